@@ -3,8 +3,9 @@
     python tests/check_words.py [PATH...]
 
 Paths are files or folders of Markdown and Python, by default the pages of the root and of docs, except results, and the
-source in src, tests/support and benchmarks. Of Markdown, prose is checked without code and targets of links; of Python,
-docstrings, comments and messages. Each hit is ``file:line: word -> instead``; the exit code is 1 if there are any.
+source in src, tests and benchmarks. Of Markdown, prose is checked without code and targets of links; of Python,
+docstrings, comments and messages; of tests, whose strings are data, docstrings, comments and names. Each hit is
+``file:line: word -> instead``; the exit code is 1 if there are any.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIST = ROOT / "tests" / "words.toml"
+TESTS = ROOT / "tests"
+LIST = TESTS / "words.toml"
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,28 @@ def markdown_prose(text: str) -> list[str]:
     return text.splitlines()
 
 
-def python_prose(text: str) -> list[str]:
-    """Its lines, with docstrings, comments and strings of several words alone."""
+def python_prose(text: str, tests: bool = False) -> list[str]:
+    """Its lines, with docstrings, comments and strings of several words alone.
+
+    Args:
+        text: The source.
+        tests: Whether it is a file of tests: then with their names, and without strings other than docstrings.
+    """
     lines = [""] * (text.count("\n") + 2)
+    documents = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             lines[token.start[0] - 1] += f" {token.string}"
     for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr):
+            documents.add(node.value)
+        if tests and isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):  # a sentence
+            lines[node.lineno - 1] += " " + node.name.replace("_", " ")
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and re.search(r"[A-Za-z] +[A-Za-z]", node.value)
+            and not (tests and node not in documents)
         ):
             for number, line in enumerate(node.value.splitlines(), node.lineno - 1):
                 # without code, and without the names of arguments and attributes
@@ -86,8 +99,9 @@ def python_prose(text: str) -> list[str]:
 def hits(path: Path, words: list[Word]) -> Iterator[tuple[int, str, str]]:
     """Line, word and what to write instead, of one file."""
     kind = "python" if path.suffix == ".py" else "markdown"
-    prose = python_prose if kind == "python" else markdown_prose
-    for number, line in enumerate(prose(path.read_text()), 1):
+    text, place = path.read_text(), path.resolve()
+    tests = place.is_relative_to(TESTS) and not place.is_relative_to(TESTS / "support")
+    for number, line in enumerate(python_prose(text, tests) if kind == "python" else markdown_prose(text), 1):
         for word in words if line.strip() else ():
             if word.only not in ("", kind):
                 continue
@@ -100,7 +114,7 @@ def hits(path: Path, words: list[Word]) -> Iterator[tuple[int, str, str]]:
 def default_files() -> list[Path]:
     """Files that are checked if none is named. Pages of results keep the words of their day."""
     docs = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "results" not in page.parts]
-    return [*sorted(ROOT.glob("*.md")), *docs, *files([ROOT / "src", ROOT / "tests" / "support", ROOT / "benchmarks"])]
+    return [*sorted(ROOT.glob("*.md")), *docs, *files([ROOT / "src", TESTS, ROOT / "benchmarks"])]
 
 
 def files(paths: list[Path]) -> list[Path]:

@@ -120,7 +120,7 @@ def first_range_only(monkeypatch):
 
 @pytest.fixture
 def no_rapl(tmp_path, monkeypatch):
-    """A machine whose CPU tells nothing of its power."""
+    """A machine whose CPU reports nothing of its power."""
     from jouletrace.devices.rapl import CpuHost
 
     monkeypatch.setattr(CpuHost.__init__, "__defaults__", (tmp_path / "no-powercap", None, "package"))

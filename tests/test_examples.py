@@ -38,6 +38,7 @@ def test_a_small_model_by_layer(tmp_path, monkeypatch, capsys):
     assert "SIMULATED" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_small_model_by_kernel(tmp_path, monkeypatch):
     rows = run("small_model_by_kernel.py", tmp_path, monkeypatch, "--mode", "graph")
     assert {row["op"] for row in rows} >= {"aten.convolution", "aten.relu"}

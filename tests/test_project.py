@@ -183,7 +183,7 @@ def test_the_citation_has_this_version_and_the_date_of_its_release():
     assert citation["license"] == PROJECT["project"]["license"]
 
 
-def test_no_page_tells_of_an_address_that_is_not_there():
+def test_no_page_names_an_address_that_is_not_there():
     pages = ("SECURITY.md", "CONTRIBUTING.md", "README.md")
     assert not any(re.search(r"[\w.]+@[\w-]+\.\w+", (ROOT / page).read_text()) for page in pages)
 
@@ -205,6 +205,12 @@ def test_a_banned_word_is_reported_with_what_to_write_instead(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"{page}:2: told -> reported")
     page.write_text("The GPU board.\n")
     assert check_words.main([str(page)]) == 0
+
+
+def test_names_of_tests_are_prose_and_their_strings_are_data():
+    source = 'def test_it_is_told():\n    """It is found."""\n    assert f("it is told")\n'
+    assert [line.strip() for line in python_prose(source, tests=True)[:3]] == ["test it is told", "It is found.", ""]
+    assert python_prose(source)[2].strip() == "it is told"
 
 
 def test_names_of_arguments_are_no_prose():

@@ -1,4 +1,4 @@
-"""Loads that repeat themselves in step with a sensor's samples: which figures are flagged, and which are not."""
+"""Loads that repeat themselves synchronously with a sensor's samples: which figures are flagged, and which are not."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def loop(jitter=0.0, n=800):
     rng = np.random.default_rng(1)
     seconds = LOOP_S * (1 + rng.normal(0, jitter, n))
     ends = 1.0 + np.cumsum(seconds)
-    ends[n // 2 :] += 0.7  # a pause amid them
+    ends[n // 2 :] += 0.7  # a pause within them
     last = float(ends[-1])
     spans = [("range", "epoch", 1.0, last), ("range", "evaluation", last, last + 1.0)]
     for end, took in zip(ends.tolist(), seconds.tolist(), strict=True):
@@ -102,13 +102,13 @@ def test_each_thread_has_a_period_of_its_own():
     assert range_flagged(marked([*first, *second], 300.0, 14.0, channels=sampled(0.01)), "step")
 
 
-def test_where_the_samples_are_not_known_nothing_is_said():
+def test_where_the_samples_are_not_known_nothing_is_reported():
     spans, seconds = loop()
     assert not range_flagged(marked(spans, 300.0, seconds), "epoch/step")
 
 
 @pytest.mark.parametrize(("step_s", "aliased"), [(0.02, True), (0.0137, False)])
-def test_steps_in_step_with_the_readings_are_flagged_too(step_s, aliased):
+def test_steps_synchronous_with_the_readings_are_flagged_too(step_s, aliased):
     spans = [("iteration", "step", at, at + step_s) for at in (1.0 + step_s * np.arange(100)).tolist()]
     hopper = [channel(response=KINDS["hopper"].response.to_dict())]
     assert range_flagged(marked(spans, 300.0, 5.0, channels=hopper), "step") == aliased
@@ -153,7 +153,7 @@ def flagged_phases(run):
     return {row["name"] for row in units if flagged(run, row["id"])}
 
 
-def test_a_forward_that_beats_while_it_is_measured_flags_its_length_and_its_phase():
+def test_a_forward_that_is_aliased_while_it_is_measured_flags_its_length_and_its_phase():
     run = generated(0.98 * PIECES["decode short"])
     assert flagged_phases(run) == {"decode", "one token, 17 in the dynamic cache"}
     assert not flagged(run, 0), "in the whole its steps take a millisecond more"
@@ -162,7 +162,7 @@ def test_a_forward_that_beats_while_it_is_measured_flags_its_length_and_its_phas
     assert [flagged(run, unit, metric) for metric in metrics] == [True, True, True, True, False, False]
 
 
-def test_decode_steps_that_beat_within_an_iteration_flag_the_whole_and_no_piece():
+def test_decode_steps_that_are_aliased_within_an_iteration_flag_the_whole_and_no_piece():
     run = generated(PIECES["decode short"] + 0.001)
     assert flagged_phases(run) == set()
     assert [flagged(run, 0, metric) for metric in ("energy_total_j", "power_w", "energy_per_token_j")] == 3 * [True]
@@ -178,5 +178,5 @@ def test_another_distance_of_samples_flags_nothing():
     assert flagged_phases(run) == set()
 
 
-def test_a_prefill_that_beats_flags_the_prefill():
+def test_a_prefill_that_is_aliased_flags_the_prefill():
     assert flagged_phases(generated(PIECES["prefill"])) == {"prefill"}

@@ -139,7 +139,7 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded):
 
 
 @pytest.mark.usefixtures("first_range_only")
-def test_dropped_records_are_said_and_refused_where_they_are_many(recorded):
+def test_dropped_records_are_reported_and_refused_where_they_are_many(recorded):
     copy = copied(recorded)
     copy.workload = {**copy.workload, PHASE: {**copy.workload[PHASE], "dropped": len(recorded.activity)}}
     analyse(copy)

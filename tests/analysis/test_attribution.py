@@ -41,7 +41,7 @@ def test_a_span_that_the_sensor_follows_is_integrated():
     assert hot.total.method == "timeline"
 
 
-def test_short_spans_that_repeat_are_told_apart_by_regression():
+def test_short_spans_that_repeat_are_distinguished_by_regression():
     period, busy = 0.0473, 0.012
     starts = np.arange(1.0, 40.0, period)
 
@@ -95,7 +95,7 @@ def test_without_a_power_record_everything_is_null_with_the_reason():
     assert by_name(run)["a"].total.reason == "no_power_sensor"
 
 
-def test_another_tools_name_for_the_board_is_told_by_its_index():
+def test_another_tools_name_for_the_gpu_is_recognised_by_its_index():
     run = make_run(readings(200.0, 5, noise=0.3), spans=spans([("a", 1.0, 3.0)], device=TRACE))
     run.devices[0].index = 0
     run.devices.append(DeviceInfo("other", "Another", index=1))
@@ -169,7 +169,7 @@ def test_the_latency_is_that_given_then_stated_then_timed():
     assert stated_latency(run).value == 0.00437
 
 
-def test_the_parts_of_a_repeated_step_come_apart_and_close():
+def test_the_parts_of_a_repeated_step_are_resolved_and_close():
     parts, steps, pause = {"a": (0.026, 700.0), "b": (0.029, 300.0), "c": (0.019, 500.0)}, 300, 0.0213
     rows, edges, level = [], [0.0], [100.0]
     at = 1.0

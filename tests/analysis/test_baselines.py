@@ -1,4 +1,4 @@
-"""Idle levels: what counts, what is stored, and what is said when neither is there."""
+"""Idle levels: what counts, what is stored, and what is reported when neither is there."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def level(run, kind="context_idle"):
     return idle_level(run, DEVICE, kind)
 
 
-def test_the_level_is_that_after_the_board_has_settled():
+def test_the_level_is_that_after_the_gpu_has_settled():
     falling = readings(lambda t: 120.0 + 400 * np.exp(-t / 0.05), 3, noise=0.5)
     found, flags = level(make_run(falling, spans=phases(("context idle before", 0.0, 3.0))))
     assert found.value == pytest.approx(120.0, abs=0.3)
@@ -59,7 +59,7 @@ def test_several_runs_count_each_side_once():
     assert level(twice)[0].half_width < level(run)[0].half_width
 
 
-def test_a_level_that_nobody_measured_is_null():
+def test_a_level_that_no_one_measured_is_null():
     run = make_run(readings(120.0, 3))
     assert level(run)[0].reason == "not_measured"
     assert level(run, "deep_idle")[0].reason == "not_measured"

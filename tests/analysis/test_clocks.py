@@ -29,7 +29,7 @@ def codes(run):
     return [warning.code for warning in run.warnings]
 
 
-def test_the_counted_clock_is_that_of_the_workloads_windows():
+def test_the_measured_clock_is_that_of_the_workloads_windows():
     found = conditions(profile([1640.0, None, 1650.0, 1660.0, float("nan"), None, None, None]))["clocks_mhz"]
     assert found["sm_measured"] == {"mean": 1650.0, "min": 1640.0, "max": 1660.0}
     assert found["sm_reported"]["mean"] == 1790.0
@@ -64,5 +64,5 @@ def test_both_sides_of_ab_are_in_the_measured_clock():
     assert conditions(run)["clocks_mhz"]["sm_measured"] == {"mean": 1720.0, "min": 1652.0, "max": 1788.0}
 
 
-def test_a_reported_clock_that_did_not_run_is_stated_and_asks_for_nothing():
+def test_a_reported_clock_that_did_not_run_is_stated_and_requests_nothing():
     assert analyse(profile()).warnings == []

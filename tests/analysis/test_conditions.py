@@ -37,12 +37,12 @@ def test_throttle_reasons_have_their_share_of_the_time():
     assert list(conditions(run)["throttle_reasons"]) == ["sw_power_cap", "sw_thermal"]
 
 
-def test_not_throttled_and_not_known_are_told_apart():
+def test_not_throttled_and_not_known_are_distinguished():
     assert conditions(run_of([(0, "throttle_bits", 1.0)]))["throttle_reasons"] == {}
     assert conditions(run_of([]))["throttle_reasons"] is None
 
 
-def test_what_the_device_does_not_tell_is_none():
+def test_what_the_device_does_not_report_is_none():
     assert conditions(cpu_run()) == {
         "clocks_mhz": {"sm_reported": None, "sm_measured": None, "memory": None},
         "temperature_c": None,

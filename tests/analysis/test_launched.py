@@ -129,7 +129,7 @@ def test_the_nearest_operator_counts_and_its_first_kernel_gives_the_shape():
 @pytest.mark.parametrize(
     ("form", "kind", "said"), [("kineto", "op", True), ("table", "range", False), ("kineto", "kernel", False)]
 )
-def test_only_a_trace_without_kernels_is_said_to_lack_them(form, kind, said):
+def test_only_a_trace_without_kernels_is_reported_to_lack_them(form, kind, said):
     run = Run(
         kind="import", settings={"imported": [{"clock": "unix", "format": form}]}, devices=[DeviceInfo("GPU", "GPU")]
     )

@@ -1,4 +1,4 @@
-"""The clock that the SMs' own counters tell: from the step into every energy window."""
+"""The clock that the SMs' own counters show: from the step into every energy window."""
 
 import random
 
@@ -117,7 +117,7 @@ def test_windows_of_both_sides_of_ab_are_counted():
     assert step.asked[-4:] == ["cycles", "replay", "cycles", "latencies"]
 
 
-def test_windows_of_generation_have_the_mean_over_the_run_amid_which_they_lie():
+def test_windows_of_generation_have_the_mean_over_the_run_within_which_they_lie():
     device, step = counting()
     part = generation._Part("untouched", None, step, 1500, 1000, 0.5)
     with recording(device) as session:

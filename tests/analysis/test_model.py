@@ -112,7 +112,7 @@ def test_what_is_not_known_of_the_response_is_in_energy_and_power_in_full():
 
 
 def test_what_is_not_known_of_the_baseline_is_in_active_energy():
-    """Context idle at 116 W before and 124 W after: nobody saw it in between, and active energy is no surer."""
+    """Context idle at 116 W before and 124 W after: no one saw it in between, and active energy is no surer."""
     run = bursting(before=CONTEXT - 4, after=CONTEXT + 4)
     total, level = run.result("energy_total_j"), run.result("baseline_context_idle_w")
     active = run.result("energy_active_over_context_idle_j")
@@ -189,7 +189,7 @@ def test_an_interval_that_time_did_not_allow_is_flagged():
     assert "target_not_met" not in analyse(profile(steps, settings={"first_stage": 8})).result_flags("energy_total_j")
 
 
-def test_spread_within_and_between_runs_is_told_apart():
+def test_spread_within_and_between_runs_is_distinguished():
     """Three runs at 400, 420 and 440 W, two windows each that differ by 4 W."""
     levels = [398.0, 402.0, 418.0, 422.0, 438.0, 442.0]
     edges = [(2.0 + i, 3.0 + i) for i in range(6)]
@@ -223,7 +223,7 @@ def test_the_record_agrees_with_the_counter():
     assert ratio.half_width < 0.05
 
 
-def test_the_counter_is_compared_over_the_longest_stretch_without_a_hole():
+def test_the_counter_is_compared_over_the_longest_segment_without_a_hole():
     channels = [channel(), channel("energy_counter_j", period_s=0.1)]
     rows = readings(course, 11, noise=0.3, without=[(2.5, 3.2)]) + counter(course, 11)
     ratio = analyse(profile(rows, channels=channels)).result("counter_ratio")
@@ -236,7 +236,7 @@ def test_without_a_counter_there_is_nothing_to_compare():
 
 
 @pytest.mark.parametrize(("gained_s", "said"), [(0.0, False), (0.03, False), (-3600.0, True), (0.5, True)])
-def test_a_clock_that_was_set_is_said(gained_s, said):
+def test_a_clock_that_was_set_is_reported(gained_s, said):
     pairs = [
         {"time_ns": START, "monotonic_ns": 7},
         {"time_ns": ns(11 + gained_s), "monotonic_ns": 7 + 11_000_000_000},

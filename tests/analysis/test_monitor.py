@@ -48,7 +48,7 @@ def with_glitches(value, every=50, limits=None, enforced=None, name="a GPU"):
         (8_000.0, None, 700.0),
     ],
 )
-def test_readings_that_no_board_draws_are_left_out_counted_and_flagged(value, limits, enforced):
+def test_readings_that_no_gpu_draws_are_left_out_counted_and_flagged(value, limits, enforced):
     run = with_glitches(value, limits=limits, enforced=enforced)
     assert run.result("power_w", 1).value == pytest.approx(300.0, rel=2e-3)
     assert run.result("power_working_w", 1).value in (None, pytest.approx(300.0, rel=2e-3))
@@ -67,7 +67,7 @@ def test_readings_that_no_board_draws_are_left_out_counted_and_flagged(value, li
         ("NVIDIA GH200", 15_000.0),
     ],
 )
-def test_where_no_limit_is_known_the_name_says_what_a_board_can_draw(name, value):
+def test_where_no_limit_is_known_the_name_says_what_a_gpu_can_draw(name, value):
     run = with_glitches(value, name=name)
     assert run.result("power_w", 1).value == pytest.approx(300.0, rel=2e-3)
     assert "implausible_readings" in run.result_flags("power_w", 1)
@@ -82,7 +82,7 @@ def test_a_peak_above_the_limit_is_kept(value, limits):
     assert "implausible_readings" not in run.result_flags("power_w", 1)
 
 
-def test_of_a_board_of_which_no_reading_can_be_there_are_no_figures():
+def test_of_a_gpu_of_which_no_reading_can_be_there_are_no_figures():
     run = monitored(readings(65_535.0, 12.2))
     assert run.result("power_w", 1).value is None
 

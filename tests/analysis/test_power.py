@@ -34,7 +34,7 @@ def test_a_calibrated_response_goes_before_documentation():
     assert response_of(channel(response=measured.to_dict(), window_s=1.0)) == measured
 
 
-def test_a_gapless_driver_record_keeps_the_shape_that_was_measured_on_such_a_board():
+def test_a_gapless_driver_record_keeps_the_shape_that_was_measured_on_such_a_gpu():
     found = response_of(nominal(period_s=0.0201, window_s=0.025))
     assert shape(found) == shape(KINDS["hopper"].response)
     assert found.period_s == 0.0201
@@ -85,7 +85,7 @@ def test_a_polled_sensor_is_read_once_an_update():
     assert np.all(np.diff(record.power_w) == 1)
 
 
-def test_a_board_at_rest_whose_readings_repeat_leaves_no_hole():
+def test_a_gpu_at_rest_whose_readings_repeat_leaves_no_hole():
     rows = readings(lambda t: np.where(t < 2, 80.0, 300.0), 12)
     run = make_run(rows, channels=[channel(**POLLED)])
     record, _ = power_record(run, DEVICE)
@@ -96,12 +96,12 @@ def test_a_board_at_rest_whose_readings_repeat_leaves_no_hole():
     assert window_estimate(run, DEVICE, ns(4), ns(10)).value == pytest.approx(1800.0, rel=1e-3)
 
 
-def test_a_board_that_never_changes_is_read_all_the_same():
+def test_a_gpu_that_never_changes_is_read_nevertheless():
     record, _ = power_record(make_run(readings(80.0, 3), channels=[channel(**POLLED)]), DEVICE)
     assert len(record) == pytest.approx(30, abs=2)
 
 
-def test_time_in_which_nobody_polled_stays_a_hole():
+def test_time_in_which_no_one_polled_stays_a_hole():
     rows = readings(lambda t: 300.0 + np.floor(t / 0.1), 8, without=[(4.0, 6.0)])
     flat = readings(300.0, 8, without=[(4.0, 6.0)])
     for each in (rows, flat):

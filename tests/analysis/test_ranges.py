@@ -28,7 +28,7 @@ def by_hand(rows):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_kinds_are_as_if_found_one_span_at_a_time(seed):
+def test_kinds_are_as_if_determined_one_span_at_a_time(seed):
     rng = np.random.default_rng(seed)
     rows = []
     for i in range(1, int(rng.integers(2, 80))):
@@ -92,7 +92,7 @@ def test_columns_without_a_value_share_one_memory():
     assert {again[name].null_count for name in ("grid_x", "bytes", "device", "unit")} == {10_000}
 
 
-def test_ranges_nested_without_end_are_said():
+def test_ranges_nested_without_end_are_reported():
     rows = [
         {"id": i, "parent": i - 1 or None, "kind": "range", "name": "deeper", "start_ns": i, "end_ns": 10_000 - i}
         for i in range(1, 2000)

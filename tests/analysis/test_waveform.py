@@ -51,13 +51,16 @@ def test_its_integral_is_the_sum_of_the_rows(recorded):
     assert found.known.all()
     origin_ns = int(run.activity["start_ns"].to_numpy().min())
     begin, end = fitted.activity.begin_s + (found.edges_ns[[0, -1]] - origin_ns) / 1e9
-    # A nanosecond, since edges are whole ones; that is some 1e-6 J at 700 W.
+    # A nanosecond, since edges are whole ones; that is about 1e-6 J at 700 W.
     assert found.energy_j == pytest.approx(energy_of_rows(fitted, begin - 2e-9, end + 2e-9), abs=1e-5)
     whole = run.result("energy_total_j").value * run.result("closure_kernels").value
     assert found.energy_j == pytest.approx(whole, rel=0.02)  # iterations differ by their clocks
 
 
-@pytest.mark.parametrize(("name", "rate_hz"), [("vit-h100", 1224.3), ("deit-b-64-repeats-h200", 1238.4)])
+@pytest.mark.parametrize(
+    ("name", "rate_hz"),
+    [("vit-h100", 1224.3), pytest.param("deit-b-64-repeats-h200", 1238.4, marks=pytest.mark.slow)],
+)
 def test_it_adds_up_in_any_span_of_any_recording(name, rate_hz):
     made = load_recording(name)
     activity = made.activity
@@ -73,8 +76,8 @@ def test_it_adds_up_in_any_span_of_any_recording(name, rate_hz):
         assert found == pytest.approx(energy_of_rows(fitted, begin, end), rel=1e-6)
 
 
-@pytest.mark.parametrize("group", ["large_fixed", "eager"])
-def test_its_band_holds_what_a_simulated_board_drew(group):
+@pytest.mark.parametrize("group", ["large_fixed", pytest.param("eager", marks=pytest.mark.slow)])
+def test_its_band_holds_what_a_simulated_gpu_drew(group):
     """Launches scatter by 3 % about their kind, so the truth is the mean over iterations."""
     _, recording, truth = draw(3, group, seconds=8.0)
     readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)

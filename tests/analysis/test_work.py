@@ -114,7 +114,7 @@ def test_a_hole_in_the_record_leaves_its_blocks_out_of_energy_and_work():
 
 
 def test_a_slow_read_widens_the_interval():
-    """With two-second reads nobody knows to a fraction of a second when the count was right."""
+    """With two-second reads no one knows to a fraction of a second when the count was right."""
     sharp, slow = (counted(100.0 * np.arange(41), took=took).result("energy_per_work_j") for took in (0.0, 2.0))
     assert slow.half_width > 5 * sharp.half_width
     # 300 W · 2 s / √12 at either end, over 4000 units

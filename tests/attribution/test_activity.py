@@ -27,7 +27,7 @@ def test_kernels_that_overlap_are_a_kind_of_their_own():
     assert activity.overlap == pytest.approx(20 / 100)
 
 
-def test_three_at_once_and_one_twice_are_told_apart():
+def test_three_at_once_and_one_twice_are_distinguished():
     activity = of((0, 100, 0), (10, 50, 1), (20, 40, 2), (60, 80, 0))
     times = dict(zip(activity.members, activity.seconds * 1e6, strict=False))
     assert times[(0, 1, 2)] == pytest.approx(20)

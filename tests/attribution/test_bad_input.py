@@ -86,7 +86,7 @@ def test_kernels_missing_where_the_gpu_is_always_busy():
 
 
 def test_kernels_missing_that_the_tracer_counts():
-    """Where the GPU mostly rests nothing in the readings tells: the tracer has to."""
+    """Where the GPU mostly rests nothing in the readings shows it: the tracer has to."""
     recorded = load("vit-h100")
     found = lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=(1223.0, 1226.0)), recorded.readings)
     says = verdict(checks(found, recorded.readings, len(recorded.kind), dropped=len(recorded.kind) // 20))

@@ -1,4 +1,4 @@
-"""Operators repeated in place: copies tell the power of kernels, and draw nearly what they draw."""
+"""Operators repeated in place: copies show the power of kernels, and draw nearly what they draw."""
 
 from dataclasses import replace
 

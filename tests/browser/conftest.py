@@ -99,5 +99,5 @@ def opened(chromium, tmp_path):
 
 @pytest.fixture(scope="module")
 def opened_for_all(chromium, tmp_path_factory):
-    """The same for tests that leave a report as they found it: opening one takes more than a second of work."""
+    """The same for tests that leave a report as it was: opening one takes more than a second of work."""
     yield from _opener(chromium, tmp_path_factory.mktemp("reports"))

@@ -28,7 +28,7 @@ EVIL = "</script><img src=x onerror=\"document.body.id='broken'\"><b>x</b>"
 
 
 def kernels_run(n: int = 20_000, *, simulated: bool = False) -> Run:
-    """Kernels with a gap of 1 µs between them, iterations of 100 of them, power every 20 ms."""
+    """Kernels 1 µs apart, iterations of 100 of them, power every 20 ms."""
     run = profile_run(kernels=6)
     rng = np.random.default_rng(0)
     length = rng.integers(2_000, 40_000, n)
@@ -73,7 +73,7 @@ def test_a_hundred_thousand_kernels_open_with_little_work(chromium, opened):
     session = chromium.new_browser_cdp_session()
 
     def worked():
-        # Seconds of processor, since the wall clock of a busy machine tells nothing of the page.
+        # Seconds of processor, since the wall clock of a busy machine shows nothing of the page.
         processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
         return sum(process["cpuTime"] for process in processes if process["type"] == "renderer")
 
@@ -110,7 +110,7 @@ def test_names_show_as_text_and_run_nothing(opened):
     run.spans = tables.from_rows(spans, "spans")
     report = opened(run).drawn()
     assert report.page.locator("#broken").count() == 0
-    assert report.page.locator("img").count() == 0  # no tag came of it, so no handler either
+    assert report.page.locator("img").count() == 0  # it became no tag, so no handler either
     assert report.page.locator(".plot b").count() == 0
     assert EVIL in report.texts("#run0-kernel td")
     report.page.click("[data-act=kernel]")
@@ -212,7 +212,7 @@ def test_what_is_drawn_of_power_reaches_its_extremes_at_every_zoom(opened):
     assert max(heights) - min(heights) > 60
 
 
-def test_kernels_are_named_briefly_found_by_their_full_names_and_saved_with_them(opened):
+def test_kernels_are_named_briefly_selected_by_their_full_names_and_saved_with_them(opened):
     run = profile_run(kernels=14)
     units = [
         {**row, "name": LONG % row["id"]} if row["level"] == "kernel" and row["id"] != 900 else row

@@ -84,7 +84,7 @@ def test_without_power_the_table_has_one_line_for_it_and_says_what_it_needs(caps
 
 
 @pytest.mark.thorough
-def test_a_profile_on_a_simulated_board_validates_and_says_simulated(capsys, place):
+def test_a_profile_on_a_simulated_gpu_validates_and_says_simulated(capsys, place):
     pytest.importorskip("torch")
     said = command(capsys, "profile", "deit-t", "-d", "sim:h100", "--batch", "8", "--json", "--mode", "graph")
     found = valid(said.out)
@@ -284,7 +284,7 @@ def recorded(monkeypatch, tmp_path):
     return folder
 
 
-def test_demo_analyses_the_recorded_run_afresh(capsys, recorded, place):
+def test_demo_analyses_the_recorded_run_again(capsys, recorded, place):
     said = command(capsys, "demo")
     assert said.code == 0
     assert "Recorded on GPU by hand: jouletrace profile toy" in said.err

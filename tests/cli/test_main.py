@@ -64,7 +64,7 @@ def test_figures_need_neither_statistics_nor_optimizers():
 
 
 @pytest.mark.thorough
-def test_a_command_that_runs_nobody_elses_code_does_without_pandas():
+def test_a_command_that_runs_no_one_elses_code_does_without_pandas():
     pytest.importorskip("pandas")
     code = (
         "import sys; from jouletrace.cli import main; sys.argv = ['jouletrace', 'doctor', '-d', 'sim:h100']\n"
@@ -200,7 +200,7 @@ def stored(tmp_path_factory):
 @pytest.mark.parametrize(
     ("code", "arguments", "said"), WRONG, ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else ""
 )
-def test_what_is_wrong_is_said_in_one_line(capsys, place, stored, code, arguments, said):
+def test_what_is_wrong_is_reported_in_one_line(capsys, place, stored, code, arguments, said):
     for name in ("good", "newer", "torn"):
         (place / name).symlink_to(stored / name)
     before = sorted(path.name for path in place.rglob("*"))

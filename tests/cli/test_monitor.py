@@ -119,7 +119,7 @@ def test_sigterm_ends_it_normally_too(place):
 
 @pytest.mark.thorough
 def test_sigterm_is_handed_on_to_the_command(place):
-    """Unlike Ctrl-C at a terminal, it reaches nobody else by itself."""
+    """Unlike Ctrl-C at a terminal, it reaches no other process by itself."""
     body = "import time; print('ready', flush=True); time.sleep(60)"
     process = start("monitor", "-d", REAL, "--", sys.executable, "-c", body, cwd=place)
     assert process.stdout.readline() == "ready\n"

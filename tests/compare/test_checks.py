@@ -76,7 +76,7 @@ def test_one_run_a_side_never_fails_a_check():
     assert "one run per side" in check.says
 
 
-def test_on_two_boards_sensor_gain_stands_against_both_conclusions():
+def test_on_two_gpus_sensor_gain_stands_against_both_conclusions():
     keys = {"of_b": {"device": gpu(id="GPU-99999999-2222-3333-4444-555555555555")}}
     assert outcome("energy>3%", **keys).outcome == "inconclusive"
     assert outcome("energy>3%", b=(1.3, 1.301, 1.299), **keys).outcome == "failed"
@@ -180,7 +180,7 @@ def test_wrong_use_gets_one_line(capsys, saved, arguments, said):
     assert said in found.complaint
 
 
-def test_the_runs_of_several_processes_are_taken_apart(capsys, saved):
+def test_the_runs_of_several_processes_are_separated(capsys, saved):
     """As folders where they are kept beside it, else by blocks."""
     for i, (run, _) in enumerate(side(*BASE), start=1):
         save(run, saved / "many" / "repeats" / str(i))

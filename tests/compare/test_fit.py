@@ -16,7 +16,7 @@ def energy(found, **keys):
     return found.row("energy_total_j", **keys)
 
 
-def test_what_differs_in_how_sides_were_run_is_said():
+def test_what_differs_in_how_sides_were_run_is_reported():
     found = compare(side(1.0), side(1.0, task="train", dtype="fp32", mode="eager"))
     said = " ".join(found.notes)
     for text in ("task differs: infer in A, train in B", "dtype differs: fp16 in A, fp32 in B", "mode differs"):
@@ -78,7 +78,7 @@ def changed(settings=(), versions=(), environment=(), **workload):
         ),
     ],
 )
-def test_an_option_a_version_or_a_variable_that_differs_is_said_with_both_values(a, b, said):
+def test_an_option_a_version_or_a_variable_that_differs_is_reported_with_both_values(a, b, said):
     assert said in compare(changed(**a), changed(**b)).notes
     assert not any("differs" in note for note in compare(changed(**a), changed(**a)).notes)
 
@@ -96,7 +96,7 @@ def test_what_changes_no_figure_or_only_one_side_knows_is_not_said(a, b):
     assert not any("differs" in note for note in compare(changed(**a), changed(**b)).notes)
 
 
-def test_an_option_that_varies_within_a_side_is_said_with_all_its_values():
+def test_an_option_that_varies_within_a_side_is_reported_with_all_its_values():
     found = compare([*changed({"seed": 1}), *changed({"seed": 2}, note="another")], changed({"seed": 1}))
     assert "seed differs: 1, 2 in A, 1 in B" in found.notes
 
@@ -110,7 +110,7 @@ def clocked(mhz, counted=None):
     return [(run, f"run at {mhz}, {counted}")]
 
 
-def test_clocks_more_than_a_percent_apart_are_said():
+def test_clocks_more_than_a_percent_apart_are_reported():
     text = "SM clock differs: 1980 MHz in A, 1755 MHz in B, on average, as the driver reports it"
     assert text in compare(clocked(1980.0), clocked(1755.0)).notes
     assert not any("clock" in note for note in compare(clocked(1980.0), clocked(1975.0)).notes)
@@ -120,14 +120,14 @@ def clock_notes(a, b):
     return [note for note in compare(a, b).notes if "clock" in note]
 
 
-def test_where_both_sides_are_counted_the_counted_clock_decides():
+def test_where_both_sides_are_counted_the_measured_clock_decides():
     assert clock_notes(clocked(1980.0, 1851.0), clocked(1980.0, 1652.0)) == [
         "SM clock differs: 1851 MHz in A, 1652 MHz in B, on average, by the SMs' cycle counters"
     ]
     assert clock_notes(clocked(1980.0, 1652.0), clocked(1790.0, 1655.0)) == []
 
 
-def test_a_counted_clock_is_not_held_against_one_that_is_only_told():
+def test_a_measured_clock_is_not_compared_with_one_that_is_only_reported():
     told = ["SM clock differs: 1980 MHz in A, 1790 MHz in B, on average, as the driver reports it"]
     assert clock_notes(clocked(1980.0, 1851.0), clocked(1790.0)) == told
     assert clock_notes(clocked(1980.0), clocked(1790.0, 1652.0)) == told
@@ -167,7 +167,7 @@ def test_runs_without_figures_are_left_out_and_said():
         compare([(Run(kind="measure"), "empty")], side(1.0))
 
 
-def test_an_incomplete_run_is_said():
+def test_an_incomplete_run_is_reported():
     run = thing()
     run.complete = False
     assert any("broken is incomplete" in note for note in compare([(run, "broken")], side(1.0)).notes)

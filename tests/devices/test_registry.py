@@ -72,7 +72,7 @@ def test_cudas_order_is_asked_of_cuda():
     assert cuda_index(MIG, cuda) is None
 
 
-def test_a_mig_instance_is_told_from_its_board():
+def test_a_mig_instance_is_distinguished_from_its_gpu():
     assert cuda_uuids(FakeCuda((ONE, MIG))) == [MIG]
     assert cuda_uuids(FakeCuda((ONE, MIG), old=True)) == [ONE]
 
@@ -84,13 +84,13 @@ def test_no_visible_device_is_not_the_same_as_no_cuda(monkeypatch):
     assert cuda_uuids() is None
 
 
-def test_cuda_n_is_the_board_that_cuda_means(machine):
+def test_cuda_n_is_the_gpu_that_cuda_means(machine):
     assert open_device("cuda:0").info.id == TWO
     assert open_device("cuda:1").info.id == ONE
     assert open_device("cuda").info.id == TWO
 
 
-def test_auto_is_the_first_board_that_cuda_shows(machine):
+def test_auto_is_the_first_gpu_that_cuda_shows(machine):
     assert open_device("auto").info.id == TWO
 
 
@@ -108,7 +108,7 @@ def test_auto_is_the_cpu_without_a_driver_and_says_why(no_driver):
     assert "driver is not installed" in device.info.details["no_gpu"]
 
 
-def test_auto_watches_the_first_board_where_there_is_no_cuda_to_ask(machine, monkeypatch):
+def test_auto_watches_the_first_gpu_where_there_is_no_cuda_to_ask(machine, monkeypatch):
     monkeypatch.setattr(cuda_order, "_load", lambda: None)
     assert open_device("auto").info.id == ONE
     with pytest.raises(NotPossibleError, match=f"(?s)libcuda.*{ONE}"):
@@ -152,13 +152,13 @@ def test_a_gpu_without_a_driver_is_not_possible_and_says_what_is_missing(no_driv
             open_device(spec)
 
 
-def test_all_is_every_board_and_visible_is_what_cuda_shows(machine, monkeypatch):
+def test_all_is_every_gpu_and_visible_is_what_cuda_shows(machine, monkeypatch):
     assert [d.info.id for d in open_devices(["all"])] == [ONE, TWO]
     monkeypatch.setattr(cuda_order, "_load", lambda: FakeCuda(whole(TWO)))
     assert [d.info.id for d in open_devices(["visible"])] == [TWO]
 
 
-def test_all_and_visible_are_the_cpu_where_there_is_no_board(no_driver):
+def test_all_and_visible_are_the_cpu_where_there_is_no_gpu(no_driver):
     for spec in ("all", "visible"):
         (device,) = open_devices([spec])
         assert device.info.kind == "cpu"
@@ -179,13 +179,13 @@ def test_what_was_opened_is_closed_when_a_later_name_is_wrong(machine):
         open_devices([])
 
 
-def test_what_is_here_is_listed_with_slices_after_their_board(machine):
+def test_what_is_here_is_listed_with_slices_after_their_gpu(machine):
     machine.boards[0].migs = [MIG]
     assert [(i.id, i.kind) for i in list_devices()] == [(ONE, "gpu"), (MIG, "mig"), (TWO, "gpu"), ("cpu", "cpu")]
     assert machine.opened == 0
     assert no_gpu_reason() is None
 
 
-def test_the_reason_for_no_gpu_is_told(no_driver):
+def test_the_reason_for_no_gpu_is_reported(no_driver):
     assert "driver is not installed" in no_gpu_reason()
     assert [i.kind for i in list_devices()] == ["cpu"]

@@ -56,7 +56,7 @@ def test_dropped_records_cost_their_own_iterations_alone(share):
     assert wrong.mean() < 6 * share
 
 
-def test_kernels_that_nobody_listed_are_unknown_and_harm_no_others():
+def test_kernels_that_no_one_listed_are_unknown_and_harm_no_others():
     log = [PLAIN] * 50
     names, calls, _ = sequence(log)
     at = np.arange(3, len(names), 17)

@@ -33,14 +33,14 @@ from jouletrace.addons.fleet import process
 from jouletrace.addons.fleet.node import Node
 from jouletrace.addons.fleet.plan import FleetSettings, Noise, Task
 process.MODULE = "fake_fleet_child"
-boards = gpus(1, 2)
-node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, ".")
+some = gpus(1, 2)
+node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), some, ".")
 begun = set()
 def hear(gpu, message):
     begun.add((gpu.id, message["is"]))
     if len({gpu for gpu, what in begun if what == "phase"}) == 2:
         Path("up").touch()
-node.at_once([Task(gpu, 0) for gpu in boards], print, hear)
+node.at_once([Task(gpu, 0) for gpu in some], print, hear)
 """
 
 MIG = f"""
@@ -96,7 +96,7 @@ def test_a_child_whose_parent_is_gone_before_it_could_ask_does_nothing():
 
 
 @pytest.mark.thorough
-def test_where_the_kernel_does_not_tell_a_thread_watches():
+def test_where_the_kernel_does_not_signal_a_thread_watches():
     """As elsewhere than on Linux."""
     child = (
         "import os, time\nfrom jouletrace.processes import with_parent\n"

@@ -132,7 +132,7 @@ with locks.hold(gpu, "dividing") as held:
 
 
 def test_a_fork_that_outlives_its_holder_is_not_taken_for_the_holder(tmp_path):
-    """The number of the holder has been taken by an innocent process: no one is told to wait for that one."""
+    """The number of the holder has been taken by an innocent process: no one is asked to wait for that one."""
     process = run_script(FORKED.format(ends="os.kill(os.getpid(), 9)"), tmp_path, start_new_session=True)
     try:
         process.wait()
@@ -259,7 +259,7 @@ def test_a_power_limit_comes_back_whatever_signal_ends_its_holder(tmp_path, numb
 
 
 def test_a_gpu_stays_locked_until_the_watcher_has_put_it_back(tmp_path):
-    """A watcher that is stopped has not begun: nobody may find the GPU half put back."""
+    """A watcher that is stopped has not begun: no other process may see the GPU half put back."""
     process = run_script(CHANGES.format(then=""), tmp_path)
     wait_for((tmp_path / "changed").exists)
     (watcher,) = children_of(process.pid)
@@ -413,7 +413,7 @@ def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder
     assert list(scratch.glob(f"{PREFIX}*")) == []
 
 
-def test_a_sweep_in_a_session_of_its_own_ignores_a_hangup_that_it_was_told_to_ignore(monkeypatch):
+def test_a_sweep_in_a_session_of_its_own_ignores_a_hangup_that_it_was_asked_to_ignore(monkeypatch):
     """As under nohup."""
     monkeypatch.setattr(main, "run", lambda arguments: 0)
     was = {name: signal.getsignal(name) for name in (signal.SIGHUP, signal.SIGTERM)}

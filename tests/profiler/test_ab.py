@@ -80,7 +80,7 @@ def true_change(run, board):
 
 
 @pytest.mark.thorough
-def test_one_percent_is_found_within_a_minute(monkeypatch):
+def test_one_percent_is_detected_within_a_minute(monkeypatch):
     boards = []
     monkeypatch.setattr(profiler, "open_device", lambda spec: boards.append(open_device(spec)) or boards[-1])
     run, found = run_ab(product(2048), product(2079), ProfileSettings(device=SPEC, calibrated=False))

@@ -50,7 +50,7 @@ def test_every_power_sensor_is_described_as_measured(calibrated):
     assert true_delay - 0.001 <= record.delay_s <= true_delay + board_delay + 0.003
     average = run.channel(device.info.id, "power_average_w")
     assert average.window_s == pytest.approx(hidden.average_window_s, rel=0.02)
-    # polled fast enough, the instant reading is told as well as the record
+    # polled fast enough, the instant reading is determined as well as the record
     instant = run.calibration[device.info.id]["channels"]["power_instant_w"]
     assert instant["window_s"] == pytest.approx(hidden.instant_window_s, abs=0.005)
     assert instant["flags"] == []
@@ -106,7 +106,7 @@ def test_later_runs_on_the_board_use_it(calibrated, cache):
 
 
 @pytest.mark.slow  # that later runs use a calibration is tested above and below
-def test_kernels_of_a_calibrated_board_have_their_energies(calibrated, cache):
+def test_kernels_of_a_calibrated_gpu_have_their_energies(calibrated, cache):
     torch = pytest.importorskip("torch")
     from jouletrace.workloads import ObjectWorkload
 
@@ -120,7 +120,7 @@ def test_kernels_of_a_calibrated_board_have_their_energies(calibrated, cache):
     assert run.result("closure_kernels").value == pytest.approx(1, abs=0.05)
 
 
-def test_a_board_whose_sensor_is_another_has_another_calibration(calibrated, cache):
+def test_a_gpu_whose_sensor_is_another_has_another_calibration(calibrated, cache):
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&run=5")) is not None
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=2&sensor=sampled")) is None
     assert calibrations.stored_calibration(open_simulated("sim:h100?seed=1")) is None
@@ -147,7 +147,7 @@ def test_pulses_are_irregular_and_of_all_lengths():
     assert not np.array_equal(train[:5], pulse_train(45.0, 1)[:5])
 
 
-def test_what_is_stored_of_a_board_adds_up():
+def test_what_is_stored_of_a_gpu_adds_up():
     assert board_store.recall("GPU-1") == {}
     assert board_store.remember("GPU-1", deep_idle={"value": 70.0})
     assert board_store.remember("GPU-1", calibration={"driver": "1"})

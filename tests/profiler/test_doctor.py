@@ -14,7 +14,7 @@ from jouletrace.run import DeviceInfo
 from jouletrace.simulator.boards import open_simulated
 
 
-def test_every_sensor_of_a_board_is_listed_with_period_and_cost():
+def test_every_sensor_of_a_gpu_is_listed_with_period_and_cost():
     found = diagnose("sim:h100")
     (board,) = found.devices
     assert board.info.simulated
@@ -44,7 +44,7 @@ def test_without_a_gpu_the_cpu_is_there_and_the_reason(monkeypatch):
     assert found.no_gpu == "the NVIDIA driver is not installed"
 
 
-def test_a_board_that_cannot_be_opened_does_not_hide_the_others(monkeypatch):
+def test_a_gpu_that_cannot_be_opened_does_not_hide_the_others(monkeypatch):
     infos = [DeviceInfo("GPU-1", "A"), DeviceInfo("GPU-2", "B")]
     monkeypatch.setattr(doctor, "list_devices", lambda: infos)
 

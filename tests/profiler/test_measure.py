@@ -40,7 +40,7 @@ def test_a_block_of_a_steady_load():
 
 
 @pytest.mark.thorough
-def test_blocks_hold_what_the_board_drew_meanwhile():
+def test_blocks_hold_what_the_gpu_drew_meanwhile():
     """The plan repeats from the Unix epoch on, so a GPU of our own lives the same life."""
     device = open_simulated(SQUARE)
     with jt.measure(devices=SQUARE) as m:
@@ -127,14 +127,14 @@ def test_wrong_devices_are_refused():
         jt.measure(devices="sim:nothing")
 
 
-def test_a_board_whose_time_stands_still_in_a_block_is_refused():
+def test_a_gpu_whose_time_stands_still_in_a_block_is_refused():
     with pytest.raises(
         BadInputError, match=r"^measure: sim:a100: a block takes real time; write sim:a100\?realtime=1$"
     ):
         jt.measure(devices="sim:a100")
 
 
-def test_a_calibration_of_the_board_is_used():
+def test_a_calibration_of_the_gpu_is_used():
     from jouletrace.profiler.calibrations import store_calibration
     from jouletrace.sensor.windows.response import Response
 

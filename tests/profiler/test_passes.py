@@ -66,7 +66,7 @@ def test_eight_windows_of_half_a_second_follow_a_ramp():
     assert set(run.windows["variant"].to_pylist()) == {"untouched"}
 
 
-def test_a_narrower_wish_takes_more_windows():
+def test_a_narrower_request_takes_more_windows():
     run, _ = energy_pass(target_ci=0.001)
     assert 8 < len(run.windows) <= 30
     assert [row["name"] for row in run.spans.to_pylist()] == ["energy", "energy"]
@@ -131,7 +131,7 @@ def test_latencies_are_one_an_iteration():
 
 
 @pytest.mark.parametrize(("iteration_s", "least"), [(0.5, 30), (3.0, 10)])
-def test_slow_iterations_are_timed_all_the_same(iteration_s, least):
+def test_slow_iterations_are_timed_nevertheless(iteration_s, least):
     taken = []
 
     class Slow:
@@ -144,7 +144,7 @@ def test_slow_iterations_are_timed_all_the_same(iteration_s, least):
     assert taken == [10, least]
 
 
-def test_deep_idle_is_taken_where_nobody_holds_a_context():
+def test_deep_idle_is_taken_where_no_one_holds_a_context():
     device = open_simulated("sim:h100")
     with recording(device) as session:
         passes.deep_idle(session, device, ProfileSettings(), Silent())

@@ -62,7 +62,7 @@ def test_without_noise_the_energy_is_right_to_a_tenth_of_a_percent(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_under_a_power_cap_the_figures_are_those_of_the_capped_board(monkeypatch):
+def test_under_a_power_cap_the_figures_are_those_of_the_capped_gpu(monkeypatch):
     run, device = profiled(monkeypatch, "sim:h100?cap=300")
     truth, total = true_energy_j(run, device), run.result("energy_total_j")
     assert total.low <= truth <= total.high
@@ -117,7 +117,7 @@ def test_other_processes_on_the_device_are_named(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
-def test_intervals_cover_the_truth_over_many_boards(monkeypatch, name):
+def test_intervals_cover_the_truth_over_many_gpus(monkeypatch, name):
     covered = []
     for seed in range(40):
         run, device = profiled(monkeypatch, f"sim:{name}?seed={seed}&run={seed}")

@@ -112,7 +112,7 @@ def test_an_option_that_is_not_there_is_refused(options, said):
 
 
 @pytest.mark.thorough
-def test_on_a_simulated_board_the_figures_say_so():
+def test_on_a_simulated_gpu_the_figures_say_so():
     net, _ = model()
     run = jt.profile(net.half(), torch.randn(4096, 64).half(), device="sim:h100", warmup_s=2.6, latency_s=0.2)
     assert run.simulated
@@ -130,7 +130,7 @@ def test_profile_works_inside_a_running_event_loop():
     assert asyncio.run(cell()).complete
 
 
-def test_importing_costs_nothing():
+def test_importing_has_no_cost():
     code = "import sys, jouletrace; print([m for m in ('torch', 'numpy', 'pyarrow', 'scipy') if m in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "[]"
@@ -144,7 +144,7 @@ def test_every_public_name_is_there():
         jt.nothing  # noqa: B018
 
 
-def test_a_board_that_cuda_does_not_show_is_not_possible(monkeypatch):
+def test_a_gpu_that_cuda_does_not_show_is_not_possible(monkeypatch):
     from types import SimpleNamespace
 
     monkeypatch.setattr(torch_backend, "cuda_index", lambda uuid: None)

@@ -126,7 +126,8 @@ def test_without_a_power_sensor_there_are_times():
     assert any(unit["name"] == "deit.layers.0" for unit in rows(run, "layer"))
 
 
-def test_a_sensor_that_sees_a_quarter_of_the_time_tells_large_operators():
+@pytest.mark.slow  # that sensor is tested in attribution/test_averaging, a profile above
+def test_a_sensor_that_sees_a_quarter_of_the_time_resolves_large_operators():
     settings = ProfileSettings(device="sim:a100?seed=2", mode="graph", batch=16, **{**QUICK, "detail_time_s": 16.0})
     run = profile_workload("deit-b", settings)
     assert run.result("closure_kernels").value == pytest.approx(1, abs=0.03)

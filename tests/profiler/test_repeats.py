@@ -118,7 +118,7 @@ def test_repeats_are_fresh_processes_whose_spread_is_shown(toy, monkeypatch, fre
 
 
 class Process:
-    """Stands in for a fresh process: ends as told."""
+    """Stands in for a fresh process: ends as asked."""
 
     def __init__(self, code, said="", interrupt=False):
         self.returncode = code
@@ -149,7 +149,7 @@ class Process:
         (0, "noise\n", BrokenOffError, "^x ended its process with exit code 0 before it was measured$"),
     ],
 )
-def test_how_a_process_failed_is_told_on(monkeypatch, tmp_path, code, said, kind, text):
+def test_how_a_process_failed_is_passed_on(monkeypatch, tmp_path, code, said, kind, text):
     monkeypatch.setattr(repeats.subprocess, "Popen", lambda *_, **__: Process(code, said))
     with pytest.raises(kind, match=text):
         profile_repeats("x", QUICK, 2, folder=tmp_path / "run")
@@ -157,7 +157,7 @@ def test_how_a_process_failed_is_told_on(monkeypatch, tmp_path, code, said, kind
 
 
 def test_an_interruption_keeps_the_runs_that_there_are(monkeypatch, tmp_path):
-    """The first run is done when Ctrl-C comes in the second, which is told and waited for."""
+    """The first run is done when Ctrl-C comes in the second, which is informed and waited for."""
     started = []
 
     def popen(*_, **__):

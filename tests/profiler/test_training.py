@@ -84,7 +84,7 @@ def test_a_users_model_trains_on_the_loss_that_it_returns():
     assert one.module.inner.weight.grad.abs().sum() > 0
 
 
-def test_a_model_without_a_loss_is_told_what_is_needed():
+def test_of_a_model_without_a_loss_it_is_reported_what_is_needed():
     with pytest.raises(BadInputError, match="must return its loss"):
         ObjectWorkload(torch.nn.Linear(4, 4), (torch.randn(2, 4),)).build("cpu", WorkloadOptions(task="train")).call(0)
     with pytest.raises(BadInputError, match="no parameters to train"):

@@ -64,7 +64,7 @@ def test_without_power_only_latency_counts():
     assert session.run.warnings == []
 
 
-def test_a_step_that_keeps_slowing_down_is_said():
+def test_a_step_that_keeps_slowing_down_is_reported():
     found, session, _ = warmed(lambda t: 0.001 * (1 + 0.1 * t), lambda t: 300.0)
     assert found.latency_settled is False
     assert found.seconds == pytest.approx(6.0, abs=0.5)
@@ -73,7 +73,7 @@ def test_a_step_that_keeps_slowing_down_is_said():
     ]
 
 
-def test_power_that_keeps_rising_is_said():
+def test_power_that_keeps_rising_is_reported():
     found, session, _ = warmed(lambda t: 0.001, lambda t: 300.0 + 20 * t)
     assert (found.latency_settled, found.power_settled) == (True, False)
     assert [w.code for w in session.run.warnings] == ["not_settled"]
@@ -106,7 +106,7 @@ def test_the_first_iterations_do_not_count():
     assert found.seconds == pytest.approx(2.5, abs=0.3)
 
 
-def test_a_simulated_board_settles():
+def test_a_simulated_gpu_settles():
     device, step = board_step("sim:h100?noise=1")
     with recording(device) as session:
         found = warm_up(session, step, 20.0, Silent())

@@ -153,7 +153,7 @@ def test_after_stop_no_timer_is_left_and_stop_may_come_twice(tmp_path):
     assert recorder.stop() is cost
 
 
-def test_a_sensor_that_fails_is_told_and_what_it_gave_is_kept(tmp_path):
+def test_a_sensor_that_fails_is_reported_and_what_it_gave_is_kept(tmp_path):
     device, clock = virtual("board?fail=1.0&full=1")
     recorder = InProcessRecorder([device], tmp_path)
     recorder.start()
@@ -167,7 +167,7 @@ def test_a_sensor_that_fails_is_told_and_what_it_gave_is_kept(tmp_path):
     assert max(column(recorder.samples(), "state_0")) >= START_NS + 3_000_000_000  # the others went on
 
 
-def test_two_slices_of_one_board_record_it_once(tmp_path):
+def test_two_slices_of_one_gpu_record_it_once(tmp_path):
     clock = VirtualClock()
     slices = [FakeDevice("MIG-1?parent=GPU-1", clock), FakeDevice("MIG-2?parent=GPU-1", clock)]
     recorder = InProcessRecorder(slices, tmp_path)

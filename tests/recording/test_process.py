@@ -138,7 +138,7 @@ def test_waiting_asks_the_sensor_at_once_instead_of_at_its_pace(record):
 
 
 @pytest.mark.thorough
-def test_waiting_for_a_power_record_that_nothing_tells_is_over_at_once(record):
+def test_waiting_for_a_power_record_that_nothing_gives_is_over_at_once(record):
     recorder = record("board?no_power=1")
     assert recorder.channels == []
     assert len(recorder.samples()) == 0
@@ -161,11 +161,11 @@ def test_a_recorder_killed_by_sigkill_is_loud_and_its_data_is_kept(record, tmp_p
     kept = recorder.samples()
     assert len(stamps_of(kept)) > 20
     assert len(read_spool(tmp_path / "spool", "samples")) == len(kept)
-    assert recorder.stop().samples == 0  # nobody was left to count
+    assert recorder.stop().samples == 0  # no one was left to count
 
 
 @pytest.mark.thorough
-def test_a_recorder_that_is_told_to_terminate_ends_well_but_is_missed(record):
+def test_a_recorder_that_is_asked_to_terminate_ends_well_but_is_missed(record):
     recorder = record()
     os.kill(recorder.pid, signal.SIGTERM)
     sent = time.time_ns()
@@ -240,7 +240,7 @@ def test_a_module_in_the_working_folder_does_not_get_in_the_way(tmp_path, record
 
 
 @pytest.mark.thorough
-def test_a_sensor_that_fails_is_told_and_the_others_go_on(record):
+def test_a_sensor_that_fails_is_reported_and_the_others_go_on(record):
     recorder = record("board?full=1&fail=0.7")
     wait_for(lambda: bool(failure(recorder)))
     failed = time.time_ns()
@@ -291,7 +291,7 @@ def test_several_devices_are_recorded_by_one_process(record):
 
 @pytest.mark.thorough
 def test_recording_takes_little_of_a_core(record):
-    """Idle waiting, not spinning, which would take some 70 loops, or what a busy machine gives it of them."""
+    """Idle waiting, not spinning, which would take about 70 loops, or what a busy machine gives it of them."""
     recorder = record("board?full=1&interval=1.0")
     time.sleep(2.0)
     assert recorder.stop().cpu_s < 8 * loop_s()

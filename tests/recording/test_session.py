@@ -106,7 +106,7 @@ def test_a_recorder_that_died_fails_loudly_and_keeps_what_there_is(tmp_path, mon
     assert len(run.samples) > 0
 
 
-def test_a_dead_recorder_noticed_on_the_way_is_said_once(tmp_path, monkeypatch):
+def test_a_dead_recorder_noticed_on_the_way_is_reported_once(tmp_path, monkeypatch):
     error = RecorderDiedError("killed by signal 9")
     session = session_on(tmp_path / "run")
     monkeypatch.setattr(session.recorder, "stop", lambda: (_ for _ in ()).throw(error))

@@ -33,7 +33,7 @@ def test_of_several_runs_each_says_what_it_compared(form):
     assert text.index("inconclusive") < text.index("2 runs")
 
 
-def test_a_warning_of_both_is_said_once():
+def test_a_warning_of_both_is_reported_once():
     run = profile_run()
     run.warn("target_not_met", "9 blocks were wanted, 4 fitted the time")
     compared = compare(side(1.0), side(1.2))

@@ -150,7 +150,7 @@ def test_figures_without_a_place_of_their_own_are_kept():
 
 
 def test_every_stored_figure_is_somewhere_in_the_object():
-    """Nothing is silently lost: each value of ``results`` is found again."""
+    """Nothing is silently lost: each value of ``results`` is there again."""
     for run in RUNS.values():
         values = set(numbers(to_json_object(run)))
         for row in run.results.to_pylist():

@@ -22,7 +22,7 @@ TEXT = ("table", "markdown", "latex")
 
 
 def words(text):
-    """Text without line breaks, so that wrapped sentences are found."""
+    """Text without line breaks, so that wrapped sentences match."""
     return re.sub(r"\s+", " ", text)
 
 
@@ -70,7 +70,7 @@ def test_a_missing_figure_is_a_dash_with_the_reason_in_words(form):
 
 
 @pytest.mark.parametrize("form", TEXT)
-def test_what_a_missing_sensor_needs_is_said_in_one_line(form):
+def test_what_a_missing_sensor_needs_is_reported_in_one_line(form):
     assert "CPU energy can't be read: its counters are for root only; run" in words(report.render([cpu_run()], form))
 
 
@@ -178,13 +178,13 @@ def test_layers_keep_their_order_unless_the_top_is_asked_for():
     assert text.index("encoder.layer.2") < text.index("encoder.layer.0")
 
 
-def test_a_detail_that_was_not_measured_is_said():
+def test_a_detail_that_was_not_measured_is_reported():
     assert words("Operators and kernels none: not measured at that detail") in words(
         report.render([profile_run()], detail="kernel")
     )
 
 
-def test_a_detail_that_there_was_no_time_for_is_said():
+def test_a_detail_that_there_was_no_time_for_is_reported():
     run = profile_run()
     run.settings["detail"] = "kernel"
     text = words(report.render([run], detail="kernel"))
@@ -201,7 +201,7 @@ def test_a_monitor_run_is_a_row_a_device():
     assert "Energy, total" not in text
 
 
-def test_devices_of_one_name_are_told_apart_even_in_a_narrow_terminal():
+def test_devices_of_one_name_are_distinguished_even_in_a_narrow_terminal():
     text = report.render([monitor_run()], width=80)
     assert re.search(r"^0: NVIDIA", text, re.M)
     assert re.search(r"^1: NVIDIA", text, re.M)
@@ -224,7 +224,7 @@ def test_several_runs_with_detail_are_also_shown_one_by_one():
     assert text.count("encoder.layer.1") == 2
 
 
-def test_equal_runs_are_still_told_what_they_are():
+def test_equal_runs_are_still_named_as_what_they_are():
     assert len(re.findall(r"^deit-base ", report.render([profile_run(), profile_run()]), re.M)) == 2
 
 

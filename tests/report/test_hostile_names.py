@@ -28,7 +28,7 @@ def controls(text):
 
 
 @pytest.mark.parametrize("speak", [say, complain])
-def test_what_is_said_steers_no_terminal(capsys, speak):
+def test_what_is_reported_steers_no_terminal(capsys, speak):
     speak(f"the server answers 500 {ESC}")
     said = capsys.readouterr().err
     assert not controls(said)

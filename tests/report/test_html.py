@@ -103,7 +103,7 @@ def test_names_from_outside_stay_text():
     assert any(name.startswith("a\\x00b\\x1b[31m</script>") for name in names)
 
 
-def test_a_simulated_board_is_marked_everywhere():
+def test_a_simulated_gpu_is_marked_everywhere():
     run = profile_run(kernels=2)
     run.devices[0].simulated = True
     text = html.render([run])
@@ -249,7 +249,7 @@ def test_many_readings_keep_their_least_and_most(monkeypatch):
     assert "5000 readings" in drawn["notes"][0]
 
 
-def test_too_many_spans_are_put_together_and_that_is_said(monkeypatch):
+def test_too_many_spans_are_put_together_and_that_is_reported(monkeypatch):
     from jouletrace.report.html import timeline as module
 
     monkeypatch.setattr(module, "MOST_SPANS", 1000)

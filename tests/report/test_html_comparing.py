@@ -53,13 +53,13 @@ def test_runs_of_one_thing_are_one_side_against_another_thing():
     assert [(one.a.count, one.b.count) for one in found] == [(3, 3)]
 
 
-def test_runs_that_are_all_of_one_thing_are_held_against_the_first_each():
+def test_runs_that_are_all_of_one_thing_are_compared_with_the_first_each():
     found, _ = against_first([[one] for one in side(1.0, 0.9, 0.8)])
     assert [(one.a.count, one.b.count) for one in found] == [(1, 1), (1, 1)]
     assert all(row.verdict == "inconclusive" for one in found for row in one.rows)
 
 
-def test_what_cannot_be_compared_is_said_and_the_rest_is():
+def test_what_cannot_be_compared_is_reported_and_the_rest_is():
     runs = [*side(1.0), (monitor_run(), "watch/monitor"), *side(0.9, mode="eager")]
     found, notes = against_first([[one] for one in runs])
     assert len(found) == 1
@@ -75,7 +75,7 @@ def test_of_many_things_the_first_are_compared_and_the_rest_is_counted():
     assert notes == ["5 more are not compared with the first: see jouletrace compare"]
 
 
-def test_kernels_are_named_briefly_and_found_in_full():
+def test_kernels_are_named_briefly_and_stored_in_full():
     runs = [
         [thing(factor, parts={LONG: 0.4, "gemm": 0.4}, level="kernel", mode=mode)]
         for factor, mode in ((1.0, "graph"), (0.9, "eager"))
@@ -152,7 +152,7 @@ def test_several_runs_of_ab_each_say_their_own(tmp_path: Path, capsys, two_sides
     assert "inconclusive" not in text
 
 
-def test_files_of_the_same_name_are_told_apart_by_their_folders(two_sides):
+def test_files_of_the_same_name_are_distinguished_by_their_folders(two_sides):
     for (a, b), said in {
         ("/work/f.py:math", "/work/f.py:flash"): ("f.py:math · eager", "f.py:flash · graph"),
         ("one/f.py:go", "two/f.py:go"): ("one/f.py:go · eager", "two/f.py:go · graph"),

@@ -78,7 +78,7 @@ def test_layers_are_listed_where_there_are_no_kernels(tmp_path):
     assert "Conv_0 + Relu_1" in report.render([run], detail="layer")
 
 
-def test_nothing_is_said_of_a_power_record_where_there_is_none(tmp_path):
+def test_nothing_is_reported_of_a_power_record_where_there_is_none(tmp_path):
     text = report.render([trace(tmp_path)], detail="kernel")
     assert "power record" not in text
     assert "durations of the spans" in text

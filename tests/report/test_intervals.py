@@ -43,7 +43,7 @@ def test_energies_whose_interval_is_the_sensors_alone_are_marked_beside_those_of
     assert f"other {SPREAD}" in text
 
 
-def test_one_kind_of_interval_is_said_once_and_marks_nothing():
+def test_one_kind_of_interval_is_reported_once_and_marks_nothing():
     for ranges, said in (([ONCE], ALONE), ([STEPS], SPREAD)):
         lines = shown(recording(*ranges)).splitlines()
         assert said in lines

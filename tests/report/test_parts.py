@@ -1,4 +1,4 @@
-"""Tables of parts in a terminal: one line a row, names that tell parts apart, and what is known of the rest."""
+"""Tables of parts in a terminal: one line a row, names that distinguish parts, and what is known of the rest."""
 
 import re
 
@@ -16,7 +16,7 @@ MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 def graph_run(*, flagged: tuple[str, ...] = (), named: int = 3) -> Run:
-    """Four matrix products of one attention with figures, and kernels of which only the trace tells."""
+    """Four matrix products of one attention with figures, and kernels of which only the trace knows."""
     rows = [result(0, "energy_total_j", e(0.229, 0.001)), result(0, "latency_s", e(7.9e-4, 1e-6))]
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "deit"}]
     for i, module in enumerate(MODULES, start=1):
@@ -54,7 +54,7 @@ def test_an_operator_is_one_line_with_its_interval_beside_it(width):
     assert {module for line in found for module in MODULES if module in line} == set(MODULES)
 
 
-def test_more_columns_come_with_more_room_the_most_telling_first():
+def test_more_columns_come_with_more_room_the_most_informative_first():
     shown = [report.render([graph_run()], detail="kernel", width=width) for width in (80, 130, 200)]
     narrow, wide, wider = (" ".join(lines(text)) for text in shown)
     assert "active" not in narrow
@@ -116,7 +116,7 @@ def test_kernels_stay_rows_where_nothing_else_is_known():
     assert text.count("– [") >= 3
 
 
-def test_kernels_of_one_operator_are_told_apart_at_any_width():
+def test_kernels_of_one_operator_are_distinguished_at_any_width():
     run = graph_run(named=0)
     units = run.units.to_pylist()
     rows = run.results.to_pylist()
@@ -154,7 +154,7 @@ def test_names_made_to_fit_stay_different_or_stay_whole(lost):
 
 
 @pytest.mark.parametrize("alike", [True, False])
-def test_a_remark_on_all_rows_is_said_once_below_and_one_on_some_by_a_mark_on_each(alike):
+def test_a_remark_on_all_rows_is_reported_once_below_and_one_on_some_by_a_mark_on_each(alike):
     units: list[dict[str, object]] = [{"id": 0, "level": "model", "name": "net"}]
     rows = []
     for i, name in enumerate(("a", "b", "c"), start=1):

@@ -50,7 +50,7 @@ def test_title_axes_and_legend_say_what_is_drawn():
     assert "encoder.layer.0: 1.744 ±\N{NO-BREAK SPACE}0.018\N{NO-BREAK SPACE}J" in said
 
 
-def test_a_bin_of_which_nothing_is_known_is_a_gap():
+def test_a_bin_of_which_nothing_is_known_is_a_hole():
     root = ElementTree.fromstring(picture(profile_run(kernels=2))[0])
     line = next(path for path in root.iter(f"{SVG}path") if path.get("class") == "stroke")
     first, second = line.get("d").removeprefix("M").split("M")
@@ -115,7 +115,7 @@ def test_any_power_gives_whole_xml(watts):
     assert not any(word in drawn for word in ("nan", "inf "))
 
 
-def test_simulated_boards_are_called_so():
+def test_simulated_gpus_are_called_so():
     run = simulated_run()
     run.waveform = profile_run(kernels=2).waveform
     assert "SIMULATED" in texts(ElementTree.fromstring(picture(run)[0]))[0]

@@ -188,7 +188,7 @@ def test_a_missing_table_is_named(run_folder):
     assert "units.parquet is missing" in refusal(run_folder)
 
 
-def test_somebody_elses_parquet_is_refused(run_folder):
+def test_parquet_of_another_tool_is_refused(run_folder):
     pq.write_table(pa.table({"time": [1], "watts": [2.0]}), run_folder / "samples.parquet")
     assert "no column 'time_ns'" in refusal(run_folder)
 
@@ -263,20 +263,20 @@ def test_a_flipped_bit_is_never_a_quiet_wrong_number(run_folder):
 
 
 @pytest.mark.parametrize("name", ["nothing", "nothing.zip", "null\0byte", "x" * 300, "~nobody"])
-def test_a_place_without_anything_is_said(tmp_path, name):
+def test_a_place_without_anything_is_reported(tmp_path, name):
     refusal(tmp_path / name)
 
 
-def test_a_folder_without_a_run_is_said(tmp_path):
+def test_a_folder_without_a_run_is_reported(tmp_path):
     assert "holds no run.json" in refusal(tmp_path)
 
 
-def test_a_file_that_is_no_zip_is_said(tmp_path):
+def test_a_file_that_is_no_zip_is_reported(tmp_path):
     (tmp_path / "run.csv").write_text("a,b\n1,2\n")
     assert "neither a folder nor a readable zip" in refusal(tmp_path / "run.csv")
 
 
-def test_a_zip_without_a_run_is_said(tmp_path):
+def test_a_zip_without_a_run_is_reported(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("README", "hello")
     assert "holds no run.json" in refusal(tmp_path / "x.zip")
@@ -298,7 +298,7 @@ def test_a_zip_of_a_run_and_the_runs_that_it_was_made_of_opens(tmp_path, saved):
     assert load(tmp_path / "nested.zip") == load(saved / "run")
 
 
-def test_a_truncated_zip_is_said(tmp_path, saved):
+def test_a_truncated_zip_is_reported(tmp_path, saved):
     data = (saved / "run.zip").read_bytes()
     (tmp_path / "cut.zip").write_bytes(data[: len(data) // 2])
     assert "cut.zip" in refusal(tmp_path / "cut.zip")

@@ -72,7 +72,7 @@ def test_a_warning_is_kept_once():
     assert run.warnings == [RunWarning("not_settled", "power was still changing", "warm-up")]
 
 
-def test_a_channel_is_found_by_device_and_name():
+def test_a_channel_is_selected_by_device_and_name():
     run = monitor_run()
     channel = run.channel(run.devices[1].id, "power_w")
     assert channel is not None

@@ -64,7 +64,7 @@ NESTED = (
         ("", ""),
     ],
 )
-def test_a_name_keeps_what_tells_the_kernel(name, short):
+def test_a_name_keeps_what_identifies_the_kernel(name, short):
     assert short_name(name) == short
 
 

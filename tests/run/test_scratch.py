@@ -101,9 +101,9 @@ from jouletrace.addons.fleet import process
 from jouletrace.addons.fleet.node import Node
 from jouletrace.addons.fleet.plan import FleetSettings, Task
 process.MODULE = "fake_fleet_child"
-boards = gpus(1, 2)
-node = Node(FleetSettings("hangs"), boards, ".")
-node.at_once([Task(gpu, 0) for gpu in boards], print, lambda gpu, message: None)
+some = gpus(1, 2)
+node = Node(FleetSettings("hangs"), some, ".")
+node.at_once([Task(gpu, 0) for gpu in some], print, lambda gpu, message: None)
 """
 
 

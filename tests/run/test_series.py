@@ -80,7 +80,7 @@ def test_an_analysis_goes_through_the_samples_once(monkeypatch, devices):
     assert run.result("power_w", devices).value == pytest.approx(325, rel=0.02)
 
 
-def test_a_record_is_computed_anew_where_what_it_depends_on_has_changed():
+def test_a_record_is_computed_again_where_what_it_depends_on_has_changed():
     run = make_run(readings(300.0, 5.0), spans=phases(("monitor", 0.1, 4.0)))
     first = power_record(run, DEVICE)
     assert power_record(run, DEVICE)[0] is first[0]

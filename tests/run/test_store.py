@@ -96,7 +96,7 @@ def test_other_programs_read_the_parquet(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["run", "run.zip"])
-def test_a_run_never_goes_over_an_older_one_unless_told(tmp_path, where):
+def test_a_run_never_goes_over_an_older_one_unless_asked(tmp_path, where):
     save(RUNS["monitor"], tmp_path / where)
     with pytest.raises(BadInputError, match="never overwritten"):
         save(RUNS["full"], tmp_path / where)
@@ -114,7 +114,7 @@ def test_a_run_never_goes_over_the_remains_of_another(tmp_path):
     assert len(load(tmp_path).samples) == 1
 
 
-def test_a_run_never_goes_over_somebody_elses_file(tmp_path):
+def test_a_run_never_goes_over_a_file_that_is_not_ours(tmp_path):
     (tmp_path / "run.json").write_text('{"mine": 1}')
     with pytest.raises(BadInputError, match="never overwritten"):
         save(Run(), tmp_path)

@@ -54,7 +54,7 @@ def test_a_changed_byte_anywhere_is_named(folder, name):
 
 
 def test_no_silent_change_of_the_header(folder):
-    """A digit changed in run.json reads well: only its own checksum can tell."""
+    """A digit changed in run.json reads well: only its own checksum shows it."""
     text = (folder / "run.json").read_text()
     changed = text.replace('"power_limit_w": 700', '"power_limit_w": 300')
     assert changed != text
@@ -75,7 +75,7 @@ def test_a_damaged_zip_is_named(saved, tmp_path):
     assert list(problems(tmp_path / "cut.zip")) == ["cut.zip"]
 
 
-def test_a_table_of_a_zip_that_was_put_in_anew_is_named(saved, tmp_path):
+def test_a_table_of_a_zip_that_was_put_in_again_is_named(saved, tmp_path):
     with zipfile.ZipFile(saved / "run.zip") as old, zipfile.ZipFile(tmp_path / "new.zip", "w") as new:
         for name in old.namelist():
             other = "units.parquet" if name == "results.parquet" else name
@@ -83,7 +83,7 @@ def test_a_table_of_a_zip_that_was_put_in_anew_is_named(saved, tmp_path):
     assert list(problems(tmp_path / "new.zip")) == ["results.parquet"]
 
 
-def test_an_older_run_opens_and_what_can_not_be_told_is_said(folder):
+def test_an_older_run_opens_and_what_can_not_be_known_is_reported(folder):
     """Format 1.1 had CRC-32 of the tables, and none of run.json."""
     header = json.loads((folder / "run.json").read_text())
     crc = {name: zlib.crc32((folder / name).read_bytes()) for name in FILES[:-1]}
@@ -143,7 +143,7 @@ def test_the_command_says_which_file_and_ends_with_1(capsys, folder, saved, tmp_
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are as of POSIX")
-def test_a_run_is_its_owners_alone_unless_told_otherwise(tmp_path, monkeypatch):
+def test_a_run_is_its_owners_alone_unless_asked_otherwise(tmp_path, monkeypatch):
     save(profile_run(), tmp_path / "a")
     save(profile_run(), tmp_path / "a.zip")
     assert {stat.S_IMODE(path.stat().st_mode) for path in [*(tmp_path / "a").iterdir(), tmp_path / "a.zip"]} == {0o600}

@@ -10,7 +10,7 @@ SAMPLING_S = 0.8e-3
 
 
 @pytest.mark.parametrize("period_ms", [0.7974, 0.798, 0.8, 0.8005, 0.803, 0.399, 0.4, 1.2, 1.6])
-def test_a_load_in_step_with_the_samples_beats_with_them(period_ms):
+def test_a_load_synchronous_with_the_samples_is_aliased_with_them(period_ms):
     for total_s in (1.0, 10.0, 60.0, 600.0):
         assert aliased(period_ms / 1e3, SAMPLING_S, total_s)
 
@@ -20,7 +20,7 @@ def test_another_does_not(period_ms):
     assert not aliased(period_ms / 1e3, SAMPLING_S, 10.0)
 
 
-def test_nothing_is_said_where_the_sampling_or_the_load_is_not_known():
+def test_nothing_is_reported_where_the_sampling_or_the_load_is_not_known():
     assert not aliased(0.8e-3, None, 10.0)
     assert not aliased(0.0, SAMPLING_S, 10.0)
     assert not aliased(float("nan"), SAMPLING_S, 10.0)
@@ -51,12 +51,12 @@ def seen_less_true(period_s, phase, seconds):
 
 
 @pytest.mark.parametrize(("period_ms", "flagged"), [(20, True), (19.9, True), (10, True), (15, False), (13, False)])
-def test_a_load_in_step_with_the_readings_is_seen_at_one_phase(period_ms, flagged):
+def test_a_load_synchronous_with_the_readings_is_seen_at_one_phase(period_ms, flagged):
     worst = max(abs(seen_less_true(period_ms / 1e3, phase, 2.0)) for phase in np.linspace(0, 1, 21))
     assert (worst > 0.02) == flagged
     assert read_in_step(period_ms / 1e3, HOPPER, 2.0) == flagged
 
 
-def test_a_sensor_that_misses_nothing_is_in_step_with_no_load():
+def test_a_sensor_that_misses_nothing_is_synchronous_with_no_load():
     assert not read_in_step(0.02, Response(0.02, window_s=0.02), 2.0)
     assert not read_in_step(0.0, HOPPER, 2.0)

@@ -20,7 +20,7 @@ def test_a_quiet_level_covers_in_spite_of_correlation():
     assert fewest(1000) <= hits <= most(1000)
 
 
-def test_the_slope_with_temperature_is_found():
+def test_the_slope_with_temperature_is_estimated():
     rng = np.random.default_rng(1)
     temperature = np.round(np.linspace(45, 55, 400))
     found = temperature_slope(temperature, 120 + 0.6 * (temperature - 50) + rng.normal(0, 0.5, 400))
@@ -34,7 +34,7 @@ def test_a_temperature_that_does_not_vary_gives_no_slope():
 
 
 def log(rng, ramp=0):
-    """Idle, work, idle, once a second, with a ramp of some readings at the start of work."""
+    """Idle, work, idle, once per second, with a ramp of some readings at the start of work."""
     power = np.concatenate([np.full(40, 62.0), np.full(80, 180.0), np.full(30, 62.0)])
     power[40 : 40 + ramp] = np.linspace(75, 175, ramp)
     return T0 + np.arange(150) * SECOND, power + rng.normal(0, 0.5, 150)

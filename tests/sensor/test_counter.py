@@ -1,4 +1,4 @@
-"""Stepping energy counters: only their own steps tell the truth."""
+"""Stepping energy counters: only their own steps are the truth."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def make(seed=0):
     return rng, Load(rng, 20, edges, np.where(np.arange(11) % 2, 600.0, 120.0))
 
 
-def test_steps_are_found_where_the_value_changes():
+def test_steps_are_detected_where_the_value_changes():
     _, load = make()
     steps = find_steps(*polled(load))
     assert steps.period_s == pytest.approx(0.1, abs=0.008)
@@ -53,7 +53,7 @@ def test_a_read_that_jumps_and_comes_back_changes_nothing(glitch, reads):
     assert found.energy_j == pytest.approx(wanted.energy_j, rel=1e-3)
 
 
-def test_a_counter_that_jumps_for_good_has_started_anew():
+def test_a_counter_that_jumps_for_good_has_started_again():
     _, load = make()
     at, energy = polled(load)
     steps = find_steps(at, np.where(np.arange(len(at)) < 1000, energy, energy + 5e6), most_w=2100)
@@ -62,7 +62,7 @@ def test_a_counter_that_jumps_for_good_has_started_anew():
     assert bracket(steps, T0 + 8 * 10**9, T0 + 12 * 10**9).energy_j < 6000
 
 
-def test_a_glitch_in_a_counter_that_wraps_is_told_from_the_wrap():
+def test_a_glitch_in_a_counter_that_wraps_is_distinguished_from_the_wrap():
     at = T0 + np.arange(100) * 10**8
     energy = (1000.0 + 20.0 * np.arange(100)) % 2000.0
     broken = energy.copy()
@@ -99,7 +99,7 @@ def test_the_record_agrees_with_the_counter_and_its_interval_has_the_floor():
     assert all(FLOOR <= one.half_width / one.value < 1.1 * FLOOR for one in found)
 
 
-def test_a_run_of_a_real_board_agrees_with_its_counter_within_the_floor():
+def test_a_run_of_a_real_gpu_agrees_with_its_counter_within_the_floor():
     """It is 0.18 % off, three times what the times of steps and readings explain."""
     found = analyse(load_run(Path(recorded.__file__).parent / "deit-b-64-graph-h100.zip")).result("counter_ratio")
     assert found.value == pytest.approx(0.9982, abs=5e-5)

@@ -8,7 +8,7 @@ PERIOD_NS = 20_000_400
 
 
 def stamps(n=600, seed=0):
-    """Places, and stamps as GPUs make them: four in five on time, every fifth some 3 ms late."""
+    """Places, and stamps as GPUs make them: four in five on time, every fifth about 3 ms late."""
     rng = np.random.default_rng(seed)
     place = np.arange(n)
     late = rng.normal(0, 30e3, n)
@@ -74,7 +74,7 @@ def test_another_record_is_not_taken_for_the_drivers():
         on_grid(stamp, 300 + np.arange(400) % 7.0)
 
 
-def test_a_record_that_can_be_of_no_stretch_of_time_is_refused_with_its_cause():
+def test_a_record_that_can_be_of_no_span_of_time_is_refused_with_its_cause():
     place, stamp = stamps()
     watts = 300 + place % 7.0
     with pytest.raises(BadInputError, match=r"600 of its 1200 readings are of the same time .* in the file twice"):

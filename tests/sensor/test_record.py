@@ -44,7 +44,7 @@ def test_a_reading_delivered_late_is_sorted_in_and_flagged():
     assert np.array_equal(record.power_w, power)
 
 
-def test_duplicates_and_conflicting_stamps_are_told_apart():
+def test_duplicates_and_conflicting_stamps_are_distinguished():
     time = np.sort(np.append(regular(50), regular(50)[[5, 9]]))
     power = np.full(52, 100.0)
     power[11] = 250.0  # the second reading of slot 9
@@ -97,7 +97,7 @@ def test_of_a_polled_sensor_only_reads_that_bring_news_are_kept():
 
 
 @pytest.mark.parametrize("late", ["late only", "both sides"])
-def test_the_grid_behind_jittering_stamps_is_found(late):
+def test_the_grid_behind_jittering_stamps_is_estimated(late):
     rng = np.random.default_rng(3)
     true = np.arange(2000) * 0.020006
     if late == "late only":  # most on time, some late by up to 0.7 periods, as an H100's are

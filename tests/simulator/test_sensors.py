@@ -120,7 +120,7 @@ def test_the_mean_of_long_records_is_the_energy(seed):
     stamps = rows[:, 0] * 1e3 - BEGIN
     inside = (stamps > 1e9) & (stamps < 12e9)
     truth = power.mean_w(np.array([1e9 - 16e6]), np.array([12e9 - 16e6]))
-    # 13,500 samples of powers that scatter by some 200 W: 2 W at 95 %, half of it when slow scatter is left out
+    # 13,500 samples of powers that scatter by about 200 W: 2 W at 95 %, half of it when slow scatter is left out
     assert rows[inside, 1].mean() * 1e-3 == pytest.approx(truth[0], abs=4)
 
 

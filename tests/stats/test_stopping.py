@@ -54,12 +54,12 @@ def test_enough_windows_reach_the_wanted_interval():
     assert shorter > 0.01 * abs(np.mean(values[:FIRST]))
 
 
-def test_a_calm_first_stage_asks_for_nothing_more():
+def test_a_calm_first_stage_requests_nothing_more():
     assert windows_needed(np.array([1.0, 1.0001, 0.9999, 1.0]), 0.01) == 4
 
 
 @pytest.mark.parametrize("first", [[0.0, 0.0, 0.0], [1.0, -1.0], [1.0, math.nan, 2.0], [1.0, math.inf]])
-def test_a_first_stage_that_says_nothing_asks_for_nothing_more(first):
+def test_a_first_stage_that_says_nothing_requests_nothing_more(first):
     assert windows_needed(np.array(first), 0.01) == len(first)
 
 

@@ -103,7 +103,7 @@ def test_power_utilization_and_clocks_are_logged_every_second(watched):
         assert all(float(row[channel]) > 0 for row in watched), channel
 
 
-def test_the_board_is_chosen_by_its_index(capsys, monkeypatch):
+def test_the_gpu_is_chosen_by_its_index(capsys, monkeypatch):
     monkeypatch.setattr(api, "_library", lambda: FakeNvml(h100(uuid="GPU-first"), h100(uuid="GPU-second")))
     monkeypatch.setattr(cuda_order, "cuda_uuids", lambda: ["GPU-first", "GPU-second"])
     found = json.loads(command(capsys, "doctor", "-d", "cuda:1", "--json").out)

@@ -122,7 +122,7 @@ def test_every_reading_of_power_is_kept_with_its_time(dummy):
     assert all(after > before for before, after in pairwise(time))
 
 
-def test_text_generation_is_told_by_layer_and_phase(generated, capsys):
+def test_text_generation_is_reported_by_layer_and_phase(generated, capsys):
     assert generated.result("closure_layers").value == pytest.approx(1, abs=0.05)
     rows = table(command(capsys, "show", "llama", "--detail", "layer", "--format", "csv").out)
     energy = {row["name"]: float(row["energy_total_j"] or "nan") for row in rows if row["level"] == "layer"}
@@ -133,7 +133,7 @@ def test_text_generation_is_told_by_layer_and_phase(generated, capsys):
     assert per_token * 8 * 3 == pytest.approx(generated.result("energy_total_j").value, rel=1e-6)
 
 
-def test_text_generation_is_told_by_kernel(generated, capsys):
+def test_text_generation_is_reported_by_kernel(generated, capsys):
     rows = table(command(capsys, "show", "llama", "--detail", "kernel", "--format", "csv").out)
     kernels = [row for row in rows if row["level"] == "kernel" and row["energy_total_j"]]
     alone = [row for row in kernels if row["module"]]  # others are known in sum only

@@ -90,7 +90,7 @@ def test_instances_are_named_by_their_ids(divided):
     assert instance["compute_instances"][0]["uuid"].startswith("MIG-")
 
 
-def test_a_board_that_processes_use_is_not_divided(study, capsys, monkeypatch):
+def test_a_gpu_that_processes_use_is_not_divided(study, capsys, monkeypatch):
     monkeypatch.setattr(SimulatedMig, "processes", lambda self: [Process(4711, "python3")])
     said = command(capsys, "mig", "apply", "7g.80gb", *BOARD, "--yes")
     assert said.code == 3
@@ -116,7 +116,7 @@ def test_training_is_swept_too_and_takes_longer(swept):
             assert train > 1.5 * infer
 
 
-def test_energy_of_a_sample_is_told_though_no_slice_has_a_sensor(swept):
+def test_energy_of_a_sample_is_reported_though_no_slice_has_a_sensor(swept):
     for row in swept.values():
         assert row["energy_per_sample_j"] == pytest.approx(row["power_w"] / row["samples_per_s"])
         assert "modelled" in row["flags"]
@@ -141,7 +141,7 @@ def test_the_same_command_goes_on_where_it_was_cut_off(swept, capsys):
     [
         ("vision_transformer", "cv_infer"),
         ("resnet50", "cv_infer"),
-        ("swin_transformer", "cv_infer"),
+        pytest.param("swin_transformer", "cv_infer", marks=pytest.mark.slow),
         ("minilm", "nlp_train"),
     ],
 )

@@ -185,7 +185,7 @@ def test_power_limits_are_stepped_through_and_the_old_one_comes_back(study, caps
     assert not journal_of(limiter.info).exists()
 
 
-def test_power_limits_and_persistence_mode_are_said(capsys, monkeypatch):
+def test_power_limits_and_persistence_mode_are_reported(capsys, monkeypatch):
     monkeypatch.setattr(api, "_library", lambda: FakeNvml(v100(uuid="GPU-first")))
     monkeypatch.setattr(cuda_order, "cuda_uuids", lambda: ["GPU-first"])
     said = " ".join(command(capsys, "doctor", "-d", "cuda:0").out.split())

@@ -110,7 +110,7 @@ def test_what_returns_before_it_has_run_is_recognised(target, kind):
 @pytest.mark.parametrize("device", ["cpu", "sim:h100"])
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_none_of_them_is_profiled(call, device):
-    """Python has no coroutine to complain about that nobody awaited."""
+    """Python has no coroutine to complain about that no one awaited."""
     with pytest.raises(BadInputError, match=r"before (its body has run|the work is done)"):
         jt.profile(call, torch.ones(8, 8), device=device)
 
@@ -211,7 +211,10 @@ def test_a_process_that_a_workload_would_end_does_not_end_well(program):
 
 
 @pytest.mark.usefixtures("survives")
-@pytest.mark.parametrize("arguments", [("ab", "toy.py:leaves", "toy.py:leaves"), ("sweep", "toy.py:leaves")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("ab", "toy.py:leaves", "toy.py:leaves"), pytest.param(("sweep", "toy.py:leaves"), marks=pytest.mark.slow)],
+)
 def test_nor_does_any_other_command(capsys, program, arguments):
     said = command(capsys, *arguments, "-d", "cpu", *QUICK)
     assert said.code in (2, 3)

@@ -84,7 +84,7 @@ def test_broken_files_are_bad_input(saved):
         resolve(str(folder)).build("cpu", WorkloadOptions())
 
 
-def test_a_model_that_nobody_knows_how_to_feed_says_what_to_do_instead(tmp_path):
+def test_a_model_that_no_one_knows_how_to_feed_says_what_to_do_instead(tmp_path):
     config = transformers.T5Config(d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, vocab_size=50)
     config.architectures = ["T5ForConditionalGeneration"]
     config.save_pretrained(tmp_path)

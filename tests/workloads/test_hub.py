@@ -98,7 +98,7 @@ def test_shapes_alone_need_no_weights(home):
     assert resolve(f"hf:{ID}").build("meta", WorkloadOptions()).facts["weights"] == "shapes only"
 
 
-def test_weights_that_are_not_in_the_cache_are_said_to_be_missing(home):
+def test_weights_that_are_not_in_the_cache_are_reported_to_be_missing(home):
     folder, _ = snapshot(home)
     (folder / "model.safetensors").unlink()
     said = rf"hf:{ID}: not in the local cache, weights missing \(--random .*hf download {ID} --local-dir DIR"
@@ -149,7 +149,7 @@ def test_what_is_missing_is_downloaded_and_said(home, monkeypatch, random):
 
 
 @pytest.mark.parametrize("kind", ["RepositoryNotFoundError", "GatedRepoError"])
-def test_refusals_of_the_hub_are_said_in_one_line(home, monkeypatch, kind):
+def test_refusals_of_the_hub_are_reported_in_one_line(home, monkeypatch, kind):
     class Refused(getattr(huggingface_hub.errors, kind)):
         def __init__(self):
             Exception.__init__(self, "no\nsuch")

@@ -83,7 +83,7 @@ def test_options_without_a_meaning_here_are_refused():
 
 
 @pytest.mark.thorough
-def test_on_a_simulated_board_a_gemm_is_one_kernel_of_its_own_dtype():
+def test_on_a_simulated_gpu_a_gemm_is_one_kernel_of_its_own_dtype():
     from jouletrace.devices import open_device
 
     device = open_device("sim:h100")

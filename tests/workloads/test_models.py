@@ -193,7 +193,7 @@ def test_a_gpu_that_is_not_there_is_not_possible():
         build("deit-t", "cuda:0")
 
 
-def test_memory_that_is_not_there_is_said_in_one_line():
+def test_memory_that_is_not_there_is_reported_in_one_line():
     with pytest.raises(
         NotPossibleError, match=r"deit-tiny, batch 90000000 on cpu: out of memory \(asked for .* GiB"
     ) as info:

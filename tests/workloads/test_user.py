@@ -77,7 +77,7 @@ def test_a_model_in_a_file_runs_in_eval_mode_as_it_was_made(user_file):
     assert built.facts["weights"].startswith("as given by ")
 
 
-def test_a_callable_in_a_module_is_found_from_the_current_folder(user_file, monkeypatch):
+def test_a_callable_in_a_module_is_imported_from_the_current_folder(user_file, monkeypatch):
     (user_file.parent / "pack").mkdir()
     user_file.rename(user_file.parent / "pack" / "inner_of_pack.py")
     monkeypatch.chdir(user_file.parent)
@@ -142,7 +142,7 @@ def test_a_user_s_model_can_be_built_and_run_as_shapes(user_file):
         ("make", {"config": {"a": "1"}}, r"--config a: .* has no configuration"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(user_file, name, options, message):
+def test_what_is_wrong_is_reported_in_one_line(user_file, name, options, message):
     with pytest.raises(BadInputError, match=message) as info:
         build(f"{user_file}:{name}", **options)
     assert "\n" not in str(info.value)
@@ -153,7 +153,7 @@ def test_memory_that_runs_out_in_the_user_s_code_is_not_possible(user_file):
         build(f"{user_file}:hungry")
 
 
-def test_a_module_that_is_not_there_is_told_from_one_that_it_lacks(tmp_path, monkeypatch):
+def test_a_module_that_is_not_there_is_distinguished_from_one_that_it_lacks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lacking_something.py").write_text("import not_installed_anywhere")
     with pytest.raises(BadInputError, match=r"^no module named 'not_here_at_all'"):

@@ -62,7 +62,7 @@ def stepped(watts_at) -> Run:
     return run
 
 
-def test_a_step_of_power_tells_its_rise_its_overshoot_and_its_return():
+def test_a_step_of_power_reports_its_rise_its_overshoot_and_its_return():
     found = power_step(stepped(lambda ms: 120 if ms <= 1000 else 930 if ms <= 1140 else 700 + ms // 20 % 2))
     assert found["step_rest_w"] == 120
     assert found["step_settled_w"] == pytest.approx(700.5, abs=0.5)
@@ -87,7 +87,7 @@ def test_a_step_without_an_overshoot_has_no_peak():
     assert found["step_settled_w"] == pytest.approx(403, abs=1)
 
 
-def test_where_a_step_cannot_be_seen_nothing_is_said_of_it():
+def test_where_a_step_cannot_be_seen_nothing_is_reported_of_it():
     slow = stepped(lambda ms: 120 if ms <= 1000 else 400)
     slow.channels[0].period_s = 0.1
     assert set(power_step(slow).values()) == {None}

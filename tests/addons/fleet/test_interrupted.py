@@ -28,7 +28,7 @@ def broken_off(monkeypatch, request):
     return getattr(request.param, "exit_code", 130), str(request.param) or "interrupted"
 
 
-def test_what_was_measured_is_kept_and_the_way_on_is_said(broken_off, capsys, workspace):
+def test_what_was_measured_is_kept_and_the_way_on_is_reported(broken_off, capsys, workspace):
     said = command(capsys, "fleet", "run", "gemm", "--repeats", "1", "-o", "fleet")
     code, complaint = broken_off
     assert said.code == code

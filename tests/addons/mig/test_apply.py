@@ -1,4 +1,4 @@
-"""Dividing a board and going back: whatever is refused, interrupted or killed on the way."""
+"""Dividing a GPU and going back: whatever is refused, interrupted or killed on the way."""
 
 import json
 import multiprocessing
@@ -264,7 +264,7 @@ def test_500_random_applies_crashes_and_restores_end_in_the_old_division(monkeyp
     assert refusals > 50
 
 
-def test_nvml_divides_and_goes_back_like_the_simulated_board():
+def test_nvml_divides_and_goes_back_like_the_simulated_gpu():
     fake = FakeMigNvml("h100-80")
     backend = NvmlMigBackend(fake.board.uuid, Nvml(fake))
     now = divide(backend, "2x1c.3g.40gb", "2g.20gb", "1g.10gb+me")

@@ -62,7 +62,7 @@ def load(name):
     return {"do": "load", "job": asdict(job(name)), "device": "cpu"}
 
 
-def test_a_worker_loads_runs_and_tells_latencies():
+def test_a_worker_loads_runs_and_reports_latencies():
     loaded, ran = answers(load("nap"), {"do": "run", "seconds": 0.2, "at_ns": 0})
     assert loaded == {"items": 1}
     assert all(seconds >= 0.01 for seconds in ran["latency_s"])
@@ -146,7 +146,7 @@ def slices():
 
 
 @pytest.mark.slow
-def test_two_slices_work_at_once_and_one_that_vanishes_is_said_to():
+def test_two_slices_work_at_once_and_one_that_vanishes_is_reported_to():
     board = open_device("sim:a100-80?realtime=1")
     activity = Activity([Steady(board.clock, {"MIG-a": 0.9, "MIG-b": 0.4}), Gone()])
     bench = RealBench(board, slices(), activity, torch_device="cpu")

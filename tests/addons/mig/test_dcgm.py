@@ -83,7 +83,7 @@ def test_activity_and_memory_go_to_their_instance_and_power_to_none(server):
     assert not found.problems
 
 
-def test_other_boards_and_instances_are_not_taken_for_ours(server):
+def test_other_gpus_and_instances_are_not_taken_for_ours(server):
     server.text = page(
         metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.5, labels='gpu="1",UUID="GPU-other"'),
         metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.5, 9),
@@ -95,7 +95,7 @@ def test_other_boards_and_instances_are_not_taken_for_ours(server):
         exporter(server.url).check()
 
 
-def test_an_exporter_without_uuids_is_told_by_the_boards_number(server):
+def test_an_exporter_without_uuids_is_recognised_by_the_gpus_number(server):
     server.text = page(metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.5, 1, 'gpu="0"'))
     assert said(exporter(server.url).poll()) == {("MIG-a", "graphics_active"): 0.5}
 
@@ -122,7 +122,7 @@ def test_a_share_a_hair_above_1_is_1(server):
     assert said(exporter(server.url).poll()) == {("MIG-a", "graphics_active"): 1.0}
 
 
-def test_an_exporter_that_is_down_is_said_to_be_and_how_to_start_it():
+def test_an_exporter_that_is_down_is_reported_to_be_and_how_to_start_it():
     found = exporter("http://127.0.0.1:9")
     with pytest.raises(NotPossibleError, match="doesn't answer") as error:
         found.check()

@@ -1,4 +1,4 @@
-"""GPM counters: shares of the time between two samples, of a board and of a MIG instance."""
+"""GPM counters: shares of the time between two samples, of a GPU and of a MIG instance."""
 
 import ctypes
 import gc
@@ -160,7 +160,7 @@ def board_of(fake):
     return NvmlGpu(fake.boards[0].uuid, Nvml(fake), fake.clock)
 
 
-def test_a_board_records_its_activity_beside_its_power():
+def test_a_gpu_records_its_activity_beside_its_power():
     fake = FakeGpm(h100())
     sources = board_of(fake).sources()
     assert sources[0].channels[0].name == "power_w"
@@ -185,7 +185,7 @@ def test_activity_can_be_switched_off(monkeypatch):
         ("nvmlGpmSampleGet", UNKNOWN),
     ],
 )
-def test_a_board_or_driver_that_refuses_gpm_records_the_rest_as_before(refused, code):
+def test_a_gpu_or_driver_that_refuses_gpm_records_the_rest_as_before(refused, code):
     fake = FakeGpm(h100())
     with_it = channels(board_of(fake))
     fake.boards[0].errors[refused] = code
@@ -195,7 +195,7 @@ def test_a_board_or_driver_that_refuses_gpm_records_the_rest_as_before(refused, 
         GpmSource(Nvml(fake), fake.boards[0], "GPU-1", fake.clock)
 
 
-def test_a_board_of_before_hopper_has_no_such_channels():
+def test_a_gpu_of_before_hopper_has_no_such_channels():
     fake = FakeGpm(a100())
     fake.boards[0].errors.pop("gpm")
     fake.nvmlGpmQueryDeviceSupport = lambda board: SimpleNamespace(isSupportedDevice=0)
@@ -228,7 +228,7 @@ def divided():
     return fake, {c.uuid: one.id for one in backend.instances() for c in one.compute}
 
 
-def test_an_instance_has_activity_and_memory_of_its_own_and_power_only_of_the_board():
+def test_an_instance_has_activity_and_memory_of_its_own_and_power_only_of_the_gpu():
     fake, uuids = divided()
     uuid, number = next(iter(uuids.items()))
     device = NvmlMig(uuid, Nvml(fake), fake.clock)
@@ -244,7 +244,7 @@ def test_an_instance_has_activity_and_memory_of_its_own_and_power_only_of_the_bo
     assert found["memory_used_bytes"] == 2 << 30
 
 
-def test_each_instance_of_a_board_is_asked_by_its_number():
+def test_each_instance_of_a_gpu_is_asked_by_its_number():
     fake, uuids = divided()
     sources = instance_activity(fake.board.uuid, uuids, Nvml(fake), fake.clock)
     fake.clock.sleep(0.2)

@@ -111,7 +111,7 @@ def test_a_window_outside_the_log_has_no_activity_rather_than_zero(folder):
     assert (found["value"], found["reason"]) == (None, "no_samples")
 
 
-def test_an_instance_is_told_by_the_profile_id_in_the_name(folder):
+def test_an_instance_is_recognised_by_the_profile_id_in_the_name(folder):
     old = folder / "vit" / "vit_05g_bsz.csv"
     old.rename(folder / "vit" / "vit_MIG_profile_9.csv")
     (folder / "vit" / "vit_all.csv").unlink()

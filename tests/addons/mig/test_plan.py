@@ -116,7 +116,7 @@ def test_compute_instances_share_a_gpu_instance():
     assert found.layout.parts[0].placement == Placement(0, 2)
 
 
-def test_a_board_without_mig_says_so():
+def test_a_gpu_without_mig_says_so():
     with pytest.raises(NotPossibleError, match="no MIG"):
         SimulatedMig("sim:v100")
 
@@ -133,7 +133,7 @@ def nvml_backend(fake):
 
 
 @pytest.mark.parametrize("board", BOARDS)
-def test_nvml_tells_every_profile_with_all_its_placements(board):
+def test_nvml_reports_every_profile_with_all_its_placements(board):
     fake = FakeMigNvml(board)
     assert nvml_backend(fake).profiles() == SimulatedMig(f"sim:{board}").profiles()
 
@@ -163,7 +163,7 @@ def test_placements_kept_from_the_user_are_no_placements():
         make_plan(["3g.40gb"], backend)
 
 
-def test_instances_kept_from_the_user_are_said_to_be():
+def test_instances_kept_from_the_user_are_reported_to_be():
     fake = FakeMigNvml()
     backend = nvml_backend(fake)
     backend.set_mode(True)
@@ -174,7 +174,7 @@ def test_instances_kept_from_the_user_are_said_to_be():
     assert "needs root" in render(found)
 
 
-def test_a_board_that_knows_no_mig_is_refused():
+def test_a_gpu_that_knows_no_mig_is_refused():
     fake = FakeMigNvml()
     fake.board.errors["nvmlDeviceGetMigMode"] = 3
     with pytest.raises(NotPossibleError, match="no MIG"):

@@ -27,7 +27,7 @@ def board(watts):
     return Estimate(watts, watts - 1, watts + 1, 1, "windows")
 
 
-def test_parts_add_up_to_the_board_exactly_whatever_is_split():
+def test_parts_add_up_to_the_gpu_exactly_whatever_is_split():
     rng = np.random.default_rng(0)
     for _ in range(200):
         count = int(rng.integers(1, 8))
@@ -41,7 +41,7 @@ def test_parts_add_up_to_the_board_exactly_whatever_is_split():
         assert all(one.method == "modelled" for one in found.slices)
 
 
-def test_windows_of_one_slice_alone_tell_what_each_draws():
+def test_windows_of_one_slice_alone_show_what_each_draws():
     draws = np.array([180.0, 40.0, 12.0])
     activity = np.vstack([np.eye(3), [[0.9, 0.5, 1.0]]])
     model = fit(IDLE_W + activity @ draws, IDLE_W, activity, [3, 2, 1])
@@ -55,11 +55,11 @@ def test_windows_that_are_all_alike_split_by_slices_with_a_wide_interval():
     model = fit([270.0] * 4, IDLE_W, activity, [3, 1])
     first, second = split(model, board(270.0), IDLE_W, [1.0, 1.0]).slices
     assert first.value == pytest.approx(150.0)
-    assert second.high - second.low > 30, "nothing tells whether the small one draws less or more"
+    assert second.high - second.low > 30, "nothing shows whether the small one draws less or more"
     assert second.low < 25 < 75 < second.high
 
 
-def test_more_telling_windows_make_the_interval_narrower():
+def test_more_informative_windows_make_the_interval_narrower():
     def width(windows):
         model = fit(IDLE_W + windows @ [120.0, 60.0], IDLE_W, windows, [3, 2])
         one = split(model, board(250.0), IDLE_W, [1.0, 1.0]).slices[0]
@@ -110,7 +110,10 @@ MIXED = [
     pytest.param(
         *("sim:a100-40?seed=2", [("4g.20gb", "swin", 8), ("3g.20gb", "distilbert", 32)]), marks=pytest.mark.slow
     ),
-    ("sim:h100-80?seed=3", [("2g.20gb", "vit", 8), ("2g.20gb", "minilm", 64), ("3g.40gb", "resnet50", 32)]),
+    pytest.param(
+        *("sim:h100-80?seed=3", [("2g.20gb", "vit", 8), ("2g.20gb", "minilm", 64), ("3g.40gb", "resnet50", 32)]),
+        marks=pytest.mark.slow,
+    ),
 ]
 
 

@@ -80,7 +80,7 @@ def export(name, path, how=None, **options):
     return export_onnx(resolve(name), WorkloadOptions(**options), path, how)
 
 
-@pytest.mark.parametrize("opset", [15, 20])
+@pytest.mark.parametrize("opset", [15, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_gpt2_without_cache_is_exported_in_the_version_asked_for(tmp_path, opset):
     found = export("gpt2-large", tmp_path / "g.onnx", ExportOptions(opset=opset), seq_len=8, config=TINY)
     model = onnx.load(str(found.path))

@@ -194,7 +194,7 @@ def test_a_hint_has_openvino_choose_how_many_run_at_once(tmp_path, hint, threads
     assert run.settings["hint"] == hint
     assert run.result("throughput_per_s").value > 0
     assert run.result("latency_s").value > 0
-    assert len(run.windows) > 0 or streams == 1, "latencies that overlap tell no throughput"
+    assert len(run.windows) > 0 or streams == 1, "latencies that overlap give no throughput"
 
 
 def test_without_a_hint_openvino_has_as_many_streams_as_are_asked_for(tmp_path):
@@ -207,7 +207,7 @@ def test_without_a_hint_openvino_has_as_many_streams_as_are_asked_for(tmp_path):
 
 
 class Engine:
-    """Notes which stream ran which number, and how long each took; fails at one if told.
+    """Notes which stream ran which number, and how long each took; fails at one on request.
 
     The first ones wait until ``together`` of them run at once.
     """
@@ -388,7 +388,7 @@ def test_a_model_file_is_run_by_the_runtime_that_it_is_for(tmp_path):
         make(resolve("m.xml"), WorkloadOptions(), "onnxruntime")
 
 
-def test_a_gpu_that_onnxruntime_cannot_use_is_said_and_not_replaced_by_the_cpu(tmp_path, monkeypatch):
+def test_a_gpu_that_onnxruntime_cannot_use_is_reported_and_not_replaced_by_the_cpu(tmp_path, monkeypatch):
     path = resolve(model(tmp_path / "m.onnx"))
     with pytest.raises(NotPossibleError, match="pip install onnxruntime-gpu"):
         make(path, WorkloadOptions(), "onnxruntime", cuda=0)

@@ -184,7 +184,7 @@ def test_what_is_not_installed_is_named_with_how_to_get_it(monkeypatch, tmp_path
             replace(known, places=()).find()
 
 
-def test_a_program_beside_the_path_is_found_the_newest_first(tmp_path, monkeypatch):
+def test_a_program_beside_the_path_is_detected_the_newest_first(tmp_path, monkeypatch):
     for version in ("2024.1", "2025.3"):
         place = tmp_path / "opt" / version / "ncu-nowhere"
         place.parent.mkdir(parents=True)
@@ -212,7 +212,7 @@ def test_wrong_use_is_refused_before_anything_runs(capsys, tmp_path, arguments, 
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_simulated_board_runs_no_programs(tmp_path, monkeypatch, capsys):
+def test_a_simulated_gpu_runs_no_programs(tmp_path, monkeypatch, capsys):
     stand_in_ncu(tmp_path, monkeypatch)
     said = command(capsys, "trace", "--with", "ncu", "-d", "sim:h100", "--", "true")
     assert said.code == 2
@@ -283,7 +283,7 @@ def test_counters_of_ncu_stand_on_the_kernels_that_were_traced_here(tmp_path):
 
 
 @pytest.mark.thorough
-def test_launches_that_the_timeline_does_not_have_are_said(tmp_path):
+def test_launches_that_the_timeline_does_not_have_are_reported(tmp_path):
     device = open_device("cpu")
     with Recording(device, tmp_path / "run") as recording:
         add_timeline(recording.session, Step(), 1, traced(None, 1))
@@ -313,7 +313,7 @@ def test_settings_refuse_an_unknown_tool():
         TraceSettings("gdb")
 
 
-def test_a_failure_is_told_by_its_telling_line():
+def test_a_failure_is_reported_by_its_informative_line():
     ended = Ended(1, "starting\nError: no such option\nbye\n", 0, 1)
     assert ended.last_complaint() == "Error: no such option"
     assert Ended(-9, "", 0, 1).how() == "signal 9"

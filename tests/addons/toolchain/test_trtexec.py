@@ -133,7 +133,7 @@ def test_a_workload_goes_to_an_engine_by_way_of_onnx(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.thorough
-def test_an_engine_of_another_version_is_told_from_other_failures(tmp_path, monkeypatch, capsys):
+def test_an_engine_of_another_version_is_distinguished_from_other_failures(tmp_path, monkeypatch, capsys):
     bin = stand_in(tmp_path, monkeypatch, BODY + "\nsys.exit(1)")
     (bin / "log").write_text(OTHER_VERSION)
     said = command(capsys, "profile", "model.engine", "--backend", "trtexec", "-d", "cpu")
@@ -147,7 +147,7 @@ def test_an_engine_of_another_version_is_told_from_other_failures(tmp_path, monk
 
 
 @pytest.mark.thorough
-def test_a_trtexec_that_prints_or_writes_nothing_is_said(tmp_path, monkeypatch, capsys):
+def test_a_trtexec_that_prints_or_writes_nothing_is_reported(tmp_path, monkeypatch, capsys):
     stand_in(tmp_path, monkeypatch, "sys.exit(0)")
     said = command(capsys, "profile", "model.engine", "--backend", "trtexec", "-d", "cpu")
     assert said.code == 2
@@ -195,7 +195,7 @@ def test_what_trtexec_cannot_time_is_refused(tmp_path, monkeypatch, capsys, argu
     assert says in said.complaint
 
 
-def test_without_trtexec_it_is_said_how_to_get_it(monkeypatch, capsys, tmp_path):
+def test_without_trtexec_it_is_reported_how_to_get_it(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     for arguments in (
         ["profile", "model.engine", "--backend", "trtexec"],

@@ -50,7 +50,7 @@ def test_the_identity_is_complete():
     assert info.details["cuda_driver"] == "13.0"
 
 
-def test_what_the_driver_does_not_tell_of_a_board_is_none():
+def test_what_the_driver_does_not_report_of_a_gpu_is_none():
     board = h100()
     for function in ("nvmlDeviceGetSerial", "nvmlDeviceGetEccMode", "nvmlDeviceGetEnforcedPowerLimit"):
         board.errors[function] = NOT_SUPPORTED
@@ -58,7 +58,7 @@ def test_what_the_driver_does_not_tell_of_a_board_is_none():
     assert (info.serial, info.ecc, info.power_limit_w) == (None, None, None)
 
 
-def test_the_state_is_read_ten_times_a_second_and_stamped_in_the_middle_of_each_call():
+def test_the_state_is_read_ten_times_per_second_and_stamped_in_the_middle_of_each_call():
     gpu, _, clock = open_gpu(h100(), tick_ns=1000)
     source = source_of(gpu, "clock_sm_mhz")
     assert source.interval_s == 0.1
@@ -126,7 +126,7 @@ def test_a_counter_that_stands_still_is_not_read_for_ever():
     assert polls == 10
 
 
-def test_a_poll_of_the_counter_at_rest_begins_a_burst_anew():
+def test_a_poll_of_the_counter_at_rest_begins_a_burst_again():
     gpu, _, clock = open_gpu(h100(counter_step_us=10_000))
     source = source_of(gpu, "energy_counter_j")
     for _ in range(2):
@@ -198,14 +198,14 @@ def test_the_library_is_released_once():
     assert library.opened == 0
 
 
-def test_a_board_that_is_not_there_is_bad_input_and_releases_the_library():
+def test_a_gpu_that_is_not_there_is_bad_input_and_releases_the_library():
     library = FakeNvml(h100())
     with pytest.raises(BadInputError, match="no GPU GPU-404"):
         NvmlGpu("GPU-404", Nvml(library))
     assert library.opened == 0
 
 
-def test_a_lost_board_does_not_hide_the_others():
+def test_a_lost_gpu_does_not_hide_the_others():
     lost, well = h100(uuid="GPU-lost"), h100(uuid="GPU-well")
     lost.errors["handle"] = GPU_IS_LOST
     assert NvmlGpu("GPU-well", Nvml(FakeNvml(lost, well))).info.id == "GPU-well"

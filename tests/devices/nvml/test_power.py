@@ -120,7 +120,7 @@ def test_sparse_samples_in_the_ring_are_not_taken_for_a_record():
         (list(range(0, 20000, 100)), 20000, "100 ms apart"),
     ],
 )
-def test_what_is_wrong_with_a_ring_is_said(stamps_ms, now_ms, reason):
+def test_what_is_wrong_with_a_ring_is_reported(stamps_ms, now_ms, reason):
     check = judge(np.array(stamps_ms, np.int64) * 1000, now_ms * 1000)
     assert not check.usable
     assert reason in check.reason
@@ -159,7 +159,7 @@ def test_a_v100_without_ring_or_fields_still_has_power():
     assert channel.period_s == 0.02
 
 
-def test_a_board_that_tells_no_power_has_a_reason_instead():
+def test_a_gpu_that_reports_no_power_has_a_reason_instead():
     board = v100()
     board.errors["nvmlDeviceGetPowerUsage"] = NOT_SUPPORTED
     gpu, _, _ = open_gpu(board)
@@ -173,7 +173,7 @@ def test_a_sensor_that_reads_zero_watts_is_not_believed():
     assert "reads 0 W" in {r.channel: why for r, why in gpu.sensors.absent}["power_instant_w"]
 
 
-def test_a_board_lost_in_a_recording_ends_it_with_one_line():
+def test_a_gpu_lost_in_a_recording_ends_it_with_one_line():
     board = h100()
     gpu, _, clock = open_gpu(board)
     source = power_of(gpu)

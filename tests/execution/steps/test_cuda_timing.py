@@ -109,7 +109,7 @@ def test_a_host_bound_latency_includes_the_wait_for_the_host(fake):
 
 
 @pytest.mark.parametrize("times", [(0.001, 0.010), (0.005, 0.002)])
-def test_latencies_and_replay_tell_the_same_time(fake, times):
+def test_latencies_and_replay_give_the_same_time(fake, times):
     _, step = fake(*times)
     per_iteration = step.replay(1000).seconds / 1000
     assert step.latencies(1000).mean() == pytest.approx(per_iteration, rel=0.005)
@@ -117,7 +117,7 @@ def test_latencies_and_replay_tell_the_same_time(fake, times):
 
 def test_a_replay_starts_and_ends_with_an_idle_device(fake):
     gpu, step = fake(host_s=0.001, device_s=0.010)
-    gpu.launch(device_s=5.0)  # somebody's work from before
+    gpu.launch(device_s=5.0)  # work from before
     interval = step.replay(10)
     assert interval.seconds == pytest.approx(0.001 + 10 * 0.010)
     assert gpu.device_free <= gpu.now

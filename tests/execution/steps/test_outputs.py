@@ -22,7 +22,7 @@ def test_a_built_in_model_gives_no_warning():
 
 @pytest.mark.parametrize(("bad", "code"), [("nan", "nan_outputs"), ("inf", "inf_outputs"), ("-inf", "inf_outputs")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float8_e5m2])
-def test_broken_numbers_in_any_output_are_found(bad, code, dtype):
+def test_broken_numbers_in_any_output_are_detected(bad, code, dtype):
     def forward(x):
         return {"good": x, "bad": [None, torch.tensor([1.0, float(bad)]).to(dtype)]}
 
@@ -44,7 +44,7 @@ def test_the_warning_names_the_output():
     assert check_outputs(built)[0].message.startswith("output a.0 holds NaN values")
 
 
-def test_constant_inputs_are_found_but_not_flags_and_ids():
+def test_constant_inputs_are_detected_but_not_flags_and_ids():
     inputs = {"x": torch.zeros(4), "scale": torch.tensor(1.0), "ids": torch.zeros(4, dtype=torch.long)}
     built = ObjectWorkload(lambda x, scale, ids: x.sum(), inputs).build("cpu", WorkloadOptions())
     warnings = check_outputs(built)

@@ -108,7 +108,7 @@ def test_a_kernel_says_its_energy_launch_and_counters(document):
     assert named(document, "Memcpy HtoD")[0]["args"] == {"bytes": 4096}
 
 
-def test_an_energy_that_nobody_can_state_says_why(document):
+def test_an_energy_that_no_one_can_state_says_why(document):
     figure = named(document, "softmax")[0]["args"]["energy_total_j"]
     assert (figure["value"], figure["reason"]) == (None, "too_short")
 
@@ -211,7 +211,7 @@ def test_times_that_no_number_can_hold_are_refused_and_those_before_1970_are_not
         exporters.export(Run(spans=tables.from_rows([early, late], "spans")), "chrome", tmp_path / "trace.json")
 
 
-def test_a_simulated_board_is_called_simulated(tmp_path):
+def test_a_simulated_gpu_is_called_simulated(tmp_path):
     document = read(exporters.export(simulated_run(), "chrome", tmp_path / "trace.json"))
     assert "SIMULATED H100 80GB (sim:h100-80)" in tracks(document).values()
     assert document["otherData"]["simulated"] is True

@@ -1,4 +1,4 @@
-"""What a trace says at the spans of an import, whose figures are by name; and counters that several files tell."""
+"""What a trace says at the spans of an import, whose figures are by name; and counters that several files hold."""
 
 import json
 
@@ -92,7 +92,7 @@ COUNTERS = [
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_counters_that_mean_the_same_the_first_is_drawn_and_all_are_told(tmp_path, turned):
+def test_of_counters_that_mean_the_same_the_first_is_drawn_and_all_are_reported(tmp_path, turned):
     rows = COUNTERS[::-1] if turned else COUNTERS
     run = imported()
     names = ("span", "metric", "section", "value", "value_unit")

@@ -112,7 +112,7 @@ def test_a_kernel_says_its_energy_launch_and_counters(trace):
     assert only(trace, "Memcpy HtoD").args == {"bytes": 4096}
 
 
-def test_an_energy_that_nobody_can_state_says_why(trace):
+def test_an_energy_that_no_one_can_state_says_why(trace):
     assert only(trace, "softmax").args["energy_j"] == "total none: too_short; removal"
 
 
@@ -154,7 +154,7 @@ def test_spans_with_half_a_time_are_drawn_without_a_length_and_say_so(tmp_path):
     assert [note.args["message"] for note in found.instants] == ["1 spans without a start"]
 
 
-def test_a_simulated_board_is_called_simulated(tmp_path):
+def test_a_simulated_gpu_is_called_simulated(tmp_path):
     found = read(exporters.export(simulated_run(), "perfetto", tmp_path / "trace"))
     assert found.slices
     assert all(found.process(s.track).startswith("SIMULATED ") for s in found.slices)

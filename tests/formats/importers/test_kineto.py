@@ -282,7 +282,7 @@ def test_the_enclosing_span_is_the_one_that_a_search_finds(seed):
     assert enclosing(lane, start, end, container).tolist() == brute_force(lane, start, end, container)
 
 
-def test_launches_of_one_id_are_told_apart_by_where_they_lie():
+def test_launches_of_one_id_are_distinguished_by_where_they_lie():
     keys, start, end = (np.array(x) for x in ([5, 5, 6, 6, -1], [10, 12, 20, 30, 0], [20, 14, 25, 35, 9]))
     found = match_launch(np.array([5, 6, 7, -1]), keys, start, end)
     assert found.tolist() == [0, AMBIGUOUS, NONE, NONE]

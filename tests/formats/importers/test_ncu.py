@@ -106,7 +106,7 @@ def test_numbers_of_another_locale_are_read(tmp_path):
     (["1,234"], "."), (["1,234", "0.5"], "."), (["0,5"], ","), (["1.234", "1,5"], ","), (["1.234,5"], ","),
     (["0.123"], "."), ([], "."), (["1.234.567"], "."), (["f<4, 2>", "1,234"], "."), (["a,b", "0,5"], ","),
 ])  # fmt: skip
-def test_the_decimal_sign_is_told_from_what_leaves_no_doubt(texts, sign):
+def test_the_decimal_sign_is_determined_from_what_leaves_no_doubt(texts, sign):
     assert decimal_sign(texts) == sign
 
 
@@ -173,14 +173,14 @@ def test_names_that_repeat_with_other_grids_are_never_mixed_up():
     assert found.rows.tolist() == [2, 3, 0, 1]
 
 
-def test_launches_that_cant_be_told_apart_are_ambiguous_and_left():
+def test_launches_that_cant_be_distinguished_are_ambiguous_and_left():
     timeline = spans([("a", 1), ("b", 1)] * 3)
     found = match_launches(spans([("a", 1), ("b", 1), ("c", 1)], timed=False), timeline)
     assert found.rows.tolist() == [-1, -1, -1]
     assert (found.ambiguous, found.unknown) == (2, 1)
 
 
-def test_an_unbroken_stretch_of_the_timeline_is_found():
+def test_an_unbroken_segment_of_the_timeline_is_detected():
     timeline = spans([("a", 1), ("b", 1), ("a", 2), ("b", 1), ("a", 1)])
     found = match_launches(spans([("b", 1), ("a", 2), ("b", 1)], timed=False), timeline)
     assert found.rows.tolist() == [1, 2, 3]

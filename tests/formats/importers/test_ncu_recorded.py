@@ -120,8 +120,8 @@ def test_units_are_those_of_si():
     }
 
 
-def test_both_pages_tell_the_same_of_each_launch():
-    # Two runs of the program under ncu, on one kind of board: readings may differ by some percent.
+def test_both_pages_say_the_same_of_each_launch():
+    # Two runs of the program under ncu, on one kind of GPU: readings may differ by some percent.
     details, raw = (readings(read(path)) for path in (DETAILS, RAW))
     for launch in range(6):
         for heading, metric in EQUAL.items():
@@ -168,7 +168,7 @@ def test_a_trace_of_both_holds_kernels_counters_and_power(tmp_path):
     for event in kernels:
         args = event["args"]
         assert {"grid", "block", "registers", "Memory Throughput (%)", f"{SAME['Memory Throughput']} (%)"} <= set(args)
-        # One kernel of 3 µs is nothing that a reading every 20 ms can tell of.
+        # One kernel of 3 µs is nothing that a reading every 20 ms can resolve.
         assert (args["energy_each_j"]["value"], args["energy_each_j"]["reason"]) == (None, "sensor_too_slow")
         assert args["unit"] == "all 1 of this name"
     drawn = {event["name"] for event in trace["traceEvents"] if event["ph"] == "C"}

@@ -82,7 +82,7 @@ def test_query_reads_units_in_cells_header_or_nowhere(tmp_path):
         assert "time_zone_assumed" in codes(run)
 
 
-def test_query_knows_the_board_and_says_what_its_power_is(tmp_path):
+def test_query_knows_the_gpu_and_says_what_its_power_is(tmp_path):
     run = read(tmp_path, "nvidia_smi", query([61.0] * 30, extra=True))
     (device,) = run.devices
     assert (device.id, device.name, device.index) == ("GPU-1234", "NVIDIA H100 80GB HBM3", 1)
@@ -99,7 +99,7 @@ def test_query_knows_the_board_and_says_what_its_power_is(tmp_path):
     ("name", "window"),
     [("Tesla V100-SXM2-16GB", 0.01), ("NVIDIA A100-SXM4-40GB", 0.025), ("NVIDIA RTX A4500", 1.0), ("Tesla T4", None)],
 )
-def test_the_window_of_a_power_reading_is_that_of_the_board(tmp_path, name, window):
+def test_the_window_of_a_power_reading_is_that_of_the_gpu(tmp_path, name, window):
     run = read(tmp_path, "nvidia_smi", dmon([61] * 5), device=name)
     assert run.channel(GPU, "power_w").window_s == window
     assert ("sensor_unknown" in codes(run)) == (window is None)
@@ -159,7 +159,7 @@ def test_real_logs_hold_as_many_readings_and_as_many_watts_as_their_text():
 
 
 @pytest.mark.parametrize("field", ["power.limit", "enforced.power.limit"])
-def test_the_power_limit_is_that_of_the_board(tmp_path, field):
+def test_the_power_limit_is_that_of_the_gpu(tmp_path, field):
     text = query([61] * 5).replace("power.draw [W]", f"power.draw [W], {field} [W], power.max_limit [W]")
     run = read(tmp_path, "nvidia_smi", text.replace(" W\n", " W, 400.00 W, 450.00 W\n"))
     (device,) = run.devices

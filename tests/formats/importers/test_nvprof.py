@@ -143,5 +143,5 @@ def test_names_without_quotes_that_hold_commas_stay_whole(tmp_path, text, name):
     assert "broken_rows" not in codes(bare)
 
 
-def test_the_power_limit_beside_the_draw_is_that_of_the_board(tmp_path):
+def test_the_power_limit_beside_the_draw_is_that_of_the_gpu(tmp_path):
     assert read(tmp_path, "nvprof", NVPROF_TRACE_CSV).devices[0].power_limit_w == 300

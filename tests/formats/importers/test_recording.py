@@ -1,4 +1,4 @@
-"""Somebody else's timeline with a record of NVML samples: the same powers as of our own recording."""
+"""Another tool's timeline with a record of NVML samples: the same powers as of our own recording."""
 
 import json
 import re
@@ -222,7 +222,7 @@ def test_launch_shapes_are_kinds_of_their_own(tmp_path):
 
 
 def energies(run):
-    """Energies of kernels, and how they were found."""
+    """Energies of kernels, and how they were determined."""
     ids = [unit["id"] for unit in run.units.to_pylist() if unit["level"] == "kernel"]
     return [run.result("energy_total_j", id) for id in ids]
 
@@ -265,7 +265,7 @@ def test_readings_off_the_drivers_grid_are_no_samples(folder, tmp_path):
 
 
 @pytest.mark.usefixtures("first_range_only")
-def test_a_record_of_another_board_is_not_believed(folder, tmp_path):
+def test_a_record_of_another_gpu_is_not_believed(folder, tmp_path):
     rows = foreign.power_rows("pulses-h200")
     moved = rows[: len(near(CHAIN))] + np.array([near(CHAIN)[0, 0] - rows[0, 0], 0])
     run = imported(folder / "trace.json", foreign.write_power(tmp_path / "p.csv", moved))
@@ -314,7 +314,7 @@ def test_launches_into_a_graph_have_no_kernels_and_none_is_missed(tmp_path, fold
         assert run.workload[PHASE]["dropped"] == missing
 
 
-def test_kernels_that_overlap_share_energy_and_it_is_said(tmp_path, folder):
+def test_kernels_that_overlap_share_energy_and_it_is_reported(tmp_path, folder):
     events, base = foreign.events_of(CHAIN)
     beside = [dict(one, name="beside", args=one["args"] | {"stream": 8}) for one in events[::3]]
     run = imported(foreign.write_kineto(tmp_path / "t.json", events + beside, base), folder / "power.csv")
@@ -332,7 +332,7 @@ def test_a_run_is_computed_again_from_what_is_stored(chain, tmp_path):
 
 @pytest.fixture
 def known_rate(monkeypatch):
-    """A rate that a calibration has left: commands look near it, and not among all that boards have."""
+    """A rate that a calibration has left: commands look near it, and not among all that GPUs have."""
     monkeypatch.setattr(
         regressed, "models", lambda run, channel: models(replace(run, stored=run.stored | KNOWN), channel)
     )

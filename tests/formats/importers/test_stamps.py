@@ -43,7 +43,7 @@ def test_nanoseconds_are_exact():
     assert read_stamps(["1763508239346943.9"]).time_ns[0] == 1763508239346943900
 
 
-def test_the_order_of_day_and_month_is_told_from_the_other_rows():
+def test_the_order_of_day_and_month_is_determined_from_the_other_rows():
     assert read_stamps(["04/12/2022 10:00:00", "04/13/2022 10:00:00"]).time_ns[0] == 1_649_757_600 * 10**9
     assert read_stamps(["04/12/2022 10:00:00", "13/12/2022 10:00:00"]).time_ns[0] == 1_670_148_000 * 10**9
     assert "date_order_assumed" in read_stamps(["04/12/2022 10:00:00"]).notes
@@ -92,7 +92,7 @@ def test_spread_keeps_single_stamps_and_divides_shared_ones():
         ("97 %", 97, "%"),
     ],
 )
-def test_a_cell_comes_apart_into_number_and_unit(cell, value, si):
+def test_a_cell_is_split_into_number_and_unit(cell, value, si):
     digits, printed = units.split(cell)
     unit = units.unit(printed)
     assert unit.si == si

@@ -28,7 +28,7 @@ def test_comma_decimals_are_understood(tmp_path):
     assert list(run.series("imported:0", "power_w")[1]) == WATTS
 
 
-def test_points_as_thousands_are_told_from_decimals(tmp_path):
+def test_points_as_thousands_are_distinguished_from_decimals(tmp_path):
     text = "Zeit;Leistung\n2024-03-01 12:00:00;1.234,5\n2024-03-01 12:00:01;99,0\n"
     run = read(tmp_path, "table", text, map={"time": "Zeit", "power_w": "Leistung"})
     assert list(run.series("imported:0", "power_w")[1]) == [1234.5, 99.0]
@@ -69,7 +69,7 @@ def test_several_devices_in_a_row_are_devices_of_their_own(tmp_path):
     assert mapped.samples.equals(run.samples)
 
 
-def test_a_column_of_devices_tells_whose_row_it_is(tmp_path):
+def test_a_column_of_devices_reports_whose_row_it_is(tmp_path):
     text = "timestamp,outlet,watts\n1709294400,1,10\n1709294400,2,20\n1709294401,1,11\n1709294401,2,21\n"
     run = read(tmp_path, "table", text)
     assert list(run.series("imported:2", "power_w")[1]) == [20, 21]
@@ -164,13 +164,13 @@ def test_a_mapping_without_a_unit_takes_that_of_the_heading(tmp_path):
     assert list(run.series("imported:0", "power_w")[0]) == [10**9, 2 * 10**9]
 
 
-def test_what_a_mapping_does_not_say_is_told_from_the_names(tmp_path):
+def test_what_a_mapping_does_not_say_is_determined_from_the_names(tmp_path):
     text = "t,gpu,power_w\n0,0,50\n0,1,60\n1,0,51\n1,1,61\n"
     run = read(tmp_path, "table", text, map={"time_s": "t"})
     assert list(run.series("imported:1", "power_w")[1]) == [60, 61]
 
 
-def test_milliseconds_since_1970_are_known_by_their_size_and_said_to_be(tmp_path):
+def test_milliseconds_since_1970_are_known_by_their_size_and_reported_to_be(tmp_path):
     text = "timestamp,power_w\n1709294400000,5\n1709294400100,6\n"
     run = read(tmp_path, "table", text)
     assert list(run.series("imported:0", "power_w")[0]) == [1709294400 * 10**9, 1709294400 * 10**9 + 10**8]
@@ -188,7 +188,7 @@ def test_milliwatts_read_as_watts_are_asked_about(tmp_path):
     assert run.series("imported:0", "power_w")[1][0] == pytest.approx(6.8)
 
 
-def test_power_beyond_any_board_is_flagged_with_what_to_do(tmp_path):
+def test_power_beyond_any_gpu_is_flagged_with_what_to_do(tmp_path):
     text = "time_s,TOTAL\n" + "".join(f"{k},{6800 + 100 * (k % 2)}\n" for k in range(20))
     run = analyse(read(tmp_path, "table", text, map={"power_w": "TOTAL"}))
     (warning,) = [one for one in run.warnings if one.code == "power_implausible"]
@@ -239,7 +239,7 @@ def test_eight_digits_are_a_number_unless_they_are_a_day(tmp_path):
 
 @pytest.mark.samples
 @real_files
-def test_real_board_logs_hold_every_row():
+def test_real_gpu_logs_hold_every_row():
     for path in real("mlsys-gpu-power-variability/jetson_power_logs/dgemm_logs/0/*power*_8192.tsv"):
         rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
         run = importer("table").read(path, ImportOptions(map={"time_s": "TIME", "power_mw": "TOTAL"}))

@@ -152,7 +152,7 @@ def test_files_say_what_is_empty_and_why(layers, tmp_path):
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == sorted([p.name for p in (table, top)])
 
 
-def test_the_model_is_left_as_it_was_and_train_mode_is_said(layers):
+def test_the_model_is_left_as_it_was_and_train_mode_is_reported(layers):
     model = layers.model
     assert model.training
     assert not model.head.training
@@ -217,7 +217,7 @@ class Broken(nn.Module):
 
 
 @pytest.mark.parametrize("device", ["cpu", SIM])
-def test_what_forward_raises_is_said_in_its_own_words_and_nothing_is_left_behind(device):
+def test_what_forward_raises_is_reported_in_its_own_words_and_nothing_is_left_behind(device):
     from torch.nn.modules import module
 
     model = Broken()
@@ -241,7 +241,7 @@ def test_a_model_on_several_devices_is_refused_with_what_is_supported():
         jt.KernelProfiler(spread)
 
 
-def test_what_has_no_layers_is_refused_by_the_one_that_tells_them_apart():
+def test_what_has_no_layers_is_refused_by_the_one_that_distinguishes_them():
     with pytest.raises(BadInputError, match="required to distinguish layers, not builtin_function_or_method"):
         jt.LayerProfiler(torch.relu)
     jt.KernelProfiler(torch.relu)

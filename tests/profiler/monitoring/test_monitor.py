@@ -23,7 +23,7 @@ def watch(*specs, **options):
     return run, code, devices
 
 
-def test_levels_and_energy_are_those_of_the_board():
+def test_levels_and_energy_are_those_of_the_gpu():
     run, code, (device,) = watch(SQUARE, duration_s=20.0)
     assert code == 0
     assert run.result("power_idle_w", 1).value == pytest.approx(120, rel=0.02)
@@ -35,7 +35,7 @@ def test_levels_and_energy_are_those_of_the_board():
     assert run.result("time_s", 1).value == pytest.approx(20.0, abs=0.1)
 
 
-def test_the_interval_of_a_steady_board_holds_the_truth():
+def test_the_interval_of_a_steady_gpu_holds_the_truth():
     run, _, (device,) = watch("sim:h100?load=100:300", duration_s=20.0)
     (phase,) = run.spans.to_pylist()
     energy = run.result("energy_total_j", 1)
@@ -44,7 +44,7 @@ def test_the_interval_of_a_steady_board_holds_the_truth():
 
 
 @pytest.mark.parametrize("name", ["v100", "a100-40", "a100-80", "h200-141"])
-def test_every_board_can_be_watched(name):
+def test_every_gpu_can_be_watched(name):
     run, _, (device,) = watch(f"sim:{name}?load=3:60,3:250", duration_s=18.0)
     (phase,) = run.spans.to_pylist()
     energy = run.result("energy_total_j", 1)
@@ -54,7 +54,7 @@ def test_every_board_can_be_watched(name):
     assert run.result("power_difference_w", 1).value == pytest.approx(190, rel=0.05)
 
 
-def test_a_board_at_rest_without_noise_has_an_energy_too():
+def test_a_gpu_at_rest_without_noise_has_an_energy_too():
     run, _, _ = watch("sim:a100?noise=0", duration_s=10.0)
     assert run.result("energy_total_j", 1).value == pytest.approx(10 * run.result("power_w", 1).value, rel=0.05)
 
@@ -70,7 +70,7 @@ def test_ticks_come_at_their_interval_with_the_latest_readings():
 
 
 def test_fast_ticks_show_fresh_readings():
-    """Four lines a second: the recorder is asked, since by itself it looks once a second."""
+    """Four lines a second: the recorder is asked, since by itself it looks once per second."""
     ages = []
     device = open_simulated(SQUARE)
 
@@ -110,7 +110,7 @@ def test_ctrl_c_is_its_ordinary_end(tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("body", "code"), [("exit(0)", 0), ("import os; os.kill(os.getpid(), 9)", 137)])
-def test_a_command_is_recorded_and_its_exit_code_told_on(body, code):
+def test_a_command_is_recorded_and_its_exit_code_passed_on(body, code):
     began = time.monotonic()
     run, found, _ = watch(REAL, command=[sys.executable, "-c", f"import time; time.sleep(0.3); {body}"])
     watched_s = time.monotonic() - began

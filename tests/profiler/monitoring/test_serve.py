@@ -31,7 +31,7 @@ def render(readings, work):
 
 
 def check(page):
-    """Hold a page against the rules of the text format, version 0.0.4; returns names by type."""
+    """Compare a page with the rules of the text format, version 0.0.4; returns names by type."""
     assert page.endswith("\n")
     types, helped, named = {}, set(), []
     for line in page.splitlines():
@@ -86,7 +86,7 @@ def test_what_is_not_known_is_left_out_and_never_zero():
     assert "energy" not in page
 
 
-def test_a_scrape_shows_one_update_though_the_next_comes_amid_it():
+def test_a_scrape_shows_one_update_though_the_next_comes_within_it():
     page = Readings([reading(), reading("GPU-2")], LiveWork("tokens_total", 12.0))
     metrics = page.collect()
     next(metrics)
@@ -126,7 +126,7 @@ def test_an_address_that_is_none_is_refused(text):
         Address.parse(text)
 
 
-def test_a_port_that_is_taken_is_said():
+def test_a_port_that_is_taken_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BadInputError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use"):
@@ -150,7 +150,7 @@ def test_it_answers_real_requests_and_stops_with_its_block():
         urlopen(exporter.url, timeout=PATIENCE_S)
 
 
-def test_a_client_that_asks_nothing_keeps_nobody_waiting():
+def test_a_client_that_asks_nothing_keeps_no_one_waiting():
     with Exporter(Address("127.0.0.1", 0)) as exporter:
         host, port = exporter.url.split("/")[2].split(":")
         with socket.create_connection((host, int(port))), urlopen(exporter.url, timeout=PATIENCE_S) as answer:
@@ -193,7 +193,7 @@ def test_a_taken_port_is_refused_before_anything_is_recorded(capsys, workspace):
     assert not (workspace / "runs").exists()
 
 
-def test_clients_that_say_nothing_keep_nobody_out():
+def test_clients_that_say_nothing_keep_no_one_out():
     with Exporter(Address("127.0.0.1", 0)) as exporter:
         at = ("127.0.0.1", int(exporter.url.rpartition(":")[2].partition("/")[0]))
         silent = [socket.create_connection(at, timeout=PATIENCE_S) for _ in range(20)]
@@ -212,7 +212,7 @@ def test_an_address_that_other_machines_can_ask_is_known_as_one(host, others):
 
 
 @pytest.mark.thorough
-def test_serving_to_other_machines_is_said(capsys, workspace):
+def test_serving_to_other_machines_is_reported(capsys, workspace):
     done = command(capsys, "monitor", "-d", REAL, "--duration", "0.3", "--serve", "0.0.0.0:0")
     assert ", open to other machines without a password" in done.err
     done = command(capsys, "monitor", "-d", REAL, "--duration", "0.3", "--serve", "0")

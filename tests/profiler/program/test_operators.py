@@ -92,7 +92,7 @@ def test_equal_layers_whose_numbers_are_part_of_a_word_share_a_label(log):
     assert np.mean(found[24:-24] >= 0) == pytest.approx(0.75)  # a quarter are of no operator
 
 
-def test_the_outermost_module_is_found_from_amid_a_call(log, monkeypatch):
+def test_the_outermost_module_is_detected_from_within_a_call(log, monkeypatch):
     """Hooks come while an inner module runs; a module within it is called again before the outermost one."""
     now = [0.0]
     monkeypatch.setattr(operators, "time", SimpleNamespace(monotonic=lambda: now[0]))

@@ -208,7 +208,7 @@ def test_the_nvtx_package_is_heard_too(nvtx, marks):
     assert nvtx.push_range is push
 
 
-def test_what_is_imported_while_it_is_on_is_found(nvtx, marks, monkeypatch):
+def test_what_is_imported_while_it_is_on_is_detected(nvtx, marks, monkeypatch):
     module = sys.modules["nvtx.nvtx"]
     monkeypatch.delitem(sys.modules, "nvtx.nvtx")
     with taken(marks) as annotations:

@@ -37,7 +37,7 @@ def check_training(run):
 
 
 @pytest.mark.thorough
-def test_a_trainer_tells_its_steps_epochs_and_evaluations(tmp_path):
+def test_a_trainer_reports_its_steps_epochs_and_evaluations(tmp_path):
     callbacks = pytest.importorskip("transformers.trainer_callback")
     ours = jt.trainer_callback("tiny", devices=REAL, save_to=tmp_path / "run")
     assert isinstance(ours, callbacks.TrainerCallback)
@@ -122,7 +122,7 @@ def lightning(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_lightning_tells_its_steps_epochs_and_validations(lightning):
+def test_lightning_reports_its_steps_epochs_and_validations(lightning):
     ours = jt.lightning_callback(devices=REAL)
     assert isinstance(ours, lightning.Callback)
     ours.on_validation_start(None, None)  # the sanity check before fit

@@ -54,7 +54,7 @@ def power_of(spans, levels, seconds):
     return mean
 
 
-def test_short_ranges_that_repeat_are_told_apart():
+def test_short_ranges_that_repeat_are_distinguished():
     spans, end = short_steps()
     run = marked(spans, power_of(spans, {"forward": 600.0, "backward": 300.0}, end + 2), round(end + 1.5, 1))
     for name, joules in (("forward", 3.0), ("backward", 1.5)):

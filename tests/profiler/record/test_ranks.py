@@ -127,7 +127,7 @@ def test_the_first_rank_merges_all_when_it_ends(as_rank, tmp_path):
     assert {path.name for path in place.glob("rank-*")} == {"rank-0", "rank-1"}, "parts stay"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # as the folder above
 def test_a_zip_has_its_parts_beside_it(as_rank, tmp_path):
     for rank in (1, 0):
         as_rank(rank)
@@ -195,7 +195,7 @@ def test_a_restart_has_a_part_of_its_own(as_rank, tmp_path):
 
 @pytest.mark.thorough
 def test_a_killed_rank_leaves_its_part_and_is_named(as_rank, tmp_path, capsys, monkeypatch):
-    """Killed in the middle: what had reached the disk is merged, and nobody waits for the dead."""
+    """Killed in the middle: what had reached the disk is merged, and no one waits for the dead."""
     monkeypatch.setattr(merge_ranks.merge_when_all_ended, "__defaults__", (FOREVER_S,))
     place = tmp_path / "run"
     body = (
@@ -279,7 +279,7 @@ def test_parts_that_cannot_be_read_are_named(tmp_path):
 
 
 @pytest.mark.thorough
-def test_where_nothing_can_be_merged_it_is_said(tmp_path, capsys):
+def test_where_nothing_can_be_merged_it_is_reported(tmp_path, capsys):
     assert "no parts of ranks" in command(capsys, "merge", str(tmp_path)).complaint
     part(0, "GPU-a", 100.0).save(str(tmp_path / "rank-0"))
     part(1, "GPU-b", 100.0).save(str(tmp_path / "rank-1"))

@@ -88,7 +88,7 @@ def test_a_loop_that_fails_keeps_what_it_had(tmp_path):
 
 
 @pytest.mark.thorough
-def test_ranges_that_cross_and_ranges_that_never_end_are_said():
+def test_ranges_that_cross_and_ranges_that_never_end_are_reported():
     with jt.record(devices=REAL) as recording:
         a, b, c = (jt.range(name) for name in "abc")
         a.__enter__()
@@ -197,7 +197,7 @@ def test_a_recording_within_another_may_outlast_it():
 
 
 @pytest.mark.thorough
-def test_a_recording_that_was_within_another_tells_what_that_one_has_measured():
+def test_a_recording_that_was_within_another_reports_what_that_one_has_measured():
     inner = jt.record("inner", devices=REAL)
     with jt.record("outer", devices=REAL) as outer:
         with pytest.raises(BadInputError, match="'inner' has not begun"):
@@ -312,7 +312,7 @@ def test_a_zip_is_one_file(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_dead_recorder_is_said_at_the_end(tmp_path):
+def test_a_dead_recorder_is_reported_at_the_end(tmp_path):
     def loop():
         with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
             jt.step()

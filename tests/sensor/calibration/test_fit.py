@@ -46,7 +46,7 @@ def test_mean_delay_is_the_area_above_the_step_response():
         (Response(0.1, 1.0), "averaged"),
     ],
 )
-def test_kinds_of_sensor_are_told_apart(response, kind):
+def test_kinds_of_sensor_are_distinguished(response, kind):
     assert response.kind == kind
     assert response.gapless == (kind != "sampled")
 
@@ -81,7 +81,7 @@ def test_a_commanded_load_gives_the_sensor_back(name):
 
 
 @pytest.mark.thorough
-def test_a_small_slow_part_of_the_response_is_found():
+def test_a_small_slow_part_of_the_response_is_estimated():
     truth = SENSORS["tailed"]
     found = fit_response(*calibration("tailed", 2, relative=0.01)).response
     assert found.tail_share == pytest.approx(truth.tail_share, abs=0.05)

@@ -58,14 +58,14 @@ def test_bursts_come_out_right_with_honest_intervals(name, length, mean, p99):
 
 @pytest.mark.thorough
 def test_intervals_of_all_sensors_together_hold_what_they_say():
-    """A thousand bursts tell 95 % from 93, which a hundred can't."""
+    """A thousand bursts distinguish 95 % from 93, which a hundred can't."""
     found = [measure(name, length)[:2] for name, length, *_ in BURSTS]
     error, half = (np.concatenate(parts) for parts in zip(*found, strict=True))
     assert np.sum(np.abs(error) < half) >= fewest(len(error))
 
 
 @pytest.mark.thorough
-def test_the_correction_beats_the_record_as_is():
+def test_the_correction_surpasses_the_record_as_is():
     stamps, power, start, end, truth = bursts("h100 slow", 4, 0.1, 40)
     plain = integrate(stamps, power, ns(start), ns(end)) / truth - 1
     ours = window_energy(clean(stamps, power), calibrated("h100 slow"), ns(start), ns(end)).energy_j / truth - 1
@@ -254,7 +254,7 @@ def test_a_grid_that_is_a_little_off_does_not_bias_repeated_blocks():
     assert abs(np.mean(shift)) < 0.01
 
 
-def test_a_board_that_dips_now_and_then_is_not_taken_for_calm():
+def test_a_gpu_that_dips_now_and_then_is_not_taken_for_calm():
     rng = np.random.default_rng(3)
     time = 0.1 * np.arange(400)
     dips = np.where(rng.random(400) < 0.25, -rng.uniform(5, 20, 400), 0.0)
@@ -265,7 +265,7 @@ def test_a_board_that_dips_now_and_then_is_not_taken_for_calm():
     assert level[1] == pytest.approx(np.std(dips), rel=0.3)
 
 
-def test_one_wrong_edge_does_not_make_a_calm_board_look_wild():
+def test_one_wrong_edge_does_not_make_a_calm_gpu_look_wild():
     rng = np.random.default_rng(4)
     time = 0.02 * np.arange(600)
     edges = np.array([3.0, 6.0, 9.0])

@@ -64,7 +64,7 @@ def test_whatever_is_not_known_of_a_reading_widens_its_windows(worse, length, le
 
 
 def quiet(response, watts=300.0, edges=(), noise=0.0, seconds=20.0):
-    """Stretches of a record with the given levels between edges; ``noise`` in watts is that of the readings."""
+    """Segments of a record with the given levels between edges; ``noise`` in watts is that of the readings."""
     time = np.arange(0.0, seconds, response.period_s)
     levels = np.broadcast_to(watts, len(edges) + 1)
     power = levels[np.searchsorted(edges, time)] + noise * np.random.default_rng(0).normal(size=len(time))
@@ -233,7 +233,7 @@ def test_the_posterior_is_as_uncertain_as_the_best_estimate_of_loads_drawn_from_
 
 
 def test_what_hypotheses_of_settling_disagree_by_is_in_the_variance(monkeypatch):
-    """A settling after the burst that readings can't tell from noise: with one and without, energies differ."""
+    """A settling after the burst that readings can't distinguish from noise: with one and without, energies differ."""
     problems, response, target = problem(wander_w=1.0, noise_w=5.0)
     settling = 20.0 * np.exp(-np.maximum(problems.time_s - 0.193, 0) / 0.03) * (problems.time_s > 0.193)
     problems = replace(problems, power_w=problems.power_w + settling)
@@ -275,7 +275,7 @@ def test_the_response_is_in_the_interval_of_repeated_windows():
     assert other.half_width == pytest.approx(np.hypot(one.half_width, shift), rel=0.02)
 
 
-def test_readings_that_follow_one_another_tell_less_of_a_level():
+def test_readings_that_follow_one_another_determine_a_level_less():
     """Each the mean of three draws, so that the mean of all varies three times as much as it would without."""
     draws = np.random.default_rng(6).normal(size=2002)
     power = np.convolve(draws, np.ones(3) / 3, mode="valid")
@@ -283,7 +283,7 @@ def test_readings_that_follow_one_another_tell_less_of_a_level():
     assert covariance[0, 0] > 2 * power.var() / 2000
 
 
-def test_a_level_that_few_readings_tell_of_is_not_surer_for_fitting_them():
+def test_a_level_that_few_readings_determine_is_not_surer_for_fitting_them():
     """Four readings of a level, each of which pulls a quarter of the fit to itself (HC3)."""
     few = np.arange(3, 40, 10)
     design = np.column_stack([np.isin(np.arange(40), few), ~np.isin(np.arange(40), few)]).astype(float)

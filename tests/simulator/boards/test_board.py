@@ -34,7 +34,7 @@ def test_every_preset_is_a_device_that_says_simulated(preset):
     gpu.close()
 
 
-def test_short_names_mean_the_usual_board():
+def test_short_names_mean_the_usual_gpu():
     assert open_simulated("sim:h100").info.name == "SIMULATED H100 80GB"
     assert open_simulated("sim:a100").info.id == "SIM-a100-80-0"
     assert open_simulated("sim:h200").info.id == "SIM-h200-141-0"
@@ -65,7 +65,7 @@ def test_a_bad_spec_is_refused_in_one_line(spec, says):
     assert says in str(error.value)
 
 
-def test_the_same_seed_is_the_same_board_and_run():
+def test_the_same_seed_is_the_same_gpu_and_run():
     def life(spec):
         gpu = open_simulated(spec)
         start, end = gpu.board.run(HEAVY, 5000)
@@ -76,7 +76,7 @@ def test_the_same_seed_is_the_same_board_and_run():
     assert life("sim:h100?seed=5") != life("sim:h100?seed=5&run=1")
 
 
-def test_another_run_is_the_same_board_with_other_noise():
+def test_another_run_is_the_same_gpu_with_other_noise():
     first, second = open_simulated("sim:h100?seed=5"), open_simulated("sim:h100?seed=5&run=1")
     assert first.truth.parameters() == second.truth.parameters()
 
@@ -124,7 +124,7 @@ def test_the_energy_of_a_run_is_that_of_its_kernels():
     gpu.board.hold_context()
     n = 2000
     start, end = gpu.board.run(Schedule(MILD, gap_s=1e-6, launch_gap_s=5e-6), n)
-    # 100 µs of kernels, one gap, one launch
+    # 100 µs of kernels, one pause, one launch
     assert (end - start) / n == pytest.approx(106e3, abs=1)
     idle = (gpu.truth.idle_w(start) + gpu.truth.idle_w(end)) / 2
     active = n * sum(kernel.active_j for kernel in MILD)
@@ -145,7 +145,7 @@ def test_caused_and_drawn_energy_agree_in_steady_state():
     assert gpu.truth.caused_energy_j(a, b) == pytest.approx(gpu.truth.energy_j(a, b), rel=1e-5)
 
 
-def test_reading_the_board_changes_nothing():
+def test_reading_the_gpu_changes_nothing():
     def life(poll_s):
         gpu = open_simulated("sim:h100?seed=2")
         for source in gpu.sources() if poll_s else []:
@@ -202,7 +202,7 @@ def test_the_cap_holds_power_after_an_overshoot():
     assert (end - start) / 60000 > 1.05 * 100e3
 
 
-def test_a_lower_cap_slows_the_board_and_no_cap_does_not():
+def test_a_lower_cap_slows_the_gpu_and_no_cap_does_not():
     def period_and_power(cap):
         gpu = quiet(cap=cap)
         start, end = gpu.board.run(HEAVY, 20000)
@@ -237,7 +237,7 @@ def test_the_steady_state_is_what_a_long_run_settles_to():
     assert seen.clock_mhz == pytest.approx(steady.clock_mhz, rel=0.02)
 
 
-def test_kernels_and_gaps_sum_to_the_energy_of_the_window():
+def test_kernels_and_idle_sum_to_the_energy_of_the_window():
     gpu = open_simulated("sim:h100?seed=4")
     schedule = gpu.board.schedule(HEAVY)
     n = 20000
@@ -259,7 +259,7 @@ def test_the_host_hides_behind_long_kernels_and_shows_behind_short_ones():
     assert mixed.busy_s == pytest.approx(100e-6)
 
 
-def test_a_slower_clock_stretches_a_kernel_by_the_share_that_is_clocked():
+def test_a_slower_clock_lengthens_a_kernel_by_the_share_that_is_clocked():
     line = Schedule([SimKernel("k", 100e-6, 100.0, clocked=0.5, core=0.5)]).at(0.5, 0.6)
     assert line.period_s == pytest.approx(150e-6)
     assert line.active_j == pytest.approx(0.01 * (0.5 + 0.5 * 0.6))
@@ -293,7 +293,7 @@ def test_load_noise_is_autocorrelated():
     assert abs(np.mean(off[100:] * off[:-100]) / off.var()) < 0.6
 
 
-def test_runs_on_one_board_differ_by_a_little():
+def test_runs_on_one_gpu_differ_by_a_little():
     energies = []
     for run in range(12):
         gpu = open_simulated(f"sim:h100?seed=1&run={run}")
@@ -303,7 +303,7 @@ def test_runs_on_one_board_differ_by_a_little():
     assert 0.0005 < spread < 0.01
 
 
-def test_timers_are_called_at_their_pace_while_somebody_sleeps_or_works():
+def test_timers_are_called_at_their_pace_while_a_caller_sleeps_or_works():
     gpu = quiet()
     begin = gpu.clock.time_ns()
     seen = []
@@ -339,7 +339,7 @@ def test_virtual_time_starts_at_a_fixed_epoch_and_sleeping_is_exact():
     assert gpu.clock.monotonic_ns() == 1_234_567_891
 
 
-def test_a_plan_in_the_spec_repeats_while_nobody_works():
+def test_a_plan_in_the_spec_repeats_while_no_one_works():
     gpu = quiet(load="2:120,1:600")
     begin = gpu.clock.time_ns()  # a whole number of 3 s since 1970
     gpu.board.wait(6)
@@ -368,7 +368,7 @@ def test_bad_kernels_and_counts_are_refused():
         Schedule([])
 
 
-def test_twenty_seconds_of_board_time_are_cheap():
+def test_twenty_seconds_of_gpu_time_are_cheap():
     gpu = open_simulated("sim:h100")
     gpu.clock.every(0.02, gpu.sources()[0].poll)
     kernels = [SimKernel(f"k{i}", 20e-6, 800.0) for i in range(300)]

@@ -98,7 +98,7 @@ def test_attention_counts_by_the_formula_of_the_gpu():
     assert all("cpu" not in operator.op for operator in operators)
 
 
-def test_repeated_and_shared_modules_are_told_apart_by_name_and_hooks_are_taken_away():
+def test_repeated_and_shared_modules_are_distinguished_by_name_and_hooks_are_taken_away():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -212,7 +212,7 @@ def test_a_model_of_transformers_is_counted_without_running_it():
 
 
 def vit(transformers, config):
-    """The model without its initialisation, which draws numbers that nobody needs."""
+    """The model without its initialisation, which draws numbers that no one needs."""
     from transformers.initialization import no_init_weights
 
     with no_init_weights():

@@ -46,7 +46,7 @@ def test_a_recording_is_a_record_every_20_ms_of_a_load_with_known_levels(name):
     assert late.max() < 12_000_000
 
 
-def test_the_response_found_on_the_copies_is_an_exponential_of_13_ms():
+def test_the_response_estimated_on_the_copies_is_an_exponential_of_13_ms():
     response = reality.calibrated()
     assert response.rise_s == pytest.approx(0.0128, abs=0.0006)
     assert response.delay_s == pytest.approx(0.0164, abs=0.0008)
@@ -54,7 +54,7 @@ def test_the_response_found_on_the_copies_is_an_exponential_of_13_ms():
     assert response.modelled
 
 
-def test_pulses_below_the_cap_come_out_of_the_simulated_board_as_recorded():
+def test_pulses_below_the_cap_come_out_of_the_simulated_gpu_as_recorded():
     found = reality.copies()
     assert found.rms_w < 4.5
     assert found.on_time_rms_w < 3
@@ -85,7 +85,7 @@ def test_square_waves_under_the_cap_come_out_as_recorded_down_to_bursts_of_10_ms
     assert max(part.median_w for part in found) < 15
 
 
-def test_readings_on_the_recorded_boards_are_taken_at_half_slots_whatever_their_stamps_say():
+def test_readings_on_the_recorded_gpus_are_taken_at_half_slots_whatever_their_stamps_say():
     by_slot = sensor_models.Levels(recording("h100_segments"))
     by_stamp = sensor_models.Levels(recording("h100_segments"))
     by_stamp.time = (recording("h100_segments").time_ns - recording("h100_segments").time_ns[0]) / 1e9
