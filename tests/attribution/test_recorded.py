@@ -1,4 +1,4 @@
-"""Recordings of real GPUs: what was found in them when all of each was analysed, from its first seconds."""
+"""Recordings of real GPUs: what was measured in them when all of each was analysed, from its first seconds."""
 
 from dataclasses import replace
 from functools import cache
@@ -19,7 +19,7 @@ from jouletrace.sensor.readout import on_grid
 from scenarios import draw
 
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0), "h200b": (1232.0, 1236.0)}
-"""Sample rates between which to look on each board: a search from 1200 to 1260 Hz takes some seconds."""
+"""Sample rates between which to look on each GPU: a search from 1200 to 1260 Hz takes some seconds."""
 
 
 def narrow(name):
@@ -49,7 +49,7 @@ def analysed(name):
         ("jax-h200b", 1233.6, 4.5),
     ],
 )
-def test_the_sensors_rate_is_found_and_its_readings_are_explained(name, rate_hz, residual_w):
+def test_the_sensors_rate_is_measured_and_its_readings_are_explained(name, rate_hz, residual_w):
     found = analysed(name)
     assert found.search.rate_hz == pytest.approx(rate_hz, abs=0.4)
     assert found.fit.residual_rms_w < residual_w
@@ -67,7 +67,7 @@ def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
     )
 
 
-def test_the_rate_is_found_among_all_that_boards_have():
+def test_the_rate_is_measured_among_all_that_gpus_have():
     recorded = load("vit-h100")
     found = search(HOPPER_SENSOR, recorded.activity, recorded.readings)
     assert found.rate_hz == pytest.approx(1224.3, abs=0.4)
@@ -81,7 +81,7 @@ def test_a_real_recording_is_believed(name):
 
 
 def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
-    """``chain.py`` on an H100: W alone, host gaps taken out (SAMPLER of the recording)."""
+    """``chain.py`` on an H100: W alone, host pauses taken out (SAMPLER of the recording)."""
     alone = {"ffma_aligna4": 680, "scan_innermost": 555, "SoftMax": 690}
     found = analysed("chain-shuffled-h100")
     for row in rows(found.fit, by_kernel):
@@ -108,7 +108,7 @@ def test_repetition_in_place_resolves_short_operators():
     assert narrow / active > 0.7
 
 
-def test_kernels_in_a_fixed_order_that_cannot_be_told_apart_are_pooled():
+def test_kernels_in_a_fixed_order_that_cannot_be_distinguished_are_pooled():
     table = rows(analysed("vit-h100").fit, by_kernel, operator_of)
     assert any(row.pooled for row in table)
     assert all(row.relative <= 0.5 for row in table if row.energy.value is not None)

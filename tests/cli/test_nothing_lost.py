@@ -95,7 +95,7 @@ def test_a_check_of_ab_that_fits_nothing_costs_no_measurement(capsys, noisy):
     assert len(load("kept").windows) >= 12
 
 
-def test_an_option_of_b_that_makes_no_sense_is_said_to_be_b_s(capsys, workspace):
+def test_an_option_of_b_that_makes_no_sense_is_reported_to_be_b_s(capsys, workspace):
     said = command(capsys, "ab", "gemm", "gemm", "-d", "sim:h100", "--mode-b", "slow")
     assert (said.code, said.complaint) == (2, "jouletrace: B: --mode slow: must be one of eager, graph, compile")
 
@@ -124,7 +124,7 @@ def test_a_duration_that_no_clock_can_count_is_refused(capsys, workspace, second
     assert f"--duration {float(seconds):g}: must be more than 0 s, and at most 1e+09" in said.complaint
 
 
-def test_a_side_of_compare_that_names_nothing_is_said(capsys, workspace):
+def test_a_side_of_compare_that_names_nothing_is_reported(capsys, workspace):
     said = command(capsys, "compare", ",", ",")
     assert (said.code, said.complaint) == (2, "jouletrace: compare: ',' names no Run")
 

@@ -1,4 +1,4 @@
-"""Holding Runs against one another: verdicts, spread, matching, and what can't be compared."""
+"""Comparisons of Runs: what counts as a difference, and what is refused."""
 
 import json
 import math
@@ -64,7 +64,7 @@ def test_a_spread_beyond_the_margin_leaves_it_inconclusive_and_says_what_could_b
     assert row.detectable > 0.05
 
 
-def test_a_difference_below_the_margin_is_told_and_flagged():
+def test_a_difference_below_the_margin_is_reported_and_flagged():
     base = [1.0, 1.0001, 0.9999]
     row = energy(compare(side(*base), side(*(1.003 * value for value in base))))
     assert row.verdict == WORSE
@@ -95,14 +95,14 @@ def test_a_figure_that_a_side_lacks_is_inconclusive_with_the_reason():
 # sensor gain
 
 
-def test_on_two_boards_what_gain_may_explain_is_told_so():
+def test_on_two_gpus_what_gain_may_explain_is_reported_so():
     found = compare(side(1.0, 1.001, 0.999), side(1.05, 1.051, 1.049, device=OTHER))
     assert found.gain == pytest.approx(0.05 * 2**0.5)
     assert (energy(found).verdict, energy(found).reason) == (INCONCLUSIVE, "sensor_gain")
     assert "not distinguishable from sensor gain" in " ".join(render(found).split())
 
 
-def test_on_two_boards_a_difference_beyond_gain_is_told():
+def test_on_two_gpus_a_difference_beyond_gain_is_reported():
     assert energy(compare(side(1.0, 1.001, 0.999), side(1.2, 1.201, 1.199, device=OTHER))).verdict == WORSE
 
 
@@ -202,7 +202,7 @@ def test_the_interval_of_a_ratio_covers_it():
     assert fewest(1000) <= covered <= most(1000)
 
 
-def test_the_detectable_change_is_found_nine_times_in_ten():
+def test_the_detectable_change_is_measured_nine_times_in_ten():
     rng = np.random.default_rng(2)
     sd, n = 0.01, 4
     spread = Contrast(1.0, 1.0, sd**2 / n, sd**2 / n, 2 * n - 2)
@@ -253,7 +253,7 @@ def test_many_parts_give_no_more_false_alarms():
     assert alarms <= 4
 
 
-def test_a_changed_part_is_found_among_many():
+def test_a_changed_part_is_measured_among_many():
     rng = np.random.default_rng(5)
     b = noisy(rng, parts=20)
     for run, _ in b:
@@ -277,12 +277,12 @@ def test_units_of_one_side_are_listed():
     assert energy(found, level="layer").name == "one"
 
 
-def test_a_list_of_parts_that_changed_completely_is_said():
+def test_a_list_of_parts_that_changed_completely_is_reported():
     found = compare(side(1.0, 1.01, parts={"one": 0.4}), side(1.0, 1.01, parts={"two": 0.4}))
     assert any("changed completely" in note for note in found.notes)
 
 
-def test_a_side_without_parts_is_said_and_not_taken_for_a_change_of_them():
+def test_a_side_without_parts_is_reported_and_not_taken_for_a_change_of_them():
     found = compare(side(1.0, 1.01, parts={"one": 0.4}), side(1.0, 1.01))
     assert "B lists no parts: only figures of the whole are compared" in found.notes
     assert not any("changed completely" in note for note in found.notes)
@@ -297,13 +297,13 @@ def test_operators_match_by_name_module_and_shapes_and_then_by_less(shapes, flag
     assert match([a], [b]).pairs == [(a, b, flags)]
 
 
-def test_two_operators_that_only_shapes_tell_apart_are_not_guessed_at():
+def test_two_operators_that_only_shapes_distinguish_are_not_guessed_at():
     a = [Key("op", "mm", "mm", f"f16[8,{n}]", "layer.0") for n in (1, 2)]
     b = [Key("op", "mm", "mm", f"f16[8,{n}]", "layer.0") for n in (3, 4)]
     assert match(a, b).pairs == []
 
 
-def test_a_kernel_with_another_name_is_found_by_its_operator():
+def test_a_kernel_with_another_name_is_measured_by_its_operator():
     a, b = (Key("kernel", name, "mm", "", "layer.0") for name in ("gemm_64", "gemm_128"))
     assert match([a], [b]).pairs == [(a, b, ("kernel_differs",))]
 
@@ -330,7 +330,7 @@ def test_the_same_run_given_twice_is_refused():
         compare([(run, "one"), (run, "two")], side(1.0))
 
 
-def test_a_run_against_itself_is_said_and_a_run_like_it_is_not(tmp_path):
+def test_a_run_against_itself_is_reported_and_a_run_like_it_is_not(tmp_path):
     run = profile_run()
     save(run, tmp_path / "one")
     save(run, tmp_path / "other.zip")
@@ -381,7 +381,7 @@ def test_a_header_without_an_id_is_of_an_older_version(tmp_path):
     assert load(folder).id == ""
 
 
-def test_simulated_runs_of_one_seed_are_said_to_repeat_themselves():
+def test_simulated_runs_of_one_seed_are_reported_to_repeat_themselves():
     boards = [gpu(simulated=True)]
     one, other = (replace(profile_run(), devices=boards) for _ in range(2))
     moved = pc.add(other.samples["time_ns"], pa.scalar(10**9))
@@ -399,7 +399,7 @@ def changed(run, values):
     )
 
 
-def test_a_run_that_is_one_of_each_side_is_said():
+def test_a_run_that_is_one_of_each_side_is_reported():
     shared, a, b = (replace(profile_run(), windows=profile_run().windows.slice(n)) for n in range(3))
     found = compare([(shared, "x"), (a, "a")], [(b, "b"), (shared, "y")])
     assert found.warnings[0] == "a Run is on both sides, which hides part of any difference: x is y"

@@ -103,7 +103,7 @@ def test_interpolated_decode_is_the_sum_over_all_lengths():
     device.close()
 
 
-def test_each_window_lies_amid_a_run_that_goes_on_alike_on_either_side(captured):
+def test_each_window_lies_within_a_run_that_goes_on_alike_on_either_side(captured):
     windows = [row for row in captured.windows.to_pylist() if row["variant"] in ("untouched", "segment")]
     margins = [row["beyond"] / 2 * (row["end_ns"] - row["start_ns"]) / row["replays"] for row in windows]
     assert min(margins) >= 0.1e9
@@ -166,7 +166,7 @@ def test_operators_of_all_forwards_are_the_whole(captured):
     assert sum(row["count"] for row in attention) == 11
 
 
-def test_layers_are_told_apart_by_phase(captured):
+def test_layers_are_distinguished_by_phase(captured):
     ids = units(captured, "layer")
     decode, prefill, both = (ids[f"model.layers.0.mlp{text}"] for text in (" (decode)", " (prefill)", ""))
     parts = sum(captured.result("time_s", unit).value for unit in (decode, prefill))

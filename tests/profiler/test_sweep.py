@@ -41,7 +41,7 @@ def hangs(batch=16):
 
 
 class Runner:
-    """Stands in for fresh processes: saves a Run, or fails as told by batch."""
+    """Stands in for fresh processes: saves a Run, or fails as reported by batch."""
 
     def __init__(self, **failures):
         self.failures = {int(key[1:]): error for key, error in failures.items()}
@@ -75,7 +75,7 @@ def test_a_sweep_is_resumed_where_it_ended(tmp_path):
     assert {entry.outcome for entry in found} == {"done"}
 
 
-def test_a_point_that_runs_out_of_memory_is_said_to(tmp_path):
+def test_a_point_that_runs_out_of_memory_is_reported_to(tmp_path):
     runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
     found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)
     assert [entry.outcome for entry in found] == ["done", "done", "out_of_memory"]
@@ -117,7 +117,7 @@ def test_a_grid_can_grow(tmp_path):
     assert len(found) == 4
 
 
-def test_where_nothing_could_be_measured_the_reasons_are_said(tmp_path):
+def test_where_nothing_could_be_measured_the_reasons_are_reported(tmp_path):
     runner = Runner(b1=BadInputError("it is broken"))
     with pytest.raises(NotPossibleError, match="none of 1 points could be measured: it is broken"):
         run_sweep(Grid(("deit-t",), batch=(1,)), SETTINGS, tmp_path / "s", runner=runner)
@@ -299,7 +299,7 @@ class Limited(FakeNvml):
         return getattr(self, "was_set", 700_000)
 
 
-def test_an_nvidia_board_takes_its_limit_in_milliwatts():
+def test_an_nvidia_gpu_takes_its_limit_in_milliwatts():
     board = h100()
     limiter = NvmlPowerLimit(board.uuid, Nvml(Limited(board)))
     assert limiter.limit_w() == 700.0
@@ -310,7 +310,7 @@ def test_an_nvidia_board_takes_its_limit_in_milliwatts():
 
 
 @pytest.mark.parametrize(("code", "said"), [(4, "needs root"), (3, "not supported")])
-def test_an_nvidia_board_that_refuses_a_limit_says_why(code, said):
+def test_an_nvidia_gpu_that_refuses_a_limit_says_why(code, said):
     board = h100()
     library = Limited(board)
     library.refusal = code

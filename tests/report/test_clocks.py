@@ -13,7 +13,7 @@ from make_runs import GPU, START, cpu_run, profile_run
 
 
 def profile(counted=1652.0, told=1790.0):
-    """A profile whose driver told one clock all the time; ``counted`` of each of its windows, or of all."""
+    """A profile whose driver reported one clock all the time; ``counted`` of each of its windows, or of all."""
     run = profile_run()
     rows = [row for row in run.samples.to_pylist() if row["channel"] != "clock_sm_mhz"]
     if told is not None:
@@ -31,7 +31,7 @@ def clocks(run):
     return dict(condition_lines(run)).get("Clocks", "").replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_both_clocks_are_said_where_both_are_known():
+def test_both_clocks_are_reported_where_both_are_known():
     assert clocks(profile()) == "SM 1790 MHz reported, 1652 MHz measured · memory 2619 MHz"
 
 

@@ -62,7 +62,7 @@ def test_layers_hold_their_part_of_operators_that_share_an_experiment():
     found = paths(run)
     assert found["/net/blocks/blocks.0/mm"] == pytest.approx(4.0)
     assert found["/net/blocks/blocks.1/mm/gemm"] == pytest.approx(4.0)
-    assert "/net/mm" not in found  # told once
+    assert "/net/mm" not in found  # reported once
     shared = [node for node in tree(run, Results(run)) if node.level in ("op", "kernel")]
     assert all("50 %" in node.how for node in shared)
 
@@ -106,7 +106,7 @@ def test_each_node_is_wide_enough_for_its_children_and_negative_ones_have_no_wid
     assert "−500" in trace["text"][trace["ids"].index("3")]  # what is written is what was measured
 
 
-def test_a_run_without_parts_shows_what_the_idle_board_takes():
+def test_a_run_without_parts_shows_what_the_idle_gpu_takes():
     found = paths(profile_run())
     total = found.pop("/deit-base")
     assert sum(found.values()) == pytest.approx(total)
@@ -132,7 +132,7 @@ def test_a_trace_is_summed_by_name():
         ("<odd>", "&lt;odd&gt;"),
     ],
 )
-def test_a_kernel_is_written_briefly_and_told_in_full(name, shown):
+def test_a_kernel_is_written_briefly_and_reported_in_full(name, shown):
     kernels = [{"id": i, "parent": 0, "level": "kernel", "name": name} for i in (1, 2)]
     run = run_of(kernels, {1: 2.0, 2: 1.0})
     trace = icicle(tree(run, Results(run)), "energy")["data"][0]
@@ -147,7 +147,7 @@ def test_tags_in_names_stay_text_in_figures():
         assert "<b>bold" not in json.dumps(spec)
 
 
-def test_ipython_is_told_how_a_run_is_shown(monkeypatch):
+def test_ipython_is_reported_how_a_run_is_shown(monkeypatch):
     told, shown = {}, []
     formatter = types.SimpleNamespace(for_type_by_name=lambda module, name, show: told.setdefault((module, name), show))
     display = types.SimpleNamespace(formatters={"text/plain": formatter})

@@ -62,7 +62,7 @@ def test_a_slower_clock_takes_longer_and_draws_less():
     assert drawn.kernel_j[-1] / lasted[-1] * 1e9 == pytest.approx(124 + 400 * 0.8**CLOCK_EXPONENT)
 
 
-def test_the_cap_stretches_kernels_and_swings():
+def test_the_cap_segments_kernels_and_swings():
     scene = scene_of(*[(1_000 * i, 990, 0) for i in range(20_000)], powers=(900.0, 900.0))
     ran, power, _ = run(scene, ideal(limit_w=600.0))
     assert np.mean(ran.end_ns - ran.start_ns) > 1.1 * 990_000

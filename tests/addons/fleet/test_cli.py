@@ -188,7 +188,7 @@ def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys, monke
 
 
 def watched(capsys, quiet=False):
-    """What is said of three results, of which one is missing twice."""
+    """What is reported of three results, of which one is missing twice."""
     boards = [FleetGpu("a", "GPU-a", 0, "GPU-a"), FleetGpu("b", "GPU-b", 0, "GPU-b")]
     progress = FleetProgress(boards, quiet)
     with progress:
@@ -206,11 +206,11 @@ def test_without_a_terminal_each_result_is_a_line_on_stderr(capsys):
     assert said.err.splitlines() == ["2 of 4 done: b:0, repeat 0", "a:0, repeat 1: it took too long"]
 
 
-def test_beside_json_only_failures_are_said(capsys):
+def test_beside_json_only_failures_are_reported(capsys):
     assert watched(capsys, quiet=True).err.splitlines() == ["a:0, repeat 1: it took too long"]
 
 
-def test_simulated_boards_differ():
+def test_simulated_gpus_differ():
     assert len({board.id for board in gpus.simulated("sim:h100", "2")}) == 2
 
 
@@ -226,7 +226,7 @@ def test_gpus_are_named_by_place_or_beginning_of_uuid():
             gpus.chosen(HERE, wrong)
 
 
-def test_cuda_order_counts_and_hidden_boards_are_left_out(monkeypatch):
+def test_cuda_order_counts_and_hidden_gpus_are_left_out(monkeypatch):
     from jouletrace.run import DeviceInfo
 
     infos = [DeviceInfo(f"GPU-{n}", "H200", host="host", index=n) for n in range(3)]

@@ -121,7 +121,7 @@ def test_a_process_that_is_killed_leaves_nothing_in_the_temporary_folder(tmp_pat
         (ValueError("No space left on device"), "failed"),
     ],
 )
-def test_why_a_gpu_gave_no_result_is_told_apart(error, reason):
+def test_why_a_gpu_gave_no_result_is_distinguished(error, reason):
     assert reason_of(error) == reason
 
 
@@ -252,7 +252,7 @@ def test_a_place_with_another_fleet_in_it_is_left_alone(tmp_path, works):
         run_fleet(FleetSettings("gemm", repeats=1, seconds=4), host(1), folder)
 
 
-def test_where_no_result_could_be_had_the_reason_is_said(tmp_path, works):
+def test_where_no_result_could_be_had_the_reason_is_reported(tmp_path, works):
     works[1].update((gpu.id, 0) for gpu in gpus(1, 2))
     with pytest.raises(NotPossibleError, match="none of 2 results could be measured: gone"):
         run_fleet(FleetSettings("gemm", repeats=1), host(), Folder(tmp_path / "f"))
@@ -278,7 +278,7 @@ def test_noise_is_not_put_on_a_busy_gpu(monkeypatch):
         open_host(FleetSettings("memcpy", noise=(Noise("memcpy", (3,)),)))
 
 
-def test_a_disk_that_takes_nothing_is_said_in_a_line(tmp_path, monkeypatch):
+def test_a_disk_that_takes_nothing_is_reported_in_a_line(tmp_path, monkeypatch):
     full = OSError(28, "No space left on device")
 
     def no_room(*args):

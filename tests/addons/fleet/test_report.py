@@ -87,7 +87,7 @@ def test_a_gpu_is_called_by_its_place_whether_there_are_other_hosts_or_not(ask):
 
 
 @pytest.mark.thorough
-def test_slowness_that_goes_with_a_low_clock_is_found():
+def test_slowness_that_goes_with_a_low_clock_is_measured():
     found = correlates(fleet(np.linspace(1, 1.05, 8), clock_mhz=lambda gpu, repeat, time: 3.0 / time).groups[0])
     clock = next(one for one in found if one.condition == "clock_mhz" and one.where == BETWEEN)
     assert clock.r.high < -0.9
@@ -95,7 +95,7 @@ def test_slowness_that_goes_with_a_low_clock_is_found():
     assert (flat.r.value, flat.r.reason) == (None, "did_not_vary")
 
 
-def test_energies_no_further_apart_than_sensors_may_err_are_said_to_be_so(one):
+def test_energies_no_further_apart_than_sensors_may_err_are_reported_to_be_so(one):
     assert find(one.groups[0]).hides_in_gain
     assert not find(fleet([1, 1, 1, 1.3]).groups[0]).hides_in_gain
     assert "±5 %" in text_of(one).replace("\u00a0", " ")
@@ -137,7 +137,7 @@ def test_a_table_of_many_gpus_shows_the_best_and_the_worst_and_says_what_it_leav
     assert "4 GPUs between these are left out" in text
 
 
-def test_runs_that_tell_less_than_others_are_named():
+def test_runs_that_report_less_than_others_are_named():
     whole, cut, idle = profile_run(), profile_run(), monitor_run()
     cut.complete = False
     found = fleet_of({"whole.zip": whole, "cut.zip": cut, "idle.zip": idle})
@@ -222,7 +222,7 @@ def test_one_sequence_of_letters_runs_through_the_tables_of_a_fleet():
     assert len(set(meant.values())) == len(meant) > 1
 
 
-def test_nothing_is_said_of_ranks_where_there_is_one_gpu():
+def test_nothing_is_reported_of_ranks_where_there_is_one_gpu():
     text = text_of(fleet([1.0]), width=160)
     assert "ranks by energy" not in text
     assert "the fastest" not in text

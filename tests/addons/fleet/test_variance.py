@@ -1,4 +1,4 @@
-"""The split of variance against truths that it isn't told."""
+"""The split of variance against truths that it isn't given."""
 
 import numpy as np
 import pytest
@@ -84,7 +84,7 @@ def test_where_nothing_differs_every_variance_is_nothing():
     assert np.ptp(found.true_means()) == 0
 
 
-def test_a_level_that_nothing_tells_of_is_null_with_a_reason():
+def test_a_level_that_nothing_reports_of_is_null_with_a_reason():
     rng = np.random.default_rng(0)
     for shape, level, reason in (
         ((1, 4, 3, 5), "node", "one_node"),
@@ -104,7 +104,7 @@ def test_without_readings_there_is_no_split():
     assert split(np.zeros(0), nothing, nothing, nothing) is None
 
 
-def test_runs_whose_windows_lie_between_one_another_in_the_table_are_told_apart():
+def test_runs_whose_windows_lie_between_one_another_in_the_table_are_distinguished():
     rng = np.random.default_rng(1)
     node, gpu, run = labels(1, 2, 4, 10)
     values = 1 + rng.normal(0, 0.01, 80)

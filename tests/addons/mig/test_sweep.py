@@ -73,7 +73,7 @@ def test_larger_slices_are_faster_and_larger_batches_take_less_energy_a_sample(t
         assert by[name, 4096]["energy_per_sample_j"] < by[name, 64]["energy_per_sample_j"]
 
 
-def test_slices_together_have_a_row_each_and_add_up_to_the_board(tmp_path):
+def test_slices_together_have_a_row_each_and_add_up_to_the_gpu(tmp_path):
     rows = swept(tmp_path, settings("2g.10gb", batches=(1024,), together=(0,))).rows
     assert [row["together"] for row in rows] == [3, 3, 3]
     assert len({row["device"] for row in rows}) == 3
@@ -138,7 +138,7 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
         RowStore(tmp_path, {"board": "B"})
 
 
-def test_the_board_is_as_the_user_had_divided_it(tmp_path):
+def test_the_gpu_is_as_the_user_had_divided_it(tmp_path):
     backend = SimulatedMig(DEVICE)
     apply(make_plan(["4g.20gb", "3g.20gb"], backend), backend, DEVICE)
     before = layout_of(backend)

@@ -1,4 +1,4 @@
-"""What DCGM tells: scrapes of its exporter, dcgmi dmon, and CSV."""
+"""What DCGM reports: scrapes of its exporter, dcgmi dmon, and CSV."""
 
 import csv
 
@@ -23,7 +23,7 @@ def test_scrapes_with_stamps_are_on_the_clock_of_the_world(tmp_path):
     assert run.devices[0].host == "node{1}"
 
 
-def test_scrapes_without_stamps_are_told_apart_by_what_comes_back(tmp_path):
+def test_scrapes_without_stamps_are_distinguished_by_what_comes_back(tmp_path):
     run = read(tmp_path, "dcgm", scrape(60) * 3)
     assert list(run.series("GPU-abcd", "power_w")[1]) == [60] * 3
     assert "interval_assumed" in codes(run)
@@ -36,7 +36,7 @@ def test_a_date_between_scrapes_is_the_time_of_the_next(tmp_path):
     assert list(np.diff(time)) == [5 * 10**9] * 2
 
 
-def test_under_mig_power_is_the_boards_and_counted_once(tmp_path):
+def test_under_mig_power_is_the_gpus_and_counted_once(tmp_path):
     run = read(tmp_path, "dcgm", "".join(scrape(60 + i, mig=True) for i in range(3)))
     assert list(run.series("GPU-abcd", "power_w")[1]) == [60, 61, 62]
     assert [(d.id, d.kind) for d in run.devices] == [("GPU-abcd", "gpu"), ("GPU-abcd/7", "mig"), ("GPU-abcd/8", "mig")]
@@ -78,12 +78,12 @@ def test_real_csv_holds_every_cell():
         assert left_out(run).get("missing_cells", 0) == sum(list(row.values()).count("N/A") for row in rows)
 
 
-def test_the_power_limit_is_that_of_the_board(tmp_path):
+def test_the_power_limit_is_that_of_the_gpu(tmp_path):
     text = scrape(60).replace("DCGM_FI_DEV_FB_USED{", "DCGM_FI_DEV_ENFORCED_POWER_LIMIT{").replace(" 1024", " 400")
     assert read(tmp_path, "dcgm", text).devices[0].power_limit_w == 400
 
 
-def test_boards_of_two_hosts_without_uuids_are_two(tmp_path):
+def test_gpus_of_two_hosts_without_uuids_are_two(tmp_path):
     text = scrape(60).replace('UUID="GPU-abcd",', "")
     run = read(tmp_path, "dcgm", text + text.replace("node{1}", "other").replace(" 60", " 70"))
     assert [device.host for device in run.devices] == ["node{1}", "other"]

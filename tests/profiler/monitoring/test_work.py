@@ -55,7 +55,7 @@ def test_a_running_server_has_its_joules_per_token_live_and_in_the_run(tmp_path)
     with serving(Page(lambda: counter_page(round(1e5 + 1000 * (time.monotonic() - began))))) as page:
         counter = WorkCounter(Target.parse(f"{page.url}#tokens_total"), 0.2)
         run, seen = watched(counter, folder=tmp_path / "run")
-    # At which moment within its answer the server had its value nobody knows.
+    # At which moment within its answer the server had its value no one knows.
     each, rate = run.result("energy_per_work_j"), run.result("work_per_s")
     assert each.value == pytest.approx(0.3, rel=0.2)
     assert rate.value == pytest.approx(1000, rel=0.2)

@@ -66,7 +66,7 @@ plain 1
         ("absent", {}, [], None),
     ],
 )
-def test_a_metric_is_found_on_a_page(name, labels, values, counts):
+def test_a_metric_is_measured_on_a_page(name, labels, values, counts):
     target = Target("", name, labels)
     found = find(PAGE, target)
     assert list(found.values.values()) == values
@@ -152,7 +152,7 @@ def test_a_server_that_is_down_for_a_while_is_asked_on():
     assert [code for code, _ in counter.warnings()] == ["work_not_read", "work_reset"]
 
 
-def test_a_server_that_is_never_there_is_said():
+def test_a_server_that_is_never_there_is_reported():
     counter = WorkCounter(Target.parse("http://127.0.0.1:9/metrics#tokens_total"), 0.02)
     counter.start(RealClock())
     assert counter.stop() == []
@@ -165,7 +165,7 @@ def test_a_server_that_is_never_there_is_said():
     ("options", "timeout_s", "said"),
     [({"wait_s": FOREVER_S}, 0.1, "did not answer in 0.1 s"), ({"status": 503}, PATIENCE_S, "503")],
 )
-def test_slow_and_broken_servers_are_said(options, timeout_s, said):
+def test_slow_and_broken_servers_are_reported(options, timeout_s, said):
     with serving(Page(counter_page(1), **options)) as page:
         counter = started(page, timeout_s=timeout_s)
         assert said in counter.problem()

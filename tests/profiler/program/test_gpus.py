@@ -123,7 +123,7 @@ def test_idle_time_has_the_cause_that_the_host_shows():
     )
 
 
-def test_kernels_beside_a_gap_in_the_trace_stand_for_it():
+def test_kernels_beside_a_pause_in_the_trace_stand_for_it():
     second = 1_000_000
     kernels = [("k", t * second, t * second + 1) for t in (1, 18, 26, 59)]
     one = traced(None, kernels, segments=((0, 20 * 10**9), (25 * 10**9, 60 * 10**9)))

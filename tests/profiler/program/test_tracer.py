@@ -62,7 +62,7 @@ def test_a_part_of_every_period_is_traced_after_the_beginning(traced):
     assert all(later[0] > before[1] for before, later in zip(found.segments, found.segments[1:], strict=False))
 
 
-def test_many_kernels_end_the_beginning_and_stretch_the_period(traced):
+def test_many_kernels_end_the_beginning_and_lengthen_the_period(traced):
     one = traced(duty=Duty(first_kernels=10, traced_s=0.02, every_s=0.04, most_kernels=100))
     log = fake_kernels.current
     log.kernels = 10

@@ -344,7 +344,7 @@ def test_a_gpu_that_keeps_no_past_says_from_when_on_it_was_recorded():
 
 
 @pytest.mark.thorough
-def test_a_recorder_that_cannot_start_leaves_the_loop_alone_and_is_said_at_the_end(tmp_path, monkeypatch):
+def test_a_recorder_that_cannot_start_leaves_the_loop_alone_and_is_reported_at_the_end(tmp_path, monkeypatch):
     def start(self):
         raise RecorderDiedError("the recorder can't start: no process left")
 

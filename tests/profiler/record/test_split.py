@@ -121,7 +121,7 @@ def test_without_kernels_there_is_no_split(monkeypatch, tmp_path, options):
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_traced_is_said(monkeypatch):
+def test_what_cannot_be_traced_is_reported(monkeypatch):
     class Refused(fake_kernels.FakeLog):
         def start(self):
             raise NotPossibleError("kernel tracing: no permission to trace")

@@ -17,7 +17,7 @@ def counted(gpu, do):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_an_ordinary_board_counts_the_clock_that_its_driver_tells(preset):
+def test_an_ordinary_gpu_counts_the_clock_that_its_driver_reports(preset):
     gpu = open_simulated(f"sim:{preset}?cap=off")
     idle, start, end = counted(gpu, lambda: gpu.board.wait(0.5))
     assert end - start == 500_000_000

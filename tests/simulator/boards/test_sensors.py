@@ -52,7 +52,7 @@ def test_the_best_power_source_comes_first_and_channels_have_known_names(preset,
     assert ("power_average_w" in names) == (preset in ("h100", "h200"))
 
 
-def test_channels_tell_nominal_values_and_leak_no_hidden_parameter():
+def test_channels_report_nominal_values_and_leak_no_hidden_parameter():
     gpus = [open_simulated(f"sim:h100?seed={seed}&gain=1") for seed in range(3)]
     told = [[asdict(c) | {"device": ""} for s in gpu.sources() for c in s.channels] for gpu in gpus]
     assert told[0] == told[1] == told[2]
@@ -120,7 +120,7 @@ def test_two_sources_read_the_same_ring_each_at_its_pace():
     assert np.array_equal(b.value[-len(a.value) :], a.value)
 
 
-def test_a_step_looks_in_the_record_as_on_the_recorded_board():
+def test_a_step_looks_in_the_record_as_on_the_recorded_gpu():
     # recorded on an H100: from 122 W to 469, 851, 911 W at 11, 31, 55 ms, before the cap acts at 920 W;
     # from 690 W to 437, 180, 136, 127 W at 11, 31, 51, 85 ms
     up, down = [], []
@@ -139,7 +139,7 @@ def test_a_step_looks_in_the_record_as_on_the_recorded_board():
     assert np.mean(down, axis=0) == pytest.approx([0.55, 0.094, 0.016, 0.005], abs=0.04)
 
 
-def test_under_the_cap_the_record_wanders_as_on_the_recorded_board():
+def test_under_the_cap_the_record_wanders_as_on_the_recorded_gpu():
     kernels = [SimKernel("gemm", 600e-6, 870.0, clocked=0.9, core=0.9), SimKernel("add", 400e-6, 600.0, clocked=0.2)]
     deviations, next_ones = [], []
     for seed in range(4):
@@ -193,7 +193,7 @@ def test_the_sparse_sensor_leaves_most_of_the_time_unseen():
         near = (stamps > start) & (stamps < start + 150_000_000)
         reads.append(values[near].max() > 100)
     seen = np.mean(reads)
-    # a 20 ms burst and a window of some 22 ms every 100 ms
+    # a 20 ms burst and a window of about 22 ms every 100 ms
     assert 0.2 < seen < 0.65
 
 
@@ -207,7 +207,7 @@ def test_the_energy_counter_is_a_true_integral_in_steps():
     assert np.median(np.diff(stamps)) == pytest.approx(1e8, rel=0.06)
     assert np.all(np.diff(values) > 0)
     assert np.allclose(values * 1000, np.round(values * 1000), atol=1e-3)
-    # from one of its steps to another it tells the truth, to within a poll
+    # from one of its steps to another it reports the truth, to within a poll
     truth = gpu.truth.energy_j(int(stamps[10]), int(stamps[-2]))
     assert values[-2] - values[10] == pytest.approx(truth, rel=2e-3)
 
@@ -260,9 +260,9 @@ def test_a_sampled_sensor_sees_one_phase_of_a_step_held_at_its_rate_and_the_mean
         return gpu.read_at("power_w", end - np.arange(15) * 20_000_000 - 5_000_000) - mean
 
     held = readings(1 / rate_hz)
-    assert np.ptp(held) < 15  # each tells of the same phase
+    assert np.ptp(held) < 15  # each reports of the same phase
     assert abs(held.mean()) > 50
-    assert np.ptp(readings(1 / (rate_hz + 5))) > 200  # a beat of 200 ms
+    assert np.ptp(readings(1 / (rate_hz + 5))) > 200  # a alias of 200 ms
     assert np.abs(readings(1.3 / rate_hz)).max() < 40
 
 
@@ -309,7 +309,7 @@ def test_in_real_time_the_sensors_show_the_present_and_not_the_future():
     assert second.value.mean() == pytest.approx(250, rel=0.05)
 
 
-def test_parameters_of_a_calibrated_board_can_be_given():
+def test_parameters_of_a_calibrated_gpu_can_be_given():
     gpu = open_simulated("sim:h100?noise=0&given=record_rise_s:0.03,record_lag_s:-0.002,context_idle_w:111")
     assert gpu.truth.parameters().record_rise_s == 0.03
     assert gpu.truth.parameters().record_window_s == open_simulated("sim:h100").truth.parameters().record_window_s
@@ -355,6 +355,6 @@ def test_late_stamps_on_hopper_hold_readings_of_the_half_slot_before():
     assert np.sqrt(np.mean((gpu.read_at(POWER, stamps) - values) ** 2)) > 30
 
 
-def test_a_channel_that_a_board_lacks_cannot_be_read_back():
+def test_a_channel_that_a_gpu_lacks_cannot_be_read_back():
     with pytest.raises(NotPossibleError, match="a100-80 has no power_average_w"):
         open_simulated("sim:a100").read_at("power_average_w", np.array([0]))

@@ -84,7 +84,7 @@ def clock(one, n):
     return one.cycles().mean_mhz(before)
 
 
-def test_cycles_tell_the_clock_of_what_ran_between_two_readings_and_take_no_time():
+def test_cycles_report_the_clock_of_what_ran_between_two_readings_and_take_no_time():
     one = step("sim:h100?cap=off")
     assert isinstance(one, CountsCycles)
     now = one._device.clock.time_ns()
