@@ -1,5 +1,6 @@
 """Lines of docs/results/run-h200.md, from their recordings."""
 
+import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
@@ -45,3 +46,23 @@ def test_a_training_by_range_and_module():
     for number in (1, 2, 3, 4):
         layer = run.result("energy_total_j", unit(run, "layer", f"forward.layer{number}"))
         assert layer.half_width < 0.06 * layer.value
+
+
+def test_ranks_of_a_training_on_two_gpus():
+    run = load(RUNS / "ddp-run-h200.zip")
+    analyse(run)
+    closure = run.result("closure_kernels")
+    assert closure.value == pytest.approx(1.0037, abs=0.0005)
+    assert closure.low < 1 < closure.high
+    ranks = {gpu["name"]: gpu for gpu in run.workload["gpus"]}
+    assert ranks["rank-1"]["last"] / ranks["rank-1"]["collectives"] == pytest.approx(0.64, abs=0.01)
+    waited = run.result("energy_total_j", unit(run, "phase", "rank-0: waiting for other ranks"))
+    assert waited.value == pytest.approx(212, abs=2)
+    for device in run.devices:
+        time, joules = run.series(device.id, "energy_counter_j")
+        steps = np.flatnonzero(np.diff(joules) > 0) + 1
+        first, last = steps[0], steps[-1]
+        stamps, watts = run.series(device.id, "power_w")
+        within = np.interp(np.linspace(time[first], time[last], 100_000), stamps, watts).mean()
+        record = within * (time[last] - time[first]) / 1e9
+        assert record == pytest.approx(joules[last] - joules[first], rel=0.001)
