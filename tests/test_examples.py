@@ -24,7 +24,7 @@ def run(name, tmp_path, monkeypatch, *options, device="sim:h100?cap=off"):
     arguments = ["--device", device, "--output", str(output), *QUICK, *options]
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table.json", "table_top10_energy.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table_top10_energy.csv"]
     rows = list(csv.DictReader(output.open()))
     total = sum(float(row["share"]) for row in rows)
     assert total == pytest.approx(1, abs=0.1)

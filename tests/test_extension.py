@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from covering import fewest
-from places import REPOSITORY
+from places import REPOSITORY, SUPPORT
 
 pytestmark = pytest.mark.thorough
 
@@ -185,7 +185,7 @@ def package(tmp_path_factory):
 
 def ran(package, folder, *arguments):
     """The JSON that a command of the copy prints."""
-    environment = {**os.environ, "PYTHONPATH": str(package)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), str(SUPPORT)])}
     line = [sys.executable, *arguments]
     done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

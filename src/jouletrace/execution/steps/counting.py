@@ -12,12 +12,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.execution.steps.operators import Operator
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.options import WorkloadOptions
 
 if TYPE_CHECKING:
     import torch
+
+    from jouletrace.execution.steps.operators import Operator  # imports torch
 
 
 def fake_tensors() -> AbstractContextManager[Any]:
