@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.base import Step
 from jouletrace.execution.steps.counting import count_operators, fake_tensors, least_memory
-from jouletrace.execution.steps.operators import Operator
 from jouletrace.execution.steps.registry import check_options, make_step
 from jouletrace.execution.steps.simulated import SimulatedStep, check_memory, kernels_of, with_usual_dtype
 from jouletrace.execution.steps.trial import user_code
@@ -17,6 +17,11 @@ from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, TOGETHER, Built, Generation, Segment, Workload
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.options import WorkloadOptions
+
+if TYPE_CHECKING:
+    from jouletrace.execution.steps.operators import Operator  # imports torch
+
+    Operators = list[Operator]
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,6 @@ def make_generation_steps(built: Built, torch_device: str, mode: str) -> Generat
         tuple((segment, step(segment)) for segment in generation.segments),
         make_step(replace(built, call=generation.first_token), torch_device, mode),
     )
-
-
-Operators = list[Operator]
 
 
 @dataclass(frozen=True)
