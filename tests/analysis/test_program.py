@@ -6,6 +6,7 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.program import BEFORE
 from jouletrace.analysis.recording import SAMPLE_RATE
+from jouletrace.run import tables
 from jouletrace.run.store import load
 from places import REPOSITORY
 
@@ -46,6 +47,22 @@ def test_a_training_by_range_and_module():
     for number in (1, 2, 3, 4):
         layer = run.result("energy_total_j", unit(run, "layer", f"forward.layer{number}"))
         assert layer.half_width < 0.06 * layer.value
+
+
+def test_kernels_that_ran_outside_of_the_analysed_part_have_their_time_and_are_not_idle():
+    before = analysed("cupy-run-h200.zip")
+    run = load(RUNS / "cupy-run-h200.zip")
+    run.stored[SAMPLE_RATE] = {"value": run.result(SAMPLE_RATE).value}
+    rows = run.units.to_pylist()
+    like = next(row for row in rows if row["level"] == "kernel" and row["op"] is None)
+    new = max(row["id"] for row in rows) + 1
+    run.units = tables.from_rows([*rows, {**like, "id": new, "name": "evaluation"}], "units")
+    run.workload["recording"]["seconds"].append([new, -1, 0.5])
+    analyse(run)
+    assert run.result("time_s", new).value == 0.5
+    assert run.result("energy_total_j", new).reason == "not_resolved"
+    idle = [one.result("time_s", unit(one, "op", "idle")).value for one in (before, run)]
+    assert idle[0] - idle[1] == pytest.approx(0.5, rel=0.1)
 
 
 def test_ranks_of_a_training_on_two_gpus():

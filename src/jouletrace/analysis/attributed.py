@@ -45,6 +45,9 @@ beyond what the readings leave open, in 22 recordings below the power cap of fou
 OVERLAPPED = 0.05
 """Share of a row's time in which other kernels ran too, above which it is flagged: energy is shared equally there."""
 
+UNSEEN = 0.01
+"""Share of a row's time in kernels whose power isn't known, above which it has no energy."""
+
 Array = NDArray[np.float64]
 Kinds = dict[int, float]
 """Seconds of each kind of kernel in an iteration."""
@@ -178,9 +181,7 @@ class Attributed:
             for pair, s in zip(pairs, seconds, strict=True)
         ]
         if "seconds" in self.about:  # of a whole program, of which a part is analysed
-            ran = self.total_s > 0
-            stated = ((int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in self.about["seconds"])
-            found = [part for part in stated if ran[part[2]]]
+            found = [(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in self.about["seconds"]]
         self.parts = sorted(found, key=lambda part: (part[1] < 0, part[1], part[0]))
 
     def _part_copies(self, own: NDArray[np.bool_], length: Array) -> None:
@@ -418,6 +419,9 @@ class Attributed:
     ) -> None:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
         seconds = sum(kinds.values()) + idle_s
+        unseen = sum(some for kind, some in kinds.items() if not self.total_s[kind])
+        if unseen > UNSEEN * seconds:  # it ran outside of the part of a program that is analysed
+            reason = reason or "not_resolved"
         time = Estimate(seconds, None, None, self.about["iterations"], "trace")
         row, flags, reason = None, [], reason or self.reason
         if self.powers is not None and not reason:

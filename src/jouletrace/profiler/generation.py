@@ -16,15 +16,18 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
 from jouletrace.analysis.latency import LANE
 from jouletrace.execution.steps.base import Step, counted_replay
-from jouletrace.execution.steps.generation import GenerationSteps
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
+
+if TYPE_CHECKING:
+    from jouletrace.execution.steps.generation import GenerationSteps  # imports torch
 
 MOST_S, MOST_BESIDE_S = 40.0, 15.0
 """Default limit of the rounds in seconds; and the limit if kernels are recorded too."""

@@ -72,6 +72,15 @@ def test_a_child_that_is_killed_is_named(place):
     assert lost[0].endswith("was killed before it could hand over its kernels")
 
 
+def test_a_damaged_file_of_a_child_is_named(place):
+    child = "import cupy, os; cupy.launch('gemm', 0.01)"
+    cut = "import glob, os\nprocess.wait()\nname, = glob.glob(os.environ['JOULETRACE_CHILDREN'] + '/*.npz')\n"
+    found, _ = ran(place, START + cut + "os.truncate(name, 40)\n", child)
+    lost = [warning.message for warning in found.warnings if warning.code == "child_lost"]
+    assert len(lost) == 1
+    assert "handed over a damaged file" in lost[0]
+
+
 def test_children_of_children_and_spawned_workers_are_traced(place):
     main = """
 import multiprocessing, subprocess, sys

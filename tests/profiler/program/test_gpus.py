@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jouletrace.profiler.program.gpus import gpus_of, waits_of
-from jouletrace.profiler.program.recorded import recording_of
+from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
+from jouletrace.profiler.program.recorded import add_apart, recording_of
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, WAITING, WAITS, Marks, rows_of
 from jouletrace.profiler.program.traced import Traced
+from jouletrace.run import DeviceInfo, Run
 from jouletrace.tracing.log import Launched
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
@@ -86,11 +87,31 @@ def test_a_wait_beside_other_kernels_is_communication():
     assert seconds == pytest.approx({"gemm": 110e-6, SUM: 260e-6, SUM + WAITS: 40e-6})
 
 
-def test_processes_on_one_gpu_are_one_part_each_and_unknown_gpus_are_the_first():
-    both = [traced(None, [("a", 0, 9)], pid=5), traced(None, [("b", 20, 29)], pid=6, uuids=("GPU-x",))]
+def test_processes_on_one_gpu_are_one_part_each_and_unnamed_gpus_are_as_cuda_numbers_them():
+    both = [traced(None, [("a", 0, 9)], pid=5), traced(None, [("b", 20, 29)], pid=6, uuids=())]
     gpus, _ = gpus_of(both, ["GPU-a", "GPU-b"])
+    assert unrecorded(both, ["GPU-a", "GPU-b"]) == []
     assert [gpu.id for gpu in gpus] == ["GPU-a"]
     assert [part.prefix for part in gpus[0].parts] == [("train.py (5)",), ("train.py (6)",)]
+
+
+def test_kernels_of_a_gpu_that_is_not_recorded_are_left_out_and_it_is_named():
+    found = [rank(0), rank(1)]
+    gpus, _ = gpus_of(found, ["GPU-a"])
+    assert [gpu.id for gpu in gpus] == ["GPU-a"]
+    assert gpus[0].busy_s == pytest.approx(1600e-6)
+    assert unrecorded(found, ["GPU-a"]) == ["GPU-b"]
+
+
+def test_gpus_of_one_rank_have_names_of_their_own(tmp_path):
+    both = dataclasses.replace(rank(0), rank=0)
+    moved = dataclasses.replace(both, work=dataclasses.replace(both.work, device=np.arange(8) % 2))
+    gpus, waits = gpus_of([moved], ["GPU-a", "GPU-b"])
+    run = Run(
+        kind="program", workload={"name": "train.py"}, devices=[DeviceInfo("GPU-a", "a"), DeviceInfo("GPU-b", "b")]
+    )
+    add_apart(run, gpus, waits, tmp_path)
+    assert [gpu["name"] for gpu in run.workload["gpus"]] == ["rank-0-gpu-0", "rank-0-gpu-1"]
 
 
 def test_a_process_is_handed_over_whole(tmp_path):

@@ -91,6 +91,35 @@ def test_torchs_profiler_gets_cupti_while_the_program_uses_it(traced):
     assert found.weights().min() > 1
 
 
+def test_the_beginning_goes_on_after_torchs_profiler_and_a_pause_stays_one(traced):
+    from torch import profiler
+
+    one = traced(duty=Duty(first_s=60.0, traced_s=0.01, every_s=0.02))
+    log = fake_kernels.current
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU]):
+        pass
+    time.sleep(0.1)
+    assert log.calls == ["pause", "resume"]
+    one._watch.begun = True
+    one._duty = Duty(traced_s=0.01, every_s=3600.0)
+    one._watch.every_s = 3600.0
+    wait_for(log, ["pause", "resume", "pause"])
+    with profiler.profile(activities=[profiler.ProfilerActivity.CPU]):
+        pass
+    assert log.calls == ["pause", "resume", "pause"]
+
+
+def test_what_ends_while_tracing_is_paused_is_like_what_was_traced_before(traced):
+    one = traced(duty=Duty(first_s=0.3, traced_s=1.0, every_s=3600.0))
+    fake_kernels.launch("gemm", 0.01)
+    wait_for(fake_kernels.current, ["pause"])
+    time.sleep(0.3)
+    found = one.end()
+    (begin, end), (last, until) = found.segments
+    assert last == pytest.approx(until, abs=1e7)
+    assert found.weights()[0] == pytest.approx(1 + (last - end) / (end - begin), rel=0.05)
+
+
 def test_a_range_that_is_open_when_cuda_starts_has_the_kernels_within(traced, monkeypatch):
     one = traced()
     log = fake_kernels.current

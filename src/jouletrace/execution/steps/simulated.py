@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.base import Cycles, Interval
-from jouletrace.execution.steps.operators import Operator
 from jouletrace.execution.steps.registry import check_options
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.options import WorkloadOptions
+
+if TYPE_CHECKING:
+    from jouletrace.execution.steps.operators import Operator  # imports torch
 
 
 class SimulatedStep:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from zipfile import BadZipFile
 
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.traced import Traced
@@ -72,7 +73,7 @@ class Children:
         for path in sorted(folder.glob("*.npz")):
             try:
                 found.append(Traced.load(path))
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, BadZipFile) as error:
                 lost.append(f"process {path.stem} handed over a damaged file ({error})")
         return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.pid)), lost
 
@@ -123,8 +124,11 @@ def hand_over(tracer: Tracer) -> None:
     """End tracing, and leave what ran in the folder."""
     folder, found = os.environ.get(FOLDER), tracer.end()
     if folder and found is not None and Path(folder).is_dir():
-        with suppress(OSError):
+        try:
             found.save(Path(folder, f"{os.getpid()}.npz"))
+        except OSError as error:
+            with suppress(OSError):
+                Path(folder, f"{os.getpid()}.untraced").write_text(f"its kernels can't be written: {error}")
 
 
 def _name() -> str:

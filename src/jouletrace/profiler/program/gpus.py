@@ -70,7 +70,8 @@ def gpus_of(found: Sequence[Traced], known: Sequence[str]) -> tuple[list[Gpu], W
 
     Args:
         found: Its processes.
-        known: Ids of the recorded devices; the first stands for one that CUDA doesn't name.
+        known: Ids of the recorded devices, in the order of CUDA's numbers where CUDA names none. What ran on others is
+            left out (``unrecorded``).
     """
     waits = waits_of(found)
     made: dict[str, list[tuple[Traced, Part]]] = {}
@@ -78,9 +79,11 @@ def gpus_of(found: Sequence[Traced], known: Sequence[str]) -> tuple[list[Gpu], W
         weight = traced.weights()
         for number in np.unique(traced.work.device).tolist():
             here = traced.work.device == number
-            id = traced.devices[number] if number < len(traced.devices) else known[min(number, len(known) - 1)]
+            id = _device(traced, number, known)
+            if id not in known:
+                continue
             part = Part(traced.work.take(here), weight[here], traced.marks, wait[here], (), traced.segments)
-            made.setdefault(id if id in known else known[0], []).append((traced, part))
+            made.setdefault(id, []).append((traced, part))
     gpus = []
     for id, members in made.items():
         shared = len(members) > 1
@@ -97,6 +100,17 @@ def gpus_of(found: Sequence[Traced], known: Sequence[str]) -> tuple[list[Gpu], W
             )
         )
     return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
+
+
+def _device(traced: Traced, number: int, known: Sequence[str]) -> str:
+    """The GPU that CUDA gives a number in a process."""
+    return traced.devices[number] if number < len(traced.devices) else known[min(number, len(known) - 1)]
+
+
+def unrecorded(found: Sequence[Traced], known: Sequence[str]) -> list[str]:
+    """GPUs on which kernels ran and whose power isn't recorded."""
+    used = [_device(traced, number, known) for traced in found for number in np.unique(traced.work.device).tolist()]
+    return [id for id in dict.fromkeys(used) if id not in known]
 
 
 def _by_end(syncs: Sequence[Ints]) -> Ints:

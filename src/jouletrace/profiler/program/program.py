@@ -19,7 +19,7 @@ from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
-from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of
+from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.recorded import activity_columns, add_apart, recording_of
 from jouletrace.profiler.program.script import HardExit
@@ -175,11 +175,10 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
     for text in lost:
         run.warn("child_lost", text)
     _note(run, tracer, found, all(device.info.kind == "cpu" for device in session.devices))
-    gpus, waits = (
-        gpus_of(found, [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"])
-        if found
-        else ([], Waits([]))
-    )
+    known = [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"]
+    gpus, waits = gpus_of(found, known)
+    for id in unrecorded(found, known):
+        run.warn("not_recorded", f"kernels ran on {id}, too, whose power isn't recorded: --device all records it", id)
     if len(gpus) == 1:
         _add_gpu(session, gpus[0])
         calibrations.recall_rate(run, gpus[0].id)

@@ -54,9 +54,8 @@ def recording_of(gpu: Gpu, rows: Rows) -> Recording:
     return about
 
 
-def alone(run: Run, gpu: Gpu, waits: Waits, folder: Path | None) -> GpuOfProgram:
+def alone(run: Run, gpu: Gpu, name: str, waits: Waits, folder: Path | None) -> GpuOfProgram:
     """Save the Run of one of several GPUs in the folder of the whole; returns what the whole states of it."""
-    name = f"rank-{gpu.rank}" if gpu.rank is not None else f"gpu-{[one.id for one in run.devices].index(gpu.id)}"
     part = of_gpu(run, gpu, f"{run.workload.get('name', 'program')}, {name.replace('-', ' ')}")
     if gpu.rank is not None:
         part.workload["rank"] = gpu.rank
@@ -67,7 +66,15 @@ def alone(run: Run, gpu: Gpu, waits: Waits, folder: Path | None) -> GpuOfProgram
 
 def add_apart(run: Run, gpus: Sequence[Gpu], waits: Waits, folder: Path | None) -> None:
     """Add what a Run states of each of several GPUs; the Run of each is saved in the folder."""
-    run.workload["gpus"] = [alone(run, gpu, waits, folder) for gpu in gpus]
+    ids = [device.id for device in run.devices]
+    ranks = [gpu.rank for gpu in gpus]
+    names = []
+    for gpu in gpus:
+        words = [] if gpu.rank is None else [f"rank-{gpu.rank}"]
+        if gpu.rank is None or ranks.count(gpu.rank) > 1:
+            words.append(f"gpu-{ids.index(gpu.id)}")
+        names.append("-".join(words))
+    run.workload["gpus"] = [alone(run, gpu, name, waits, folder) for gpu, name in zip(gpus, names, strict=True)]
     if waits.matched < 0.5 * waits.collectives:
         text = f"{waits.collectives - waits.matched} of {waits.collectives} collectives couldn't be matched"
         run.warn("collectives_unmatched", f"{text} between ranks: waiting is in their communication")

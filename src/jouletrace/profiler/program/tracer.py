@@ -119,12 +119,25 @@ class RangeMarks(RangesOfThreads):
 
 @dataclass
 class _Watch:
-    """The state of tracing in one process."""
+    """The state of tracing in one process.
+
+    Attributes:
+        log: None before CUDA runs.
+        since, first: When it was last paused or resumed, and when it began; monotonic.
+        kernels: Of those that are kept, up to the last change of the period.
+        held, released: Whether torch's profiler holds CUPTI, and whether its end resumes tracing.
+        begun: Whether the beginning, all of which is traced, is over.
+        segments, segment_ns: Traced intervals, and the start of the present one.
+        paused, every_s: Whether tracing is paused, and the present period.
+    """
 
     log: KernelLog | None = None
     since: float = 0.0
     kernels: int = 0
     held: bool = False
+    released: bool = False
+    begun: bool = False
+    first: float = 0.0
     segments: list[Segment] = field(default_factory=list)
     segment_ns: int | None = None
     paused: bool = False
@@ -233,7 +246,8 @@ class Tracer:
                 self.problem = str(error)
                 return
             Tracer.tracing = self
-            self._watch.log, self._watch.since, self._watch.every_s = log, time.monotonic(), self._duty.every_s
+            self._watch.log, self._watch.every_s = log, self._duty.every_s
+            self._watch.since = self._watch.first = time.monotonic()
             self._watch.segment_ns = time.time_ns()
         self._begun()
         if self._forked_here:
@@ -273,11 +287,12 @@ class Tracer:
         if watch.paused:
             if took >= watch.every_s - duty.traced_s:
                 self._resume()
-        elif watch.segments and took >= duty.traced_s:
+        elif watch.begun and took >= duty.traced_s:
             if log.kernels - watch.kernels > duty.most_kernels:
                 watch.kernels, watch.every_s = watch.kernels + duty.most_kernels, 2 * watch.every_s
             self._pause()
-        elif not watch.segments and (took >= duty.first_s or log.kernels >= duty.first_kernels):
+        elif not watch.begun and (now - watch.first >= duty.first_s or log.kernels >= duty.first_kernels):
+            watch.begun = True
             self._pause()
 
     def _pause(self) -> None:
@@ -367,7 +382,8 @@ class Tracer:
         if self._watch.log is None or self._watch.held:
             return
         self._watch.held = True
-        if not self._watch.paused:
+        self._watch.released = not self._watch.paused
+        if self._watch.released:
             with suppress(NotPossibleError, ValueError):
                 self._pause()
         text = "torch's profiler, which the program uses, holds CUPTI meanwhile: kernels of that time are like those"
@@ -378,7 +394,8 @@ class Tracer:
             return
         self._watch.held = False
         try:
-            self._resume()
+            if self._watch.released:
+                self._resume()
         except NotPossibleError as error:
             self.problem = f"{error}; kernels after torch's profiler are missing"
 
@@ -421,6 +438,8 @@ class Tracer:
         if log is None:
             return None
         settle()
+        if self._watch.paused:  # what came last is like what was traced before it
+            self._watch.segment_ns = time.time_ns()
         self._end_segment()
         try:
             log.stop()
