@@ -29,8 +29,7 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import checks, verdict
-from jouletrace.attribution.lock import attempts
+from jouletrace.attribution.checks import trusted, verdict
 from jouletrace.attribution.rows import IDLE, by_operator, rows
 from jouletrace.errors import JouletraceError
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
@@ -90,13 +89,7 @@ def analysed(recording):
     readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
     kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
     activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
-    tried = []
-    for locked in (one for sensor in HOPPER_SENSOR.searches(None) for one in attempts(activity, sensor, readings)):
-        asked = checks(locked, readings)
-        if all(check.passed for check in asked):
-            return readings, locked, asked
-        tried.append((locked.search.evidence, locked, asked))
-    return readings, *max(tried, key=lambda one: one[0])[1:]
+    return readings, *trusted(activity, HOPPER_SENSOR.searches(None), readings)
 
 
 def phase_off(truth, readings, track):

@@ -9,13 +9,14 @@ import pytest
 
 from gpu_recordings import load
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import EVIDENCE, checks, verdict
+from jouletrace.attribution.checks import EVIDENCE, checks, trusted, verdict
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import attempts, lock, rephased
 from jouletrace.attribution.rows import by_kernel, by_operator, operator_of, rows, total
 from jouletrace.sensor.acquire import search
 from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
+from jouletrace.simulator.sensors import SamplingSensor
 from scenarios import draw
 
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0), "h200b": (1232.0, 1236.0)}
@@ -65,6 +66,26 @@ def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
     assert rephased(replace(first, fit=half), recorded.readings).fit.residual_rms_w == pytest.approx(
         again.fit.residual_rms_w, rel=0.02
     )
+
+
+def test_a_rate_that_passes_50_hz_off_is_passed_by_where_the_readout_aliases():
+    """A GPU outside of the usual range: its rate less the readout's has evidence 24 there, and passes all checks."""
+    _, recording, _ = draw(1002, "long_varied", 10.0, far())
+    readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
+    kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
+    activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
+    near = replace(HOPPER_SENSOR, rates_hz=(1203.0, 1209.0))
+    wide = replace(HOPPER_SENSOR, rates_hz=(1152.0, 1158.0))
+    found, asked = trusted(activity, [near, wide], readings)
+    assert found.search.rate_hz == pytest.approx(1155.6, abs=0.3)
+    assert all(check.passed for check in asked if check.name != "sample_rate")
+
+
+def far():
+    """The sensor of ``benchmarks/attribution/coverage.py``'s group ``far_rate``, seed 1002."""
+    rng = np.random.default_rng([1002, 102])
+    rate = float(rng.uniform(*((1155.0, 1195.0), (1265.0, 1305.0))[int(rng.integers(2))]))
+    return replace(SamplingSensor.draw(rng, 10.0), rate_hz=rate)
 
 
 def test_the_rate_is_measured_among_all_that_gpus_have():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import regressed
+from jouletrace.attribution import checks as judging
 from jouletrace.attribution import lock as locks
-from jouletrace.attribution.checks import checks
 from jouletrace.run.files import write_whole
 from jouletrace.sensor.kinds import samples
 from jouletrace.sensor.kinds.base import RATE_NEAR_HZ
@@ -25,7 +25,7 @@ def fits_once(folder):
     Processes that share the folder have them from one another.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for where, step in ((locks, locks.lock), (locks, locks.rephased), (regressed, checks)):
+        for where, step in ((locks, locks.lock), (locks, locks.rephased), (judging, judging.checks)):
             patch.setattr(where, step.__name__, _remembered(step, folder))
         yield
 

@@ -10,9 +10,8 @@ import numpy as np
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.recording import PHASE, SAMPLE_RATE
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.checks import trusted, verdict
 from jouletrace.attribution.fit import Fit
-from jouletrace.attribution.lock import attempts
 from jouletrace.attribution.rows import Z95
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
@@ -49,14 +48,8 @@ def fitted(
     if rest.value is not None and rest.half_width is not None:
         readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, GAP_SPREAD_W))))
     activity, dropped = made(readings.origin_ns), run.workload[PHASE].get("dropped") or 0
-    tried = []
-    for locked in (one for sensor in models(run, channel) for one in attempts(activity, sensor, readings)):
-        asked = checks(locked, readings, len(run.activity), dropped)
-        if all(check.passed for check in asked):
-            return locked.fit, ""
-        tried.append((locked.search.evidence if locked.search is not None else 0.0, locked.fit, asked))
-    _, fit, asked = max(tried, key=lambda one: one[0])
-    return fit, verdict(asked)
+    locked, asked = trusted(activity, models(run, channel), readings, len(run.activity), dropped)
+    return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
 
 
 def _readings(run: Run, device: str, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
