@@ -49,8 +49,9 @@ START = "import subprocess, sys\nprocess = subprocess.Popen([sys.executable, 'ch
         ("import cupy, os; cupy.launch('gemm', 0.01); os._exit(4)", 4),
         ("import cupy, os, signal, time; cupy.launch('gemm', 0.01); os.kill(os.getpid(), 15); time.sleep(9)", -15),
         ("import cupy, os; cupy.launch('gemm', 0.01)\nif os.fork() == 0: os._exit(0)\nos.wait()", 0),
+        ("import cupy, os; cupy.launch('gemm', 0.01)\nos.environ.clear()", 0),
     ],
-    ids=["ends", "fails", "leaves at once", "is terminated", "forks"],
+    ids=["ends", "fails", "leaves at once", "is terminated", "forks", "clears its environment"],
 )
 def test_a_child_hands_over_its_kernels_however_it_ends(place, child, code):
     wait = f"code = process.wait()\nassert code in ({code}, {128 - code}), code\n"
@@ -155,6 +156,8 @@ def test_scripts_of_python_run_here_and_all_else_is_a_command(place):
     assert isinstance(program_of(["plain.py"], False), Script)
     assert isinstance(program_of([sys.executable, "x.py"], False), Command)
     assert program_of([sys.executable, "x.py"], False).name == "x.py"
+    (place / "sh").mkdir()
+    assert isinstance(program_of(["sh", "-c", "true"], False), Command)
 
 
 def test_processes_on_one_gpu_keep_their_ranges_apart(place):

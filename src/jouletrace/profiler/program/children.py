@@ -108,8 +108,9 @@ def trace_this_process() -> None:
     asked = json.loads(os.environ.get(SETTINGS) or "{}")
     duty = Duty(**asked["duty"]) if "duty" in asked else None
     tracer = Tracer(_name(), operators=asked.get("operators", True), duty=duty, begun=announce)
-    HardExit(lambda _code: hand_over(tracer)).__enter__()
-    atexit.register(hand_over, tracer)
+    folder = os.environ.get(FOLDER)  # the program may clear its environment
+    HardExit(lambda _code: hand_over(tracer, folder)).__enter__()
+    atexit.register(hand_over, tracer, folder)
 
 
 def announce() -> None:
@@ -120,9 +121,9 @@ def announce() -> None:
             Path(folder, f"{os.getpid()}.name").write_text(_name())
 
 
-def hand_over(tracer: Tracer) -> None:
-    """End tracing, and leave what ran in the folder."""
-    folder, found = os.environ.get(FOLDER), tracer.end()
+def hand_over(tracer: Tracer, folder: str | None = None) -> None:
+    """End tracing, and leave what ran in the folder; that of the environment if None."""
+    folder, found = folder or os.environ.get(FOLDER), tracer.end()
     if folder and found is not None and Path(folder).is_dir():
         try:
             found.save(Path(folder, f"{os.getpid()}.npz"))

@@ -78,7 +78,8 @@ def program_of(arguments: Sequence[str], module: bool) -> Script | Command:
     if module:
         return Script(target, rest, module)
     there = Path(target)
-    if there.exists():
+    hides = there.is_dir() and os.sep not in target and not (there / "__main__.py").is_file()
+    if there.exists() and not (hides and shutil.which(target)):  # a folder with the name of a command
         foreign = there.is_file() and os.access(there, os.X_OK) and not _python(there)
         return Command(str(there.absolute()), rest) if foreign else Script(target, rest)
     found = shutil.which(target)
