@@ -48,7 +48,7 @@ def test_the_summary_has_levels_difference_and_energy(capsys, place):
 
 @pytest.mark.thorough
 def test_several_devices_have_a_row_each(capsys):
-    arguments = ("-d", "sim:h100?realtime=1", "-d", "sim:a100?realtime=1", "--duration", "0.6", "--json")
+    arguments = ("-d", "sim:h100?realtime=1", "-d", "sim:a100?realtime=1", "--duration", "2.5", "--json")
     said = command(capsys, "monitor", *arguments)
     found = json.loads(said.out)
     assert [device["name"] for device in found["devices"]] == ["SIMULATED H100 80GB", "SIMULATED A100 80GB"]
