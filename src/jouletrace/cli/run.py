@@ -11,7 +11,7 @@ from jouletrace.cli.encoding import print_any_text, print_as_python
 from jouletrace.cli.output import Place, check_form, print_runs, say
 
 if TYPE_CHECKING:
-    from jouletrace.profiler.program.tracer import Duty
+    from jouletrace.profiler.program.duty import Duty
     from jouletrace.run import Run
 
 
@@ -84,7 +84,7 @@ def _duty(text: str | None) -> Duty:
         BadInputError: If it isn't two numbers, the first of which is smaller.
     """
     from jouletrace.errors import BadInputError
-    from jouletrace.profiler.program.tracer import Duty
+    from jouletrace.profiler.program.duty import Duty
 
     if text is None:
         return Duty()

@@ -17,9 +17,10 @@ from types import TracebackType
 from typing import Self
 from zipfile import BadZipFile
 
+from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.traced import Traced
-from jouletrace.profiler.program.tracer import Duty, Tracer
+from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.run.scratch import Scratch
 
 FOLDER, SOURCE, SETTINGS = "JOULETRACE_CHILDREN", "JOULETRACE_SOURCE", "JOULETRACE_CHILD_SETTINGS"

@@ -19,13 +19,14 @@ from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
+from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.recorded import activity_columns, add_apart, recording_of
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.streams import Streams
 from jouletrace.profiler.program.traced import Traced
-from jouletrace.profiler.program.tracer import Duty, Tracer
+from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
