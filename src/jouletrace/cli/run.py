@@ -8,6 +8,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.encoding import print_any_text, print_as_python
+from jouletrace.cli.failures import exit_code
 from jouletrace.cli.output import Place, check_form, print_runs, say
 
 if TYPE_CHECKING:
@@ -62,7 +63,11 @@ def run(
         def show(found: Run, code: int) -> None:
             print_any_text()
             place.done(found)
-            print_runs([found], form=form, top=top)
+            try:
+                print_runs([found], form=form, top=top)
+            except (OSError, SystemExit) as error:  # what the program made of itself counts for more
+                if not code or exit_code(error) is None:
+                    raise
             place.close()
             if code:
                 say(f"{chosen.name} ended with exit code {code}")

@@ -68,7 +68,7 @@ def test_many_kernels_end_the_beginning_and_lengthen_the_period():
     assert not cycle.due(100.0, kernels=9)
     assert cycle.due(100.0, kernels=10)
     kernels = 10
-    for now, more, period in ((100.0, 0, 60.0), (160.0, 50, 60.0), (220.0, 60, 120.0), (340.0, 100, 120.0)):
+    for now, more, period in ((100.0, 0, 60.0), (160.0, 50, 60.0), (220.0, 60, 120.0), (340.0, 80, 120.0)):
         kernels += more
         cycle.count(kernels)
         assert cycle.every_s == period

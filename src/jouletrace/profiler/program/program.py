@@ -118,6 +118,8 @@ def run_program(
                 with finishing:
                     if not finished:
                         streams.restore()
+                        if live is not None:
+                            live.close()
                         finished.append(_finish(session, tracer, children, begin_ns, code))
                         then(finished[0], code)
 
@@ -160,7 +162,8 @@ def _look(session: Session, live: Live | None, tracer: Tracer) -> None:
     try:
         session.recorder.check()
     except RecorderDiedError as error:
-        session.run.warn("failed", str(error))
+        if all(warning.code != "failed" for warning in session.run.warnings):
+            session.run.warn("failed", str(error))
 
 
 def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int, code: int) -> Run:
