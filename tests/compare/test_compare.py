@@ -18,8 +18,7 @@ from jouletrace.compare.match import Key, match
 from jouletrace.compare.sides import open_runs
 from jouletrace.compare.spread import Entry, Figures, contrasts
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import render
-from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
+from jouletrace.report.comparison import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, render
 from jouletrace.run import load, save
 from make_runs import gpu, monitor_run, profile_run
 

@@ -13,7 +13,7 @@ from jouletrace.cli.output import say
 from jouletrace.errors import BadInputError, CheckFailedError, check_format
 
 if TYPE_CHECKING:
-    from jouletrace.report.comparison.data import Comparison
+    from jouletrace.report.comparison import Comparison
 
 FORMAT_HELP = "table, json, csv, markdown or latex."
 CHECK_HELP = (
@@ -83,8 +83,7 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool) -> None:
     Raises:
         CheckFailedError: If one failed, or is inconclusive with ``strict``.
     """
-    from jouletrace.report.comparison import render
-    from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE
+    from jouletrace.report.comparison import FAILED, INCONCLUSIVE, render
 
     sys.stdout.write(render(found, form, top=top).rstrip("\n") + "\n")
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, Re
 from jouletrace.report.document import printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
-    from jouletrace.report.comparison.data import Comparison
+    from jouletrace.report.comparison import Comparison
     from jouletrace.run import Run
 
 

@@ -18,8 +18,8 @@ from jouletrace.compare.contrast import ALPHA, Contrast, holm
 from jouletrace.compare.match import LEVELS, fits
 from jouletrace.compare.spread import Entry
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE, PASSED, Check, Row
-from jouletrace.report.comparison.words import percent, reason, signed
+from jouletrace.report.comparison import FAILED, INCONCLUSIVE, PASSED, Check, Row, percent, signed
+from jouletrace.report.reasons import reason
 
 METRICS = {
     "latency": ("latency_s", "time_s"),

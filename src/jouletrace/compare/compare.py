@@ -23,7 +23,7 @@ from jouletrace.compare.sides import (
 from jouletrace.compare.spread import Entry, of_side
 from jouletrace.compare.table import MARGIN, judge, solve
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison.data import Comparison, Side
+from jouletrace.report.comparison import Comparison, Side
 from jouletrace.report.facts import title
 from jouletrace.run import Estimate, Run
 

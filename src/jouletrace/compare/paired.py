@@ -25,7 +25,7 @@ from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.spread import Entry, Figures
 from jouletrace.compare.table import MARGIN, judge
-from jouletrace.report.comparison.data import Comparison, Side
+from jouletrace.report.comparison import Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.stats.quantiles import student

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
 from jouletrace.compare.spread import Entry, contrasts
-from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Row
+from jouletrace.report.comparison import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Row
 from jouletrace.run import Estimate
 
 WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s")

@@ -1,8 +1,7 @@
 """What people and programs read of a Run: ``render`` in a text format, ``html`` for a page.
 
 A format for people sets a ``document.Document`` (see ``text``); JSON and CSV have all figures and are written from the
-Runs themselves. Modules are imported on request, so that listing
-the formats imports none of them.
+Runs themselves. Modules are imported on request, so that listing the formats imports none of them.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError, check_format
+from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
-    from jouletrace.report.comparison.data import Comparison
+    from jouletrace.report.comparison import Comparison
     from jouletrace.run import Run
-
-FORMATS = ("table", "json", "csv", "markdown", "latex")
-"""Names of the formats of ``render``."""
 
 DETAILS = ("model", "phase", "layer", "op", "kernel", "range")
 """How far a Run can be broken down, coarse to fine; ranges are what a program or its profiler marked."""

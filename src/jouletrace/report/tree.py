@@ -1,4 +1,4 @@
-"""Where the energy and the time go, as a tree: model, phase, layer, operator, kernel.
+"""Where the energy and the time go, as a tree: model, phase, layer, operator, kernel; and kernels of a trace by name.
 
 What the units of a Run say of themselves is kept; what they lack to make a tree is put together:
 modules around operators that were measured without layers, operators within layers, kernels by
@@ -11,9 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from jouletrace.analysis.recording import OUTSIDE
 from jouletrace.report.results import ABSENT, Results
-from jouletrace.report.traced import Traced, by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.tables import UnitRow
 
@@ -24,9 +27,11 @@ ENERGY, TIME = "energy_total_j", "time_s"
 _UNTOLD = ("site", "group")
 """Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
 
-
 ROOT = "0"
 """Key of the whole."""
+
+_RUNNING = ("kernel", "memcpy")
+"""Kinds of the spans of what ran on a device."""
 
 
 @dataclass(frozen=True)
@@ -279,3 +284,64 @@ def _detail(unit: UnitRow) -> str:
     if unit["level"] == "op":
         return f"{unit['module'] or ''}\n{unit['shapes'] or ''}".rstrip("\n")
     return str(unit["module"] or "") if unit["module"] != unit["name"] else ""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """All launches of one name on one device.
+
+    Attributes:
+        name: Name of the kernel or copy.
+        kind: "kernel" or "memcpy".
+        device: Name of the device.
+        count: Launches in the trace.
+        total_s, least_s, most_s: Seconds of all launches together, of the shortest, of the longest.
+    """
+
+    name: str
+    kind: str
+    device: str
+    count: int
+    total_s: float
+    least_s: float
+    most_s: float
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds of a launch."""
+        return self.total_s / self.count
+
+
+def by_name(run: Run) -> list[Traced]:
+    """What ran on devices, by name, the most time first; empty without a trace."""
+    timed = pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"]))
+    spans = run.spans.filter(pc.and_(pc.is_in(run.spans["kind"], pa.array(_RUNNING)), timed))
+    if not len(spans):
+        return []
+    seconds = (spans["end_ns"].to_numpy() - spans["start_ns"].to_numpy()) / 1e9
+    columns = [spans[key].combine_chunks() for key in ("kind", "device", "name")]
+    codes = np.zeros(len(spans), dtype=np.int64)
+    for column in columns:
+        index = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
+        codes = codes * (len(column.dictionary) + 1) + index
+    _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+    totals = np.bincount(inverse, seconds)
+    least, most = np.full(len(first), np.inf), np.zeros(len(first))
+    np.minimum.at(least, inverse, seconds)
+    np.maximum.at(most, inverse, seconds)
+    names, found = device_names(run), []
+    for group, row in enumerate(first.tolist()):
+        kind, device, name = (column[row].as_py() for column in columns)
+        times = (float(totals[group]), float(least[group]), float(most[group]))
+        found.append(Traced(str(name or "?"), kind, names.get(device, device or ""), int(counts[group]), *times))
+    return sorted(found, key=lambda traced: -traced.total_s)
+
+
+def device_names(run: Run) -> dict[str, str]:
+    """The title of each device, by id: its name, and its index where several share a name."""
+    counts = Counter(device.name for device in run.devices)
+    named = {}
+    for device in run.devices:
+        own = str(device.id) if device.index is None else str(device.index)
+        named[device.id] = f"{own}: {device.name}" if counts[device.name] > 1 else device.name
+    return named

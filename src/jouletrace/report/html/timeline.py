@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
 from jouletrace.report.html.assets import Packer
-from jouletrace.report.plots import thinned
 from jouletrace.report.results import Results
 from jouletrace.report.scale import figure
-from jouletrace.report.traced import device_names
+from jouletrace.report.tree import device_names
 from jouletrace.run import Run
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
 from jouletrace.run.names import short_names
@@ -113,11 +112,24 @@ def _series(run: Run) -> list[tuple[str, str, Ints, NDArray[np.float64]]]:
     return found
 
 
+def _thinned(x: NDArray[Any], y: NDArray[np.float64], most: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """At most about ``most`` points of a series in order: the least and the most of each bucket, in theirs."""
+    if len(x) <= most:
+        return x, y
+    size = -(-2 * len(x) // most)
+    starts = np.arange(0, len(x), size)
+    padded = np.concatenate([y, np.full(len(starts) * size - len(y), np.nan)]).reshape(len(starts), size)
+    low, high = (np.where(np.isnan(padded), fill, padded) for fill in (np.inf, -np.inf))
+    places = np.sort(np.column_stack([low.argmin(axis=1), high.argmax(axis=1)]) + starts[:, None], axis=1).ravel()
+    places = np.unique(np.minimum(places, len(x) - 1))
+    return x[places], y[places]
+
+
 def _line(
     packer: Packer, name: str, title: str, at: Ints, values: NDArray[np.float64], notes: list[str]
 ) -> dict[str, Any]:
     unit = {"Cel": "°C", "1": ""}.get(CHANNEL_UNITS[name][0], CHANNEL_UNITS[name][0])
-    kept_at, kept = thinned(at, values, MOST_READINGS)
+    kept_at, kept = _thinned(at, values, MOST_READINGS)
     if len(kept) < len(values):
         notes.append(f"{title}: {len(values)} readings, of which the least and the largest of each segment are drawn.")
     step = float(np.median(np.diff(at)))

@@ -1,12 +1,37 @@
-"""Where the energy and the time go, drawn: each part as wide as what it takes, its own parts under it."""
+"""Figures of the HTML report, as plotly's JSON: where energy and time go, and how long iterations took.
+
+Building them needs no plotly; only showing them does.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis.latency import distribution, latencies_s
 from jouletrace.report import reasons
-from jouletrace.report.drawing import BLUES, PALE, Spec, cut, in_lines, plain
+from jouletrace.report.document import printable
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.report.tree import ROOT, Node, widths
+from jouletrace.run import Run
 from jouletrace.run.names import MOST, elided, short_name
+
+Spec = dict[str, Any]
+"""A figure or a part of one, as plotly's JSON has it."""
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
+"""Okabe and Ito's colours, which most colour-blind readers distinguish (jfly.uni-koeln.de/color)."""
+
+PALE = ("#99ddff", "#eedd88", "#77aadd", "#ffaabb", "#bbcc33", "#dddddd")
+"""Of Paul Tol's light colours, on which black text reads (personal.sron.nl/~pault)."""
+
+BLUES = [[0, "#eef4fa"], [0.5, "#a6cbe6"], [1, "#4f97cc"]]
+"""Light to dark, in one hue: distinguished by everybody, also in grey."""
+
+_LABEL, _LINE, _WHOLE = 60, 80, 800
+"""Characters of a label, of a line, and of a name in full."""
 
 _NARROW = 0.1
 """Share of the whole below which a box has no room for an interval."""
@@ -18,6 +43,71 @@ _SEEN, _SPREAD = 0.01, 0.1
 """Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""
 
 _ICICLE = {"margin": {"l": 4, "r": 4, "t": 26, "b": 4}, "uniformtext": {"minsize": 11, "mode": "hide"}}
+
+
+def plain(text: str) -> str:
+    """Text that plotly shows as it is: it takes tags in any text for its own, and names come from anywhere."""
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def cut(text: str) -> str:
+    """A name short enough for a label; tables have it whole."""
+    return text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…"
+
+
+def in_lines(text: str) -> str:
+    """A name in full, as plotly shows it: broken into lines, since kernels have names of hundreds of characters."""
+    shown = text if len(text) <= _WHOLE else f"{text[:_WHOLE]}…"
+    lines = [shown[at : at + _LINE] for at in range(0, len(shown), _LINE)]
+    return "<br>".join(map(plain, lines))
+
+
+def short(values: Any, digits: int = 6) -> list[float]:
+    """Short numbers keep the file small."""
+    return [float(f"{value:.{digits}g}") for value in values]
+
+
+def histogram(run: Run) -> Spec | None:
+    """How many iterations took how long; None without single iterations."""
+    values = latencies_s(run)
+    if len(values) < 2:
+        return None
+    unit = unit_for([float(np.median(values))], "s")
+    shown = values / unit.factor
+    counts, edges = np.histogram(shown, bins=_bins(shown))
+    trace = {
+        "type": "bar",
+        "x": short((edges[:-1] + edges[1:]) / 2),
+        "y": counts.tolist(),
+        "width": short(np.diff(edges)),
+        "marker": {"color": PALETTE[0]},
+        "hovertemplate": f"%{{x}} {unit.name}<br>%{{y}} iterations<extra></extra>",
+    }
+    marks = distribution(run)
+    lines = [(name, marks[name]) for name in ("median", "p95", "p99")]
+    at = [(name, v / 1e3 / unit.factor) for name, v in lines if v is not None]
+    layout = {
+        "xaxis": {"title": {"text": f"latency, {unit.name}"}},
+        "yaxis": {"title": {"text": "iterations"}, "rangemode": "tozero"},
+        "shapes": [
+            {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot", "width": 1}}
+            for _, x in at
+        ],
+        "annotations": [
+            {"x": x, "yref": "paper", "y": 1 - 0.09 * k, "text": name, "showarrow": False, "xanchor": "left"}
+            for k, (name, x) in enumerate(at)
+        ],
+        "bargap": 0,
+    }
+    return {"title": "latency", "data": [trace], "layout": layout}
+
+
+def _bins(values: NDArray[np.float64]) -> int:
+    """Bins of Freedman and Diaconis' width, as many as can be seen."""
+    q25, q75 = np.quantile(values, [0.25, 0.75])
+    width = 2 * (q75 - q25) / len(values) ** (1 / 3)
+    span = float(values.max() - values.min())
+    return int(np.clip(span / width if width > 0 else 10, 10, 120))
 
 
 def icicle(nodes: list[Node], by: str) -> Spec | None:
