@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from jouletrace.compare.sides import PART_METRICS, Source, squeezed
 from jouletrace.report.results import Results
@@ -42,14 +42,8 @@ Parts = dict[Key, list[dict[str, Estimate]]]
 """Figures by metric for each run of the side, by unit; empty where a run lacks the unit."""
 
 
-@dataclass(frozen=True)
-class Matched:
-    """Units of both sides, and units of one side only.
-
-    Attributes:
-        pairs: Keys of A and B, with flags of how they differ.
-        only_a, only_b: Keys without a partner.
-    """
+class Matched(NamedTuple):
+    """Units of both sides, with flags of how they differ, and units of one side only."""
 
     pairs: list[tuple[Key, Key, tuple[str, ...]]]
     only_a: list[Key]

@@ -20,11 +20,11 @@ from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.rows import Figures as Results
 from jouletrace.analysis.windows import fill, of_variant
-from jouletrace.compare.checks import Checked, evaluate, parse
+from jouletrace.compare.checks import evaluate, parse
+from jouletrace.compare.compare import MARGIN, judge
 from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.spread import Entry, Figures
-from jouletrace.compare.table import MARGIN, judge
 from jouletrace.report.comparison import Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
@@ -112,7 +112,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     blocks = blocks_of(run)
     scale = _per_sample(run)
     name = run.workload.get("name") or "ab"
-    entries, contrasts = [], []
+    entries = []
     beating = {flag: None for side in SIDES for flag in of_whole(run, run.devices[0].id, side)}
     flags = dict.fromkeys(("power_w", "energy_total_j"), tuple(beating))
     for metric, found in blocks.items():
@@ -121,10 +121,9 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         reason = no_power_reason(run, run.devices[0].id) if metric in ("power_w", "energy_total_j") else "not_measured"
         nothing = np.full(len(found.a), np.nan)
         one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
-        entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ())))
-        contrasts.append(_contrast(scaled, run.settings.get("first_stage") or 0))
-    rows = judge(entries, contrasts, margin, unknown="few_blocks")
-    checked = [Checked(*one) for one in zip(entries, rows, contrasts, strict=True)]
+        contrast = _contrast(scaled, run.settings.get("first_stage") or 0)
+        entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ()), contrast))
+    rows = judge(entries, margin, unknown="few_blocks")
     devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
     count = len(blocks["iteration_time_s"].logs)
     titles = _titles(run)
@@ -139,7 +138,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         warnings=[warning.message for warning in run.warnings],
         margin=margin,
         simulated=run.simulated,
-        checks=evaluate([parse(text) for text in fail_if], checked),
+        checks=evaluate([parse(text) for text in fail_if], entries, rows),
         method=(
             f"A and B alternating on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "
             "figure, so drift and the sensor's gain cancel. The intervals don't include differences between processes; "
