@@ -115,7 +115,7 @@ class Entry:
 
 
 def solve(entries: Sequence[Entry], gain: float) -> None:
-    """Compute the contrast of each entry from the means of independent runs; ``gain`` is the sensors' (``Contrast``)."""
+    """Compute each entry's contrast from the means of independent runs; ``gain`` is as of ``Contrast``."""
     for level, metric in dict.fromkeys((entry.key.level, entry.metric) for entry in entries):
         own = [one for one in entries if (one.key.level, one.metric) == (level, metric) and one.measured]
         of_gain = 0.0 if metric in WITHOUT_GAIN else gain

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -65,7 +64,11 @@ def tree(run: Run, results: Results) -> list[Node]:
     """All parts that have energy or time, each behind the one around it; the root alone without parts."""
     root = _root(run, results)
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _UNTOLD]
-    twice = _told_twice(results, root)
+    # Levels whose units take time that others take too would be drawn beside one another.
+    twice = {"op"} if results.apart() else set()
+    within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
+    if root.time.value and within > _WITHIN * root.time.value:
+        twice.add("range")  # they lie within one another, such as the functions of a call stack
     units = [unit for unit in units if unit["level"] not in twice]
     layered = any(unit["level"] == "layer" for unit in units)
     nodes = [root, *_of_units(results, units, layered)]
@@ -97,22 +100,20 @@ def widths(nodes: Sequence[Node], metric: str) -> list[float]:
     return [width[node.key] for node in nodes]
 
 
-def _told_twice(results: Results, root: Node) -> set[str]:
-    """Levels whose units take time that others take too: they would be drawn beside one another."""
-    found = {"op"} if results.apart() else set()
-    within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
-    if root.time.value and within > _WITHIN * root.time.value:
-        found.add("range")  # they lie within one another, such as the functions of a call stack
-    return found
-
-
 def _root(run: Run, results: Results) -> Node:
     names = [u["name"] for u in results.all() if u["id"] == MODEL_UNIT]
     name = str((names and names[0]) or run.workload.get("name") or run.kind)
     time = results.get("iteration_time_s")
-    found = results.figure(ENERGY)
-    time = results.get(TIME) if time.value is None else time
-    return Node(ROOT, "", name, "model", found.estimate, time, remarks=found.flags)
+    energy = results.figure(ENERGY)
+    return Node(
+        ROOT,
+        "",
+        name,
+        "model",
+        energy.estimate,
+        results.get(TIME) if time.value is None else time,
+        remarks=energy.flags,
+    )
 
 
 def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list[Node]:
@@ -204,53 +205,50 @@ def _steps(module: str) -> list[str]:
 def _of_trace(traced: Sequence[Traced]) -> list[Node]:
     """Kernels by name under their devices: what a trace without energy says."""
     nodes: dict[str, Node] = {}
-    for number, kernel in enumerate(traced):
-        device = f"device {kernel.device}"
-        nodes.setdefault(device, Node(device, ROOT, kernel.device or "device", "device", how="sum of its parts"))
-        seconds = Estimate(kernel.total_s, n=kernel.count, method="trace")
-        nodes[f"k{number}"] = Node(
-            f"k{number}", device, kernel.name, "kernel", time=seconds, detail=f"{kernel.count} launches"
-        )
+    for number, one in enumerate(traced):
+        device = f"device {one.device}"
+        nodes.setdefault(device, Node(device, ROOT, one.device or "device", "device", how="sum of its parts"))
+        seconds = Estimate(one.total_s, n=one.count, method="trace")
+        key, launches = f"k{number}", f"{one.count} launches"
+        nodes[key] = Node(key, device, one.name, "kernel", time=seconds, detail=launches)
     return list(nodes.values())
 
 
 def _of_baselines(results: Results) -> list[Node]:
     """How much of a step's energy an idle GPU would have drawn anyway."""
     total = results.get(ENERGY).value
-    figures = {name: results.figure(f"energy_active_over_{name}_idle_j") for name in ("context", "deep")}
-    context, deep = (figures[name].estimate for name in ("context", "deep"))
-    if total is None or context.value is None:
+    context, deep = (results.figure(f"energy_active_over_{name}_idle_j") for name in ("context", "deep"))
+    work, kept = context.estimate.value, deep.estimate.value
+    if total is None or work is None:
         return []
-    floor = context.value if deep.value is None else deep.value
-    work = Node(
-        "work", ROOT, "work", "part", context, detail="active over context idle", remarks=figures["context"].flags
-    )
-    idle = Estimate(total - floor, method="derived")
-    rest = Node("idle", ROOT, "idle GPU" if deep.value is not None else "idle GPU with its context", "part", idle)
-    if deep.value is None:
-        return [work, rest]
-    kept = Estimate(deep.value - context.value, method="derived")
-    return [work, Node("kept", ROOT, "context kept alive", "part", kept, remarks=figures["deep"].flags), rest]
+    about = "active over context idle"
+    found = [Node("work", ROOT, "work", "part", context.estimate, detail=about, remarks=context.flags)]
+    if kept is not None:
+        part = Estimate(kept - work, method="derived")
+        found.append(Node("kept", ROOT, "context kept alive", "part", part, remarks=deep.flags))
+    rest = Estimate(total - (work if kept is None else kept), method="derived")
+    name = "idle GPU with its context" if kept is None else "idle GPU"
+    return [*found, Node("idle", ROOT, name, "part", rest)]
 
 
 def _totalled(nodes: Sequence[Node]) -> list[Node]:
     """The same, with sums where a node was not measured by itself."""
-    sums: dict[str, list[float | None]] = {}
+    energy: dict[str, float] = {}
+    time: dict[str, float] = {}
     found: list[Node] = []
     for part in reversed(nodes):
         node = part
         if node.how == "sum of its parts" or (node.key == ROOT and node.energy.value is None):
-            energy, time = sums.get(node.key, [None, None])
-            node = replace(node, energy=_sum(node.energy, energy), time=_sum(node.time, time))
-        inside = sums.setdefault(node.parent, [None, None])
-        for place, value in enumerate((node.energy.value, node.time.value)):
+            joules, seconds = _or_sum(node.energy, energy.get(node.key)), _or_sum(node.time, time.get(node.key))
+            node = replace(node, energy=joules, time=seconds)
+        for sums, value in ((energy, node.energy.value), (time, node.time.value)):
             if value is not None:
-                inside[place] = (inside[place] or 0.0) + value
+                sums[node.parent] = sums.get(node.parent, 0.0) + value
         found.append(node)
     return found[::-1]
 
 
-def _sum(own: Estimate, inside: float | None) -> Estimate:
+def _or_sum(own: Estimate, inside: float | None) -> Estimate:
     return own if own.value is not None or inside is None else Estimate(inside, method="derived")
 
 
@@ -306,34 +304,19 @@ class Traced:
     least_s: float
     most_s: float
 
-    @property
-    def mean_s(self) -> float:
-        """Seconds of a launch."""
-        return self.total_s / self.count
-
 
 def by_name(run: Run) -> list[Traced]:
     """What ran on devices, by name, the most time first; empty without a trace."""
     timed = pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"]))
     spans = run.spans.filter(pc.and_(pc.is_in(run.spans["kind"], pa.array(_RUNNING)), timed))
-    if not len(spans):
-        return []
-    seconds = (spans["end_ns"].to_numpy() - spans["start_ns"].to_numpy()) / 1e9
-    columns = [spans[key].combine_chunks() for key in ("kind", "device", "name")]
-    codes = np.zeros(len(spans), dtype=np.int64)
-    for column in columns:
-        index = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
-        codes = codes * (len(column.dictionary) + 1) + index
-    _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
-    totals = np.bincount(inverse, seconds)
-    least, most = np.full(len(first), np.inf), np.zeros(len(first))
-    np.minimum.at(least, inverse, seconds)
-    np.maximum.at(most, inverse, seconds)
+    seconds = pc.divide(pc.subtract(spans["end_ns"], spans["start_ns"]).cast("float64"), 1e9)
+    keyed = spans.select(["kind", "device", "name"]).append_column("s", seconds).combine_chunks()
+    groups = keyed.group_by(["kind", "device", "name"], use_threads=False)
     names, found = device_names(run), []
-    for group, row in enumerate(first.tolist()):
-        kind, device, name = (column[row].as_py() for column in columns)
-        times = (float(totals[group]), float(least[group]), float(most[group]))
-        found.append(Traced(str(name or "?"), kind, names.get(device, device or ""), int(counts[group]), *times))
+    for row in groups.aggregate([("s", "count"), ("s", "sum"), ("s", "min"), ("s", "max")]).to_pylist():
+        where = names.get(row["device"], row["device"] or "")
+        times = (row["s_count"], row["s_sum"], row["s_min"], row["s_max"])
+        found.append(Traced(str(row["name"] or "?"), row["kind"], where, *times))
     return sorted(found, key=lambda traced: -traced.total_s)
 
 

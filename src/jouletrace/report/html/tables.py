@@ -138,7 +138,16 @@ def traced(run: Run, results: Results) -> list[Section]:
     columns = [("kernel", ""), ("kind", ""), ("launches", "1"), ("time", "s"), ("share", "%")]
     columns += [("mean", "s"), ("shortest", "s"), ("longest", "s")]
     rows: list[list[Any]] = [
-        [named, t.kind, t.count, t.total_s, t.total_s / whole if whole else None, t.mean_s, t.least_s, t.most_s]
+        [
+            named,
+            t.kind,
+            t.count,
+            t.total_s,
+            t.total_s / whole if whole else None,
+            t.total_s / t.count,
+            t.least_s,
+            t.most_s,
+        ]
         for named, t in zip(_kernels([one.name for one in found[:MOST_ROWS]]), found, strict=False)
     ]
     if len({one.device for one in found}) > 1:
