@@ -7,7 +7,7 @@ import types
 import pytest
 
 from jouletrace.report.charts import icicle, plain
-from jouletrace.report.notebook import register
+from jouletrace.report import register
 from jouletrace.report.results import Results
 from jouletrace.report.tree import ROOT, by_name, tree, widths
 from jouletrace.run import Estimate, Run, tables

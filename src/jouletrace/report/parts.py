@@ -9,7 +9,7 @@ from dataclasses import replace
 from jouletrace.analysis.ranks import METHOD as OF_RANKS
 from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Footnotes, Section
-from jouletrace.report.results import ABSENT, CLOSURES, OF_PARTS, Figure, Results, metric, ordered
+from jouletrace.report.results import CLOSURES, OF_PARTS, Figure, Results, metric, ordered
 from jouletrace.report.scale import NBSP, Unit, cell, figure, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
@@ -41,6 +41,9 @@ _LISTED = 56
 _OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 """By phase: the tokens that it takes in or makes, which are those of its figures a token."""
 
+_OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
+"""What a module with others in it runs itself is a row among theirs."""
+
 _A_TOKEN = ("tokens_per_s", "energy_per_token_j")
 
 _SMALL = 0.01
@@ -48,12 +51,18 @@ _SMALL = 0.01
 
 
 def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
-    """The units of a level, and beneath them how well they make the whole."""
-    tree = level == "layer" and top is None
-    if tree and run.kind == "program":
-        return [_tree_section(results, marks, _SMALL)]
-    found = [_tree_section(results, marks) if tree else _parts_section(run, results, level, top, marks)]
-    return [*found, *([check_section(results)] if level in ("phase", "layer", "kernel", "op") else [])]
+    """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
+    checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
+    if level == "layer" and top is None:
+        if run.kind == "program":
+            return [_tree_section(results, marks, _SMALL)]
+        return [_tree_section(results, marks), *checks]
+    section, rest, untold = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
+    if rest:
+        section.notes.append(_rest(results, rest) + ("; --top lists more" if run.kind == "import" else ""))
+    if untold:
+        section.notes += _unattributed(results, untold, top)
+    return [section, *checks]
 
 
 def check_section(results: Results) -> Section:
@@ -71,32 +80,14 @@ def check_section(results: Results) -> Section:
     return found
 
 
-def _parts_section(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> Section:
-    """The units of a level as the terminal lists them, and what is left out of them."""
-    section, rest, untold = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
-    if rest:
-        hint = "; --top lists more" if run.kind == "import" else ""
-        section.notes.append(_rest(results, rest) + hint)
-    if untold:
-        section.notes += _unattributed(results, untold, top)
-    return section
-
-
 def table(
     run: Run, results: Results, level: str, top: int | None, marks: Footnotes, *, ranked: bool
 ) -> tuple[Section, list[UnitRow], list[UnitRow]]:
-    """The units of a level: one a row, a column a metric, in one unit a column.
-
-    Args:
-        run: Whose they are.
-        results: Its figures.
-        level: A key of ``LEVELS``.
-        top: So many rows at most; None for all.
-        marks: Footnotes of the same output.
-        ranked: Whether the costliest come first.
+    """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
 
     Returns:
-        The table, units that are beyond ``top``, and kernels that no part accounts for.
+        The table with at most ``top`` rows, the costliest first if ``ranked``; units that are beyond, and kernels
+        that no part accounts for.
     """
     units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
@@ -114,9 +105,7 @@ def table(
         for row, unit in zip(section.rows, shown, strict=True):
             row.append(Cell(str(unit["count"] or ""), unit["count"]))
     figures = [results.metrics(unit["id"]) for unit in shown]
-    meant: list[str] = []
-    if level == "range":
-        figures, meant = _told_apart(run, results, shown)
+    figures, meant = _told_apart(run, results, shown) if level == "range" else (figures, [])
     add_figures(section, figures, names, marks, _aside(names))
     section.notes += meant
     return section, units[len(shown) :], untold
@@ -124,13 +113,13 @@ def table(
 
 def _told(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
-    there: list[UnitRow] = []
-    untold: list[UnitRow] = []
-    for unit in units:
-        figures = results.metrics(unit["id"])
-        known = any(figure.estimate.value is not None for name, figure in figures.items() if name not in _ASIDE)
-        (there if known or unit["level"] != "kernel" else untold).append(unit)
-    return (there, untold) if there else (untold, [])
+
+    def known(unit: UnitRow) -> bool:
+        figures = results.metrics(unit["id"]).items()
+        return unit["level"] != "kernel" or any(f.estimate.value is not None for n, f in figures if n not in _ASIDE)
+
+    there = [unit for unit in units if known(unit)]
+    return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
 
 
 def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -> list[str]:
@@ -251,18 +240,17 @@ def add_figures(
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
     places = {name: 1 + 2 * place for place, name in enumerate(aside)}
     for name in names:
-        column = [row[name].estimate if name in row else ABSENT for row in figures]
-        unit = units[name]
-        short = metric(name).short
+        unit, short = units[name], metric(name).short
         heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
         wide = places.get(name, 0)
         section.columns.append(Column(heading, numeric=True, wide=wide, brief=name == "share", key=name))
-        for row, estimate, found, shared in zip(section.rows, column, figures, common, strict=True):
+        for row, found, shared in zip(section.rows, figures, common, strict=True):
             if name not in found and (name in aside or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
-            flags = found[name].flags if name in found else ()
-            row.append(_figure(estimate, unit, [reasons.flag(code) for code in flags if code not in shared], footnotes))
+            one = found.get(name, Figure())
+            remarks = [reasons.flag(code) for code in one.flags if code not in shared]
+            row.append(_figure(one.estimate, unit, remarks, footnotes))
     apart = [[code for code in shared if code not in of_all] for shared in common]
     if any(apart):
         section.columns.append(Column("", numeric=True, key="remarks"))
@@ -302,35 +290,21 @@ def _rest(results: Results, units: Sequence[UnitRow]) -> str:
     """What the rows that are left out come to."""
     parts = []
     for name in ("energy_total_j", "energy_active_j", "time_s", "share"):
-        values = [results.get(name, unit["id"]).value for unit in units]
-        known = [value for value in values if value is not None]
+        known = [value for unit in units if (value := results.get(name, unit["id"]).value) is not None]
         if known:
-            unknown = f" ({len(values) - len(known)} unknown)" if len(known) < len(values) else ""
+            unknown = f" ({len(units) - len(known)} unknown)" if len(known) < len(units) else ""
             parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
-    together = f", together {', '.join(parts)}" if parts else ""
-    return f"{len(units)} more{together}"
+    return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
 
 
-_OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
-"""What a module with others in it runs itself is a row among theirs."""
-
-Row = tuple[str, dict[str, Figure]]
-"""Name within the module around it, indented by depth; figures by metric."""
-
-
-def _tree_rows(results: Results, least: float = 0.0) -> list[Row]:
-    """The layers, outer modules first, then what no operator accounts for.
-
-    Args:
-        results: The figures.
-        least: Smallest share of the whole of a layer that is listed.
-    """
+def _tree_rows(results: Results, least: float) -> list[tuple[str, dict[str, Figure]]]:
+    """The layers with a share of ``least``, outer modules first, then what no operator accounts for."""
     units = [u for u in results.units("layer") if (results.get("share", u["id"]).value or 0.0) >= least]
     known = {unit["id"] for unit in units}
     children: dict[int | None, list[UnitRow]] = {}
     for unit in units:
         children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
-    found: list[Row] = []
+    found: list[tuple[str, dict[str, Figure]]] = []
     waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
     while waiting:
         unit, depth = waiting.pop()
