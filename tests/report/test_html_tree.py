@@ -6,8 +6,8 @@ import types
 
 import pytest
 
-from jouletrace.report.charts import icicle, plain
 from jouletrace.report import register
+from jouletrace.report.charts import icicle, plain
 from jouletrace.report.results import Results
 from jouletrace.report.tree import ROOT, by_name, tree, widths
 from jouletrace.run import Estimate, Run, tables

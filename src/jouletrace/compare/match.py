@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from jouletrace.compare.sides import PART_METRICS, Source, squeezed
+from jouletrace.compare.sides import PART_METRICS, Source
 from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, Estimate
 
@@ -87,7 +87,8 @@ def match(a: Sequence[Key], b: Sequence[Key]) -> Matched:
 
 
 def _key(level: str, unit: Mapping[str, Any]) -> Key:
-    name, op, shapes, module, phase = (squeezed(unit.get(text)) for text in ("name", "op", "shapes", "module", "phase"))
+    texts = (unit.get(key) for key in ("name", "op", "shapes", "module", "phase"))
+    name, op, shapes, module, phase = (" ".join(str(text).split()) if text else "" for text in texts)
     # An operator's name is composed of the other properties.
     return Key(level, op if level == "op" and op else name, op, shapes, module, phase)
 

@@ -41,11 +41,7 @@ METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
 
 @dataclass(frozen=True)
 class Blocks:
-    """A metric in each block, for both sides; NaN where it is missing.
-
-    Attributes:
-        a, b: Shapes (blocks,).
-    """
+    """A metric in each block, for both sides, shapes (blocks,); NaN where it is missing."""
 
     a: Floats
     b: Floats
@@ -77,7 +73,8 @@ def blocks_of(run: Run) -> dict[str, Blocks]:
         }
         for name, value in values.items():
             found[name].append(np.array([_mean(value[column["block"] == number]) for number in numbers]))
-        found["latency_s"].append(np.array([_median(run, lane(side, number)) for number in numbers]))
+        latencies = (latencies_s(run, lane(side, number)) for number in numbers)
+        found["latency_s"].append(np.array([np.median(each) if len(each) else math.nan for each in latencies]))
     return {name: Blocks(*both) for name, both in found.items()}
 
 
@@ -179,7 +176,7 @@ def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
 
 def _titles(run: Run) -> list[str]:
     """The title of each side: its workload, and its options where they differ."""
-    sides = _facts(run)
+    sides = _sides(run)
     apart = [key for key in ("dtype", "mode") if sides[0].get(key) != sides[1].get(key)]
     full = [own.get("name") or side for own, side in zip(sides, SIDES, strict=True)]
     short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
@@ -190,20 +187,15 @@ def _titles(run: Run) -> list[str]:
     ]
 
 
-def _facts(run: Run) -> tuple[WorkloadFacts, WorkloadFacts]:
+def _sides(run: Run) -> tuple[WorkloadFacts, WorkloadFacts]:
     return run.workload.get("a", WorkloadFacts()), run.workload.get("b", WorkloadFacts())
 
 
 def _per_sample(run: Run) -> tuple[float, float]:
-    items = [own.get("items") or 1 for own in _facts(run)]
+    items = [own.get("items") or 1 for own in _sides(run)]
     return (1.0, 1.0) if items[0] == items[1] else (1 / items[0], 1 / items[1])
 
 
 def _mean(values: Floats) -> float:
     """Mean of both windows of a block; without one of them drift would no longer cancel."""
-    return float(values.mean()) if len(values) == 2 and bool(np.isfinite(values).all()) else math.nan
-
-
-def _median(run: Run, name: str) -> float:
-    values = latencies_s(run, name)
-    return float(np.median(values)) if len(values) else math.nan
+    return float(values.mean()) if len(values) == 2 else math.nan
