@@ -24,10 +24,10 @@ Spec = dict[str, Any]
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
 """Okabe and Ito's colours, which most colour-blind readers distinguish (jfly.uni-koeln.de/color)."""
 
-PALE = ("#99ddff", "#eedd88", "#77aadd", "#ffaabb", "#bbcc33", "#dddddd")
+_PALE = ("#99ddff", "#eedd88", "#77aadd", "#ffaabb", "#bbcc33", "#dddddd")
 """Of Paul Tol's light colours, on which black text reads (personal.sron.nl/~pault)."""
 
-BLUES = [[0, "#eef4fa"], [0.5, "#a6cbe6"], [1, "#4f97cc"]]
+_BLUES = [[0, "#eef4fa"], [0.5, "#a6cbe6"], [1, "#4f97cc"]]
 """Light to dark, in one hue: distinguished by everybody, also in grey."""
 
 _LABEL, _LINE, _WHOLE = 60, 80, 800
@@ -50,12 +50,12 @@ def plain(text: str) -> str:
     return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def cut(text: str) -> str:
+def _cut(text: str) -> str:
     """A name short enough for a label; tables have it whole."""
     return text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…"
 
 
-def in_lines(text: str) -> str:
+def _in_lines(text: str) -> str:
     """A name in full, as plotly shows it: broken into lines, since kernels have names of hundreds of characters."""
     shown = text if len(text) <= _WHOLE else f"{text[:_WHOLE]}…"
     lines = [shown[at : at + _LINE] for at in range(0, len(shown), _LINE)]
@@ -120,24 +120,28 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         return None
     watts = [_power(node) for node in nodes]
     known = [w for w in watts if w is not None]
-    # What is hardly seen must not set the scale: the power of next to nothing can be anything.
-    seen = [w for w, wide in zip(watts, width, strict=True) if w is not None and wide > _SEEN * width[0]] or known
     levels = list(dict.fromkeys(node.level for node in nodes))
     marker: Spec = {"line": {"width": 1}}
     if len(known) > len(nodes) / 2:
-        marker |= {"colors": [_rounded(w) for w in watts], "colorscale": BLUES, "showscale": True}
+        colours = [None if w is None else float(f"{w:.4g}") for w in watts]
+        marker |= {"colors": colours, "colorscale": _BLUES, "showscale": True}
+        # What is hardly seen must not set the scale: the power of next to nothing can be anything.
+        seen = [w for w, wide in zip(watts, width, strict=True) if w is not None and wide > _SEEN * width[0]] or known
         low, high = min(seen), max(seen)
         room = max(0.0, _SPREAD * high - (high - low)) / 2  # else nearly equal powers look far apart
         marker |= {"cmin": low - room, "cmax": high + room}
         marker["colorbar"] = {"title": {"text": "mean power, W", "side": "right"}, "thickness": 10, "len": 0.9}
     else:
-        marker["colors"] = [PALE[levels.index(node.level) % len(PALE)] for node in nodes]
+        marker["colors"] = [_PALE[levels.index(node.level) % len(_PALE)] for node in nodes]
+    depths = _depths(nodes)
+    # Cut to six digits so that children still fit into their parent: plotly draws nothing otherwise.
+    values = [w * (1 + 1e-4 * (max(depths) - depth)) for w, depth in zip(width, depths, strict=True)]
     trace = {
         "type": "icicle",
         "ids": [node.key for node in nodes],
         "parents": [node.parent for node in nodes],
-        "labels": [plain(cut(_brief(node, wide / width[0]))) for node, wide in zip(nodes, width, strict=True)],
-        "values": [float(f"{w:.6g}") for w in _fitting(nodes, width)],
+        "labels": [plain(_cut(_brief(node, wide / width[0]))) for node, wide in zip(nodes, width, strict=True)],
+        "values": short(values),
         "text": [_written(node, by, wide / width[0]) for node, wide in zip(nodes, width, strict=True)],
         "hovertext": [_hover(node, nodes[0]) for node in nodes],
         "branchvalues": "total",
@@ -151,14 +155,7 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         "marker": marker,
     }
     title = "where the energy goes" if by == "energy" else "where the time goes"
-    return {"title": title, "data": [trace], "layout": _ICICLE, "rows": max(_depths(nodes))}
-
-
-def _fitting(nodes: list[Node], width: list[float]) -> list[float]:
-    """Widths cut to six digits so that children still fit into their parent: plotly draws nothing otherwise."""
-    depths = _depths(nodes)
-    deepest = max(depths)
-    return [w * (1 + 1e-4 * (deepest - depth)) for w, depth in zip(width, depths, strict=True)]
+    return {"title": title, "data": [trace], "layout": _ICICLE, "rows": max(depths)}
 
 
 def _depths(nodes: list[Node]) -> list[int]:
@@ -192,7 +189,7 @@ def _brief(node: Node, share: float) -> str:
 
 
 def _hover(node: Node, root: Node) -> str:
-    lines = [f"<b>{in_lines(node.label)}</b>", *(plain(cut(text)) for text in node.detail.split("\n") if text)]
+    lines = [f"<b>{_in_lines(node.label)}</b>", *(plain(_cut(text)) for text in node.detail.split("\n") if text)]
     for name, own, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):
         if own.value is None:
             continue
@@ -201,11 +198,6 @@ def _hover(node: Node, root: Node) -> str:
     watts = _power(node)
     if watts is not None:
         lines.append(f"power {quantity(watts, 'W')}")
-    how = node.how or reasons.method(node.energy.method or node.time.method)
-    return "<br>".join(
-        [*lines, *([f"<i>{plain(how)}</i>"] if how else []), *(plain(reasons.flag(f)) for f in node.remarks)]
-    )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    if how := node.how or reasons.method(node.energy.method or node.time.method):
+        lines.append(f"<i>{plain(how)}</i>")
+    return "<br>".join([*lines, *(plain(reasons.flag(code)) for code in node.remarks)])
