@@ -159,7 +159,7 @@ def test_negative_figures_are_drawn_left_of_zero():
         if row["unit"] == 2 and row["metric"] == "energy_total_j":
             row |= {"value": -1.0, "low": -2.0, "high": 0.5}
     run.results = run_tables.from_rows(rows, "results")
-    table = next(table for table in tables.parts(run, Results(run)) if table.id == "kernel")
+    table = next(table for table in tables.of_parts(run, Results(run)) if table.id == "kernel")
     bars = [cell.bar for row in table.rows for cell in row if cell.bar and cell.value == -1.0]
     start, end, value, zero = bars[0]
     assert start == 0 < value < zero < end
@@ -168,10 +168,10 @@ def test_negative_figures_are_drawn_left_of_zero():
 def test_of_many_parts_the_costliest_are_listed_and_the_rest_is_counted(monkeypatch):
     monkeypatch.setattr(tables, "MOST_ROWS", 4)
     run = profile_run(kernels=6)
-    table = next(table for table in tables.parts(run, Results(run)) if table.id == "layer")
+    table = next(table for table in tables.of_parts(run, Results(run)) if table.id == "layer")
     assert len(table.rows) == 4
     assert any(note.startswith("2 more rows") for note in table.notes)
-    place = next(n for n, heading in enumerate(table.headings) if heading.key == "energy_total_j")
+    place = next(n for n, heading in enumerate(table.columns) if heading.key == "energy_total_j")
     shown = [row[place].value for row in table.rows]
     every = sorted(
         (row["value"] for row in run.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]),

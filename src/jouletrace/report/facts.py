@@ -1,22 +1,45 @@
-"""What was run, on what, with which sensor, under which conditions: one line of words each."""
+"""What was run, on what, with which sensor, under which conditions, in words; and the methods sentence of a paper."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+import pyarrow.compute as pc
+
 from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.analysis.latency import block_means, distribution
-from jouletrace.report.reasons import throttle
-from jouletrace.report.scale import NBSP, NONE, decimals, fixed, quantity, unit_for
+from jouletrace.report import reasons
+from jouletrace.report.results import Results
+from jouletrace.report.scale import NBSP, NONE, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
 from jouletrace.run.channels import POWER
+from jouletrace.version import __version__
 
 SEPARATOR = " · "
 _EARLIEST_NS = 631_152_000 * 10**9
 """1990-01-01: times before it count from the start of a program or a machine."""
 
 SIMULATED = "SIMULATED: a simulated GPU, no hardware was measured"
+
+_ACTIVITY = {
+    "graphics": "graphics engine",
+    "sm": "SMs",
+    "occupancy": "occupancy",
+    "tensor": "tensor pipes",
+    "memory": "memory",
+}
+
+_ENDINGS = ("interrupted", "failed", "incomplete")
+"""Codes of warnings that say so."""
+
+_UNSAID = "the run did not end by itself: the figures rest on what was recorded until then"
+
+_INTERVALS = {"windows": "t-intervals over window means", "runs": "t-intervals over the means of the runs"}
+"""By method: the kind of interval, as a paper names it."""
+
+_MOST_FILES = 4
+"""As many imported files are named."""
 
 
 def title(run: Run) -> str:
@@ -126,15 +149,6 @@ def latency_lines(run: Run) -> list[tuple[str, str]]:
     return lines
 
 
-_ACTIVITY = {
-    "graphics": "graphics engine",
-    "sm": "SMs",
-    "occupancy": "occupancy",
-    "tensor": "tensor pipes",
-    "memory": "memory",
-}
-
-
 def condition_lines(run: Run) -> list[tuple[str, str]]:
     """Clocks, temperature and throttling while energy was measured, each with its name."""
     found = conditions(run)
@@ -156,7 +170,7 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
         lines.append(("Temperature", text if most in (start, end) else f"{text}, at most {most}{NBSP}°C"))
     held = found["throttle_reasons"]
     if held is not None:
-        words = [f"{throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]
+        words = [f"{reasons.throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]
         lines.append(("Throttling", SEPARATOR.join(words) or "none"))
     return lines
 
@@ -175,12 +189,6 @@ def _range(spread: Spread) -> str:
     return f"{mean} ({spread['min']:.0f}–{spread['max']:.0f})"
 
 
-_ENDINGS = ("interrupted", "failed", "incomplete")
-"""Codes of warnings that say so."""
-
-_UNSAID = "the run did not end by itself: the figures rest on what was recorded until then"
-
-
 def endings(run: Run) -> list[RunWarning]:
     """What says that a Run ended early, at least one of each that did; empty of a whole one."""
     if run.complete:
@@ -197,3 +205,107 @@ def said(warning: RunWarning) -> str:
     """A warning in one line, with where it arose unless it says so itself."""
     placed = warning.where and warning.where not in warning.message
     return f"{warning.message} ({warning.where})" if placed else warning.message
+
+
+def methods(run: Run) -> str:
+    """Some sentences, built from nothing but the facts that the Run holds."""
+    results = Results(run)
+    sentences = [_what(run)]
+    if run.simulated:
+        sentences.insert(0, "SIMULATED: the figures are of a simulated GPU; no hardware was measured.")
+    sentences += [_of_latency(results), _energy(run, results), _baselines(results)]
+    gains = sorted({channel.gain_pct for channel in power_channels(run) if channel.gain_pct is not None})
+    if gains:
+        values = " or ".join(f"±{gain:g}{NBSP}%" for gain in gains)
+        error = f"The GPU's own gain error, {values} proportionally,"
+        sentences.append(f"{error} cannot be seen by software and is not in the intervals.")
+    if (origin := run.workload.get("weights") or "").startswith("random"):
+        sentences.append(f"The model's weights were {origin}.")
+    return " ".join(filter(None, sentences))
+
+
+def _what(run: Run) -> str:
+    version = run.versions.get("jouletrace", __version__)
+    devices = "; ".join(dict.fromkeys(_of_device(device) for device in run.devices))
+    where = f" on {devices}" if devices else ""
+    files = run.settings.get("imported", ())
+    if not files:
+        return f"Measured with jouletrace {version}{where}."
+    sources = {f"{one.get('format')}: {one.get('path')}" for one in files if one.get("format") != "jouletrace"}
+    others = "; ".join(sorted(sources)) if len(sources) <= _MOST_FILES else f"{len(sources)} files of other tools"
+    if run.kind == "import":
+        return f"Recorded with other tools{where}, and imported with jouletrace {version} ({others})."
+    also = f" Imported beside it ({others})." if sources else ""
+    return f"Measured with jouletrace {version}{where}.{also}"
+
+
+def _of_device(device: DeviceInfo) -> str:
+    facts = []
+    if device.driver:
+        facts.append(f"driver {device.driver}")
+    if device.power_limit_w is not None:
+        facts.append(f"power limit {device.power_limit_w:g} W")
+    return f"{device.name} ({', '.join(facts)})" if facts else device.name
+
+
+def _of_latency(results: Results) -> str:
+    latency = results.get("latency_s")
+    if latency.value is None:
+        return ""
+    return (
+        f"Latency is the median of {latency.n} iterations timed one by one, in a pass of its own, "
+        f"with a 95{NBSP}% interval between order statistics."
+    )
+
+
+def _energy(run: Run, results: Results) -> str:
+    energy = results.get("energy_total_j")
+    if energy.value is None:
+        if energy.reason == "not_measured":
+            return ""
+        return f"Energy was not measured: {reasons.reason(energy.reason)}."
+    sensors = "; ".join(dict.fromkeys(_of_sensor(channel) for channel in power_channels(run)))
+    source = f", integrated from {sensors}" if sensors else ""
+    windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
+    if not len(windows):
+        return f"Energy is that of the GPU{source}."
+    replays = pc.sum(windows["replays"]).as_py() or 0
+    nanoseconds = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py()
+    kind = _INTERVALS.get(energy.method) or f"intervals ({reasons.method(energy.method)})"
+    took = f" in {quantity(nanoseconds / 1e9, 's')}" if nanoseconds else ""
+    over = f"{energy.n} runs in fresh processes, {len(windows)}" if energy.method == "runs" else str(energy.n)
+    return (
+        f"Energy per iteration is the mean over {over} windows ({replays} iterations{took}) run back to back "
+        f"with nothing else attached{source}; intervals are 95{NBSP}% {kind}."
+    )
+
+
+def _of_sensor(channel: ChannelInfo) -> str:
+    facts = []
+    if channel.period_s is not None:
+        facts.append(f"one reading every {quantity(channel.period_s, 's')}")
+    if over := averaging(channel):
+        facts.append(f"each a {over}" if channel.window_s else over)
+    if channel.gapless:
+        facts.append("gapless")
+    response = {
+        "calibrated": "response calibrated on this GPU",
+        "nominal": "nominal response, not calibrated",
+        "exact": "exact response",
+    }
+    facts.append(response.get(channel.origin, channel.origin))
+    return f"{channel.source or channel.name} ({', '.join(facts)})"
+
+
+def _baselines(results: Results) -> str:
+    parts = []
+    for name, words in (("context_idle", "an idle CUDA context"), ("deep_idle", "the GPU in deep idle")):
+        found = results.figure(f"baseline_{name}_w")
+        if found.estimate.value is not None:
+            stored = ", stored from an earlier measurement" if "stored" in found.flags else ""
+            parts.append(f"{figure(found.estimate, 'W')} ({words}{stored})")
+    if not parts:
+        return ""
+    return (
+        f"Active energy is the total less baseline power times the same time; baseline power was {' and '.join(parts)}."
+    )

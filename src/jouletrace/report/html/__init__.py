@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.comparison import Comparison
 from jouletrace.report.html.page import render
 from jouletrace.run import Run
 from jouletrace.run.files import check_replaceable, write_whole
