@@ -1,6 +1,6 @@
-"""Figures of the HTML report, as plotly's JSON: where energy and time go, and how long iterations took.
+"""Figures of the HTML report: where energy and time go, and as plotly's JSON how long iterations took.
 
-Building them needs no plotly; only showing them does.
+Building them needs no plotly; only showing the latter does.
 """
 
 from __future__ import annotations
@@ -13,53 +13,27 @@ from numpy.typing import NDArray
 from jouletrace.analysis.latency import distribution, latencies_s
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
-from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
+from jouletrace.report.scale import figure, quantity, unit_for
 from jouletrace.report.tree import ROOT, Node, widths
 from jouletrace.run import Run
-from jouletrace.run.names import MOST, elided, short_name
+from jouletrace.run.names import short_name
 
 Spec = dict[str, Any]
-"""A figure or a part of one, as plotly's JSON has it."""
+"""A figure, as ``flame.js`` or plotly take it."""
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
 """Okabe and Ito's colours, which most colour-blind readers distinguish (jfly.uni-koeln.de/color)."""
 
-_PALE = ("#99ddff", "#eedd88", "#77aadd", "#ffaabb", "#bbcc33", "#dddddd")
-"""Of Paul Tol's light colours, on which black text reads (personal.sron.nl/~pault)."""
-
-_BLUES = [[0, "#eef4fa"], [0.5, "#a6cbe6"], [1, "#4f97cc"]]
-"""Light to dark, in one hue: distinguished by everybody, also in grey."""
-
-_LABEL, _LINE, _WHOLE = 60, 80, 800
-"""Characters of a label, of a line, and of a name in full."""
-
-_NARROW = 0.1
-"""Share of the whole below which a box has no room for an interval."""
-
-_CHARACTERS, _FEWEST = 150, 10
-"""Characters on a box as wide as the whole, and the fewest with which a name is shown."""
+_WHOLE = 800
+"""Most characters of a name in full."""
 
 _SEEN, _SPREAD = 0.01, 0.1
 """Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""
-
-_ICICLE = {"margin": {"l": 4, "r": 4, "t": 26, "b": 4}, "uniformtext": {"minsize": 11, "mode": "hide"}}
 
 
 def plain(text: str) -> str:
     """Text that plotly shows as it is: it takes tags in any text for its own, and names come from anywhere."""
     return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _cut(text: str) -> str:
-    """A name short enough for a label; tables have it whole."""
-    return text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…"
-
-
-def _in_lines(text: str) -> str:
-    """A name in full, as plotly shows it: broken into lines, since kernels have names of hundreds of characters."""
-    shown = text if len(text) <= _WHOLE else f"{text[:_WHOLE]}…"
-    lines = [shown[at : at + _LINE] for at in range(0, len(shown), _LINE)]
-    return "<br>".join(map(plain, lines))
 
 
 def short(values: Any, digits: int = 6) -> list[float]:
@@ -111,7 +85,7 @@ def _bins(values: NDArray[np.float64]) -> int:
 
 
 def icicle(nodes: list[Node], by: str) -> Spec | None:
-    """Where energy or time goes; None where fewer than two parts have any.
+    """Where energy or time goes, for ``flame.js``; None where fewer than two parts have any.
 
     Widths are drawn so that each part holds its own; what is written on them is what was measured.
     """
@@ -120,42 +94,28 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         return None
     watts = [_power(node) for node in nodes]
     known = [w for w in watts if w is not None]
-    levels = list(dict.fromkeys(node.level for node in nodes))
-    marker: Spec = {"line": {"width": 1}}
+    scale = None
     if len(known) > len(nodes) / 2:
-        colours = [None if w is None else float(f"{w:.4g}") for w in watts]
-        marker |= {"colors": colours, "colorscale": _BLUES, "showscale": True}
         # What is hardly seen must not set the scale: the power of next to nothing can be anything.
         seen = [w for w, wide in zip(watts, width, strict=True) if w is not None and wide > _SEEN * width[0]] or known
         low, high = min(seen), max(seen)
         room = max(0.0, _SPREAD * high - (high - low)) / 2  # else nearly equal powers look far apart
-        marker |= {"cmin": low - room, "cmax": high + room}
-        marker["colorbar"] = {"title": {"text": "mean power, W", "side": "right"}, "thickness": 10, "len": 0.9}
-    else:
-        marker["colors"] = [_PALE[levels.index(node.level) % len(_PALE)] for node in nodes]
-    depths = _depths(nodes)
-    # Cut to six digits so that children still fit into their parent: plotly draws nothing otherwise.
-    values = [w * (1 + 1e-4 * (max(depths) - depth)) for w, depth in zip(width, depths, strict=True)]
-    trace = {
-        "type": "icicle",
-        "ids": [node.key for node in nodes],
-        "parents": [node.parent for node in nodes],
-        "labels": [plain(_cut(_brief(node, wide / width[0]))) for node, wide in zip(nodes, width, strict=True)],
-        "values": short(values),
-        "text": [_written(node, by, wide / width[0]) for node, wide in zip(nodes, width, strict=True)],
-        "hovertext": [_hover(node, nodes[0]) for node in nodes],
-        "branchvalues": "total",
-        "sort": False,
-        "textinfo": "label+text",
-        "textfont": {"color": "#1b1f24"},
-        "leaf": {"opacity": 1},
-        "hoverinfo": "text",
-        "tiling": {"orientation": "v", "pad": 1},
-        "pathbar": {"visible": True, "thickness": 22},
-        "marker": marker,
-    }
-    title = "where the energy goes" if by == "energy" else "where the time goes"
-    return {"title": title, "data": [trace], "layout": _ICICLE, "rows": max(depths)}
+        scale = short([low - room, high + room])
+    levels = list(dict.fromkeys(node.level for node in nodes))
+    place = {node.key: number for number, node in enumerate(nodes)}
+    drawn = [
+        [
+            place.get(node.parent, -1),
+            printable(_brief(node)),
+            figure(node.energy if by == "energy" else node.time, "J" if by == "energy" else "s"),
+            _tip(node, nodes[0]),
+            float(f"{wide:.6g}"),
+            None if power is None else float(f"{power:.4g}"),
+            levels.index(node.level),
+        ]
+        for node, wide, power in zip(nodes, width, watts, strict=True)
+    ]
+    return {"nodes": drawn, "watts": scale, "rows": max(_depths(nodes))}
 
 
 def _depths(nodes: list[Node]) -> list[int]:
@@ -171,25 +131,15 @@ def _power(node: Node) -> float | None:
     return energy / seconds if energy is not None and seconds and energy > 0 and seconds > 0 else None
 
 
-def _written(node: Node, by: str, share: float) -> str:
-    """A figure, in a narrow box without its interval: what doesn't fit isn't drawn at all."""
-    estimate, unit = (node.energy, "J") if by == "energy" else (node.time, "s")
-    if share < _NARROW and estimate.value is not None:
-        scale = unit_for([estimate.value], unit)
-        return f"{number(estimate.value / scale.factor, 3)}{NBSP}{scale.name}"
-    return figure(estimate, unit)
+def _brief(node: Node) -> str:
+    """A kernel's name without what it is a template of."""
+    return short_name(node.label).partition("<")[0] or node.label if node.level == "kernel" else node.label
 
 
-def _brief(node: Node, share: float) -> str:
-    """A kernel's name without what it is a template of, cut to what fits onto a box on a screen."""
-    if node.level != "kernel":
-        return node.label
-    base = short_name(node.label).partition("<")[0] or node.label
-    return elided(base, min(max(int(_CHARACTERS * share), _FEWEST), MOST))
-
-
-def _hover(node: Node, root: Node) -> str:
-    lines = [f"<b>{_in_lines(node.label)}</b>", *(plain(_cut(text)) for text in node.detail.split("\n") if text)]
+def _tip(node: Node, root: Node) -> str:
+    """What a pointer shows: the name in full where it was cut, properties, figures, how they came about; in lines."""
+    name = node.label if len(node.label) <= _WHOLE else f"{node.label[:_WHOLE]}…"
+    lines = [*([name] if _brief(node) != node.label else []), *filter(None, node.detail.split("\n"))]
     for name, own, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):
         if own.value is None:
             continue
@@ -199,5 +149,5 @@ def _hover(node: Node, root: Node) -> str:
     if watts is not None:
         lines.append(f"power {quantity(watts, 'W')}")
     if how := node.how or reasons.method(node.energy.method or node.time.method):
-        lines.append(f"<i>{plain(how)}</i>")
-    return "<br>".join([*lines, *(plain(reasons.flag(code)) for code in node.remarks)])
+        lines.append(how)
+    return "\n".join(map(printable, [*lines, *map(reasons.flag, node.remarks)]))

@@ -58,7 +58,7 @@ jt.charts = (() => {
         const share = this.flame?.search(search.value);
         count.textContent = share === null || share === undefined ? "" : `${jt.number(100 * share, 3)} % of the ${this.name}`;
       });
-      tools.append(jt.button("Whole", () => this.flame?.look(0), { "data-act": "whole" }), search, count);
+      tools.append(jt.button("Whole", () => this.flame?.look(0), { "data-act": "flame-whole" }), search, count);
     }
     draw(anew = false) {
       if (!this.name || !this.place.clientWidth) return Promise.resolve();

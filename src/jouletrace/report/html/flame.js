@@ -1,7 +1,7 @@
 "use strict";
 // Where energy or time goes: each part as wide as what it takes, its own parts under it. A click looks into one.
 jt.shade = (share) => {
-  const stops = [[238, 244, 250], [166, 203, 230], [79, 151, 204]]; // one hue, light to dark: also distinct in grey
+  const stops = [[255, 247, 188], [254, 196, 79], [222, 104, 28]]; // after ColorBrewer's YlOrBr: also distinct in grey
   const at = 2 * Math.min(Math.max(share, 0), 1), k = Math.min(Math.floor(at), 1);
   return `rgb(${stops[k].map((from, i) => Math.round(from + (at - k) * (stops[k + 1][i] - from))).join(",")})`;
 };

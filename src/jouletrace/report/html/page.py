@@ -155,7 +155,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> dict[
         "stated": any("±" in card.interval or " to " in card.interval.replace(NBSP, " ") for card in cards),
         "footnotes": footnotes,
         "plots": plots,
-        "height": max((plots[name]["rows"] for name in ("energy", "time") if name in plots), default=0) * 52 + 90,
+        "height": max((plots[name]["rows"] for name in ("energy", "time") if name in plots), default=0) * 24 + 34,
         "whole": "of an iteration" if run.kind == "profile" else of_all,
         "hint": _hint(run, results),
         "timeline": over_time,

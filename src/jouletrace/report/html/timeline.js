@@ -210,7 +210,7 @@ jt.Timeline = class {
 
   // By the mean power of a kernel where powers are known, by name otherwise.
   fill(lane, i) {
-    const power = this.watts && lane.unit && lane.unit[i] ? this.data.watts[lane.unit[i] - 1] : undefined;
+    const power = this.watts && lane.unit && lane.unit[i] ? (this.data.watts ?? {})[lane.unit[i] - 1] : undefined;
     if (power !== undefined) return jt.shade((power - this.watts[0]) / (this.watts[1] - this.watts[0] || 1));
     return jt.Timeline.FILLS[lane.name[i] % jt.Timeline.FILLS.length];
   }
@@ -275,7 +275,9 @@ jt.Timeline = class {
   say() {
     const [a, b] = this.view;
     const seen = Object.entries(this.counts).filter(([, n]) => n).map(([kind, n]) => `${n} ${kind === "memcpy" ? "copies" : n === 1 ? kind : kind === "launch" ? "launches" : `${kind}s`}`);
-    this.status.textContent = `${jt.seconds(a)} s to ${jt.seconds(b)} s (${jt.duration(b - a)})${seen.length ? `: ${seen.join(", ")}` : ""}`;
+    const digits = Math.max(0, Math.ceil(3 - Math.log10((b - a) / 1e9)));
+    const [from, to] = [a, b].map((ns) => String(+(ns / 1e9).toFixed(Math.min(digits, 9))));
+    this.status.textContent = `${from} s to ${to} s (${jt.duration(b - a)})${seen.length ? `: ${seen.join(", ")}` : ""}`;
   }
 
   hover(event) {

@@ -6,7 +6,7 @@ here they are thinned only where there are more than a file can hold, and a note
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,10 +81,21 @@ def timeline(run: Run, results: Results) -> dict[str, Any] | None:
         "names": [printable(name) for name in names],
         "short": _short(lanes, names),
         "units": {str(unit["id"]): _told(results, unit) for unit in results.all() if unit["id"] in units},
+        "watts": {str(unit): power for unit, power in _powers(results, units).items()},
         "throttle": {str(bit): reasons.throttle(name) for bit, name in THROTTLE_REASONS.items()},
         "notes": notes,
         "data": packer.text(),
     }
+
+
+def _powers(results: Results, units: Collection[int]) -> dict[int, float]:
+    """Mean power of units while they ran, W, where it is known."""
+    found = {}
+    for unit in units:
+        energy, time = (results.get(name, unit).value for name in ("energy_total_j", "time_s"))
+        if energy is not None and time and energy > 0 and time > 0:
+            found[unit] = float(f"{energy / time:.4g}")
+    return found
 
 
 def _short(lanes: Sequence[_Lane], names: dict[str, int]) -> dict[int, str]:
