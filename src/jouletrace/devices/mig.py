@@ -7,7 +7,7 @@ In NVIDIA's terms a *GPU instance* is a share of the memory (memory slices) with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from jouletrace.devices.base import Process
 from jouletrace.errors import NotPossibleError
@@ -159,8 +159,3 @@ class MigBackend(Protocol):
 
     def close(self) -> None:
         """Release the driver's library."""
-
-
-def board_facts(info: DeviceInfo) -> dict[str, Any]:
-    """Facts of a GPU for a listing."""
-    return {"id": info.id, "name": info.name, "index": info.index, "simulated": info.simulated}

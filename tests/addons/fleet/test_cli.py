@@ -7,10 +7,9 @@ import pytest
 
 from commands import command
 from fleet_data import run_of, stored
-from jouletrace.addons.fleet import engine, gpus
-from jouletrace.addons.fleet.engine import Host, open_host, run_fleet
+from jouletrace.addons.fleet import engine, plan
+from jouletrace.addons.fleet.engine import Host, Outcome, open_host, run_fleet
 from jouletrace.addons.fleet.folder import Folder
-from jouletrace.addons.fleet.node import Outcome
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
 from jouletrace.cli.fleet_progress import FleetProgress
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -211,32 +210,32 @@ def test_beside_json_only_failures_are_reported(capsys):
 
 
 def test_simulated_gpus_differ():
-    assert len({board.id for board in gpus.simulated("sim:h100", "2")}) == 2
+    assert len({board.id for board in plan.simulated("sim:h100", "2")}) == 2
 
 
 HERE = [FleetGpu("host", f"GPU-{name}", n, f"GPU-{name}") for n, name in enumerate(("aa11", "aa22", "bb33"))]
 
 
 def test_gpus_are_named_by_place_or_beginning_of_uuid():
-    taken, rest = gpus.chosen(HERE, "2,gpu-aa1")
+    taken, rest = plan.chosen(HERE, "2,gpu-aa1")
     assert ([gpu.id for gpu in taken], [gpu.id for gpu in rest]) == (["GPU-bb33", "GPU-aa11"], ["GPU-aa22"])
-    assert gpus.chosen(HERE, "all") == (HERE, [])
+    assert plan.chosen(HERE, "all") == (HERE, [])
     for wrong, words in (("3", "there is no GPU '3'"), ("GPU-aa", "several begin with"), ("0,,1", "no GPU ''")):
         with pytest.raises(BadInputError, match=words):
-            gpus.chosen(HERE, wrong)
+            plan.chosen(HERE, wrong)
 
 
 def test_cuda_order_counts_and_hidden_gpus_are_left_out(monkeypatch):
     from jouletrace.run import DeviceInfo
 
     infos = [DeviceInfo(f"GPU-{n}", "H200", host="host", index=n) for n in range(3)]
-    monkeypatch.setattr(gpus, "no_gpu_reason", lambda: None)
-    monkeypatch.setattr(gpus, "list_devices", lambda: infos)
-    monkeypatch.setattr(gpus, "cuda_uuids", lambda: ["GPU-2", "GPU-0"])
-    assert [(gpu.index, gpu.id) for gpu in gpus.visible()] == [(0, "GPU-2"), (1, "GPU-0")]
-    monkeypatch.setattr(gpus, "cuda_uuids", list)
+    monkeypatch.setattr(plan, "no_gpu_reason", lambda: None)
+    monkeypatch.setattr(plan, "list_devices", lambda: infos)
+    monkeypatch.setattr(plan, "cuda_uuids", lambda: ["GPU-2", "GPU-0"])
+    assert [(gpu.index, gpu.id) for gpu in plan.visible()] == [(0, "GPU-2"), (1, "GPU-0")]
+    monkeypatch.setattr(plan, "cuda_uuids", list)
     with pytest.raises(NotPossibleError, match="CUDA shows no whole GPU"):
-        gpus.visible()
+        plan.visible()
 
 
 def test_a_fleet_of_which_every_gpu_is_busy_is_not_begun(monkeypatch):

@@ -10,12 +10,10 @@ import pytest
 from commands import command
 from jouletrace.addons.mig.apply import apply, written_down
 from jouletrace.addons.mig.jobs import read_jobs
-from jouletrace.addons.mig.layout import Layout, layout_of
-from jouletrace.addons.mig.plan import make_plan
+from jouletrace.addons.mig.plan import Layout, layout_of, make_plan
 from jouletrace.addons.mig.point import PointSettings
-from jouletrace.addons.mig.rows import COLUMNS, RowStore
-from jouletrace.addons.mig.summary import summary
-from jouletrace.addons.mig.sweep import SweepSettings, sweep
+from jouletrace.addons.mig.sweep import COLUMNS, RowStore, SweepSettings, sweep
+from jouletrace.addons.mig.tables import summary
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards.mig_state import SimulatedMig
 

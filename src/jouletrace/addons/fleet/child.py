@@ -37,7 +37,6 @@ from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.repeats import numbered
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
-from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Fleet
 
@@ -120,16 +119,11 @@ def measure(order: dict[str, Any], talk: Talk) -> None:
     )
     if not run.devices[0].host:
         run.devices[0].host = task.gpu.node
-    _remember_step(run)
-    Folder(order["store"]).add(task, run)
-
-
-def _remember_step(run: Run) -> None:
-    """Store the GPU's response to the load's begin for ``doctor``, which applies no load."""
     step = power_step(run)
-    if step["step_settled_w"] is not None:
+    if step["step_settled_w"] is not None:  # for ``doctor``, which applies no load
         facts = {**step, "load": run.workload.get("name", ""), "time_ns": time.time_ns()}
         board_store.remember(run.devices[0].id, power_step=facts)
+    Folder(order["store"]).add(task, run)
 
 
 def noise(order: dict[str, Any], talk: Talk) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from jouletrace.addons.fleet.correlates import CONDITIONS
-from jouletrace.addons.fleet.findings import Findings
+from jouletrace.addons.fleet.findings import CONDITIONS, Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, Place
 from jouletrace.report import reasons

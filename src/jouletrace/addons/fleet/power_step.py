@@ -12,10 +12,8 @@ import pyarrow.compute as pc
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
-PHASE = "latency"
+_PHASE = "latency"
 """The phase that begins with the step: a rest precedes it, and it starts with the full load."""
-
-COLUMNS = ("step_rest_w", "step_settled_w", "step_peak_w", "step_rise_s", "step_return_s")
 
 _REST_S, _EARLY_S, _WHOLE_S = 0.5, 0.4, 1.0
 _SLOWEST_S = 0.05
@@ -26,14 +24,15 @@ _RISEN = 0.9
 
 
 def power_step(run: Run) -> dict[str, float | None]:
-    """The step of a profile's load, by the names of ``COLUMNS``; all None where it can't be resolved.
+    """The step of a profile's load; all None where it can't be resolved.
 
     ``step_rest_w`` and ``step_settled_w`` are medians before, and from 0.4 s on; ``step_peak_w`` is the maximum in
     between, None if it may be noise; ``step_rise_s`` ends at 90 % of the rise, ``step_return_s`` where the power is
     back at the settled level after a peak; both count from the begin of the load.
     """
-    nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
-    wanted = pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], PHASE))
+    names = ("step_rest_w", "step_settled_w", "step_peak_w", "step_rise_s", "step_return_s")
+    nothing: dict[str, float | None] = dict.fromkeys(names)
+    wanted = pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], _PHASE))
     phases = run.spans.filter(wanted).to_pylist()
     device = run.devices[0].id
     channel = run.channel(device, POWER)

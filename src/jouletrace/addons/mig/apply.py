@@ -1,8 +1,4 @@
-"""Dividing a GPU and restoring its earlier layout: the only module that changes a GPU's partitioning.
-
-Both use one function, ``converge``: it reads the present layout, destroys unwanted instances and creates missing
-ones. It can be interrupted at any point and repeated.
-"""
+"""Dividing a GPU and restoring its earlier layout: the only module that changes a GPU's partitioning."""
 
 from __future__ import annotations
 
@@ -10,14 +6,41 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, suppress
 from typing import Any
 
-from jouletrace.addons.mig.backend import open_backend
-from jouletrace.addons.mig.layout import Layout, Part, layout_of
-from jouletrace.addons.mig.plan import Plan
+from jouletrace.addons.mig.plan import Layout, Part, Plan, layout_of
+from jouletrace.devices import open_device
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import MigBackend, MigRefusedError
-from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
+from jouletrace.errors import SIMULATE_GPU, BadInputError, JouletraceError, NotPossibleError
 from jouletrace.processes.locks import Hold, Watch, hold, journal_of, noted
+from jouletrace.profiler.board_store import cache_folder
 from jouletrace.run import DeviceInfo
+from jouletrace.simulator.boards.mig_state import SimulatedMig
+
+
+def open_backend(device: str) -> MigBackend:
+    """Open the partitioning of a GPU.
+
+    Args:
+        device: "auto", "cuda:N", a GPU's UUID, "sim:NAME"; a MIG instance stands for its GPU. Changes of a
+            simulated GPU are kept in the cache folder between commands.
+
+    Raises:
+        BadInputError: If the device doesn't exist, or is a CPU.
+        NotPossibleError: If the driver is missing, or the GPU has no MIG.
+    """
+    if device.startswith("sim:"):
+        name = SimulatedMig(device).info.id
+        return SimulatedMig(device, cache_folder() / f"{name}-mig-state.json")
+    with closing(open_device(device)) as opened:
+        info = opened.info
+        board = str(getattr(opened, "parent", info.id))
+    if info.kind == "cpu":
+        if "no_gpu" in info.details:
+            raise NotPossibleError(f"no GPU that can be divided: {info.details['no_gpu']}; {SIMULATE_GPU}")
+        raise BadInputError(f"--device {device}: only an NVIDIA GPU can be divided")
+    return NvmlMigBackend(board)
+
 
 CHANGE = "mig"
 """Its key in the journal."""
