@@ -64,7 +64,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class ComputeInstance:
-    """A share of a GPU instance's SMs.
+    """A share of a GPU instance's SMs, numbered within it.
 
     Attributes:
         id: Number within its GPU instance.
@@ -81,14 +81,7 @@ class ComputeInstance:
 
 @dataclass(frozen=True)
 class GpuInstance:
-    """An existing share of the GPU.
-
-    Attributes:
-        id: Number on the GPU.
-        profile: Name of its profile.
-        placement: Its memory slices.
-        compute: Its compute instances, by id.
-    """
+    """An existing share of the GPU: its number, its profile's name, its memory slices, its compute instances by id."""
 
     id: int
     profile: str

@@ -42,13 +42,7 @@ _CONDITIONS = (
 
 
 def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
-    """The whole report.
-
-    Args:
-        fleet: The results.
-        found: Findings on each group.
-        top: Number of the best and of the worst GPUs to show, where there are more than twice as many.
-    """
+    """The whole report. ``top`` limits the best and the worst GPUs shown, where there are more than twice as many."""
     page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
     for one in found:

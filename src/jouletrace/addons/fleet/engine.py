@@ -28,13 +28,7 @@ _THEIRS = ("bad_input", "disk_full")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a task.
-
-    Attributes:
-        task: The task.
-        reason: Code of the failure; "" for a success.
-        text: The failure in a sentence.
-    """
+    """The outcome of a task: a code and a sentence for its failure, "" for a success."""
 
     task: Task
     reason: str = ""
@@ -63,13 +57,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Host:
-    """The GPUs of this host.
-
-    Attributes:
-        gpus: The GPUs to measure.
-        others: Others, on which noise may run.
-        excluded: GPUs that can't be measured, by id, and why.
-    """
+    """The GPUs of this host: to measure, others on which noise may run, and why GPUs (by id) can't be measured."""
 
     gpus: list[FleetGpu]
     others: list[FleetGpu]
@@ -78,14 +66,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a fleet run.
-
-    Attributes:
-        wanted: Number of requested results.
-        before: Number of those that existed already.
-        measured: Number of new results.
-        failed: Tasks without a result.
-    """
+    """Numbers of requested results, of those that existed already, and of new ones; and the tasks without a result."""
 
     wanted: int
     before: int
@@ -94,13 +75,7 @@ class Summary:
 
 
 def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *, allow_busy: bool = False) -> Host:
-    """Locate the GPUs and refuse impossible requests.
-
-    Args:
-        settings: The requested settings.
-        device: "auto", "cpu" or "sim:NAME".
-        gpus: "all", numbers or UUIDs; for simulated GPUs, their number.
-        allow_busy: Also measure GPUs that other processes use.
+    """Locate the GPUs and refuse impossible requests; ``device`` and ``gpus`` as for ``find_gpus``.
 
     Raises:
         BadInputError: If the request makes no sense here.
@@ -138,17 +113,7 @@ def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *,
 def run_fleet(
     settings: FleetSettings, host: Host, folder: Folder, *, command: str = "", watch: Watch | None = None
 ) -> Summary:
-    """Measure the missing results.
-
-    Args:
-        settings: The settings of the fleet.
-        host: Its GPUs.
-        folder: Destination of the results; a second run into it resumes.
-        command: The command line, for the record.
-        watch: The observer.
-
-    Returns:
-        The summary; the folder contains the failures too.
+    """Measure the missing results of a folder, which a second run into it resumes; failures are stored there too.
 
     Raises:
         BadInputError: If the place holds another fleet's results, or can't be written.
@@ -191,14 +156,7 @@ def todo_of(settings: FleetSettings, gpus: Sequence[FleetGpu], there: Container[
 
 
 class Node:
-    """The host of a fleet.
-
-    Args:
-        settings: The settings of the fleet.
-        gpus: Its GPUs: those that are measured, and others on which noise may run.
-        store: Folder of the results.
-        command: The command line, for the record.
-    """
+    """The host of a fleet: GPUs to measure, and others on which noise may run. Results go to the folder ``store``."""
 
     def __init__(self, settings: FleetSettings, gpus: Sequence[FleetGpu], store: str, command: str = "") -> None:
         self._settings = settings
@@ -207,12 +165,7 @@ class Node:
         self._command = command
 
     def at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
-        """Carry out tasks that run together.
-
-        Args:
-            group: The tasks.
-            note: Called with each outcome.
-            hear: Called with the children's reports of progress.
+        """Carry out tasks that run together; ``note`` receives each outcome, ``hear`` the reports of progress.
 
         Raises:
             BadInputError: If their recordings don't fit on the disk.
@@ -276,15 +229,9 @@ def _outcome(task: Task, child: Child, noises: Sequence[Child]) -> Outcome:
 
 
 class Child(children.Child):
-    """One ``jouletrace.addons.fleet.child``, from its parent's side.
+    """One ``jouletrace.addons.fleet.child``, to which CUDA shows one GPU.
 
-    Args:
-        gpu: The GPU that CUDA shows to it.
-        order: Its order.
-
-    Attributes:
-        gpu: As given.
-        said: Its last message other than progress; {} before the first.
+    ``said`` is its last message other than progress; {} before the first.
     """
 
     def __init__(self, gpu: FleetGpu, order: Mapping[str, Any]) -> None:
@@ -314,14 +261,7 @@ class Child(children.Child):
 
 
 def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, hear: Hear) -> None:
-    """Wait until every child has sent one of ``until``, or is over; a child that is late has failed.
-
-    Args:
-        children: The children, which are read concurrently.
-        until: "ready" or "done"; "failed" always counts.
-        limit_s: Seconds for all.
-        hear: Receives every message.
-    """
+    """Wait until every child has sent one of ``until``, or is over; one that takes over ``limit_s`` has failed."""
     end = time.monotonic() + limit_s
     waiting = [child for child in children if not child.over and child.said.get("is") not in until]
     with selectors.DefaultSelector() as selector:

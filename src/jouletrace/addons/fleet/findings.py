@@ -31,13 +31,7 @@ _LEAST = 5
 
 @dataclass(frozen=True)
 class Correlate:
-    """Correlation of a condition with the time of an iteration.
-
-    Attributes:
-        condition: One of ``CONDITIONS``.
-        where: "between GPUs" or "between runs of a GPU".
-        r: Pearson's correlation with its interval by Fisher's z.
-    """
+    """Pearson's correlation of one of ``CONDITIONS`` with the time of an iteration, ``BETWEEN`` or ``WITHIN`` GPUs."""
 
     condition: str
     where: str
@@ -105,14 +99,9 @@ class Worth:
 
 @dataclass
 class Findings:
-    """The findings on a group.
+    """The findings on a group: spread by figure, correlates of slowness, worth of the requested or the best GPU.
 
-    Attributes:
-        group: The group.
-        spreads: Spread by figure.
-        correlates: Correlates of slowness.
-        worth: Of the requested GPU, or of the best one.
-        gain_pct: Gain error of the power sensors that can't be detected.
+    ``gain_pct`` is the gain error of the power sensors, which can't be detected.
     """
 
     group: Group
@@ -131,10 +120,8 @@ class Findings:
 def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings:
     """Compute all findings.
 
-    Args:
-        group: The GPUs.
-        ask: The GPU in question: its name or place, or a beginning of its UUID; None for the fastest.
-        worth: Relative gain that counts.
+    ``ask`` is the GPU in question: its name or place, or a beginning of its UUID; None for the fastest. ``worth`` is
+    the relative gain that counts.
     """
     spreads = {figure: Spread(group, figure) for figure in FIGURES}
     gains = group.runs["gain_pct"]

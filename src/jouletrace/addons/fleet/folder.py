@@ -32,11 +32,7 @@ _FREE = ("repeats", "limit_s")
 
 
 class Folder:
-    """The results of one fleet.
-
-    Args:
-        root: The folder.
-    """
+    """The results of one fleet."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root).absolute()

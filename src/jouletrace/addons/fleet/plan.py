@@ -65,13 +65,9 @@ class FleetGpu:
 
 
 def gpu_names(gpus: Iterable[tuple[str, str, int | None]]) -> dict[Owner, str]:
-    """Short unique names: the place on a single host, "GPU 3", or with the host where there are several.
+    """Short unique names by host and UUID: "GPU 3" on one host, "node-1:3", or the UUID where places are ambiguous.
 
-    Args:
-        gpus: Host, UUID and place on the host of each; one without a place takes the first free number there.
-
-    Returns:
-        Names by host and UUID: "GPU 3", "node-1:3", or the UUID where places are ambiguous.
+    A GPU without a place on its host takes the first free number there.
     """
     places: dict[Owner, int | None] = {}
     for node, id, index in gpus:
@@ -96,12 +92,7 @@ def is_meant(ask: str, node: str, id: str, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Noise:
-    """A load that runs alongside the measured one.
-
-    Attributes:
-        workload: Name or path.
-        gpus: Places of its GPUs on each host; empty for all.
-    """
+    """A load that runs alongside the measured one, on GPUs at these places of each host; none means all."""
 
     workload: str
     gpus: tuple[int, ...] = ()
@@ -179,12 +170,9 @@ class FleetSettings:
 
 @dataclass(frozen=True)
 class Task:
-    """One measurement: a repeat on a GPU.
+    """One measurement: a repeat, from 0, on a GPU.
 
-    Attributes:
-        gpu: The GPU.
-        repeat: Number of the repeat, from 0.
-        order: Its place among the tasks of its host and repeat; all 0 where they run together.
+    ``order`` is its place among the tasks of its host and repeat; all 0 where they run together.
     """
 
     gpu: FleetGpu

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.addons.fleet.folder import ABOUT, Folder, Key
-from jouletrace.addons.fleet.plan import Owner, gpu_names
+from jouletrace.addons.fleet.folder import ABOUT, Folder
+from jouletrace.addons.fleet.plan import Key, Owner, gpu_names
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.windows import of_variant
 from jouletrace.errors import BadInputError
@@ -171,11 +171,10 @@ class Group:
 
 @dataclass
 class Fleet:
-    """All results.
+    """All results, the largest group first.
 
     Attributes:
         source: Their place.
-        groups: The largest first.
         failures: Missing results, and why.
         damaged: A line for each file that can't be read.
         command: The command of ``fleet run``; "" for Runs from elsewhere.
@@ -225,13 +224,10 @@ def fleet_of(
     damaged: Sequence[str] = (),
     asked: Sequence[tuple[str, str, int | None]] = (),
 ) -> Fleet:
-    """Runs from anywhere as a fleet: those of one device are its repeats, in order of time.
+    """Runs from anywhere, by their place, as a fleet: those of one device are its repeats, in order of time.
 
-    Args:
-        runs: The Runs by their place.
-        source: For ``Fleet.source``.
-        damaged: A line for each file that couldn't be read.
-        asked: Host, UUID and place of GPUs that may have no result, to be named too.
+    ``damaged`` has a line for each file that couldn't be read; ``asked`` are host, UUID and place of GPUs that may have
+    no result, to be named too.
 
     Raises:
         BadInputError: If none contains a measurement.

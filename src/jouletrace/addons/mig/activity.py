@@ -122,7 +122,7 @@ class DcgmExporter:
         board: UUID of the GPU.
         index: Its number, for exporters whose labels lack the UUID.
         instances: Id and memory in bytes of each GPU instance, by its number.
-        timeout_s: Longest wait for an answer.
+        timeout_s: Longest wait for an answer, in seconds.
 
     Attributes:
         problems: Problems of its answers, counted by code: "down", "slow", "wrong_units", "not_a_number".

@@ -53,16 +53,9 @@ class PendingResetError(NotPossibleError):
 
 
 def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a GPU by a plan, permanently; it is restored if this process is killed meanwhile.
+    """Divide a GPU by a plan, permanently; it is restored if this process is killed meanwhile. Returns the new layout.
 
-    Args:
-        plan: A plan for this GPU.
-        backend: The GPU.
-        device: The user's name of it, for messages.
-        say: Called with each step.
-
-    Returns:
-        The new layout of the GPU.
+    ``device`` is the user's name of the GPU, for messages; ``say`` is called with each step.
 
     Raises:
         NotPossibleError: As ``divide``, and if another jouletrace changes this GPU.
@@ -78,19 +71,9 @@ def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: 
 
 
 def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a GPU by a plan, after recording the old layout.
+    """Divide a held GPU by a plan, after recording the old layout; arguments as for ``apply``. Returns the new layout.
 
     If it is refused half way, or interrupted by Ctrl-C, the old layout is restored.
-
-    Args:
-        held: The hold on the GPU.
-        plan: A plan for this GPU.
-        backend: The GPU.
-        device: The user's name of it, for messages.
-        say: Called with each step.
-
-    Returns:
-        The new layout of the GPU.
 
     Raises:
         NotPossibleError: If processes use the GPU (named), the user lacks permission, or it needs a reset.
@@ -113,10 +96,7 @@ def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = 
 
 
 def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
-    """Restore the layout of a GPU from before jouletrace first divided it.
-
-    Returns:
-        The new layout of the GPU; None if jouletrace has changed nothing.
+    """Restore the layout from before jouletrace first divided a GPU. Returns it; None if nothing has been changed.
 
     Raises:
         NotPossibleError: As ``apply``; the journal is kept then.
@@ -133,10 +113,7 @@ def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
 
 
 def return_to(held: Hold, layout: Layout, backend: MigBackend, say: Say = lambda text: None) -> bool:
-    """Restore a layout from some time ago, whatever the journal contains.
-
-    Returns:
-        Whether a change was necessary.
+    """Restore a layout from some time ago, whatever the journal contains. Returns whether a change was necessary.
 
     Raises:
         NotPossibleError: As ``divide``.

@@ -37,13 +37,7 @@ _CONTEXT_BYTES = 480 << 20
 
 
 class Bench(ABC):
-    """Slices of one GPU that run jobs.
-
-    Attributes:
-        board: The whole GPU, whose power is measured.
-        slices: Its slices.
-        activity: Activity of the slices.
-    """
+    """Slices of one GPU (``board``, whose power is measured) that run jobs, and the activity of the slices."""
 
     board: Device
     slices: Sequence[Slice]
@@ -93,13 +87,7 @@ def slices_of(backend: MigBackend) -> list[Slice]:
 
 
 def open_bench(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | None, gpu: SimulatedGpu | None) -> Bench:
-    """A bench on slices of a GPU.
-
-    Args:
-        backend: The GPU.
-        slices: Its slices.
-        dcgm_url: URL of a dcgm-exporter; None for GPM.
-        gpu: The simulated GPU; None for a real one.
+    """A bench on slices of a GPU; ``gpu`` is the simulated one. Activity is read from a dcgm-exporter, else by GPM.
 
     Raises:
         NotPossibleError: If the exporter doesn't answer or doesn't report the slices.
@@ -120,12 +108,7 @@ def open_bench(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | Non
 
 
 class Child(children.Child):
-    """A ``addons.mig.worker`` with one slice in its ``CUDA_VISIBLE_DEVICES``.
-
-    Args:
-        name: Its name in messages.
-        visible: UUID of the slice; None leaves the variable unchanged.
-    """
+    """A ``addons.mig.worker`` that CUDA shows the slice ``visible``; None leaves ``CUDA_VISIBLE_DEVICES`` unchanged."""
 
     def __init__(self, name: str, visible: str | None) -> None:
         super().__init__("jouletrace.addons.mig.worker", None if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
@@ -163,11 +146,7 @@ class Child(children.Child):
 class RealBench(Bench):
     """Slices of a real GPU, with a process each, so that no memory of another job is left on a slice.
 
-    Args:
-        board: The whole GPU.
-        slices: Its slices.
-        activity: Activity of the slices; started and stopped here.
-        torch_device: Device of a worker. Only tests use another than "cuda:0", the slice that CUDA shows.
+    Only tests use another ``torch_device`` than "cuda:0", the slice that CUDA shows.
     """
 
     def __init__(
@@ -233,12 +212,7 @@ class RealBench(Bench):
 class SimulatedBench(Bench):
     """Slices of a simulated GPU, in virtual time; concurrent jobs share its power and its cap.
 
-    Args:
-        board: The GPU.
-        slices: Its slices.
-
-    Attributes:
-        caused_j: After ``run``: energy over context idle that each slice caused; the truth, for tests.
+    ``caused_j``, after ``run``, is the energy over context idle that each slice caused: the truth, for tests.
     """
 
     def __init__(self, board: SimulatedGpu, slices: Sequence[Slice]) -> None:

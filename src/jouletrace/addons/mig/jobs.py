@@ -60,13 +60,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Slice:
-    """A MIG instance on which jobs run.
+    """A MIG instance on which jobs run: its name in CUDA, its profile, the number of its GPU instance.
 
-    Attributes:
-        uuid: Its name in CUDA.
-        profile: Its profile.
-        instance: Number of its GPU instance.
-        board_slices: Compute slices of the whole GPU.
+    ``board_slices`` are the compute slices of the whole GPU.
     """
 
     uuid: str
@@ -79,9 +75,8 @@ class Slice:
 class Served:
     """The requests that a slice served in a segment.
 
-    Attributes:
-        latency_s: Latency of each request in order, shape (n,).
-        start_ns, end_ns: Start of the first and end of the last, since the Unix epoch.
+    ``latency_s`` has shape (n,), in order; ``start_ns`` of the first and ``end_ns`` of the last are since the Unix
+    epoch.
     """
 
     latency_s: NDArray[np.float64]

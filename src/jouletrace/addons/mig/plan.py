@@ -17,12 +17,7 @@ _FORM = re.compile(r"(?:(?:(?P<times>\d+)x)?(?P<slices>\d+)c\.)?(?P<name>\d+g(?:
 
 @dataclass(frozen=True)
 class Request:
-    """One requested GPU instance.
-
-    Attributes:
-        profile: Its profile.
-        compute: Slices of each of its compute instances.
-    """
+    """One requested GPU instance, and the slices of each of its compute instances."""
 
     profile: Profile
     compute: tuple[int, ...]
@@ -37,14 +32,12 @@ class Request:
 def read_requests(items: Sequence[str], profiles: Sequence[Profile]) -> list[Request]:
     """Read the user's requests.
 
-    Args:
-        items: ``PROFILE`` (one compute instance with all its SMs), ``Kc.PROFILE`` (one compute instance of K
-            slices) or ``NxKc.PROFILE`` (N of them). A profile is its name, an unambiguous beginning of it
-            (``3g``), or its id. Commas also separate items.
-        profiles: The profiles of the GPU.
+    They are ``PROFILE`` (one compute instance with all its SMs), ``Kc.PROFILE`` (one compute instance of K slices) or
+    ``NxKc.PROFILE`` (N of them). A profile is its name, an unambiguous beginning of it (``3g``), or its id. Commas also
+    separate requests.
 
     Raises:
-        BadInputError: If an item is no profile of the GPU, or its compute slices don't fit.
+        BadInputError: If one is no profile of the GPU, or its compute slices don't fit.
     """
     names = [name for item in items for name in item.split(",") if name.strip()]
     if not names:
@@ -206,13 +199,9 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """A layout that fits.
+    """A layout of the GPU ``board`` that fits: the requested instances and their placements, in order.
 
-    Attributes:
-        board: Id of the GPU.
-        requests: The requested instances, in order.
-        placements: Placement of each.
-        left: Number of further instances of each profile alone, by name.
+    ``left`` is the number of further instances of each profile alone, by name.
     """
 
     board: str
@@ -273,12 +262,7 @@ def make_plan(items: Sequence[str], backend: MigBackend) -> Plan:
 
 
 def place(wanted: Sequence[Profile], profiles: Sequence[Profile]) -> list[Placement] | None:
-    """Placements of ``wanted``, in its order; None if they don't fit together.
-
-    Args:
-        wanted: Profiles, possibly repeated.
-        profiles: All profiles of the GPU, for the remaining room.
-    """
+    """Placements of ``wanted``, in order, with the most room left for ``profiles``; None if they don't fit together."""
     if len(wanted) > MOST or any(sum(w == one for w in wanted) > one.total for one in wanted):
         return None
     # the hardest to place first; equal ones in succession, so that their order is tried only once

@@ -30,14 +30,7 @@ _LEAST_P95, _LEAST_P99 = 20, 100
 
 @dataclass(frozen=True)
 class PointSettings:
-    """Durations of a measurement.
-
-    Attributes:
-        seconds: Length of the reported segment.
-        solo_s: Time of each slice alone, where there are several.
-        warmup_s: Warm-up before the measurement.
-        idle_s: Length of each idle segment.
-    """
+    """Durations in seconds: of the reported segment, of each of several slices alone, of warm-up and idle segments."""
 
     seconds: float = 10.0
     solo_s: float = 4.0
@@ -59,15 +52,7 @@ class Stretch:
 
 
 def measure_point(bench: Bench, jobs: Sequence[Job], settings: PointSettings) -> list[dict[str, Any]]:
-    """Run a job on each of the bench's slices at once; returns one row per slice.
-
-    Args:
-        bench: The slices, as many as jobs.
-        jobs: One per slice.
-        settings: Durations.
-
-    Returns:
-        Rows with ``status`` "done"; unavailable figures are None with a reason.
+    """Run a job on each of the bench's slices at once; returns one row per slice, with None for unavailable figures.
 
     Raises:
         JobFailedError: If a job can't be run: nothing is measured then.

@@ -80,9 +80,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
 class RowStore:
     """Rows in a folder, which is created if it is missing; those of a point are on the disk before the next begins.
 
-    Args:
-        folder: Folder of the sweep.
-        about: Settings that all its points share; a folder of another sweep is refused.
+    ``about`` are settings that all its points share; a folder of another sweep is refused.
 
     Raises:
         BadInputError: If the folder belongs to another sweep, or can't be read or written.
@@ -193,16 +191,9 @@ def sweep(
 ) -> RowStore:
     """Measure every job on every kind of slice; points in the folder are not repeated.
 
-    The GPU is divided for each kind, after its layout was recorded, and is restored when this returns or
-    is interrupted. A job that doesn't fit into memory, or fails otherwise, yields a row with the failure.
-
-    Args:
-        device: The user's name of the GPU.
-        backend: The GPU.
-        settings: Settings of the sweep.
-        folder: Folder of the rows.
-        say: Called with each step.
-        begin: Called with each point.
+    The GPU is divided for each kind, after its layout was recorded, and is restored when this returns or is
+    interrupted. A job that doesn't fit into memory, or fails otherwise, yields a row with the failure. ``device`` is
+    the user's name of the GPU; ``say`` is called with each step, ``begin`` before each point.
 
     Raises:
         BadInputError: If a profile doesn't exist or doesn't fit as often as requested.

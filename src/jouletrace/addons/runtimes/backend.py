@@ -78,17 +78,8 @@ def make(
 ) -> Prepared:
     """Prepare a workload in a runtime: a model file directly, anything else by way of ONNX.
 
-    Args:
-        workload: The workload.
-        options: Options of the workload and its inputs.
-        backend: "onnxruntime" or "openvino".
-        cuda: Index of the GPU; None for the CPU.
-        threads: None for the runtime's own choice.
-        streams: Number of concurrent iterations.
-        hint: The goal for which OpenVINO chooses their number; None to use ``streams``.
-
-    Raises:
-        As ``prepare``.
+    ``cuda`` is the GPU's index, None for the CPU; ``threads`` None is the runtime's own choice. With a ``hint``
+    OpenVINO chooses the number of concurrent iterations, else it is ``streams``. Raises as ``prepare``.
     """
 
     def opened(path: Path) -> Engine:
@@ -148,16 +139,9 @@ def _facts_of_file(workload: ModelFile, options: WorkloadOptions, feeds: Sequenc
 
 
 class RuntimeStep:
-    """A model called in a runtime, sequentially or in several concurrent streams; see ``Step``.
+    """A bound model called in a runtime, one or several (``streams``) at a time; see ``Step``.
 
-    Args:
-        engine: The model in its runtime, bound.
-        streams: Number of streams for which it was bound.
-        folder: Folder of its file; removed at the end.
-
-    Attributes:
-        mode: Name of the runtime.
-        streams: Number of concurrent iterations.
+    ``mode`` is the name of the runtime. ``folder``, in which its file is, is removed at the end.
     """
 
     def __init__(self, engine: Engine, streams: int = 1, folder: Scratch | None = None) -> None:

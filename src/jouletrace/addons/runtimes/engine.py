@@ -53,12 +53,9 @@ class TensorSpec:
 
 
 class Engine(Protocol):
-    """A model loaded into a runtime. Call ``bind`` first, then ``infer`` any number of times.
+    """A model loaded into the runtime ``name``. Call ``bind`` first, then ``infer`` any number of times.
 
-    Attributes:
-        name: Name of the runtime.
-        inputs: Inputs of the model.
-        streams: Number of concurrent inferences; set by ``bind``.
+    ``bind`` sets ``streams``, the number of concurrent inferences.
     """
 
     name: str
@@ -91,15 +88,8 @@ class Engine(Protocol):
 def random_feeds(specs: Sequence[TensorSpec], options: WorkloadOptions, where: str) -> list[Feed]:
     """Random inputs for a model known only as a file: normal deviates, tokens of its vocabulary, masks of ones.
 
-    They are never zeros: products of zeros draw less power.
-
-    The first open length of an input is the batch, 1 by default; the second is the length of
-    a sequence, which must be given.
-
-    Args:
-        specs: Inputs of the model.
-        options: Batch, sequence length, seed and number of sets.
-        where: The file, for messages.
+    They are never zeros: products of zeros draw less power. The first open length of an input is the batch, 1 by
+    default; the second is the length of a sequence, which must be given. ``where`` names the file in messages.
 
     Raises:
         BadInputError: If the batch or length doesn't fit the model, is missing, or a type is unknown.

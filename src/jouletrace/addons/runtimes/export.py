@@ -51,8 +51,7 @@ class ExportOptions:
 
     Attributes:
         opset: Version of ONNX's operators.
-        input_names: Names of inputs in order; empty for those of the model.
-        output_names: Likewise for outputs.
+        input_names, output_names: Names in order; empty for those of the model.
         fold: Fold constants and remove nodes without effect.
         tolerance: Largest difference from torch, relative to an output's largest value; None for the default
             of the number format.
@@ -67,14 +66,10 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model and its facts.
+    """An exported file, the original workload, and its tensors by name.
 
-    Attributes:
-        path: The file.
-        built: The original workload.
-        signature: Its tensors by name.
-        facts: For users and JSON: opset, nodes, bytes, seconds, names; "difference", the largest from torch over the
-            output's largest value, and "tolerance", the permitted one.
+    Its ``facts`` are for users and JSON: opset, nodes, bytes, seconds, names; "difference" from torch over the
+    output's largest value, and "tolerance", the permitted one.
     """
 
     path: Path
@@ -86,13 +81,7 @@ class Exported:
 def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: ExportOptions | None = None) -> Exported:
     """Build a workload on the CPU and write it as ONNX; its outputs are compared in onnxruntime.
 
-    No file is left if the export fails or the outputs differ.
-
-    Args:
-        workload: The workload to export.
-        options: Its options; inference only. fp32 if no dtype is given.
-        path: The file. A model of more than 1.5 GB has its weights in ``PATH.data``.
-        how: Names, opset, tolerance.
+    Weights of more than 1.5 GB are written to ``PATH.data``. No file is left if the export fails or the outputs differ.
 
     Raises:
         BadInputError: If the file exists, or the workload can't be exported; the message names the operator.
@@ -137,19 +126,9 @@ def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: E
 
 
 def export_openvino(workload: Workload, options: WorkloadOptions, path: Path, how: ExportOptions) -> dict[str, Any]:
-    """Export a workload to ONNX, and convert that to OpenVINO; the outputs of both are compared with torch's.
+    """Export to ONNX, and convert that to ``.xml`` and ``.bin``; the outputs of both are compared with torch's.
 
-    Args:
-        workload: The workload to export.
-        options: Its options.
-        path: The ``.xml`` file; weights are written to a ``.bin`` file with the same name.
-        how: As for ``export_onnx``.
-
-    Returns:
-        Facts, as in ``Exported``.
-
-    Raises:
-        BadInputError, CheckFailedError, NotPossibleError: As ``export_onnx``.
+    Returns facts as in ``Exported``, and raises as ``export_onnx``.
     """
     require("openvino")
     check_openvino_path(path)

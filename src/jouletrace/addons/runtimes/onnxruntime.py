@@ -56,13 +56,10 @@ _KERNEL = "_kernel_time"
 
 
 class OnnxRuntime:
-    """A model in onnxruntime; see ``Engine``.
+    """An ``.onnx`` file in onnxruntime; see ``Engine``.
 
-    Args:
-        path: The ``.onnx`` file.
-        threads: Threads of an operator; None for onnxruntime's own choice.
-        streams: Number of threads that call it at once.
-        cuda: Index of the GPU in CUDA's order; None for the CPU.
+    ``threads`` are those of an operator, None for onnxruntime's own choice; ``cuda`` is the GPU's index in CUDA's
+    order, None for the CPU.
 
     Raises:
         BadInputError: If the file can't be loaded.

@@ -21,15 +21,11 @@ _FIRST = 2
 
 
 class OpenVino:
-    """A model in OpenVINO; see ``Engine``.
+    """An ``.onnx`` or ``.xml`` file in OpenVINO; see ``Engine``.
 
-    It computes in fp32 where the model does: by default OpenVINO uses bf16 on processors that support it.
-
-    Args:
-        path: An ``.onnx`` file, or the ``.xml`` of a model of OpenVINO.
-        threads: Threads of all streams together; None for OpenVINO's own choice.
-        streams: Number of concurrent inferences, without a hint.
-        hint: "latency" or "throughput": OpenVINO then chooses the number of concurrent inferences.
+    It computes in fp32 where the model does: by default OpenVINO uses bf16 on processors that support it. ``threads``
+    are those of all streams together, None for OpenVINO's choice; with a ``hint`` ("latency", "throughput") it chooses
+    the streams.
 
     Raises:
         BadInputError: If the file can't be read.

@@ -35,18 +35,13 @@ class Signature:
 
 
 def signature(built: Built, input_names: Sequence[str] = (), output_names: Sequence[str] = ()) -> Signature:
-    """Decompose a workload, which runs it once.
+    """Decompose a workload on the CPU, which runs it once.
 
     Inputs are named after the parameters of the model's forward, outputs after the fields that it returns ("logits");
     a single tensor is "input", or "output". Arguments other than tensors (a flag, an empty cache) become constants.
 
-    Args:
-        built: The workload, on the CPU.
-        input_names: Names to use instead.
-        output_names: Likewise.
-
     Raises:
-        BadInputError: If it takes or returns no tensor, or the number of names differs.
+        BadInputError: If it takes or returns no tensor, or the number of given names differs.
     """
     import torch
 
@@ -132,12 +127,9 @@ TOLERANCES = {"fp32": 1e-3, "fp64": 1e-3, "fp16": 2e-2}
 
 @dataclass(frozen=True)
 class Difference:
-    """The output with the largest difference.
+    """The output with the largest difference, in words too.
 
-    Attributes:
-        output: Its name.
-        relative: Largest difference over the largest value of the original; infinite for another shape or NaN.
-        text: The difference in words.
+    It is relative to the largest value of the original; infinite for another shape or NaN.
     """
 
     output: str

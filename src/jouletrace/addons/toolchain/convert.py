@@ -69,16 +69,10 @@ class ConvertSettings:
 def convert(
     workload: str, how: ConvertSettings, output: Path | None = None, say: Callable[[str], None] = lambda text: None
 ) -> tuple[Path, dict[str, Any]]:
-    """Convert a workload, and compare the result with the original.
+    """Convert a workload, or for OpenVINO and TensorRT an ``.onnx`` file, and compare the result with the original.
 
-    Args:
-        workload: Its name or path; for OpenVINO and TensorRT also an ``.onnx`` file.
-        how: Format and options.
-        output: The file; None for a default name in the current folder.
-        say: Called with the exact command before a program runs.
-
-    Returns:
-        The file, and facts about it.
+    ``say`` is called with the exact command before a program runs. Returns the file, by default named after the
+    workload in the current folder, and facts about it.
 
     Raises:
         BadInputError: If a file exists or can't be written, or the export fails; the message names the operator.

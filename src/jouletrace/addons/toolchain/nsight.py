@@ -65,17 +65,10 @@ def nsys_output(nsys: str, ended: Ended, folder: Path, export: Callable[[list[st
 
 
 def ncu_options(folder: Path, sections: Sequence[str], launches: int | None, skip: int, marked: bool) -> list[str]:
-    """Options that measure the launches of a program into ``folder/ncu.csv``.
+    """Options that measure a program's launches into ``folder/ncu.csv``: at most ``launches``, after ``skip`` others.
 
-    Clocks stay unlocked, as in the accompanying timeline; numbers are in base units, so that
-    no unit has to be guessed.
-
-    Args:
-        folder: Folder of its output.
-        sections: Names of sections; "full" and other sets are written "set:full".
-        launches: Largest number of measured launches; None for all.
-        skip: Number of earlier launches to skip.
-        marked: Measure only between ``cudaProfilerStart`` and ``cudaProfilerStop``.
+    Sections are names; "full" and other sets are written "set:full". Clocks stay unlocked, as in the accompanying
+    timeline; numbers are in base units, so that no unit has to be guessed. ``marked`` as for nsys.
     """
     options = ["--csv", "--page", "details", "--print-units", "base", "--log-file", str(folder / _NCU_FILE)]
     options += ["--clock-control", "none", "--target-processes", "all"]

@@ -83,13 +83,10 @@ class Ended:
 
 
 def run(command: Sequence[str], log: Path, limit_s: float, check: Callable[[], None] = lambda: None) -> Ended:
-    """Run a program to its end, or to its time limit; all of its child processes end with it.
+    """Run a program to its end, or for ``limit_s`` seconds; all of its child processes end with it.
 
-    Args:
-        command: Program and arguments.
-        log: File for its output, of both streams.
-        limit_s: Seconds after which it is ended.
-        check: Called a few times per second; an exception in it ends the program.
+    The output of both streams goes to the log. ``check`` is called a few times per second; an exception in it ends the
+    program.
 
     Raises:
         BadInputError: If it can't be started.

@@ -31,18 +31,8 @@ _ANONYMOUS = "imported:"
 class Recording:
     """A device recorded while programs run; used as a context.
 
-    Args:
-        device: The device to record.
-        folder: Folder of the Run and the programs' files, also if the current folder changes.
-        typed: For ``Run.command``.
-        workload: As in ``Run``.
-        settings: As in ``Run``.
-        limit_s: Seconds after which a program is ended.
-        say: Called with each command before it runs.
-
-    Attributes:
-        folder: The folder, absolute.
-        session: The recording session.
+    The Run and the programs' files go to ``folder``, also if the current folder changes. Programs are ended after
+    ``limit_s`` seconds; ``say`` is called with each command before it runs. The rest is for the Run.
     """
 
     def __init__(
@@ -93,13 +83,10 @@ class Recording:
                 self.session.clock.sleep(_IDLE_S)
 
     def finish(self, files: Mapping[Path, str], amend: Callable[[Run], None] = lambda run: None) -> Run:
-        """End the recording, and read and merge the programs' output; the Run is saved in the folder.
+        """End the recording, read the programs' files, given with their formats, and save all as one Run in the folder.
 
-        A file that identifies its only device by number means the recorded one.
-
-        Args:
-            files: The written files, and the format of each.
-            amend: Called with the merged Run before its figures are computed.
+        A file that identifies its only device by number means the recorded one. ``amend`` is called with the merged Run
+        before its figures are computed.
 
         Raises:
             BrokenOffError: If nothing in a file is usable.

@@ -93,18 +93,11 @@ def trace(
     typed: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
-    """Run a workload or a command under a tool and make one Run of its output and the recorded power.
+    """Run the result of ``what`` under a tool, and make one Run of its output and the recorded power.
 
-    Under ncu a workload runs twice: here, for a timeline, and then under ncu, whose counters
-    are assigned to the kernels of that timeline.
-
-    Args:
-        target: Result of ``what``.
-        how: Tool and its options.
-        settings: Options of the workload, and the device.
-        folder: Folder of the Run and the tool's files.
-        typed: For ``Run.command``.
-        say: Called with the exact command before it runs.
+    Under ncu a workload runs twice: here, for a timeline, and then under ncu, whose counters are assigned to the
+    kernels of that timeline. The tool's files go to the Run's folder; ``say`` is called with the exact command before
+    it runs.
 
     Raises:
         BadInputError: If the tool fails, or writes nothing.

@@ -51,18 +51,8 @@ def build(
 ) -> dict[str, Any]:
     """Build an engine from an ``.onnx`` file; the log is kept in the same folder.
 
-    Args:
-        program: trtexec.
-        onnx: The model.
-        path: File of the engine.
-        fp16: Let TensorRT compute in fp16.
-        workspace_mib: Memory in MiB that it may use; None for its own choice.
-        more: Further options, passed on unchanged.
-        limit_s: Seconds after which it is ended.
-        say: Called with the command before it runs.
-
-    Returns:
-        Facts: "bytes", "command", "log".
+    ``workspace_mib`` is the memory in MiB that TensorRT may use, None for its own choice; ``more`` are further options,
+    passed on unchanged. trtexec is ended after ``limit_s`` seconds. Returns facts: "bytes", "command", "log".
 
     Raises:
         BadInputError: If it fails or writes no engine, with its message.
@@ -110,14 +100,8 @@ def profile_engine(
 
     trtexec's own latencies (GPU, host, enqueue, copies) and its throughput are kept as stated. Its
     queries overlap, so a query takes the inverse of the throughput of the GPU's time. That time, multiplied by the
-    difference between working and idle power, is the energy of a query.
-
-    Args:
-        model: The file.
-        settings: Only ``device``, ``batch``, ``mode`` ("graph" for ``--useCudaGraph``) and ``max_time_s`` are used.
-        folder: Folder of the Run and trtexec's files.
-        typed: For ``Run.command``.
-        say: Called with the command before it runs.
+    difference between working and idle power, is the energy of a query. Of the settings only ``device``, ``batch``,
+    ``mode`` ("graph" for ``--useCudaGraph``) and ``max_time_s`` are used.
 
     Raises:
         BadInputError: If it isn't such a file, belongs to another version of TensorRT, or trtexec fails.

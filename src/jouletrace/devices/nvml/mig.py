@@ -136,13 +136,9 @@ class InstanceActivity:
 def instance_activity(
     board: str, instances: Mapping[str, int], nvml: Nvml | None = None, clock: Clock | None = None
 ) -> list[InstanceActivity]:
-    """A source for each instance that has GPM counters; empty before Hopper.
+    """A source for each instance (its number by UUID) of a GPU that has GPM counters; empty before Hopper.
 
-    Args:
-        board: UUID of the GPU.
-        instances: Number of the GPU instance, by UUID.
-        nvml: The library, kept open as long as the sources live; None opens it.
-        clock: Source of the stamps.
+    ``nvml`` is kept open as long as the sources live; None opens it. ``clock`` is the source of the stamps.
     """
     library = nvml if nvml is not None else Nvml()
     handle = find_board(library, board)
