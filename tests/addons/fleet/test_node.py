@@ -10,11 +10,12 @@ import pytest
 from commands import PATIENCE_S, command
 from fleet_data import gpus, run_of
 from jouletrace.addons.fleet import engine
-from jouletrace.addons.fleet.child import reason_of
+from jouletrace.addons.fleet.child import reason_of, wait_until
 from jouletrace.addons.fleet.engine import Host, Node, Outcome, open_host, run_fleet, todo_of
 from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import IN_TURN, FleetGpu, FleetSettings, Noise, Task, parse_noise, rounds
 from jouletrace.addons.fleet.results import read_fleet
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from places import SUPPORT
 
@@ -56,6 +57,13 @@ def test_gpus_that_run_together_begin_at_one_moment_and_overlap(tmp_path):
     assert all(run["start_ns"] >= run["at_ns"] for run in runs)
     assert max(run["at_ns"] for run in runs) < min(run["end_ns"] for run in runs), "none waits for another's end"
     assert {"is": "phase", "name": "warming up", "seconds": 1.0} in heard
+
+
+def test_the_start_is_waited_for_on_the_clock_of_the_host():
+    clock = open_device("cpu").clock
+    at_ns = clock.time_ns() + 20_000_000
+    wait_until(at_ns, clock)
+    assert clock.time_ns() >= at_ns
 
 
 @pytest.mark.thorough

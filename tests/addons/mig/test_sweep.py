@@ -195,14 +195,6 @@ def test_names_of_other_mig_profilers_are_known():
     assert [job.task for job in read_jobs(["vit"], ["cv_infer", "cv_train", "nlp_train"])] == ["infer", "train"]
 
 
-def test_training_takes_longer_and_more_energy_than_inference(tmp_path):
-    pytest.importorskip("transformers")
-    infer, train = swept(tmp_path, settings("1g.5gb", models=("minilm",), batches=(4,), tasks=("infer", "train"))).rows
-    assert train["task"] == "train"
-    assert train["latency_mean_s"] > 2 * infer["latency_mean_s"]
-    assert train["energy_per_sample_j"] > 2 * infer["energy_per_sample_j"]
-
-
 def test_the_command_sweeps(capsys):
     arguments = ["--device", DEVICE, "--profiles", "1g.5gb,3g.20gb", "--models", "toy.py:toy", "--batch", "1,8"]
     said = command(capsys, "mig", "sweep", *arguments, "--seconds", "2", "-o", "out")

@@ -13,9 +13,9 @@ from jouletrace.addons.toolchain import nsight, programs
 from jouletrace.addons.toolchain.loop import add_timeline
 from jouletrace.addons.toolchain.programs import Ended
 from jouletrace.addons.toolchain.recording import Recording
-from jouletrace.addons.toolchain.trace import TraceSettings, what
+from jouletrace.addons.toolchain.trace import what
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
+from jouletrace.errors import BrokenOffError, NotPossibleError
 from jouletrace.run import load
 from jouletrace.tracing.trace import Trace
 from stand_ins import called, install, limit_once_it_hangs
@@ -93,9 +93,16 @@ def test_ncu_without_permission_is_explained(tmp_path, monkeypatch, capsys):
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_counters_that_another_program_holds_are_explained(tmp_path):
-    (tmp_path / "ncu.csv").write_text("==ERROR== Profiling failed because a driver resource was unavailable.\n")
-    with pytest.raises(NotPossibleError, match="another program holds them"):
+@pytest.mark.parametrize(
+    ("written", "kind", "says"),
+    [
+        ("Profiling failed because a driver resource was unavailable.", NotPossibleError, "another program holds them"),
+        ("An error was reported by the driver", BrokenOffError, "An error was reported by the driver"),
+    ],
+)
+def test_a_file_without_counters_says_why(tmp_path, written, kind, says):
+    (tmp_path / "ncu.csv").write_text(f"==ERROR== {written}\n")
+    with pytest.raises(kind, match=says):
         nsight.ncu_output(Ended(1, "", 0, 1), tmp_path)
 
 
@@ -307,20 +314,8 @@ def test_one_argument_is_a_workload_and_several_are_a_command():
     assert what([sys.executable, "-c", "1"]) == [sys.executable, "-c", "1"]
 
 
-def test_settings_refuse_an_unknown_tool():
-    with pytest.raises(BadInputError, match="--with gdb"):
-        TraceSettings("gdb")
-
-
 def test_a_failure_is_reported_by_its_informative_line():
     ended = Ended(1, "starting\nError: no such option\nbye\n", 0, 1)
     assert ended.last_complaint() == "Error: no such option"
     assert Ended(-9, "", 0, 1).how() == "signal 9"
     assert Ended(1, "", 0, 1).last_complaint() == ""
-
-
-def test_what_is_read_of_a_file_says_when_nothing_is_in_it(tmp_path):
-    place = tmp_path / "ncu.csv"
-    place.write_text("==ERROR== An error was reported by the driver\n")
-    with pytest.raises(BrokenOffError, match="An error was reported by the driver"):
-        nsight.ncu_output(Ended(1, "", 0, 1), tmp_path)
