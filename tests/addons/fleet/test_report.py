@@ -30,7 +30,7 @@ def one():
 
 
 def text_of(fleet, width=140, top=None):
-    return typeset(document(fleet, [find(group) for group in fleet.groups], top), width)
+    return typeset(document(fleet, [find(group) for group in fleet.groups], top), width=width)
 
 
 @pytest.mark.thorough
