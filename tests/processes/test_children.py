@@ -29,10 +29,10 @@ time.sleep({FOREVER_S})
 FLEET = """
 from pathlib import Path
 from fleet_data import gpus
-from jouletrace.addons.fleet import process
-from jouletrace.addons.fleet.node import Node
+from jouletrace.addons.fleet import engine
+from jouletrace.addons.fleet.engine import Node
 from jouletrace.addons.fleet.plan import FleetSettings, Noise, Task
-process.MODULE = "fake_fleet_child"
+engine.MODULE = "fake_fleet_child"
 some = gpus(1, 2)
 node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), some, ".")
 begun = set()
@@ -45,7 +45,7 @@ node.at_once([Task(gpu, 0) for gpu in some], print, hear)
 
 MIG = f"""
 from pathlib import Path
-from jouletrace.addons.mig.child import Child
+from jouletrace.addons.mig.bench import Child
 child = Child("toy", None)
 child.ask({{"do": "memory"}}, {PATIENCE_S})
 Path("up").touch()
