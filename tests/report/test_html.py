@@ -3,15 +3,13 @@
 import base64
 import gzip
 import hashlib
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from commands import command
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.report import html
 from jouletrace.report.html import assets, tables
@@ -330,18 +328,13 @@ def test_without_plotly_the_pip_line_is_given(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_the_command_writes_the_file_and_refuses_what_is_no_run(tmp_path):
+def test_the_command_writes_the_file_and_refuses_what_is_no_run(tmp_path, capsys):
     run = profile_run(kernels=2)
     run.save(str(tmp_path / "run.zip"))
-    done = command("report", str(tmp_path / "run.zip"), "-o", str(tmp_path / "r.html"))
-    assert done.returncode == 0, done.stderr
+    done = command(capsys, "report", str(tmp_path / "run.zip"), "-o", str(tmp_path / "r.html"), "--no-open")
+    assert done.code == 0, done.err
     assert (tmp_path / "r.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    missing = command("report", str(tmp_path / "no"), "-o", str(tmp_path / "n.html"))
-    assert missing.returncode == 2
-    assert len(missing.stderr.splitlines()) == 1
+    missing = command(capsys, "report", str(tmp_path / "no"), "-o", str(tmp_path / "n.html"))
+    assert missing.code == 2
+    assert len(missing.err.splitlines()) == 1
     assert not (tmp_path / "n.html").exists()
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess:
-    line = [sys.executable, "-m", "jouletrace", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, "DISPLAY": ""})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jouletrace.compare.checks import evaluate, parse
@@ -194,8 +195,8 @@ def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str
             flags.append("below_margin")
     where = key.module if key.module != key.name else ""
     names = (key.level, key.name or key.op, where, key.shapes, entry.metric)
-    figures = (a, b, difference, change, 1 - alpha, p)
-    return Row(*names, *figures, verdict, reason, detectable, tuple(flags))
+    found = Row(*names, a, b, difference, change, 1 - alpha, p, verdict)
+    return replace(found, reason=reason, detectable=detectable, flags=tuple(flags))
 
 
 def _verdict(

@@ -73,7 +73,9 @@ def render(
     from jouletrace.report.content import documents
     from jouletrace.report.text import typeset
 
-    return "\n".join(typeset(one, form, width) for one in documents(runs, detail=detail, top=top, compared=compared))
+    return "\n".join(
+        typeset(one, form, width=width) for one in documents(runs, detail=detail, top=top, compared=compared)
+    )
 
 
 def register() -> None:

@@ -132,7 +132,7 @@ def documents(
         found.append(comparison(runs, marks))
     if len(runs) == 1 or detail != "model":
         found += [document(run, detail=detail, top=top, marks=marks) for run in runs]
-    if len(runs) == 1:  # how it ended is said at the head of all, and nowhere else
+    if len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
         found[-1].warnings = [line for line in found[-1].warnings if line not in told]
         found[0].unfinished, rest = found[-1].unfinished, found[1:]
         said_before = [line.removeprefix(INCOMPLETE) for line in found[0].unfinished]

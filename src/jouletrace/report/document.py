@@ -98,7 +98,8 @@ class Section:
 
     def printable(self) -> Self:
         """The same with every control character spelt out."""
-        return _all_printable(self)
+        found: Self = _all_printable(self)
+        return found
 
 
 @dataclass
@@ -129,7 +130,8 @@ class Document:
 
     def printable(self) -> Self:
         """The same with every control character spelt out: names come from anywhere."""
-        return _all_printable(self)
+        found: Self = _all_printable(self)
+        return found
 
 
 def printable(text: str) -> str:

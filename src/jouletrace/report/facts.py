@@ -38,6 +38,12 @@ _UNSAID = "the run did not end by itself: the figures rest on what was recorded 
 _INTERVALS = {"windows": "t-intervals over window means", "runs": "t-intervals over the means of the runs"}
 """By method: the kind of interval, as a paper names it."""
 
+_RESPONSES = {
+    "calibrated": "response calibrated on this GPU",
+    "nominal": "nominal response, not calibrated",
+    "exact": "exact response",
+}
+
 _MOST_FILES = 4
 """As many imported files are named."""
 
@@ -66,14 +72,9 @@ def title(run: Run) -> str:
 
 def device_line(device: DeviceInfo) -> str:
     """A device in one line: name, id, host, driver, power limit."""
-    parts = [device.name, device.id]
-    if device.host:
-        parts.append(f"on {device.host}")
-    if device.driver:
-        parts.append(f"driver {device.driver}")
-    if device.power_limit_w is not None:
-        parts.append(f"limit {device.power_limit_w:g} W")
-    return SEPARATOR.join(parts)
+    limit = "" if device.power_limit_w is None else f"limit {device.power_limit_w:g} W"
+    host, driver = (f"{word} {text}" if text else "" for word, text in (("on", device.host), ("driver", device.driver)))
+    return SEPARATOR.join([device.name, device.id, *filter(None, [host, driver, limit])])
 
 
 def weights(run: Run) -> str | None:
@@ -139,14 +140,10 @@ def latency_lines(run: Run) -> list[tuple[str, str]]:
         said = [f"{key} {NONE if v is None else fixed(v / 1e3 / unit.factor, places)}" for key, v in values]
         return SEPARATOR.join([*said, f"n {figures['n']}"])
 
-    name = f"Latency ({unit.name})"
-    lines = [
-        (name, say(single, "mean std min max")),
-        (name, say(single, "p25 p75 p90 p95 p99").rsplit(SEPARATOR, 1)[0]),
-    ]
+    lines = [say(single, "mean std min max"), say(single, "p25 p75 p90 p95 p99").rsplit(SEPARATOR, 1)[0]]
     if blocks["n"]:
-        lines.append((name, f"means of {blocks['block']}: {say(blocks, 'median iqr')}"))
-    return lines
+        lines.append(f"means of {blocks['block']}: {say(blocks, 'median iqr')}")
+    return [(f"Latency ({unit.name})", line) for line in lines]
 
 
 def condition_lines(run: Run) -> list[tuple[str, str]]:
@@ -154,12 +151,13 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
     found = conditions(run)
     lines: list[tuple[str, str]] = []
     clocks = found["clocks_mhz"]
-    named = {
-        "SM": _sm(clocks["sm_reported"], clocks["sm_measured"]),
-        "memory": clocks["memory"] and _range(clocks["memory"]),
-    }
-    if any(named.values()):
-        lines.append(("Clocks", SEPARATOR.join(f"{name} {said}" for name, said in named.items() if said)))
+    reported, measured, memory = (clocks[name] for name in ("sm_reported", "sm_measured", "memory"))
+    said = [f"{_range(reported)}{' reported' if measured else ''}"] if reported else []
+    said += [f"{_range(measured)} measured"] if measured else []
+    named = [f"SM {', '.join(said)}"] if said else []
+    named += [f"memory {_range(memory)}"] if memory else []
+    if named:
+        lines.append(("Clocks", SEPARATOR.join(named)))
     if "activity" in found:
         shares = [f"{_ACTIVITY[name]} {100 * share:.0f}{NBSP}%" for name, share in found["activity"].items()]
         lines.append(("Activity", SEPARATOR.join(shares)))
@@ -173,13 +171,6 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
         words = [f"{reasons.throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]
         lines.append(("Throttling", SEPARATOR.join(words) or "none"))
     return lines
-
-
-def _sm(reported: Spread | None, measured: Spread | None) -> str:
-    """The SM clock as the driver reports it, and as measured by cycle counters; "" if neither is known."""
-    if measured is None:
-        return _range(reported) if reported else ""
-    return ", ".join([*([f"{_range(reported)} reported"] if reported else []), f"{_range(measured)} measured"])
 
 
 def _range(spread: Spread) -> str:
@@ -240,11 +231,8 @@ def _what(run: Run) -> str:
 
 
 def _of_device(device: DeviceInfo) -> str:
-    facts = []
-    if device.driver:
-        facts.append(f"driver {device.driver}")
-    if device.power_limit_w is not None:
-        facts.append(f"power limit {device.power_limit_w:g} W")
+    facts = [f"driver {device.driver}"] if device.driver else []
+    facts += [] if device.power_limit_w is None else [f"power limit {device.power_limit_w:g} W"]
     return f"{device.name} ({', '.join(facts)})" if facts else device.name
 
 
@@ -288,12 +276,7 @@ def _of_sensor(channel: ChannelInfo) -> str:
         facts.append(f"each a {over}" if channel.window_s else over)
     if channel.gapless:
         facts.append("gapless")
-    response = {
-        "calibrated": "response calibrated on this GPU",
-        "nominal": "nominal response, not calibrated",
-        "exact": "exact response",
-    }
-    facts.append(response.get(channel.origin, channel.origin))
+    facts.append(_RESPONSES.get(channel.origin, channel.origin))
     return f"{channel.source or channel.name} ({', '.join(facts)})"
 
 

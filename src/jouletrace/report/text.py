@@ -49,7 +49,7 @@ _TEX = {char: "\\" + char for char in "{}$&#%_"} | {
 }
 
 
-def typeset(found: Document, form: str = "table", width: int | None = None) -> str:
+def typeset(found: Document, form: str = "table", *, width: int | None = None) -> str:
     """A document in the format "table", "markdown" or "latex".
 
     Args:
