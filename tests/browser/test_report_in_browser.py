@@ -315,7 +315,8 @@ def test_dark_and_light_follow_the_system_and_the_switch(opened, system):
     report = opened(kernels_run(), dark=system).drawn()
 
     def looks():
-        corner = """[...document.querySelector('.timeline canvas').getContext('2d').getImageData(5, 5, 1, 1).data].slice(0, 3)"""
+        corner = """[...document.querySelector('.timeline canvas').getContext('2d').getImageData(5, 5, 1, 1).data]
+            .slice(0, 3)"""
         page = report.page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", page)[:3])), sum(report.page.evaluate(corner))
 
