@@ -17,7 +17,7 @@ from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts, by_kernel
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import Run, load, tables
-from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from scenarios import draw
 

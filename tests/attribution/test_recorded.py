@@ -14,7 +14,7 @@ from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import attempts, lock, rephased
 from jouletrace.attribution.rows import by_kernel, by_operator, operator_of, rows, total
 from jouletrace.sensor.acquire import search
-from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
 from scenarios import draw
@@ -61,7 +61,7 @@ def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
     first, again = list(islice(attempts(recorded.activity, narrow("vit-h100"), recorded.readings), 2))
     track = first.fit.observer.track
     wrong = replace(track, start_s=track.start_s + 0.5 / track.rate_hz)
-    half = fit(recorded.activity, replace(first.fit.observer, track=wrong), recorded.readings, shape=True)
+    half = fit(recorded.activity, replace(first.fit.observer, track=wrong), recorded.readings, fit_response=True)
     assert half.residual_rms_w > 1.1 * first.fit.residual_rms_w
     assert rephased(replace(first, fit=half), recorded.readings).fit.residual_rms_w == pytest.approx(
         again.fit.residual_rms_w, rel=0.02

@@ -7,7 +7,7 @@ program take what they take: those alias only as far as their period is regular.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.recording import SAMPLE_RATE
-from jouletrace.analysis.spans import of_kind
+from jouletrace.analysis.spans import Path, PathSpans, of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
@@ -47,25 +47,6 @@ _LEAST = 2
 Ints = NDArray[np.int64]
 
 
-class Repeated(Protocol):
-    """All spans of one path, as ``ranges`` has them.
-
-    Attributes:
-        path: Names from the outermost range inwards.
-        start: Times in ns, shape (n,).
-        lane: Number of the thread of each, shape (n,).
-        seconds: How long each took, shape (n,).
-    """
-
-    path: tuple[str, ...]
-    start: Ints
-    lane: Ints
-
-    @property
-    def seconds(self) -> NDArray[np.float64]:
-        """See above."""
-
-
 def of_whole(run: Run, device: str, variant: str = "untouched") -> list[str]:
     """The flag, if the iterations of windows of a variant alias, or the decode steps of which they consist."""
     seconds, replays = _lengths(of_variant(run, variant))
@@ -83,22 +64,20 @@ def of_pieces(run: Run, device: str, pieces: Iterable[Segment]) -> list[str]:
     return _flag(any(_aliased(run, device, forward_s, float(seconds.sum())) for forward_s, seconds in found))
 
 
-def of_paths(
-    run: Run, kinds: Sequence[Repeated], devices: Callable[[tuple[str, ...]], Iterable[str]]
-) -> set[tuple[str, ...]]:
+def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], Iterable[str]]) -> set[Path]:
     """Paths of the ranges that alias with the sensor of one of their devices, and of those that consist of such.
 
     Args:
         run: For the sensors.
-        kinds: All of them.
+        marked: All paths.
         devices: The devices that spans of a path are about.
     """
-    total = {kind.path: float(kind.seconds.sum()) for kind in kinds}
+    total = {spans.path: float(spans.seconds.sum()) for spans in marked}
     found = set()
-    for kind in kinds:
-        if any(_repeat_aliased(run, device, kind.start, kind.lane) for device in devices(kind.path)):
-            around = [kind.path[:depth] for depth in range(1, len(kind.path) + 1)]
-            found |= {path for path in around if total[kind.path] >= _PART * total.get(path, np.inf)}
+    for spans in marked:
+        if any(_repeat_aliased(run, device, spans.start, spans.lane) for device in devices(spans.path)):
+            around = [spans.path[:depth] for depth in range(1, len(spans.path) + 1)]
+            found |= {path for path in around if total[spans.path] >= _PART * total.get(path, np.inf)}
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.model import add_model
@@ -14,7 +15,6 @@ from jouletrace.analysis.program import add_program
 from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.recording import has_recording
-from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
@@ -58,9 +58,9 @@ def analyse(run: Run) -> Run:
         energies = add_model(run, figures)
         add_generation(run, figures, energies)
         if has_recording(run):
-            from jouletrace.analysis.attributed import add_attributed  # scipy takes a second to come in
+            from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
 
-            add_attributed(run, figures)
+            parts_of(run, figures).add()
         elif has_nodes(run):
             add_nodes(run, figures)
     run.results = figures.results()

@@ -14,7 +14,7 @@ from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Calibration, Facts
 from jouletrace.sensor.baseline import temperature_slope
-from jouletrace.sensor.calibration.fit import Fit, fit_response
+from jouletrace.sensor.calibration.fit import ResponseFit, fit_response
 from jouletrace.sensor.counter import FLOOR, find_steps, record_over_counter
 from jouletrace.sensor.record import clean
 from jouletrace.sensor.stamps import updates
@@ -31,7 +31,7 @@ def pulse_edges(run: Run) -> NDArray[np.int64]:
     return np.sort(np.concatenate([rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()])).astype(np.int64)
 
 
-def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
+def fit_channel(run: Run, device: str, channel: str) -> ResponseFit | None:
     """Fit one channel's response to the pulses; None if the Run doesn't have it.
 
     Raises:

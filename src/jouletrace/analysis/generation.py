@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.model import inverse, with_model_error
 from jouletrace.analysis.power import METHOD
-from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Generation, Segment
 from jouletrace.sensor.windows.energy import WindowEnergies

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.attribution import KINDS, NamedEnergy, add_energies
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.inference import energy_per_inference, stated_latency
 from jouletrace.analysis.monitor import add_device
 from jouletrace.analysis.power import power_record, window_estimate
-from jouletrace.analysis.recording import PHASE
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
 from jouletrace.analysis.traced import add_recording, remove_recording
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.tables import UnitRow
@@ -70,13 +70,13 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     """Add operators and kernels by the regression, an iteration of the timeline as the whole; False if it can't be."""
     if not add_recording(run, figures.last_unit() + 1):
         return False
-    from jouletrace.analysis.attributed import attributed  # scipy takes a second to come in
+    from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
 
-    found = attributed(run, figures)
+    found = parts_of(run, figures)
     if found.powers is None:
         remove_recording(run)
         return False
-    about = run.workload[PHASE]
+    about = run.workload[RECORDING]
     start_ns, end_ns, iterations = about["whole"]
     whole = window_estimate(run, about["device"], start_ns, end_ns)
     seconds = (end_ns - start_ns) / 1e9

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.baselines import idle_level
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import METHOD, join, most_w, no_power_reason, power_record
-from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.sensor.counter import find_steps, record_over_counter

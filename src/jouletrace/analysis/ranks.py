@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.ranges import RangeUnit, devices_of
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.spans import Path
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.stats.interval import total
 
 METHOD = "ranks"
 
 
-def add_ranks(run: Run, figures: Figures, units: Mapping[tuple[str, ...], RangeUnit]) -> None:
+def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> None:
     """Add the whole, and a unit for each path that every rank has: energy of one in each rank, added up.
 
     Args:

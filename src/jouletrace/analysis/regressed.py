@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import PHASE, SAMPLE_RATE
+from jouletrace.analysis.recording import RECORDING, SAMPLE_RATE
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.checks import trusted, verdict
 from jouletrace.attribution.fit import Fit
@@ -17,7 +17,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.forms import StoredLevel
 from jouletrace.sensor.kinds import kind_of, response_of, samples
-from jouletrace.sensor.kinds.base import Means, Sensor
+from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.readout import Readings, on_grid
 
 GAP_SPREAD_W = 6.0
@@ -47,7 +47,7 @@ def fitted(
     readings = _readings(run, device, channel, begin_ns, finish_ns)
     if rest.value is not None and rest.half_width is not None:
         readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, GAP_SPREAD_W))))
-    activity, dropped = made(readings.origin_ns), run.workload[PHASE].get("dropped") or 0
+    activity, dropped = made(readings.origin_ns), run.workload[RECORDING].get("dropped") or 0
     locked, asked = trusted(activity, models(run, channel), readings, len(run.activity), dropped)
     return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
 
@@ -64,7 +64,7 @@ def _readings(run: Run, device: str, channel: ChannelInfo, begin_ns: int, finish
     if not len(time):
         raise BadInputError("the power record has no readings while kernels were recorded")
     # polled: a stamp is when a new value was seen
-    return Readings((time - time[0]) / 1e9, watts, int(time[0]), channel.period_s or 0.02, 1.0, 0, 0)
+    return Readings((time - time[0]) / 1e9, watts, int(time[0]))
 
 
 def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:

@@ -1,7 +1,7 @@
 """A recording of kernels and power by other tools: their timeline and their record, kept as ``profile`` keeps its own.
 
-Where the record is the driver's, of momentary samples every 20 ms, the regression (``analysis.attributed``) finds the
-power of each kind of kernel in it. Coarser records are for ``analysis.attribution``.
+Where the record is the driver's, of momentary samples every 20 ms, the regression (``analysis.parts``) finds the
+power of each kind of kernel in it. Coarser records are for ``analysis.span_energies``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.attribution import power_device
 from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.span_energies import power_device
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.channels import POWER
@@ -122,7 +122,7 @@ def add_recording(run: Run, first_id: int) -> bool:
         pa.table({"start_ns": work.start, "end_ns": work.end, "unit": unit, "copy": ~own}), "activity"
     )
     first, last, count = _whole(work, steps)
-    run.workload[PHASE] = {
+    run.workload[RECORDING] = {
         "device": source,
         "iterations": max(steps.count, 1),
         "iterations_by": steps.name or None,
@@ -160,7 +160,7 @@ def _warn(run: Run, work: Work, own: Mask, steps: Steps) -> None:
 def remove_recording(run: Run) -> None:
     """Take it away again: its figures can't be trusted."""
     run.activity = tables.empty("activity")
-    run.workload.pop(PHASE, None)
+    run.workload.pop(RECORDING, None)
     where = run.spans.schema.get_field_index("unit")
     field = run.spans.schema.field("unit")
     run.spans = run.spans.set_column(where, field, tables.nulls(len(run.spans), field.type))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, no_power_reason
-from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
 from jouletrace.sensor.windows.energy import T95

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.models import SampleResponse
 from jouletrace.sensor.observer import Sums
-from jouletrace.sensor.response import Response
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -90,13 +90,13 @@ class Activity:
         return np.array([any(self.kinds[kind].copy for kind in members) for members in self.members])
 
     def seen(
-        self, at_s: Array, response: Response, value: Array, watts: Array, into: Sums | None = None
+        self, at_s: Array, response: SampleResponse, value: Array, watts: Array, into: Sums | None = None
     ) -> tuple[Array, Array, Array]:
         """Regressors of momentary samples.
 
         Args:
             at_s: Times of the samples, shape (m,).
-            response: Response of a sample.
+            response: SampleResponse of a sample.
             value: Value of each interval, 0 between them, shape (n,).
             watts: Power of each interval above idle, for the derivative, shape (n,).
             into: Rows to which the shares of samples are added, and with which weights; each is a row if None.

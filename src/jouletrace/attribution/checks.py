@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock, attempts
-from jouletrace.sensor.kinds.base import Means, Sensor
+from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.observer import Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
@@ -123,7 +123,7 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     late = replace(
         fitted.observer, track=Track(track.start_s + 0.5 / track.rate_hz, track.rate_hz, track.count, track.shift_s)
     )
-    wrong = fit(fitted.activity, late, readings, free=False).residual_rms_w
+    wrong = fit(fitted.activity, late, readings, fit_place=False).residual_rms_w
     says = (
         f"samples half a period later have a residual of {wrong:.1f} W in place of {fitted.residual_rms_w:.1f} W "
         f"(at least {PLACEBO:g} times that)"

@@ -131,18 +131,22 @@ def fit(
     readings: Readings,
     *,
     use: NDArray[np.bool_] | None = None,
-    free: bool = True,
-    shape: bool = False,
+    fit_place: bool = True,
+    fit_response: bool = False,
 ) -> Fit:
-    """Gauss-Newton on powers, exponent of the clock, drift and, for a sampler, its track and response.
+    """Gauss-Newton on powers, exponent of the clock, drift and the place of the sensor in time, and its response.
+
+    The unknowns, in the order of the columns of ``Fit.design``: powers of kinds of intervals, W, shape (k,), idle last;
+    the exponent, shape (1,); the drift, W, shape (d,); with ``fit_place``, ``observer.place``, shape (m,); with
+    ``fit_response``, weights of the bins of a sampler's response, shape (46,).
 
     Args:
-        activity: What ran.
+        activity: What ran: n intervals of k - 1 kinds.
         observer: The sensor; the track of a sampler must be within 50 us of the true one.
-        readings: The record.
-        use: Mask of the readings to use, shape (readings,); all within the timeline if None.
-        free: Whether the track is fitted.
-        shape: Whether the response is fitted.
+        readings: The record, shape (r,).
+        use: Mask of the readings to use, shape (r,); all within the timeline if None.
+        fit_place: Whether to fit the track of a sampler, or delay and window of a sensor that averages.
+        fit_response: Whether to fit the response of a sampler too; only with ``fit_place``.
 
     Raises:
         BadInputError: With fewer than 10 readings while the timeline lasts.
@@ -153,18 +157,18 @@ def fit(
     enough(activity, int(chosen.sum()), kinds=False)
     drift = _drift(time)
     one = np.ones(len(activity.kind))
-    seen = observer.observe(activity, time, activity.slowness, one, free and shape)
+    seen = observer.observe(activity, time, activity.slowness, one, fit_response)
     power, speed, prior = _start(activity, seen.kinds[:, -1], watts, readings.rest_w)
     seen = seen.scaled(float(power[0] - power[-1]))
     count = len(power) + 1
     prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_SPREAD_W)))
-    noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if free else 3
+    noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if fit_place else 3
     residual = watts
     for round_ in range(rounds):
         if round_ > 0:
             above = (power[:-1] - power[-1])[activity.kind]
-            seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness), free and shape)
-        nuisance = _Nuisance(observer, free, shape, seen)
+            seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness), fit_response)
+        nuisance = _Nuisance(observer, fit_place, fit_response, seen)
         design = np.column_stack([seen.kinds, seen.value, drift, nuisance.columns])
         both = prior.beside(nuisance.prior)
         target = watts + nuisance.columns @ nuisance.now  # linearised about the present place
@@ -221,15 +225,15 @@ class _Nuisance:
         prior: Of the parameters.
     """
 
-    def __init__(self, observer: Observer, free: bool, shape: bool, seen: Observed) -> None:
+    def __init__(self, observer: Observer, fit_place: bool, fit_response: bool, seen: Observed) -> None:
         self._observer = observer
         self.columns, self.now = np.zeros((len(seen.kinds), 0)), np.zeros(0)
         self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
         self._places = 0
-        if free:
+        if fit_place:
             self.columns, self.now, self.prior = seen.shift, observer.place, observer.prior
             self._places = len(self.now)
-        if isinstance(observer, Sampled) and free and shape:
+        if isinstance(observer, Sampled) and fit_response:
             self.columns = np.column_stack([self.columns, seen.shape])
             self.now = np.concatenate([self.now, observer.change])
             self.prior = self.prior.beside(_response_prior(len(observer.change)))

@@ -10,7 +10,7 @@ import numpy as np
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
 from jouletrace.sensor.acquire import Search, follow, search
-from jouletrace.sensor.kinds.base import Means, Sensor
+from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.observer import Averaged, Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
@@ -62,8 +62,8 @@ def rephased(locked: Lock, readings: Readings) -> Lock:
         observer = locked.fit.observer
         assert isinstance(observer, Sampled)
         track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)
-        fits.append(fit(locked.fit.activity, replace(observer, track=track), readings, shape=True))
-        fits.append(fit(locked.fit.activity, _tuned(fits[-1]), readings, shape=True))
+        fits.append(fit(locked.fit.activity, replace(observer, track=track), readings, fit_response=True))
+        fits.append(fit(locked.fit.activity, _tuned(fits[-1]), readings, fit_response=True))
     return replace(locked, fit=min(fits, key=lambda one: one.residual_rms_w))
 
 
@@ -84,9 +84,9 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
     """
     enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
     if isinstance(sensor, Means):
-        observer = Averaged.of(sensor, readings)
+        observer = Averaged(sensor, sensor.delay_s)
         delays = sensor.delay_s + sensor.delay_spread_s * WHERE
-        places = [fit(activity, replace(observer, delay_s=float(d)), readings, free=False) for d in delays]
+        places = [fit(activity, replace(observer, delay_s=float(d)), readings, fit_place=False) for d in delays]
         best = min(places, key=lambda one: one.residual_rms_w)
         return Lock(None, fit(activity, best.observer, readings))
     found = search(sensor, activity, readings, inner=inner)
@@ -97,7 +97,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
     for other in others:
         tried = _followed(activity, other, readings, found.rate_hz)
         chosen = tried if tried.residual_rms_w < CLEARLY * chosen.residual_rms_w else chosen
-    return Lock(found, fit(activity, _tuned(chosen), readings, shape=True))
+    return Lock(found, fit(activity, _tuned(chosen), readings, fit_response=True))
 
 
 def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[Fit]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.kinds.base import Sensor
+from jouletrace.sensor.models import SampleResponse, Sensor
+from jouletrace.sensor.observer import Timeline
 from jouletrace.sensor.readout import Readings
-from jouletrace.sensor.response import Response
 from jouletrace.sensor.sampler import Track
 
 Array = NDArray[np.float64]
@@ -50,24 +49,6 @@ CANDIDATES = 6
 
 _RIDGE, _LIKELY_W = 0.05, 500.0
 """Weight of a ridge that pulls every power towards 500 W: columns without information stay solvable."""
-
-
-class Timeline(Protocol):
-    """The timeline as the search needs it; ``attribution.activity.Activity`` is one."""
-
-    @property
-    def begin_s(self) -> float:
-        """When it begins."""
-
-    @property
-    def finish_s(self) -> float:
-        """When it ends."""
-
-    def table(self, edges_s: Array, most: int) -> Array:
-        """Share of each kind in each bin, and other regressors; shape (bins, columns)."""
-
-    def power(self, edges_s: Array, value: Array) -> Array:
-        """Mean over each bin of a value per interval, shape (bins,)."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +243,7 @@ class _Window:
         return _mean_squares(design, self.watts)
 
 
-def _responded(response: Response, values: Array) -> NDArray[np.float32]:
+def _responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
     """Value of a sample in each bin: the convolution with the response on the grid."""
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S

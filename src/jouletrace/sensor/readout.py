@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linprog
 
 from jouletrace.errors import BadInputError
 
@@ -22,7 +21,6 @@ _MOST_SPARSE = 20
 _MOST_DOUBLE = 0.8
 """Of the readings, at least, are of a time of their own; a GPU whose readout slips has one in 700 of another's."""
 
-_LEAST_STEPS = 20
 _BINS = 400
 _ON_TIME_S = 0.4e-3
 """Largest offset of a punctual stamp from the grid; one stamp in five is 3 ms late, though its value isn't."""
@@ -39,22 +37,12 @@ class Readings:
         time_s: Since ``origin_ns``, on the grid of the readout, strictly increasing; shape (n,).
         watts: Shape (n,).
         origin_ns: Of the first stamp, since the Unix epoch.
-        period_s: Of the grid.
-        on_time: Share of the stamps that lie on it.
-        missing: Places of the grid without a reading.
-        double: Readings left out, with another one nearer to their place.
-        window_s: Averaging time of each reading, where it varies (a counter's); shape (n,).
         rest_w: Prior of the idle power and its standard deviation; GPUs with a context draw 110 to 140 W.
     """
 
     time_s: NDArray[np.float64]
     watts: NDArray[np.float64]
     origin_ns: int
-    period_s: float
-    on_time: float
-    missing: int
-    double: int
-    window_s: NDArray[np.float64] | None = None
     rest_w: tuple[float, float] = (130.0, 100.0)
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
@@ -102,15 +90,7 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
             f"power record: {len(place) - len(keep)} of its {len(place)} readings are of the same time as another; "
             "is it in the file twice, or of several GPUs?"
         )
-    return Readings(
-        time_s=taken[keep],
-        watts=values[keep],
-        origin_ns=int(stamps[0]),
-        period_s=float(period),
-        on_time=float(punctual.mean()),
-        missing=int(place[-1] - place[0] + 1 - len(keep)),
-        double=len(place) - len(keep),
-    )
+    return Readings(taken[keep], values[keep], int(stamps[0]))
 
 
 def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: float) -> None:
@@ -124,63 +104,6 @@ def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: flo
             f"power record: its {len(time)} readings, one every {period_s * 1e3:.0f} ms, span {time[-1]:.4g} s; "
             f"there is a hole of {gaps[at]:.4g} s after reading {at + 1}: give one contiguous record"
         )
-
-
-def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> Readings:
-    """Mean power between the steps of an energy counter that was read in a loop.
-
-    A read shows a new value some time after its step. The steps lie on a grid: the latest grid with each step before
-    the read that shows it. It is late by the latency of the fastest read.
-
-    Args:
-        stamp_ns: End of each read, since the Unix epoch, any order, shape (n,).
-        joules: Shape (n,).
-        step_s: About the time between steps, to 0.2 %.
-
-    Raises:
-        BadInputError: With fewer than 50 reads, if one is no number, if fewer than 20 show a new value, if reads come
-            less than twice per step, or the counter runs backwards.
-    """
-    stamps, values = _sorted(stamp_ns, joules)
-    new = np.flatnonzero(np.diff(values) != 0) + 1
-    if len(new) < _LEAST_STEPS:
-        raise BadInputError(
-            f"energy counter: {len(new)} of its {len(stamps)} reads show a new value; record for longer"
-        )
-    if (np.diff(values) < 0).any():
-        at = int(np.argmax(np.diff(values) < 0)) + 1
-        raise BadInputError(f"energy counter: read {at} of {len(stamps)} shows less than the one before")
-    every = float(np.median(np.diff(stamps))) / 1e9
-    if every > step_s / 2:
-        raise BadInputError(
-            f"energy counter: it was read every {every * 1e3:.0f} ms and steps every {step_s * 1e3:.0f} ms; "
-            "read it twice per step"
-        )
-    time = (stamps[new] - stamps[0]) / 1e9
-    number = np.cumsum(np.append(0, np.maximum(np.rint(np.diff(time) / step_s), 1)))
-    for _ in range(3):  # number of each step, as a loop that reads late may jump over some
-        late = linprog(
-            [-number.sum(), -float(len(number))],
-            np.column_stack([number, np.ones_like(number)]),
-            time,
-            bounds=[(0.998 * step_s, 1.002 * step_s), (None, None)],
-        )
-        period, first = late.x
-        number = np.floor((time - first) / period + 1e-6)
-    taken = first + number * period
-    keep = np.append(True, np.diff(number) > 0)
-    taken, energy = taken[keep], values[new][keep]
-    window = np.diff(taken)
-    return Readings(
-        time_s=taken[1:],
-        watts=np.diff(energy) / window,
-        origin_ns=int(stamps[0]),
-        period_s=float(period),
-        on_time=1.0,
-        missing=int(number[-1] - number[0] + 1 - len(taken)),
-        double=int((~keep).sum()),
-        window_s=window,
-    )
 
 
 def _sorted(stamp_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

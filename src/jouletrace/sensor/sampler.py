@@ -11,7 +11,7 @@ from scipy.interpolate import BSpline
 from scipy.linalg import solve_banded
 from scipy.sparse import csr_matrix
 
-from jouletrace.sensor.kinds.base import Sensor
+from jouletrace.sensor.models import Sensor
 
 EDGE_S = 15e-6
 """Half of the time over which a sample enters a reading. A sharp edge would make readings jump by a sixteenth of a

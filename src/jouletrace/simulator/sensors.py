@@ -59,7 +59,7 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Response:
+class SampleResponse:
     """Weights of the power around the instant of a sample.
 
     Attributes:
@@ -71,7 +71,7 @@ class Response:
     weights: Floats
 
     @staticmethod
-    def draw(rng: np.random.Generator) -> Response:
+    def draw(rng: np.random.Generator) -> SampleResponse:
         """Two lobes, as an H100's, with widths varied by about 7 % and the centre by 10 µs."""
         lag = np.arange(0, 500_000, BIN_NS) + BIN_NS / 2
         us = lag / 1e3 / rng.uniform(0.93, 1.07)
@@ -79,9 +79,9 @@ class Response:
         tail = np.where(us > 34 + second, np.exp((34 + second - us) / 40), 0.0)
         weights = bump(us, 34, 34) + ratio * bump(us, 34 + second, 42) + 0.35 * tail
         weights /= weights.sum()
-        return Response(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
+        return SampleResponse(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
 
-    def behind(self, poles_ns: tuple[float, ...]) -> Response:
+    def behind(self, poles_ns: tuple[float, ...]) -> SampleResponse:
         """This response combined with preceding first-order lags."""
         from scipy.signal import lfilter  # slow to import
 
@@ -90,7 +90,7 @@ class Response:
             keep = np.exp(-BIN_NS / pole)
             weights = lfilter([1 - keep], [1.0, -keep], np.r_[weights, np.zeros(int(8 * pole / BIN_NS))])
         weights = np.trim_zeros(np.where(weights > 1e-7, weights, 0.0), "b")
-        return Response(self.first_ns, weights / weights.sum())
+        return SampleResponse(self.first_ns, weights / weights.sum())
 
     def see(self, power: Power, instants_ns: Floats, chunk: int = CHUNK) -> Floats:
         """Power sampled at instants, counted from the power's first edge."""
@@ -131,7 +131,7 @@ class SamplingSensor:
         drift_hz: Change of the rate after 40 s.
         wander_s: Departures of the sampling clock from that, at knots ``KNOT_S`` apart; a cubic spline joins them.
         phase: Phase of the first sample, in samples.
-        response: Response of one sample.
+        response: SampleResponse of one sample.
         averaging: How samples are averaged.
         jitter_ns: Standard deviation of each sample's instant.
         period_ns: Period of the readout.
@@ -149,7 +149,7 @@ class SamplingSensor:
     KNOT_S = 6.0
 
     rate_hz: float
-    response: Response
+    response: SampleResponse
     drift_hz: float = -0.3
     wander_s: tuple[float, ...] = ()
     phase: float = 0.0
@@ -168,7 +168,7 @@ class SamplingSensor:
 
     @staticmethod
     def draw(
-        rng: np.random.Generator, seconds: float, response: Callable[..., Response] = Response.draw
+        rng: np.random.Generator, seconds: float, response: Callable[..., SampleResponse] = SampleResponse.draw
     ) -> SamplingSensor:
         """A sensor like that of an H100; ``response`` draws its response."""
         return SamplingSensor(

@@ -20,7 +20,7 @@ _MIN_EXPLAINED = 0.2
 
 
 @dataclass(frozen=True)
-class Fit:
+class ResponseFit:
     """A calibrated response and what it was judged by.
 
     Attributes:
@@ -49,7 +49,7 @@ def fit_response(
     *,
     period_s: float | None = None,
     counter_ratio: float | None = None,
-) -> Fit:
+) -> ResponseFit:
     """Fit lag, window and rise, their errors, noise and jitter to readings of a commanded load.
 
     The load steps between levels at known times, with pulses of many lengths. Its powers aren't
@@ -126,7 +126,7 @@ def _check(
         raise NotPossibleError(f"calibration: only {within.sum()} edges lie within the record; 8 are needed")
 
 
-def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | None) -> Fit:
+def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | None) -> ResponseFit:
     """The fitted response with its noise, its errors and what it was judged by."""
     shape, period = fit.response(fit.shape), fit.period
     model = fit.model()
@@ -165,4 +165,4 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | Non
         flags=fit_flags(misfit, strays, fit.drift(), fit.step_w, swings, grid.lost),
         origin="calibrated",
     )
-    return Fit(response, fit.time, fit.power, model, scatter, fit.edges)
+    return ResponseFit(response, fit.time, fit.power, model, scatter, fit.edges)

@@ -24,13 +24,18 @@ class PowerInstrument:
     Args:
         trace: The life of the GPU.
         period_s: Time between readings.
-        response: Response of a reading; a window shorter than the period leaves time unseen.
+        response: Of a reading; a window shorter than the period leaves time unseen.
         faults: Errors of the readings.
         rng: Source of phase, jitter and noise.
     """
 
     def __init__(
-        self, trace: Trace, period_s: float, response: Response | Sampled, faults: Faults, rng: np.random.Generator
+        self,
+        trace: Trace,
+        period_s: float,
+        response: AnyResponse,
+        faults: Faults,
+        rng: np.random.Generator,
     ) -> None:
         self._trace = trace
         self._period_ns = period_s * 1e9
@@ -61,7 +66,7 @@ class Ring(PowerInstrument):
         self,
         trace: Trace,
         period_s: float,
-        response: Response | Sampled,
+        response: AnyResponse,
         faults: Faults,
         rng: np.random.Generator,
         parts: int = 0,
@@ -139,7 +144,12 @@ class Held(PowerInstrument):
     """A reading that keeps its value between updates."""
 
     def __init__(
-        self, trace: Trace, period_s: float, response: Response | Sampled, faults: Faults, rng: np.random.Generator
+        self,
+        trace: Trace,
+        period_s: float,
+        response: AnyResponse,
+        faults: Faults,
+        rng: np.random.Generator,
     ) -> None:
         super().__init__(trace, period_s, response, faults, rng)
         self._index = -1
@@ -194,7 +204,7 @@ _SAMPLE_NS = 160_000
 
 
 @dataclass(frozen=True)
-class Response:
+class SmoothResponse:
     """A weighted mean of the power over pieces of time before the stamp.
 
     Attributes:
@@ -219,25 +229,25 @@ class Response:
         return np.asarray(mean @ np.array(self.weights), dtype=np.float64)
 
 
-def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
+def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> SmoothResponse:
     """A boxcar that ends ``lag_s`` before the stamp, smeared by an exponential of mean ``rise_s``.
 
     The exponential is approximated by pieces in which it hardly changes, so that its step response is smooth.
     """
     window_s = max(window_s, _SHORTEST_S)
     if rise_s <= _SHORTEST_S:
-        return Response((lag_s, lag_s + window_s), (1.0,))
+        return SmoothResponse((lag_s, lag_s + window_s), (1.0,))
     end_s = window_s + _RISES * rise_s
     pieces = min(int(np.ceil(end_s / rise_s * _PIECES_PER_RISE)), _MOST_PIECES)
     delay = np.linspace(0.0, end_s, pieces + 1)
     past = np.maximum(delay - window_s, 0.0)
     shown = (delay - past + rise_s * (np.exp(-delay / rise_s) - np.exp(-past / rise_s))) / window_s
     weights = np.diff(shown) / (shown[-1] - shown[0])
-    return Response(tuple((lag_s + delay).tolist()), tuple(weights.tolist()))
+    return SmoothResponse(tuple((lag_s + delay).tolist()), tuple(weights.tolist()))
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledResponse:
     """Momentary samples in a recursive average, on a clock of their own, as in Hopper's record.
 
     A reading is the average's state ``lag_s`` before its stamp. Power between two samples has no effect.
@@ -262,6 +272,9 @@ class Sampled:
         energy = trace.reached(ENERGY, np.stack([instant_ns - _SAMPLE_NS, instant_ns]))
         weights = (1 - 1 / _SAMPLES_AVERAGED) ** np.arange(_SAMPLES_KEPT)
         return np.asarray(np.diff(energy, axis=0)[0] @ weights / weights.sum() / (_SAMPLE_NS / 1e9), np.float64)
+
+
+AnyResponse = SmoothResponse | SampledResponse
 
 
 @dataclass(frozen=True)

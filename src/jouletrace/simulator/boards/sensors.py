@@ -23,9 +23,9 @@ from jouletrace.simulator.boards.instruments import (
     Faults,
     Held,
     PowerInstrument,
-    Response,
     Ring,
-    Sampled,
+    SampledResponse,
+    SmoothResponse,
     smoothed,
 )
 from jouletrace.simulator.boards.presets import Parameters, Preset, generator
@@ -235,9 +235,9 @@ def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
     return Faults(gain, p.record_noise_w * spec.noise)
 
 
-def _record_response(p: Parameters, spec: SimSpec, phase: float) -> Response | Sampled:
+def _record_response(p: Parameters, spec: SimSpec, phase: float) -> SmoothResponse | SampledResponse:
     if spec.sensor == "sampled":
-        return Sampled(p.sample_rate_hz, phase, p.record_lag_s + p.record_window_s)
+        return SampledResponse(p.sample_rate_hz, phase, p.record_lag_s + p.record_window_s)
     return smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import join, no_power_reason, power_record
-from jouletrace.analysis.rows import Figures
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.sensor.record import Record
 from jouletrace.sensor.windows.energy import Z95, WindowEnergies, window_energy

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from jouletrace.analysis import analyse, attributed
-from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.analysis.regressed import models
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import MODEL_UNIT, tables
@@ -141,7 +141,7 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded):
 @pytest.mark.usefixtures("first_range_only")
 def test_dropped_records_are_reported_and_refused_where_they_are_many(recorded):
     copy = copied(recorded)
-    copy.workload = {**copy.workload, PHASE: {**copy.workload[PHASE], "dropped": len(recorded.activity)}}
+    copy.workload = {**copy.workload, RECORDING: {**copy.workload[RECORDING], "dropped": len(recorded.activity)}}
     analyse(copy)
     assert any("tracer missed" in warning.message for warning in copy.warnings)
 

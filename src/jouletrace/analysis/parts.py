@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.conditions import capped
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import no_power_reason
-from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE
+from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, RECORDING, SAMPLE_RATE
 from jouletrace.analysis.regressed import fitted
-from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.attribution.rows import METHOD, Z95, Contrasts, rows
@@ -55,19 +55,26 @@ Kinds = dict[int, float]
 Key = TypeVar("Key")
 
 
-def add_attributed(run: Run, figures: Figures) -> None:
-    """Add operators, kernels, layers and phases, and the waveform; ``figures`` has the model's own figures already."""
-    attributed(run, figures).add()
+class Part(NamedTuple):
+    """Kernels of one unit and kind that one site launches, in an untouched iteration.
+
+    ``unit`` and ``site`` are ids of units, ``site`` -1 where it is unknown; ``kind`` is an index into the kinds.
+    """
+
+    unit: int
+    site: int
+    kind: int
+    seconds: float
 
 
-def attributed(run: Run, figures: Figures) -> Attributed:
+def parts_of(run: Run, figures: Figures) -> Parts:
     """The recording of a Run, with its powers determined; ``add`` adds the resulting figures.
 
     Raises:
         BadInputError: If the recording isn't whole.
     """
     try:
-        return Attributed(run, figures)
+        return Parts(run, figures)
     except KeyError as error:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
 
@@ -109,7 +116,7 @@ class _Layer:
             kinds[kind] = kinds.get(kind, 0.0) + seconds
 
 
-class Attributed:
+class Parts:
     """The recording of a Run, and the resulting figures.
 
     Attributes:
@@ -119,7 +126,7 @@ class Attributed:
 
     def __init__(self, run: Run, figures: Figures) -> None:
         self.run, self.figures = run, figures
-        self.about = run.workload[PHASE]
+        self.about = run.workload[RECORDING]
         self.whole: Estimate | None = None
         self.whole_s: float | None = None
         raw = ("op", "kernel", "site")
@@ -177,12 +184,13 @@ class Attributed:
         pairs, place = tables.distinct(unit[own] * width + site[own] + 1)
         seconds = np.bincount(place, length[own]) / self.about["iterations"]
         found = [
-            (int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
+            Part(int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
             for pair, s in zip(pairs, seconds, strict=True)
         ]
         if "seconds" in self.about:  # of a whole program, of which a part is analysed
-            found = [(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in self.about["seconds"]]
-        self.parts = sorted(found, key=lambda part: (part[1] < 0, part[1], part[0]))
+            stated = self.about["seconds"]
+            found = [Part(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in stated]
+        self.parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
 
     def _part_copies(self, own: NDArray[np.bool_], length: Array) -> None:
         """Copies of short kernels are kinds of their own: they take most of the time in which these run."""
@@ -242,7 +250,7 @@ class Attributed:
             return 1.0, 0.0
         if not capped(self.run, self.device, self.about["start_ns"], self.about["end_ns"]):
             return 1.0, Z95 * TRACED
-        kinds = _sum((kind, seconds) for _, _, kind, seconds in self.parts)
+        kinds = _sum((part.kind, part.seconds) for part in self.parts)
         parts = self.powers.contrasts.mixture(self._amounts(kinds)).energy.value
         idle = self.powers.contrasts.mixture(self._amounts({}, self.idle_s)).energy.value
         assert parts is not None
@@ -261,8 +269,8 @@ class Attributed:
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
         inside = _sums(
-            (self._around(unit) if self.by_id[unit]["op"] else unit, kind, seconds)
-            for unit, _, kind, seconds in self.parts
+            (self._around(part.unit) if self.by_id[part.unit]["op"] else part.unit, part.kind, part.seconds)
+            for part in self.parts
         )
         self._pool(inside)
         for unit, kinds in inside.items():
@@ -296,13 +304,13 @@ class Attributed:
 
     def add_kernels(self) -> None:
         """Kernels under operators."""
-        under = ((unit, kind, seconds) for unit, _, kind, seconds in self.parts if self.by_id[unit]["op"])
+        under = ((part.unit, part.kind, part.seconds) for part in self.parts if self.by_id[part.unit]["op"])
         for unit, kinds in _sums(under).items():
             self._add(unit, kinds, reason="pooled" if self.by_id[unit]["parent"] in self.pooled else "")
 
     def add_phases(self) -> None:
         """Phases, where an iteration has more than one; those of a generation were measured as such."""
-        phased = ((self.by_id[unit]["phase"], kind, seconds) for unit, _, kind, seconds in self.parts)
+        phased = ((self.by_id[part.unit]["phase"], part.kind, part.seconds) for part in self.parts)
         inside = _sums((phase, kind, seconds) for phase, kind, seconds in phased if phase is not None)
         if len(inside) < 2 or "generation" in self.run.workload:
             return
@@ -312,19 +320,19 @@ class Attributed:
     def add_layers(self) -> None:
         """Modules with all that runs in them, and what they call themselves where they contain others."""
         layers: dict[str, _Layer] = {}
-        for _, site, kind, seconds in self.parts:
-            if site < 0:
+        for part in self.parts:
+            if part.site < 0:
                 continue
-            row = self.by_id[site]
+            row = self.by_id[part.site]
             path = _path(row["module"] or OUTSIDE)
             numbers = [word for word in (row["call"] or "").split(".") if word]
             for depth, name in enumerate(path):
                 layer = layers.setdefault(name, _Layer())
-                layer.add(kind, seconds, own=depth == len(path) - 1)
+                layer.add(part.kind, part.seconds, own=depth == len(path) - 1)
                 if len(numbers) == len(path):
                     layer.numbers.add(numbers[depth])
                     call = layer.calls.setdefault(self._call(numbers[depth], row["phase"]), _Layer())
-                    call.add(kind, seconds, own=depth == len(path) - 1)
+                    call.add(part.kind, part.seconds, own=depth == len(path) - 1)
                     call.numbers.add(numbers[depth])
         ids: dict[str, int] = {}
         for name, layer in layers.items():
@@ -362,7 +370,7 @@ class Attributed:
         order = np.argsort(self.start, kind="stable")
         start, end = self.start[order], np.maximum.accumulate(self.end[order])
         union = float((end - np.maximum(start, np.append(start[:1], end[:-1]))).clip(min=0).sum())
-        return sum(part[3] for part in self.parts) * union / max(float((self.end - self.start).sum()), 1.0)
+        return sum(part.seconds for part in self.parts) * union / max(float((self.end - self.start).sum()), 1.0)
 
     @property
     def idle_s(self) -> float:
@@ -378,11 +386,11 @@ class Attributed:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
             return
-        sites = any(site >= 0 for _, site, _, _ in self.parts)
+        sites = any(part.site >= 0 for part in self.parts)
         for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
             if least == 0 and not sites:
                 continue
-            kinds = _sum((kind, seconds) for _, site, kind, seconds in self.parts if site >= least)
+            kinds = _sum((part.kind, part.seconds) for part in self.parts if part.site >= least)
             parts = self.powers.contrasts.mixture(self._amounts(kinds, self.idle_s)).energy
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             if self.factor == 1.0:
