@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from jouletrace.analysis import analyse, attributed
+from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.recording import RECORDING
 from jouletrace.analysis.regressed import models
 from jouletrace.recorded import recorded_runs
@@ -74,7 +74,7 @@ def below_the_cap(run):
 
 def test_below_the_power_cap_what_tracing_changes_is_in_the_intervals(recorded, monkeypatch):
     found = below_the_cap(recorded)
-    monkeypatch.setattr(attributed, "TRACED", 0.0)
+    monkeypatch.setattr(parts, "TRACED", 0.0)
     without = below_the_cap(recorded)
     fc1 = next(unit["id"] for unit in units(recorded, "op") if unit["module"] == "deit.layers.*.mlp.fc1")
     for metric, unit in (("closure_kernels", MODEL_UNIT), ("energy_total_j", fc1)):
@@ -85,7 +85,7 @@ def test_below_the_power_cap_what_tracing_changes_is_in_the_intervals(recorded, 
 
 def test_at_the_power_cap_parts_are_scaled_to_the_untraced_whole(recorded, monkeypatch):
     """Tracing costs 1.7 % here: parts are scaled by it, half of it is in their intervals, the check states it."""
-    monkeypatch.setattr(attributed, "TRACED", 0.0)
+    monkeypatch.setattr(parts, "TRACED", 0.0)
     below = below_the_cap(recorded)
     closure, same = recorded.result("closure_kernels"), below.result("closure_kernels")
     assert closure.value == pytest.approx(1.0167, abs=0.003)

@@ -38,17 +38,11 @@ PHASES = ("prefill", "decode", "between forwards")
 
 @dataclass(frozen=True)
 class _Rounds:
-    """A metric per iteration, of the whole and of each piece, in each round; NaN where there is none.
+    """A metric per iteration, of the whole and of each piece, in each round; NaN where there is none."""
 
-    Attributes:
-        whole: Shape (rounds,).
-        pieces: By unit, each of shape (rounds,).
-        block: Process of each round, shape (rounds,).
-    """
-
-    whole: Floats
-    pieces: dict[int, Floats]
-    block: NDArray[np.int64]
+    whole: Floats  # shape (rounds,)
+    pieces: dict[int, Floats]  # by unit, each of shape (rounds,)
+    block: NDArray[np.int64]  # process of each round, shape (rounds,)
 
     def sum(self, weights: dict[int, float]) -> Floats:
         """A sum of pieces, round by round."""

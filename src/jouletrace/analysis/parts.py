@@ -81,34 +81,21 @@ def parts_of(run: Run, figures: Figures) -> Parts:
 
 @dataclass(frozen=True)
 class _Powers:
-    """What the readings say of kinds of kernels.
+    """What the readings say of kinds of kernels."""
 
-    Attributes:
-        contrasts: Of the fit, a row for each kind of kernel.
-        pools: Kinds of operators whose rows are one, as their names.
-        place: Of each kind among the rows of ``contrasts``.
-    """
-
-    contrasts: Contrasts
-    pools: list[tuple[str, ...]]
-    place: dict[int, int]
+    contrasts: Contrasts  # of the fit, a row for each kind of kernel
+    pools: list[tuple[str, ...]]  # kinds of operators whose rows are one, as their names
+    place: dict[int, int]  # of each kind among the rows of ``contrasts``
 
 
 @dataclass
 class _Layer:
-    """Seconds of each kind of kernel in a module, or in one of its calls.
+    """Seconds of each kind of kernel in a module, or in one of its calls."""
 
-    Attributes:
-        total: All that runs in it.
-        own: What it calls itself.
-        calls: Its calls, by what they are called.
-        numbers: Of its calls in an iteration.
-    """
-
-    total: Kinds = field(default_factory=dict)
-    own: Kinds = field(default_factory=dict)
-    calls: dict[str, _Layer] = field(default_factory=dict)
-    numbers: set[str] = field(default_factory=set)
+    total: Kinds = field(default_factory=dict)  # all that runs in it
+    own: Kinds = field(default_factory=dict)  # what it calls itself
+    calls: dict[str, _Layer] = field(default_factory=dict)  # its calls, by what they are called
+    numbers: set[str] = field(default_factory=set)  # of its calls in an iteration
 
     def add(self, kind: int, seconds: float, *, own: bool) -> None:
         """Add what runs at a site."""

@@ -43,25 +43,17 @@ _MAX_IN_MEMORY = 2000
 
 @dataclass(frozen=True)
 class NamedEnergy:
-    """Energy of all spans of one kind and name on one device.
+    """Energy of all spans of one kind and name on one device."""
 
-    Attributes:
-        kind, name, device: What they have in common; ``device`` as the spans have it.
-        count: How many spans there are.
-        time_s: Their durations added up.
-        total: Joules of all of them together.
-        each: Mean joules of one.
-        flags: Codes that qualify both.
-    """
-
+    # What they have in common; ``device`` as the spans have it
     kind: str
     name: str
     device: str
-    count: int
-    time_s: float
-    total: Estimate
-    each: Estimate
-    flags: list[str]
+    count: int  # how many spans there are
+    time_s: float  # their durations added up
+    total: Estimate  # joules of all of them together
+    each: Estimate  # mean joules of one
+    flags: list[str]  # codes that qualify both
 
 
 def power_device(run: Run, device: str | None) -> tuple[str | None, list[str]]:

@@ -51,21 +51,15 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class PathSpans:
-    """All marked spans of one ``path``, in order of their start.
-
-    Attributes:
-        steps: Whether they are steps.
-        start, end: Times in ns, shape (n,).
-        lane: Number of the thread of each, shape (n,).
-        crossed: Whether some overlap the range around them, or one within them, without being nested.
-    """
+    """All marked spans of one ``path``, in order of their start."""
 
     path: Path
-    steps: bool
+    steps: bool  # whether they are steps
+    # Times in ns, shape (n,)
     start: NDArray[np.int64]
     end: NDArray[np.int64]
-    lane: NDArray[np.int64]
-    crossed: bool
+    lane: NDArray[np.int64]  # number of the thread of each, shape (n,)
+    crossed: bool  # whether some overlap the range around them, or one within them, without being nested
 
     def __len__(self) -> int:
         return len(self.start)

@@ -29,19 +29,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Waveform:
-    """The stored waveform of a Run, with the kernels of its iteration.
+    """The stored waveform of a Run, with the kernels of its iteration."""
 
-    Attributes:
-        edges_ns: Of the bins, shape (n + 1,), rising.
-        power_w, low_w, high_w: Mean power of each bin with its 95 % interval; NaN where it isn't known, shape (n,).
-        kernels: Rows of ``Run.activity`` that begin in the iteration, by start, with their columns.
-    """
-
-    edges_ns: Ints
+    edges_ns: Ints  # of the bins, shape (n + 1,), rising
+    # Mean power of each bin with its 95 % interval; NaN where it isn't known, shape (n,)
     power_w: Floats
     low_w: Floats
     high_w: Floats
-    kernels: pa.Table
+    kernels: pa.Table  # rows of ``Run.activity`` that begin in the iteration, by start, with their columns
 
     @property
     def known(self) -> NDArray[np.bool_]:

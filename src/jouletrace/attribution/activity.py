@@ -29,47 +29,33 @@ least instances, and half of the averaging time."""
 
 @dataclass(frozen=True)
 class Kind:
-    """Kernels that share one unknown power.
+    """Kernels that share one unknown power."""
 
-    Attributes:
-        name: Of the kernel.
-        operator: The operator that launched it, with its shapes; "" where unknown.
-        module: The module in which it ran; "" where unknown or several.
-        copy: Whether these are repetitions in place, run as an excitation: their data are in caches, so their power
-            differs slightly.
-    """
-
-    name: str
-    operator: str = ""
-    module: str = ""
+    name: str  # of the kernel
+    operator: str = ""  # the operator that launched it, with its shapes; "" where unknown
+    module: str = ""  # the module in which it ran; "" where unknown or several
+    # Whether these are repetitions in place, run as an excitation: their data are in caches, so their power differs
+    # slightly
     copy: bool = False
 
 
 @dataclass(frozen=True)
 class Activity:
-    """Disjoint intervals in which one kind ran, in order; the rest is idle.
+    """Disjoint intervals in which one kind ran, in order; the rest is idle."""
 
-    Attributes:
-        start_s, end_s: Shape (n,), ascending; ``end_s[i] <= start_s[i + 1]``.
-        kind: Index into ``members``, shape (n,).
-        kinds: Kinds of kernels.
-        members: Kinds of kernels in each kind of interval: one, or several where kernels overlap.
-        part: Part of the kernels in each kind of interval: 0 whole or middle, 1 head, 2 tail.
-        begin_s, finish_s: Start and end of the timeline.
-        slowness: Logarithm of the duration of the kernels around each interval over their mean, shape (n,).
-        overlap: Share of busy time with several kernels.
-    """
-
+    # Shape (n,), ascending; ``end_s[i] <= start_s[i + 1]``
     start_s: Array
     end_s: Array
-    kind: Ints
-    kinds: tuple[Kind, ...]
+    kind: Ints  # index into ``members``, shape (n,)
+    kinds: tuple[Kind, ...]  # kinds of kernels
+    # Kinds of kernels in each kind of interval: one, or several where kernels overlap
     members: tuple[tuple[int, ...], ...]
-    part: tuple[int, ...]
+    part: tuple[int, ...]  # part of the kernels in each kind of interval: 0 whole or middle, 1 head, 2 tail
+    # Start and end of the timeline
     begin_s: float
     finish_s: float
-    slowness: Array
-    overlap: float = 0.0
+    slowness: Array  # logarithm of the duration of the kernels around each interval over their mean, shape (n,)
+    overlap: float = 0.0  # share of busy time with several kernels
 
     @cached_property
     def seconds(self) -> Array:

@@ -48,19 +48,12 @@ BUSY_IDLE_W = 280.0
 
 @dataclass(frozen=True)
 class Check:
-    """One test of a table.
+    """One test of a table."""
 
-    Attributes:
-        name: Short, for machines.
-        passed: Whether it did.
-        says: In a sentence, with the figures.
-        advice: What to do if it didn't; "" if it did.
-    """
-
-    name: str
-    passed: bool
-    says: str
-    advice: str = ""
+    name: str  # short, for machines
+    passed: bool  # whether it did
+    says: str  # in a sentence, with the figures
+    advice: str = ""  # what to do if it didn't; "" if it did
 
 
 def check_lock(lock: Lock) -> Check:

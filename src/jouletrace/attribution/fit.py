@@ -52,36 +52,22 @@ CLUSTER_S = 1.0
 
 @dataclass(frozen=True)
 class Fit:
-    """The powers that fit the readings best, with the nuisance parameters.
+    """The powers that fit the readings best, with the nuisance parameters."""
 
-    Attributes:
-        activity: What ran.
-        observer: The sensor, with the track that fits.
-        time_s, watts: The readings that were used, shape (n,).
-        power_w: Of each kind of interval, idle last, shape (k,).
-        speed: Change of the power above idle per unit of the logarithm of duration, relative; about -2.
-        design: Derivative of the readings by ``power_w``, ``speed`` and all other unknowns, shape (n, k + 1 + m).
-        prior: Of these unknowns.
-        lags: Readings over which residuals are correlated.
-        seen: Mean share of each kind in the readings, idle last, shape (k,).
-        drift_w: Slow drift of the whole, of mean 0, shape (n,).
-        residual_w: Reading minus prediction, shape (n,).
-        noise_w: Standard deviation of equivalent independent noise.
-    """
-
-    activity: Activity
-    observer: Observer
+    activity: Activity  # what ran
+    observer: Observer  # the sensor, with the track that fits
+    # The readings that were used, shape (n,)
     time_s: Array
     watts: Array
-    power_w: Array
-    speed: float
-    design: Array
-    prior: Prior
-    lags: int
-    seen: Array
-    drift_w: Array
-    residual_w: Array
-    noise_w: float
+    power_w: Array  # of each kind of interval, idle last, shape (k,)
+    speed: float  # change of the power above idle per unit of the logarithm of duration, relative; about -2
+    design: Array  # derivative of the readings by ``power_w``, ``speed`` and all other unknowns, shape (n, k + 1 + m)
+    prior: Prior  # of these unknowns
+    lags: int  # readings over which residuals are correlated
+    seen: Array  # mean share of each kind in the readings, idle last, shape (k,)
+    drift_w: Array  # slow drift of the whole, of mean 0, shape (n,)
+    residual_w: Array  # reading minus prediction, shape (n,)
+    noise_w: float  # standard deviation of equivalent independent noise
 
     @cached_property
     def covariance(self) -> Array:

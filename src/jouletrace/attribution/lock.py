@@ -31,15 +31,10 @@ WHERE = np.arange(-2, 2.01, 0.5)
 
 @dataclass(frozen=True)
 class Lock:
-    """A sensor's place in time, estimated from a recording.
+    """A sensor's place in time, estimated from a recording."""
 
-    Attributes:
-        search: Result of the rate search; None for an averaging sensor, which has no rate.
-        fit: At the place with the smallest residual.
-    """
-
-    search: Search | None
-    fit: Fit
+    search: Search | None  # result of the rate search; None for an averaging sensor, which has no rate
+    fit: Fit  # at the place with the smallest residual
 
 
 def attempts(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Iterator[Lock]:

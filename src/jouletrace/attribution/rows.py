@@ -30,22 +30,14 @@ METHOD = "regression on the kernel timeline"
 
 @dataclass(frozen=True)
 class Row:
-    """Energy of one thing, or of several that the readings can't distinguish.
+    """Energy of one thing, or of several that the readings can't distinguish."""
 
-    Attributes:
-        names: One name, or several where they are pooled.
-        seconds: Time in which it ran; time in which n kernels ran counts 1/n.
-        energy: Energy of the GPU while it ran, J; null where it isn't resolved.
-        power: Mean power while it ran, W.
-        bound: Half-width for independent noise of the same size, J.
-        overlapped: Share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there.
-    """
-
-    names: tuple[str, ...]
-    seconds: float
-    energy: Estimate
-    power: Estimate
-    bound: float
+    names: tuple[str, ...]  # one name, or several where they are pooled
+    seconds: float  # time in which it ran; time in which n kernels ran counts 1/n
+    energy: Estimate  # energy of the GPU while it ran, J; null where it isn't resolved
+    power: Estimate  # mean power while it ran, W
+    bound: float  # half-width for independent noise of the same size, J
+    # Share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there
     overlapped: float = 0.0
 
     @property

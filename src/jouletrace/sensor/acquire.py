@@ -53,24 +53,16 @@ _RIDGE, _LIKELY_W = 0.05, 500.0
 
 @dataclass(frozen=True)
 class Search:
-    """Result of a rate search.
+    """Result of a rate search."""
 
-    Attributes:
-        rate_hz: The rate with the smallest residual.
-        residual_w: Its root mean square residual, at the best phase of each window.
-        runner_up_w: The same of the second best rate.
-        evidence: Logarithm of the likelihood ratio of the two.
-        start_s, end_s: The window with the smallest residual.
-        one_s: Time of one sample in it.
-    """
-
-    rate_hz: float
-    residual_w: float
-    runner_up_w: float
-    evidence: float
+    rate_hz: float  # the rate with the smallest residual
+    residual_w: float  # its root mean square residual, at the best phase of each window
+    runner_up_w: float  # the same of the second best rate
+    evidence: float  # logarithm of the likelihood ratio of the two
+    # The window with the smallest residual
     start_s: float
     end_s: float
-    one_s: float
+    one_s: float  # time of one sample in it
 
 
 def search(

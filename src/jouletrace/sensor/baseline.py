@@ -55,23 +55,14 @@ def temperature_slope(temperature_c: ArrayLike, power_w: ArrayLike) -> Estimate:
 
 @dataclass(frozen=True)
 class Levels:
-    """A log split in two.
+    """A log split in two."""
 
-    Attributes:
-        idle: Mean power at rest.
-        working: Mean power at work, ramps left out.
-        difference: working - idle.
-        threshold_w: Power that separates them; NaN if there is one level only.
-        working_s: Seconds at work, ramps included.
-        dropped: Readings left out as ramps.
-    """
-
-    idle: Estimate
-    working: Estimate
-    difference: Estimate
-    threshold_w: float
-    working_s: float
-    dropped: int
+    idle: Estimate  # mean power at rest
+    working: Estimate  # mean power at work, ramps left out
+    difference: Estimate  # working - idle
+    threshold_w: float  # power that separates them; NaN if there is one level only
+    working_s: float  # seconds at work, ramps included
+    dropped: int  # readings left out as ramps
 
 
 def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:

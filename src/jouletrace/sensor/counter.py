@@ -35,20 +35,14 @@ this project one has a ratio of 0.9982, three half-widths of these terms from 1.
 
 @dataclass(frozen=True)
 class CounterSteps:
-    """The steps of a counter as polling saw them.
+    """The steps of a counter as polling saw them."""
 
-    Attributes:
-        time_ns: Time of the first read of each new value, shape (n,).
-        before_ns: Time of the last read of the old one: the step came in between, shape (n,).
-        energy_j: The counter after each step, unwrapped, shape (n,).
-        resets: Numbers of the steps at which it had restarted; energy across them is unknown.
-        issues: Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan", "implausible".
-    """
-
-    time_ns: NDArray[np.int64]
-    before_ns: NDArray[np.int64]
-    energy_j: Floats
+    time_ns: NDArray[np.int64]  # time of the first read of each new value, shape (n,)
+    before_ns: NDArray[np.int64]  # time of the last read of the old one: the step came in between, shape (n,)
+    energy_j: Floats  # the counter after each step, unwrapped, shape (n,)
+    # Numbers of the steps at which it had restarted; energy across them is unknown
     resets: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    # Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan", "implausible"
     issues: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -140,18 +134,13 @@ def _without_glitches(
 
 @dataclass(frozen=True)
 class Bracket:
-    """Energy between two steps of a counter.
+    """Energy between two steps of a counter."""
 
-    Attributes:
-        start_ns, end_ns: Middles of the intervals in which the steps came.
-        energy_j: What the counter gained.
-        time_sd_s: Standard uncertainty of either time, from the spacing of the reads.
-    """
-
+    # Middles of the intervals in which the steps came
     start_ns: int
     end_ns: int
-    energy_j: float
-    time_sd_s: float
+    energy_j: float  # what the counter gained
+    time_sd_s: float  # standard uncertainty of either time, from the spacing of the reads
 
 
 def bracket(steps: CounterSteps, start_ns: int, end_ns: int) -> Bracket | None:

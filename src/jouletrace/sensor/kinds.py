@@ -14,19 +14,13 @@ from jouletrace.sensor.windows.response import Response
 
 @dataclass(frozen=True)
 class SensorKind:
-    """What is known of a kind of power sensor before its GPU is calibrated.
+    """What is known of a kind of power sensor before its GPU is calibrated."""
 
-    Attributes:
-        recognises: Whether a power channel is of this kind; kinds earlier in the table have been asked before.
-        response: How readings answer, with wide uncertainty (``nominal``).
-        model: The sensor of the regression; its spreads are the nominal uncertainties.
-        fixed_window: Whether ``response`` holds whatever window a channel states.
-    """
-
+    # Whether a power channel is of this kind; kinds earlier in the table have been asked before
     recognises: Callable[[ChannelInfo], bool]
-    response: Response
-    model: Sensor | Means
-    fixed_window: bool = False
+    response: Response  # how readings answer, with wide uncertainty (``nominal``)
+    model: Sensor | Means  # the sensor of the regression; its spreads are the nominal uncertainties
+    fixed_window: bool = False  # whether ``response`` holds whatever window a channel states
 
     def response_of(self, channel: ChannelInfo) -> Response:
         """The response, with the period and window that the channel states."""

@@ -20,14 +20,10 @@ class SampleResponse:
     """Weight of the power before a sample (positive lags) and after it (negative lags).
 
     The origin is a convention: a shift of all lags is a shift of the phase.
-
-    Attributes:
-        first_s: Lag of the first entry of ``weight``.
-        weight: Shape (m,), every ``STEP_S``, in 1/entry: sums to 1.
     """
 
-    first_s: float
-    weight: NDArray[np.float64]
+    first_s: float  # lag of the first entry of ``weight``
+    weight: NDArray[np.float64]  # shape (m,), every ``STEP_S``, in 1/entry: sums to 1
     _padded: NDArray[np.float64] = field(init=False, repr=False)
     _sum: NDArray[np.float64] = field(init=False, repr=False)
 
@@ -79,21 +75,13 @@ RATE_NEAR_HZ = 2.0
 
 @dataclass(frozen=True)
 class Sensor:
-    """A sensor that takes momentary samples: properties that hold for all recordings of a GPU.
+    """A sensor that takes momentary samples: properties that hold for all recordings of a GPU."""
 
-    Attributes:
-        response: Response of one sample.
-        averages: Length of the recursive average: ``y += (x - y) / averages`` at each sample.
-        delay_s: From the moment at which the average is read to the reading's place on the grid.
-        rates_hz: Range of sample rates to search.
-        any_rate_hz: Wider range, for GPUs whose rate isn't in the first one.
-    """
-
-    response: SampleResponse
-    averages: int = 16
-    delay_s: float = 3.4e-3
-    rates_hz: tuple[float, float] = (1200.0, 1260.0)
-    any_rate_hz: tuple[float, float] = (1150.0, 1310.0)
+    response: SampleResponse  # response of one sample
+    averages: int = 16  # length of the recursive average: ``y += (x - y) / averages`` at each sample
+    delay_s: float = 3.4e-3  # from the moment at which the average is read to the reading's place on the grid
+    rates_hz: tuple[float, float] = (1200.0, 1260.0)  # range of sample rates to search
+    any_rate_hz: tuple[float, float] = (1150.0, 1310.0)  # wider range, for GPUs whose rate isn't in the first one
 
     def searches(self, known_hz: float | None) -> list[Sensor]:
         """The sensor with each range to search: near the rate of an earlier recording, the usual one, any."""
@@ -105,15 +93,10 @@ class Sensor:
 
 @dataclass(frozen=True)
 class Means:
-    """A sensor whose readings are means over windows that end some delay before them.
+    """A sensor whose readings are means over windows that end some delay before them."""
 
-    Attributes:
-        window_s: Length of a window.
-        delay_s, delay_spread_s: Delay, and its standard deviation between GPUs.
-        stretch_spread: Relative standard deviation of the window's length between GPUs.
-    """
-
-    window_s: float
+    window_s: float  # length of a window
+    # Delay, and its standard deviation between GPUs
     delay_s: float = 3e-3
     delay_spread_s: float = 1.5e-3
-    stretch_spread: float = 0.015
+    stretch_spread: float = 0.015  # relative standard deviation of the window's length between GPUs

@@ -58,19 +58,13 @@ class Timeline(Protocol):
 
 @dataclass(frozen=True)
 class Observed:
-    """The regressors of each reading.
+    """The regressors of each reading."""
 
-    Attributes:
-        kinds: Share of each kind, idle last, shape (n, kinds).
-        value: Mean of a value given per interval, shape (n,).
-        shift: Derivative by each entry of the observer's ``place``, W, shape (n, m).
-        shape: Derivative by the weight of each bin of the response, W, shape (n, bins); no columns for a sensor that
-            averages, or where they aren't requested.
-    """
-
-    kinds: Array
-    value: Array
-    shift: Array
+    kinds: Array  # share of each kind, idle last, shape (n, kinds)
+    value: Array  # mean of a value given per interval, shape (n,)
+    shift: Array  # derivative by each entry of the observer's ``place``, W, shape (n, m)
+    # Derivative by the weight of each bin of the response, W, shape (n, bins); no columns for a sensor that averages,
+    # or where they aren't requested
     shape: Array
 
     def scaled(self, factor: float) -> Observed:
@@ -110,16 +104,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Sampled:
-    """A sensor that takes momentary samples, with their times.
+    """A sensor that takes momentary samples, with their times."""
 
-    Attributes:
-        sensor: The nominal sensor.
-        track: Times of its samples.
-        change: Difference of the response from the nominal one in the bins of ``BINS_S``.
-    """
-
-    sensor: Sensor
-    track: Track
+    sensor: Sensor  # the nominal sensor
+    track: Track  # times of its samples
+    # Difference of the response from the nominal one in the bins of ``BINS_S``
     change: Array = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
 
     def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
@@ -168,17 +157,11 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Averaged:
-    """A sensor whose readings are means over windows: part-time sensors, means over a second.
+    """A sensor whose readings are means over windows: part-time sensors, means over a second."""
 
-    Attributes:
-        sensor: The nominal sensor.
-        delay_s: From a window's end to its reading.
-        stretch: Relative excess of the windows' length.
-    """
-
-    sensor: Means
-    delay_s: float
-    stretch: float = 0.0
+    sensor: Means  # the nominal sensor
+    delay_s: float  # from a window's end to its reading
+    stretch: float = 0.0  # relative excess of the windows' length
 
     def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""

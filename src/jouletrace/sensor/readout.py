@@ -31,18 +31,12 @@ _WANDER_S = 10.0
 
 @dataclass(frozen=True)
 class Readings:
-    """Readings of a power record at their true times.
+    """Readings of a power record at their true times."""
 
-    Attributes:
-        time_s: Since ``origin_ns``, on the grid of the readout, strictly increasing; shape (n,).
-        watts: Shape (n,).
-        origin_ns: Of the first stamp, since the Unix epoch.
-        rest_w: Prior of the idle power and its standard deviation; GPUs with a context draw 110 to 140 W.
-    """
-
-    time_s: NDArray[np.float64]
-    watts: NDArray[np.float64]
-    origin_ns: int
+    time_s: NDArray[np.float64]  # since ``origin_ns``, on the grid of the readout, strictly increasing; shape (n,)
+    watts: NDArray[np.float64]  # shape (n,)
+    origin_ns: int  # of the first stamp, since the Unix epoch
+    # Prior of the idle power and its standard deviation; GPUs with a context draw 110 to 140 W
     rest_w: tuple[float, float] = (130.0, 100.0)
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:

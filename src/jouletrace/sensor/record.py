@@ -30,24 +30,18 @@ _STEP_RUN = 3
 
 @dataclass(frozen=True)
 class Record:
-    """Readings of one power channel, oldest first, each stamp once.
+    """Readings of one power channel, oldest first, each stamp once."""
 
-    Attributes:
-        time_ns: Stamps, int64, shape (n,), strictly increasing.
-        power_w: Readings in watts, float64, shape (n,), finite.
-        period_s: Nominal or observed update period in seconds; NaN if unknown.
-        holes: Segments that no reading covers, int64, shape (h, 2): after, until, in ns.
-        issues: Code of each problem of the raw readings, and how many readings it affects:
-            "nan", "negative", "implausible", "out_of_order", "duplicate", "conflicting_stamps", "skipped",
-            "hole", "clock_stepped_back", "no_samples", "one_sample".
-        implausible_ns: Stamps of readings that were left out since no GPU draws so much, int64, sorted.
-    """
-
-    time_ns: NDArray[np.int64]
-    power_w: NDArray[np.float64]
-    period_s: float = float("nan")
+    time_ns: NDArray[np.int64]  # stamps, int64, shape (n,), strictly increasing
+    power_w: NDArray[np.float64]  # readings in watts, float64, shape (n,), finite
+    period_s: float = float("nan")  # nominal or observed update period in seconds; NaN if unknown
+    # Segments that no reading covers, int64, shape (h, 2): after, until, in ns
     holes: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    # Code of each problem of the raw readings, and how many readings it affects: "nan", "negative", "implausible",
+    # "out_of_order", "duplicate", "conflicting_stamps", "skipped", "hole", "clock_stepped_back", "no_samples",
+    # "one_sample"
     issues: dict[str, int] = field(default_factory=dict)
+    # Stamps of readings that were left out since no GPU draws so much, int64, sorted
     implausible_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:

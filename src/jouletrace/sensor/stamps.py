@@ -42,21 +42,13 @@ def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], ND
 
 @dataclass(frozen=True)
 class Grid:
-    """The regular grid on which a sensor samples, seen through its jittering stamps.
+    """The regular grid on which a sensor samples, seen through its jittering stamps."""
 
-    Attributes:
-        period_s: Spacing of the grid.
-        period_se_s: Its standard error.
-        time_s: When each reading was taken, in seconds since the first stamp, shape (n,).
-        slot: Number of each reading on the grid, shape (n,); a missing number is a lost reading.
-        late_s: By how much each stamp trails its slot, shape (n,).
-    """
-
-    period_s: float
-    period_se_s: float
-    time_s: NDArray[np.float64]
-    slot: NDArray[np.int64]
-    late_s: NDArray[np.float64]
+    period_s: float  # spacing of the grid
+    period_se_s: float  # its standard error
+    time_s: NDArray[np.float64]  # when each reading was taken, in seconds since the first stamp, shape (n,)
+    slot: NDArray[np.int64]  # number of each reading on the grid, shape (n,); a missing number is a lost reading
+    late_s: NDArray[np.float64]  # by how much each stamp trails its slot, shape (n,)
 
     def taken(self, parts: int) -> NDArray[np.float64]:
         """When readings were taken if that is only ever at multiples of period / ``parts``.

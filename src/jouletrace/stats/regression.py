@@ -13,15 +13,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prior:
-    """Prior knowledge: ``rows @ x`` is ``target`` with unit variance, row by row.
+    """Prior knowledge: ``rows @ x`` is ``target`` with unit variance, row by row."""
 
-    Attributes:
-        rows: Shape (p, n).
-        target: Shape (p,).
-    """
-
-    rows: Array
-    target: Array
+    rows: Array  # shape (p, n)
+    target: Array  # shape (p,)
 
     @classmethod
     def of(cls, centre: Array, spread: Array) -> Prior:

@@ -19,19 +19,12 @@ _STRAGGLER_SHARE = 0.06
 
 @dataclass(frozen=True)
 class EdgeMisfit:
-    """Mean residual as a function of the time since an edge, over the size of the load's steps.
+    """Mean residual as a function of the time since an edge, over the size of the load's steps."""
 
-    Attributes:
-        area_s: Its area: an error of the mean delay.
-        worst: Its largest size.
-        worst_se: Standard error of that.
-        rms: Its root mean square, less what chance makes of it.
-    """
-
-    area_s: float = 0.0
-    worst: float = 0.0
-    worst_se: float = float("inf")
-    rms: float = 0.0
+    area_s: float = 0.0  # its area: an error of the mean delay
+    worst: float = 0.0  # its largest size
+    worst_se: float = float("inf")  # standard error of that
+    rms: float = 0.0  # its root mean square, less what chance makes of it
 
 
 def edge_misfit(

@@ -22,18 +22,12 @@ class LoadFeatures:
 
     For every level the load is commanded to: a constant, a linear drift, a fast and a slow
     settling after each change. Their amplitudes are fitted; only the times are known.
-
-    Attributes:
-        start_s: Time of the first grid point.
-        step_s: Spacing of the grid.
-        mean: Mean of each feature over each grid step, shape (steps, features).
-        prior_sd: Size that each amplitude may have, over the size of the load's steps; inf if free.
     """
 
-    start_s: float
-    step_s: float
-    mean: NDArray[np.float64]
-    prior_sd: NDArray[np.float64]
+    start_s: float  # time of the first grid point
+    step_s: float  # spacing of the grid
+    mean: NDArray[np.float64]  # mean of each feature over each grid step, shape (steps, features)
+    prior_sd: NDArray[np.float64]  # size that each amplitude may have, over the size of the load's steps; inf if free
     cache: dict[float, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
 
     def read(self, time_s: NDArray[np.float64], shape: Response) -> NDArray[np.float64]:

@@ -21,23 +21,14 @@ _MIN_EXPLAINED = 0.2
 
 @dataclass(frozen=True)
 class ResponseFit:
-    """A calibrated response and what it was judged by.
+    """A calibrated response and what it was judged by."""
 
-    Attributes:
-        response: The response, with its uncertainty and flags.
-        time_s: When each reading was taken, in seconds since the first stamp, shape (n,).
-        power_w: The readings, shape (n,).
-        model_w: What the model says of them, shape (n,).
-        fluctuation: Noise and correlated fluctuation of the residual.
-        edges_s: When the load changed, on the same clock as ``time_s``, shape (m,).
-    """
-
-    response: Response
-    time_s: NDArray[np.float64]
-    power_w: NDArray[np.float64]
-    model_w: NDArray[np.float64]
-    fluctuation: Fluctuation
-    edges_s: NDArray[np.float64]
+    response: Response  # the response, with its uncertainty and flags
+    time_s: NDArray[np.float64]  # when each reading was taken, in seconds since the first stamp, shape (n,)
+    power_w: NDArray[np.float64]  # the readings, shape (n,)
+    model_w: NDArray[np.float64]  # what the model says of them, shape (n,)
+    fluctuation: Fluctuation  # noise and correlated fluctuation of the residual
+    edges_s: NDArray[np.float64]  # when the load changed, on the same clock as ``time_s``, shape (m,)
 
 
 @one_thread

@@ -37,31 +37,24 @@ _HOLE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class WindowEnergies:
-    """Energies of windows.
+    """Energies of windows."""
 
-    Attributes:
-        energy_j: Joules, NaN where there is none, shape (m,).
-        sd_j: Standard uncertainty of each, shape (m,).
-        sd_statistical_j: Its part that differs from window to window: noise, phase, stamps.
-        sd_model_j: Its part that all windows share: what is not known of the response. A mean over
-            windows has it in full. The gain of the sensor is in neither.
-        low_j, high_j: 95 % interval, shape (m,).
-        reason: Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
-            "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the
-            energy), "edges_too_dense" (more edges near than the sensor can distinguish).
-        flags: Codes that qualify an energy; length m: "hole_in_record" (a short hole, bridged at
-            the mean power, its energy in the interval), "unmodelled" (readings around it don't fit
-            the model, or the calibration said so), "implausible_readings" (some in it were left out),
-            "nominal_response".
-    """
-
-    energy_j: Floats
-    sd_j: Floats
-    sd_statistical_j: Floats
+    energy_j: Floats  # joules, NaN where there is none, shape (m,)
+    sd_j: Floats  # standard uncertainty of each, shape (m,)
+    sd_statistical_j: Floats  # its part that differs from window to window: noise, phase, stamps
+    # Its part that all windows share: what is not known of the response. A mean over windows has it in full. The gain
+    # of the sensor is in neither
     sd_model_j: Floats
+    # 95 % interval, shape (m,)
     low_j: Floats
     high_j: Floats
+    # Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
+    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy),
+    # "edges_too_dense" (more edges near than the sensor can distinguish)
     reason: list[str | None]
+    # Codes that qualify an energy; length m: "hole_in_record" (a short hole, bridged at the mean power, its energy in
+    # the interval), "unmodelled" (readings around it don't fit the model, or the calibration said so),
+    # "implausible_readings" (some in it were left out), "nominal_response"
     flags: list[tuple[str, ...]]
 
     def __len__(self) -> int:

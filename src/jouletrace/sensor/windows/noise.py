@@ -19,19 +19,12 @@ _PIECES = 64
 
 @dataclass(frozen=True)
 class Fluctuation:
-    """How readings scatter about a steady load.
+    """How readings scatter about a steady load."""
 
-    Attributes:
-        noise_w: Independent noise at no power.
-        noise_relative: Independent noise that grows with the power, over that power.
-        wander_relative: Correlated fluctuation under load, over the load's power.
-        tau_s: Correlation time of the latter.
-    """
-
-    noise_w: float
-    noise_relative: float
-    wander_relative: float
-    tau_s: float
+    noise_w: float  # independent noise at no power
+    noise_relative: float  # independent noise that grows with the power, over that power
+    wander_relative: float  # correlated fluctuation under load, over the load's power
+    tau_s: float  # correlation time of the latter
 
 
 def seen_correlation(delay_s: Floats, tau_s: float, response: Response) -> Floats:

@@ -39,23 +39,14 @@ _SHORT, _LONG = 12, 120
 
 @dataclass(frozen=True)
 class Stretches:
-    """The record between known edges: before, between and after them.
+    """The record between known edges: before, between and after them."""
 
-    Attributes:
-        edges_s: The edges, shape (m,).
-        level_w: Mean power of each segment, shape (m + 1,).
-        wander_w: Standard deviation of the power's correlated fluctuation in each, shape (m + 1,).
-        error_j2: Variance of a plain sum of readings from before the first edge to after each, shape (m,).
-        rate: Variance that such a sum gains in each segment, in J²/s, shape (m + 1,).
-        unseen_w: Standard deviation of a reading by fluctuation too fast for the record, shape (m + 1,).
-    """
-
-    edges_s: Floats
-    level_w: Floats
-    wander_w: Floats
-    error_j2: Floats
-    rate: Floats
-    unseen_w: Floats
+    edges_s: Floats  # the edges, shape (m,)
+    level_w: Floats  # mean power of each segment, shape (m + 1,)
+    wander_w: Floats  # standard deviation of the power's correlated fluctuation in each, shape (m + 1,)
+    error_j2: Floats  # variance of a plain sum of readings from before the first edge to after each, shape (m,)
+    rate: Floats  # variance that such a sum gains in each segment, in J²/s, shape (m + 1,)
+    unseen_w: Floats  # standard deviation of a reading by fluctuation too fast for the record, shape (m + 1,)
 
     @property
     def jump_w(self) -> Floats:

@@ -205,16 +205,11 @@ _SAMPLE_NS = 160_000
 
 @dataclass(frozen=True)
 class SmoothResponse:
-    """A weighted mean of the power over pieces of time before the stamp.
+    """A weighted mean of the power over pieces of time before the stamp."""
 
-    Attributes:
-        bounds_s: Bounds of the pieces, as times before the stamp, increasing; negative where the stamp is early.
-            Shape (n + 1,).
-        weights: Weight of the mean power of each piece; they sum to 1. Shape (n,).
-    """
-
+    # Bounds of the pieces, as times before the stamp, increasing; negative where the stamp is early. Shape (n + 1,)
     bounds_s: tuple[float, ...]
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # weight of the mean power of each piece; they sum to 1. Shape (n,)
 
     @property
     def ahead_ns(self) -> int:
@@ -251,16 +246,11 @@ class SampledResponse:
     """Momentary samples in a recursive average, on a clock of their own, as in Hopper's record.
 
     A reading is the average's state ``lag_s`` before its stamp. Power between two samples has no effect.
-
-    Attributes:
-        rate_hz: Samples per second.
-        phase: Phase of the first sample after the trace's start, in samples.
-        lag_s: Time from the moment whose state is read to the stamp.
     """
 
-    rate_hz: float
-    phase: float
-    lag_s: float
+    rate_hz: float  # samples per second
+    phase: float  # phase of the first sample after the trace's start, in samples
+    lag_s: float  # time from the moment whose state is read to the stamp
 
     ahead_ns = 0
 
@@ -279,15 +269,10 @@ AnyResponse = SmoothResponse | SampledResponse
 
 @dataclass(frozen=True)
 class Faults:
-    """Hidden errors of a reading after the response.
+    """Hidden errors of a reading after the response."""
 
-    Attributes:
-        gain: True factor on the power.
-        noise_w: Standard deviation of white noise.
-    """
-
-    gain: float = 1.0
-    noise_w: float = 0.0
+    gain: float = 1.0  # true factor on the power
+    noise_w: float = 0.0  # standard deviation of white noise
 
     def apply(self, power_w: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
         """Readings, rounded to whole milliwatts, of true powers."""

@@ -80,25 +80,15 @@ class SimKernel:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One iteration of a schedule in its steady state at a fixed clock.
+    """One iteration of a schedule in its steady state at a fixed clock."""
 
-    Attributes:
-        period_s: Seconds from one iteration to the next.
-        active_j: Energy over context idle of an iteration.
-        busy_s: Seconds of the period in which a kernel runs.
-        kernel_s: Seconds of each kernel, shape (kernels,).
-        kernel_active_j: Energy over context idle of each kernel, shape (kernels,).
-        edges_s: Start and end of every kernel in turn, from 0 to ``period_s``, ascending.
-        reached_j: Energy over context idle up to each edge.
-    """
-
-    period_s: float
-    active_j: float
-    busy_s: float
-    kernel_s: NDArray[np.float64]
-    kernel_active_j: NDArray[np.float64]
-    edges_s: list[float]
-    reached_j: list[float]
+    period_s: float  # seconds from one iteration to the next
+    active_j: float  # energy over context idle of an iteration
+    busy_s: float  # seconds of the period in which a kernel runs
+    kernel_s: NDArray[np.float64]  # seconds of each kernel, shape (kernels,)
+    kernel_active_j: NDArray[np.float64]  # energy over context idle of each kernel, shape (kernels,)
+    edges_s: list[float]  # start and end of every kernel in turn, from 0 to ``period_s``, ascending
+    reached_j: list[float]  # energy over context idle up to each edge
 
 
 class Schedule:

@@ -20,25 +20,15 @@ _HALVINGS = 40
 
 @dataclass(frozen=True, slots=True)
 class StepTruth:
-    """One iteration of a schedule: the mean over a window, or a steady state.
+    """One iteration of a schedule: the mean over a window, or a steady state."""
 
-    Attributes:
-        time_s: Seconds.
-        energy_j: Energy of the GPU.
-        active_j: Energy over context idle.
-        clock_mhz: SM clock.
-        kernel_s: Seconds of each kernel, shape (kernels,).
-        kernel_j: Energy of each kernel, idle power over its time included, shape (kernels,).
-        kernel_active_j: Energy of each kernel over context idle, shape (kernels,).
-    """
-
-    time_s: float
-    energy_j: float
-    active_j: float
-    clock_mhz: float
-    kernel_s: NDArray[np.float64]
-    kernel_j: NDArray[np.float64]
-    kernel_active_j: NDArray[np.float64]
+    time_s: float  # seconds
+    energy_j: float  # energy of the GPU
+    active_j: float  # energy over context idle
+    clock_mhz: float  # SM clock
+    kernel_s: NDArray[np.float64]  # seconds of each kernel, shape (kernels,)
+    kernel_j: NDArray[np.float64]  # energy of each kernel, idle power over its time included, shape (kernels,)
+    kernel_active_j: NDArray[np.float64]  # energy of each kernel over context idle, shape (kernels,)
 
     @property
     def gap_s(self) -> float:
