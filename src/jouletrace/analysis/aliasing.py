@@ -65,13 +65,7 @@ def of_pieces(run: Run, device: str, pieces: Iterable[Segment]) -> list[str]:
 
 
 def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], Iterable[str]]) -> set[Path]:
-    """Paths of the ranges that alias with the sensor of one of their devices, and of those that consist of such.
-
-    Args:
-        run: For the sensors.
-        marked: All paths.
-        devices: The devices that spans of a path are about.
-    """
+    """Paths of the ranges that alias with the sensor of one of their devices, and of those that consist of such."""
     total = {spans.path: float(spans.seconds.sum()) for spans in marked}
     found = set()
     for spans in marked:

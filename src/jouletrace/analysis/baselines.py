@@ -20,12 +20,7 @@ PHASES = {"deep_idle": ("deep idle",), "context_idle": ("context idle before", "
 
 
 def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
-    """Power of an idle level in watts, with its flags.
-
-    Args:
-        run: With the idle phases in ``spans``.
-        device: Which device.
-        kind: "deep_idle" (no context on the GPU) or "context_idle".
+    """Power in watts of a "deep_idle" (no context on the GPU) or "context_idle", with its flags.
 
     Returns:
         The mean over the phases of that kind. Half of what they differ by goes into the interval,

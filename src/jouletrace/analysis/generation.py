@@ -61,13 +61,7 @@ class _Rounds:
 
 
 def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) -> None:
-    """Add phases, lengths and figures a token; nothing where nothing was generated.
-
-    Args:
-        run: With its windows filled.
-        figures: With those of the model.
-        energies: Of the windows.
-    """
+    """Add phases, lengths and figures a token; nothing where nothing was generated."""
     told = run.workload.get("generation")
     if not told:
         return
@@ -122,15 +116,7 @@ class _Costs:
     def add(
         self, unit: int, weights: dict[int, float], tokens: float | None, flags: list[str], *, share: bool = False
     ) -> None:
-        """Add the figures of a sum of pieces.
-
-        Args:
-            unit: Whose they are.
-            weights: How often each piece counts, by its unit.
-            tokens: That it takes in, or makes.
-            flags: Of its energy.
-            share: Whether to state its share of the whole.
-        """
+        """Add the figures of a sum of pieces."""
         time = self._mean("time_s", weights)
         self._figures.add(unit, "time_s", time)
         energy = self._mean("energy_j", weights)

@@ -148,12 +148,7 @@ def _iterations(marked: pa.Table) -> NDArray[np.bool_]:
 
 
 def _paths(run: Run, marked: pa.Table) -> tuple[list[Path], Ints, NDArray[np.intp]]:
-    """The paths that there are, the number of each span's, and the span around it; -1 for none.
-
-    Args:
-        run: Is warned of ranges that are nested too deeply, which have no path.
-        marked: The spans, in order of their ids.
-    """
+    """The paths, the number of each span's, and the span around it; -1 for none, or nested too deeply."""
     name, names = tables.decoded(marked["name"])
     label = np.where(_iterations(marked), len(names), name)
     labels = [*names, STEP, "None"]  # the last, which -1 stands for, is of ranges without a name

@@ -14,13 +14,7 @@ METHOD = "ranks"
 
 
 def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> None:
-    """Add the whole, and a unit for each path that every rank has: energy of one in each rank, added up.
-
-    Args:
-        run: Merged of ranks (``settings["ranks"]``).
-        figures: With those of the ranks' own ranges.
-        units: Those, by path, which begins with the rank's name.
-    """
+    """Add the whole, and a unit for each path that every rank has: energy of one in each rank, added up."""
     ranks = _last_starts(run)
     names = [name for name in ranks if (name,) in units]
     if not names:

@@ -19,9 +19,10 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import join, no_power_reason, power_record
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.sensor.record import Record
-from jouletrace.sensor.windows.energy import Z95, WindowEnergies, window_energy
+from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.interval import Z95
 
 KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
 """Kinds of spans that energy is given to."""
@@ -118,13 +119,7 @@ def _by_device_and_kind(run: Run, kinds: Sequence[str]) -> Iterator[tuple[tuple[
 def add_energies(
     run: Run, figures: Figures, unit_of: Callable[[NamedEnergy], int | None], kinds: Sequence[str] = KINDS
 ) -> list[NamedEnergy]:
-    """Add ``energy_total_j`` and ``energy_each_j`` to the units of the spans' names.
-
-    Args:
-        run: With spans and samples.
-        figures: Where figures go.
-        unit_of: The unit of a name; None to leave it out of the figures.
-        kinds: Of spans.
+    """Add ``energy_total_j`` and ``energy_each_j`` to the units of the spans' names, where ``unit_of`` gives one.
 
     Returns:
         All results.

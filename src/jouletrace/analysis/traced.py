@@ -102,10 +102,6 @@ def _moment(ns: int) -> str:
 def add_recording(run: Run, first_id: int) -> bool:
     """Fill ``activity``, ``units`` and facts about the recording from the spans, where the record is fine enough.
 
-    Args:
-        run: An import.
-        first_id: Of the first unit.
-
     Returns:
         Whether there is a recording now.
     """

@@ -62,13 +62,7 @@ def waveform_of(run: Run) -> Waveform | None:
 
 
 def table_of(run: Run, fitted: Fit, iterations: int) -> pa.Table:
-    """The waveform of a typical plain iteration, as a table; empty if the recording has none.
-
-    Args:
-        run: With its recording.
-        fitted: The powers of its kinds of kernels.
-        iterations: How many were recorded.
-    """
+    """The waveform of a typical plain iteration, as a table; empty if the recording has none."""
     found = typical(run, iterations)
     if found is None:
         return tables.empty("waveform")
@@ -115,10 +109,6 @@ def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.boo
     """Mean power between edges, W; half-width of its 95 % interval; and where the readings determine it.
 
     It is linear in what was fitted, as the energies of rows are: so it adds up to theirs, and has their covariance.
-
-    Args:
-        fitted: The powers of kinds.
-        edges_s: On the fit's clock, shape (n + 1,).
     """
     activity = fitted.activity
     seconds, clock = activity.integrals(edges_s, fitted.steady_w() * activity.slowness)

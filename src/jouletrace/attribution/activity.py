@@ -124,11 +124,7 @@ class Activity:
         return table, self.integral(at_s, value)
 
     def table(self, edges_s: Array, most: int) -> Array:
-        """Share of each kind in each bin of a regular grid.
-
-        Args:
-            edges_s: Shape (m + 1,).
-            most: Kinds to distinguish, those with most time.
+        """Share of each of the ``most`` kinds with most time in each bin of a regular grid, edges of shape (m + 1,).
 
         Returns:
             A column for each of these, then other kinds, idle, and ``slowness`` while busy.

@@ -131,14 +131,8 @@ def trusted(
 ) -> tuple[Lock, list[Check]]:
     """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
 
-    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges are searched.
-
-    Args:
-        activity: What ran.
-        sensors: Models of the sensor to try in turn, as ranges of rates.
-        readings: The record.
-        kernels: Kernels that were traced.
-        dropped: Kernels that the tracer reports as missed.
+    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
+    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more.
     """
     tried: list[tuple[bool, float, Lock, list[Check]]] = []
     for sensor in sensors:
@@ -155,14 +149,7 @@ def trusted(
 
 
 def checks(lock: Lock, readings: Readings, kernels: int = 1, dropped: int = 0) -> list[Check]:
-    """The checks of a recording; those of the sample clock need a sampling sensor.
-
-    Args:
-        lock: Of the recording.
-        readings: The record.
-        kernels: Kernels that were traced.
-        dropped: Kernels that the tracer reports as missed.
-    """
+    """The checks of a recording; those of the sample clock need a sampling sensor."""
     fitted = lock.fit
     span = fitted.activity.finish_s - fitted.activity.begin_s
     covered = len(fitted.time_s) * float(np.median(np.diff(fitted.time_s))) / (span - fitted.begun_s - END_S)

@@ -68,12 +68,6 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
     A sampler's track follows from powers, and powers from a track. Both grow from the window of the search to the whole
     recording, and are iterated while the residual shrinks. An averaging sensor has a delay in place of a track.
 
-    Args:
-        activity: What ran.
-        sensor: The nominal sensor, sampling or averaging.
-        readings: The record.
-        inner: As for ``search``.
-
     Raises:
         BadInputError: With too few readings within the timeline, or fewer than kinds.
     """

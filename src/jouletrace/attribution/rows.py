@@ -56,11 +56,8 @@ class Contrasts:
     """Linear combinations of a fit's powers, with their covariance.
 
     A kernel's energy is the power of its kind times its time, corrected for the clock; kernels that run at the same
-    time share the power equally. So the rows of any grouping add up to the whole, less the energy of copies.
-
-    Args:
-        fit: Of the recording.
-        group: Name of the row to which a kind belongs.
+    time share the power equally. So the rows of any grouping add up to the whole, less the energy of copies. ``group``
+    names the row to which a kind belongs.
     """
 
     def __init__(self, fit: Fit, group: Callable[[Kind], str]) -> None:
@@ -99,11 +96,7 @@ class Contrasts:
         return self.mixture(self._once(which))
 
     def mixture(self, amounts: Array) -> Row:
-        """A linear combination of rows of the grouping.
-
-        Args:
-            amounts: Coefficient of each row, idle last, shape (rows,).
-        """
+        """A linear combination of rows of the grouping, idle last, by ``amounts`` of shape (rows,)."""
         weight = amounts @ self.weights
         which = np.flatnonzero(amounts)
         seconds, energy = float(weight[:-1].sum()), float(weight @ self._x)
@@ -144,15 +137,11 @@ class Contrasts:
 def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "") -> list[Row]:
     """The table of a grouping, largest energy first, idle last; unresolved rows are pooled.
 
-    Unresolved rows of the same ``near`` (operator, module) become one row. What is still unresolved becomes one row
-    too. If it takes more than ``SMALL`` of the time, it joins the shortest row with which it is resolved, or else that
-    with which their sum is known best: short kernels in fixed order end in one row, whose energy is well known though
-    theirs isn't. A rest below ``SMALL`` stays a row without figures.
-
-    Args:
-        fit: Of the recording.
-        group: Name of the row to which a kind belongs.
-        near: Family within which a row is pooled first; "" for none.
+    ``group`` names the row of a kind. Unresolved rows of the same ``near`` (operator, module; "" for none) become one
+    row. What is still unresolved becomes one row too. If it takes more than ``SMALL`` of the time, it joins the
+    shortest row with which it is resolved, or else that with which their sum is known best: short kernels in fixed
+    order end in one row, whose energy is well known though theirs isn't. A rest below ``SMALL`` stays a row without
+    figures.
     """
     contrasts = Contrasts(fit, group)
     idle = len(contrasts.names) - 1

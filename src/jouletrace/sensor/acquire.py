@@ -68,14 +68,9 @@ class Search:
 def search(
     sensor: Sensor, timeline: Timeline, readings: Readings, windows: int = WINDOWS, inner: bool = False
 ) -> Search:
-    """Fit powers at every rate of the sensor's range and every phase, on parts of a recording.
+    """Fit powers at every rate of the sensor's range and every phase, on ``windows`` parts of a recording.
 
-    Args:
-        sensor: The nominal sensor.
-        timeline: What ran.
-        readings: The record.
-        windows: How many parts, from start to end.
-        inner: Whether they lie in equal shares of the time in which kernels run, away from its ends.
+    They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run.
     """
     parts = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, windows, inner)]
     most = max(len(part.watts) for part in parts)
@@ -150,15 +145,7 @@ def follow(
     """The track through a recording of roughly known powers, by dynamic programming over the phase.
 
     It is the path of phases with the least sum of squares among those whose rate changes slowly. Neighbours bridge a
-    block with little information (nothing ran) or a misleading one.
-
-    Args:
-        sensor: The nominal sensor.
-        timeline: What ran.
-        readings: The record.
-        rate_hz: Approximate sample rate.
-        idle_w: Power between intervals.
-        above_w: Power of each interval above that.
+    block with little information (nothing ran) or a misleading one. ``above_w`` is that of each interval above idle.
     """
     start, end = timeline.begin_s, timeline.finish_s
     blocks = max(1, int((end - start - SETTLE_S) / BLOCK_S))
@@ -273,12 +260,8 @@ def _designs(
 def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
     """The recursive average of ``sampler.read_out`` at the readings alone.
 
-    From one reading to the next the average decays and the samples in between enter.
-
-    Args:
-        values: Of the samples before each reading, the latest first, shape (samples, readings, phases, columns).
-        count: Samples since the previous reading, shape (readings, phases).
-        averages: Length of the average.
+    From one reading to the next the average decays, and the ``count`` samples in between enter. ``values`` are those of
+    the samples before each reading, the latest first, shape (samples, readings, phases, columns).
 
     Returns:
         Shape (readings, phases, columns).

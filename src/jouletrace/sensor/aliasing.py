@@ -35,27 +35,14 @@ _NOTHING_S = 1e-9
 
 
 def aliased(period_s: float, sampling_s: float | None, total_s: float, sure: float = SURE) -> bool:
-    """Whether the mean power of a load may be that of one phase of it.
-
-    Args:
-        period_s: Period of the load.
-        sampling_s: Time between samples of the sensor; None where it is unknown.
-        total_s: Time of the mean, many periods.
-        sure: Relative uncertainty of ``sampling_s``.
-    """
+    """Whether the mean power over ``total_s`` of a load with this period may be that of one phase of it."""
     if not sampling_s or not period_s > 0 or not total_s > 0:
         return False
     return bool(left(np.array([period_s]), sampling_s, total_s, sure=sure)[0] > _HARMLESS)
 
 
 def read_in_step(period_s: float, response: Response, total_s: float) -> bool:
-    """Whether readings, which come once per period of the response, may contain one phase of a load only.
-
-    Args:
-        period_s: Of the load.
-        response: What a reading shows of a swing, which is less of a faster one.
-        total_s: Over which the mean is taken.
-    """
+    """Whether readings, which come once per period of the response, may show one phase of a load with this period."""
     if not period_s > 0 or not total_s > 0:
         return False
     kept = 0.0
@@ -79,14 +66,6 @@ def left(
     Sampled with period T, harmonic h of a swing with period t looks like one of frequency ``|h/t - m/T|`` for the
     nearest whole m, and of that ``1 / (π W |h/t - m/T|)`` is left over a window W. Harmonics are taken to fall as 1/h,
     and T to be off for the worse.
-
-    Args:
-        period_s: t.
-        sampling_s: T.
-        window_s: W.
-        harmonics: Which h.
-        slow: Turns of a harmonic from one sample to the next up to which it counts.
-        sure: How far T may be off, relative.
     """
     kept = np.zeros_like(period_s)
     period = np.maximum(period_s, _NOTHING_S)

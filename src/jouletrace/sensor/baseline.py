@@ -31,9 +31,6 @@ def temperature_slope(temperature_c: ArrayLike, power_w: ArrayLike) -> Estimate:
 
     Null with reason "too_few_values" below eight readings, or "temperature_did_not_vary" if it
     covers less than 2 K: thermometers count in whole degrees.
-
-    Raises:
-        BadInputError: If shapes don't match.
     """
     t, p = np.asarray(temperature_c, np.float64), np.asarray(power_w, np.float64)
     if t.shape != p.shape or t.ndim != 1:
@@ -72,10 +69,6 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     of each segment on either side, readings are dropped until they have reached the
     segment's own middle half, and never fewer than one: they belong to the ramp. Log and sensor may
     be slow (one reading per second, each a mean over a second).
-
-    Args:
-        time_ns: Increasing stamps, shape (n,).
-        power_w: Readings in watts, shape (n,).
 
     Returns:
         The levels; all null with "one_level" if the log doesn't fall into two that are distinguished

@@ -9,10 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
-from jouletrace.sensor.integrate import integrate
-from jouletrace.sensor.record import MOST_W, Record
-from jouletrace.sensor.windows.energy import Z95
+from jouletrace.sensor.record import MOST_W, Record, integrate
 from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.interval import Z95
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ import pytest
 
 from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, pulse_train
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.sensor.calibration.features import load_features
 from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.calibration.fitter import load_features
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.windows.noise import seen_correlation
 from jouletrace.sensor.windows.response import Response

@@ -52,9 +52,6 @@ def repeated_energy(
         Joules per window, one estimate a kind, ``n`` the number of its windows. Null with reason
         "too_few_windows" (fewer than 10), "no_samples", "hole_in_record", "phases_not_spread"
         (readings saw too little of it, or always the same mixture) or "sensor_too_slow".
-
-    Raises:
-        BadInputError: If shapes don't match or windows overlap.
     """
     start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
     kind = np.zeros(len(start), np.int64) if kinds is None else np.asarray(kinds, np.int64)

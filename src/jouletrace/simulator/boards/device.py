@@ -32,9 +32,6 @@ class SimulatedGpu:
         clock: The GPU's time.
         spec: As given.
         board: The GPU to work on.
-
-    Raises:
-        BadInputError: If the specification is wrong.
     """
 
     def __init__(self, spec: str) -> None:
@@ -67,9 +64,6 @@ class SimulatedGpu:
         """Readings (W) of a power channel at given times of the past, shape as ``time_ns``.
 
         Compares a simulated GPU with a recording of a real one.
-
-        Raises:
-            NotPossibleError: If the GPU has no such power channel.
         """
         return self._sensors.read_at(channel, time_ns)
 

@@ -31,14 +31,8 @@ _DEEP_LEAK = 0.35
 class Engine:
     """The state of a GPU from ``start_ns`` on; ``run`` advances it, idle or at work.
 
-    Args:
-        preset: What kind of GPU.
-        parameters: Its hidden parameters.
-        cap_w: Power limit in watts; None for none.
-        start_ns: When it starts, in nanoseconds since the Unix epoch.
-        rng: Source of all its noise.
-        noise: Scale of all noise and drift; 0 for none.
-        sharp: Whether cells also end where kernels end, so that power is exact within a millisecond.
+    ``noise`` scales all noise and drift; with ``sharp``, cells also end where kernels end, so that power is exact
+    within a millisecond. A ``cap_w`` of None is no limit.
 
     Attributes:
         context: Whether some process holds a context.
@@ -195,13 +189,6 @@ class Governor:
 
     Because of the delay a load that starts overshoots the cap for about 50 ms. Because of the error
     of its estimate power under a cap wanders by several per cent while the mean stays at the cap.
-
-    Args:
-        parameters: The GPU's.
-        cap_w: The power limit; None for none.
-        clock_max_mhz: Clock without a limit.
-        clock_min_mhz: Lowest clock that it may set.
-        noise: Scale of the error of its estimate.
     """
 
     def __init__(

@@ -19,15 +19,7 @@ _SLACK_PERIODS = 2
 
 
 class PowerInstrument:
-    """Takes readings of power with a period, from a random phase on.
-
-    Args:
-        trace: The life of the GPU.
-        period_s: Time between readings.
-        response: Of a reading; a window shorter than the period leaves time unseen.
-        faults: Errors of the readings.
-        rng: Source of phase, jitter and noise.
-    """
+    """Takes readings of power with a period, from a random phase on."""
 
     def __init__(
         self,
@@ -169,14 +161,7 @@ class Held(PowerInstrument):
 
 
 class Counter:
-    """A true integral of board power, updated in steps, in millijoules since the driver was loaded.
-
-    Args:
-        trace: The life of the GPU.
-        period_s: Time between steps.
-        faults: Its gain.
-        rng: Source of its phase and of its value when the GPU was opened.
-    """
+    """A true integral of board power, updated in steps, in millijoules since the driver was loaded."""
 
     def __init__(self, trace: Trace, period_s: float, faults: Faults, rng: np.random.Generator) -> None:
         self._trace = trace

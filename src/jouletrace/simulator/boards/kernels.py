@@ -178,12 +178,7 @@ _PIPE = {"fp16": 1.0, "bf16": 1.0, "tf32": 0.9, "fp32": 0.6, "fp64": 0.8}
 
 
 class Roofline:
-    """Kernels on one GPU.
-
-    Args:
-        preset: Its peaks and cache.
-        parameters: Shares of the peaks that its kernels reach, and their power.
-    """
+    """Kernels on one GPU."""
 
     def __init__(self, preset: Preset, parameters: Parameters) -> None:
         self._preset = preset
@@ -204,18 +199,6 @@ class Roofline:
         backward: bool = False,
     ) -> SimKernel:
         """A kernel with given operations and traffic.
-
-        Args:
-            name: Name of the kernel.
-            flops: Floating-point operations of products; others hardly matter.
-            bytes_moved: Bytes read and written.
-            dtype: "fp16", "bf16", "tf32", "fp32" or "fp64": selects the pipes.
-            op: Operator. The remaining arguments are those of ``SimKernel``.
-            shapes: Input shapes.
-            module: Module.
-            call: Number of the module's call.
-            host_calls: Operators that the host calls to launch it.
-            backward: Whether autograd launches it.
 
         Raises:
             BadInputError: If the GPU has no pipes for the dtype.

@@ -29,13 +29,7 @@ class Load(Protocol):
 
 
 class Iterations:
-    """A number of iterations of a schedule, back to back.
-
-    Args:
-        schedule: What to run.
-        count: Number of iterations.
-        timed: Whether to keep the end of every iteration for ``ends_s``.
-    """
+    """A number of iterations of a schedule, back to back; ``timed`` keeps the end of each for ``ends_s``."""
 
     def __init__(self, schedule: Schedule, count: int, timed: bool = False) -> None:
         self._schedule = schedule

@@ -29,11 +29,6 @@ class SimulatedSlice(SimulatedGpu):
 
     Its sources measure the whole GPU and carry the GPU's id, as on real hardware.
 
-    Args:
-        gpu: The GPU, which other slices may share.
-        profile: MIG profile of the slice.
-        uuid: UUID of the slice.
-
     Attributes:
         parent: Id of the GPU.
     """
@@ -68,9 +63,6 @@ class SimulatedSlice(SimulatedGpu):
 
 class Together:
     """Loads of several slices at once, each until its own end.
-
-    Args:
-        loads: One per slice; None for an idle slice.
 
     Attributes:
         caused_j: Energy over context idle that each load caused, before the GPU's noise, shape (n,).

@@ -13,10 +13,6 @@ from jouletrace.simulator.boards.device import SimulatedGpu
 class SimulatedPowerLimit:
     """Implements ``profiler.power_limits.PowerLimiter``.
 
-    Args:
-        device: ``sim:NAME[?...]``.
-        state: File that keeps the limit between processes.
-
     Attributes:
         permitted: Whether the user may change it; for tests.
     """

@@ -121,15 +121,7 @@ class StateSource:
 
 
 class SensorSet:
-    """All instruments of a GPU, and sources that read them.
-
-    Args:
-        board: The GPU.
-        preset: Its model.
-        parameters: Its hidden parameters.
-        spec: The requested gain, noise and kind of sensor.
-        device_id: For the channels.
-    """
+    """All instruments of a GPU, and sources that read them."""
 
     def __init__(self, board: Board, preset: Preset, parameters: Parameters, spec: SimSpec, device_id: str) -> None:
         self._board, self._preset, self._spec, self._device_id = board, preset, spec, device_id
@@ -186,11 +178,7 @@ class SensorSet:
         return found
 
     def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Readings (W) of a power channel at given times of the past.
-
-        Raises:
-            NotPossibleError: If there is no such channel.
-        """
+        """Readings (W) of a power channel at given times of the past."""
         instruments: dict[str, PowerInstrument | None] = {
             POWER: self._ring or self._sparse,
             "power_average_w": self._average,
@@ -253,12 +241,6 @@ class SampledStretch:
 
     The physics of a GPU advances in cells of a millisecond; kernels are shorter. Here each kernel draws its own
     power, and the sum is the energy that the GPU drew. The record holds its readings back until all powers are known.
-
-    Args:
-        board: The GPU.
-        ring: Its record; None for a GPU whose sensor averages and resolves no kernels.
-        rng: Draws the sensor and its noise.
-        rate_hz: The GPU's samples per second.
     """
 
     def __init__(self, board: Board, ring: Ring | None, rng: np.random.Generator, rate_hz: float) -> None:

@@ -18,10 +18,6 @@ class Trace:
 
     ``ENERGY`` (J), ``TAIL`` (J) and ``BUSY`` (s) are values at the edge; ``CLOCK`` (MHz),
     ``TEMPERATURE`` (°C) and ``CAPPED`` (0 or 1) hold since the previous edge.
-
-    Args:
-        start_ns: The first edge, in nanoseconds since the Unix epoch.
-        temperature_c: Temperature at the first edge.
     """
 
     def __init__(self, start_ns: int, temperature_c: float) -> None:

@@ -51,11 +51,7 @@ class Truth:
         self._cap_w = cap_w
 
     def energy_j(self, start_ns: int, end_ns: int) -> float:
-        """Exact integral of the GPU's electrical power over a window, in joules.
-
-        Raises:
-            ValueError: If the window is not within what was simulated so far.
-        """
+        """Exact integral of the GPU's electrical power over a window, in joules."""
         self._within(start_ns, end_ns)
         return self._difference(columns.ENERGY, start_ns, end_ns)
 
@@ -65,9 +61,6 @@ class Truth:
         It is the energy drawn in the window, plus what would follow if the load stopped at its end,
         less what was caused before its start. It is additive over windows, and equals ``energy_j``
         where the load is the same at both edges.
-
-        Raises:
-            ValueError: If the window is not within what was simulated so far.
         """
         return self.energy_j(start_ns, end_ns) + self._difference(columns.TAIL, start_ns, end_ns)
 
@@ -112,13 +105,7 @@ class Truth:
     def steady(
         self, schedule: Schedule, temperature_c: float | None = None, clock_mhz: float | None = None
     ) -> StepTruth:
-        """The noiseless iteration to which a schedule settles under the power cap.
-
-        Args:
-            schedule: What runs, back to back.
-            temperature_c: Temperature of the die; None for the present one.
-            clock_mhz: Fixed clock instead of the one that the cap allows.
-        """
+        """The noiseless iteration to which a schedule settles under the power cap."""
         idle_w = self._engine.idle_w(temperature_c, context=True)
         top = self._preset.clock_max_mhz
         clock = top if clock_mhz is None else clock_mhz
