@@ -14,9 +14,8 @@ from jouletrace.addons.mig.jobs import Job
 from jouletrace.devices.base import Samples
 from jouletrace.errors import JouletraceError
 from jouletrace.execution.steps.simulated import SimulatedStep, simulate_workload
-from jouletrace.simulator.boards.device import SimulatedGpu
-from jouletrace.simulator.boards.load import Iterations
-from jouletrace.simulator.boards.mig_slice import SimulatedSlice, Together
+from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
+from jouletrace.simulator.boards.load import Iterations, Together
 from jouletrace.workloads import WorkloadOptions, resolve
 
 _CONTEXT_BYTES = 480 << 20

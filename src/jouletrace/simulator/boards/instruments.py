@@ -8,7 +8,7 @@ from math import floor
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.simulator.boards.trace import ENERGY, Trace
+from jouletrace.simulator.boards.engine import ENERGY, Trace
 
 RING_SIZE = 119
 _LATE = ((0.25, 0.08, 0.25), (0.05, 0.62, 0.72))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,15 +191,9 @@ class Roofline:
         flops: float = 0.0,
         bytes_moved: float = 0.0,
         dtype: str = "fp16",
-        *,
-        op: str = "",
-        shapes: str = "",
-        module: str = "",
-        call: str = "",
-        host_calls: int = 1,
-        backward: bool = False,
+        **labels: Any,
     ) -> SimKernel:
-        """A kernel with given operations and traffic.
+        """A kernel with given operations of products and traffic; ``labels`` are further fields of ``SimKernel``.
 
         Raises:
             BadInputError: If the GPU has no pipes for the dtype.
@@ -228,15 +223,10 @@ class Roofline:
             name,
             time,
             active / time,
-            op=op,
-            shapes=shapes,
-            module=module,
-            call=call,
             clocked=clocked / time,
             core=1 - 0.7 * memory_j / active,
             repeat=min(repeat, 1.0),
             flops=flops,
             bytes_moved=bytes_moved,
-            host_calls=host_calls,
-            backward=backward,
+            **labels,
         )

@@ -15,7 +15,7 @@ from jouletrace.devices.base import Samples, Source
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
-from jouletrace.simulator.boards import trace as columns
+from jouletrace.simulator.boards import engine as columns
 from jouletrace.simulator.boards.board import Board
 from jouletrace.simulator.boards.instruments import (
     RING_SIZE,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.simulator.boards import trace as columns
+from jouletrace.simulator.boards import engine as columns
 from jouletrace.simulator.boards.engine import Engine
 from jouletrace.simulator.boards.kernels import Schedule, Timeline
 from jouletrace.simulator.boards.presets import Parameters, Preset
