@@ -5,7 +5,7 @@ import pytest
 
 from import_logs import real, real_files
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.inference import energy_per_inference, stated_latency
+from jouletrace.analysis.imported import energy_per_inference, stated_latency
 from jouletrace.analysis.span_energies import add_energies, power_device, span_energies
 from jouletrace.formats.importers.columns import Coded, block
 from jouletrace.run import DeviceInfo, Estimate, tables

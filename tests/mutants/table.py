@@ -232,7 +232,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "analysis/baselines.py",
+        "analysis/model.py",
         ["analysis/test_baselines.py"],
         ("drift between phases dropped", "half = math.hypot(statistical, apart)", "half = statistical"),
         ("chance dropped from an idle level", "half = math.hypot(statistical, apart)", "half = apart"),

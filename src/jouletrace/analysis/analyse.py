@@ -12,8 +12,7 @@ from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.program import add_program
-from jouletrace.analysis.ranges import add_ranges
-from jouletrace.analysis.ranks import add_ranks
+from jouletrace.analysis.ranges import add_ranges, add_ranks
 from jouletrace.analysis.recording import has_recording
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work

@@ -55,7 +55,9 @@ def _add_device(run: Run, figures: Figures, device: DeviceInfo, energy: Estimate
     unit = figures.unit(figures.last_unit() + 1, "device", name, MODEL_UNIT, module=device.id)
     whole = figures.get(MODEL_UNIT, "energy_total_j").value
     _add_row(figures, unit, seconds, energy, whole)
-    for part in stated["parts"] if stated is not None else ():
+    if stated is None:
+        return
+    for part in stated["parts"]:
         shown = f"{stated['name']}: {part['name']}"
         row = figures.unit(figures.last_unit() + 1, "phase", shown, unit, count=1)
         _add_row(figures, row, part["time_s"], _stated(part), whole)
