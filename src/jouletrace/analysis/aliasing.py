@@ -38,11 +38,6 @@ seen of a swing averages out from there on.
 _PART = 0.1
 """Share of a time from which on what aliases in it can be determined in its energy: power swings by a half at most."""
 
-_FEWEST = 20
-"""Periods from which on a few may be of another length."""
-
-_LEAST = 2
-"""Periods from which on a program's spans may be called regular."""
 
 Ints = NDArray[np.int64]
 
@@ -100,7 +95,8 @@ def _repeat_aliased(run: Run, device: str, start: Ints, lane: NDArray[Any]) -> b
     """Whether spans with these starts, each thread's with its own period, are aliased with the sensor."""
     order = np.lexsort((start, lane))
     apart = (np.diff(start[order]) / 1e9)[lane[order][1:] == lane[order][:-1]]
-    if len(apart) < _LEAST or not _regular(apart):
+    # one spacing says nothing of regularity
+    if len(apart) < 2 or not _regular(apart):
         return False
     period_s = float(np.median(apart))
     return _aliased(run, device, period_s, period_s * len(start))
@@ -114,7 +110,8 @@ def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:
     """Whether most are alike: an evaluation now and then makes none of the others another length. Few must be all."""
     if not len(periods):
         return False
-    if len(periods) < _FEWEST:
+    # of so few none may be of another length
+    if len(periods) < 20:
         return bool(np.ptp(periods) / 2 <= REGULAR * np.median(periods))
     low, middle, high = np.quantile(periods, [0.16, 0.5, 0.84])
     return bool((high - low) / 2 <= REGULAR * middle)

@@ -31,10 +31,6 @@ _RECORD_WARNINGS = {
 _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_sample"}
 """Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
 
-_CLOCK_STEP_S = 0.05
-_CLOCK_SLEW = 1e-3
-"""What the host's clock may gain on a steady one: twice what a time daemon slews by."""
-
 
 @one_thread
 def analyse(run: Run) -> Run:
@@ -105,5 +101,6 @@ def _warn_of_clock(run: Run) -> None:
     for first, last in zip(run.clock_pairs[::2], run.clock_pairs[1::2], strict=False):
         steady = last["monotonic_ns"] - first["monotonic_ns"]
         gained_s = (last["time_ns"] - first["time_ns"] - steady) / 1e9
-        if abs(gained_s) > _CLOCK_STEP_S + _CLOCK_SLEW * steady / 1e9:
+        # a time daemon slews by half as much as is allowed here
+        if abs(gained_s) > 0.05 + 1e-3 * steady / 1e9:
             run.warn("clock_stepped", f"the host's clock was set by {gained_s:+.2f} s while recording")

@@ -17,7 +17,6 @@ _STEP, STEPS = "ProfilerStep", 2
 _MOST, _ALL = 0.5, 0.95
 """Share of the kernels' time that iterations launch, at least: of ranges called so, and of those of any name."""
 
-_MOST_DEPTH = 1000
 _NUMBER = re.compile(r"[\s#_:=.-]*\d+$")
 _ITERATION = re.compile("step|iter|batch", re.I)
 _FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
@@ -59,7 +58,7 @@ class Spans:
     def around(self, row: Ints) -> Iterator[Ints]:
         """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
         at = self.above[row]
-        for _ in range(_MOST_DEPTH):
+        for _ in range(1000):
             if not (at >= 0).any():
                 return
             yield at

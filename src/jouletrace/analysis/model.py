@@ -25,8 +25,6 @@ Floats = NDArray[np.float64]
 SETTLE_S = 0.3
 """Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""
 
-BASELINE_DRIFT = 0.05
-"""Levels before and after that differ by more than this, relatively, are flagged."""
 
 IDLE_PHASES = {"deep_idle": ("deep idle",), "context_idle": ("context idle before", "context idle after")}
 
@@ -219,7 +217,7 @@ def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
     statistical = math.sqrt(sum((level.half_width or 0.0) ** 2 for level in levels)) / len(levels)
     apart = (max(by_phase) - min(by_phase)) / 2
     half = math.hypot(statistical, apart)
-    flags = ["baseline_drifted"] if 2 * apart > BASELINE_DRIFT * value else []
+    flags = ["baseline_drifted"] if 2 * apart > 0.05 * value else []
     if any(record.implausible(*phase_edges(run, name)).any() for name in IDLE_PHASES[kind]):
         flags.append(IMPLAUSIBLE)
     return Estimate(value, value - half, value + half, sum(level.n for level in levels), "idle"), flags

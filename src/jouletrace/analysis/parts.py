@@ -34,8 +34,6 @@ from jouletrace.stats.interval import difference, ratio
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""
 
-MOST_CALLS = 16
-"""A module called more often than this in an iteration gets its total only: a row per call would be of no use."""
 
 _BY_OTHERS = "called by others"
 
@@ -43,8 +41,6 @@ TRACED = 0.006
 """Relative standard deviation of what tracing changes in the energy of kernels: root mean square of parts / whole - 1
 beyond what the readings leave open, in 22 recordings below the power cap of four H200s (mean +0.5 %, scatter 0.4 %)."""
 
-OVERLAPPED = 0.05
-"""Share of a row's time in which other kernels ran too, above which it is flagged: energy is shared equally there."""
 
 UNSEEN = 0.01
 """Share of a row's time in kernels whose power isn't known, above which it has no energy."""
@@ -318,7 +314,8 @@ class Parts:
             ids[name] = self.figures.unit(self._next(), "layer", name, above, module=name, count=count)
             contains = layer.own != layer.total
             self._add_layer(ids[name], layer, contains)
-            for label, call in layer.calls.items() if 1 < len(layer.calls) <= MOST_CALLS else ():
+            # of very many calls, a row for each would be of no use
+            for label, call in layer.calls.items() if 1 < len(layer.calls) <= 16 else ():
                 unit = self.figures.unit(
                     self._next(), "layer", f"{name} ({label})", ids[name], module=name, count=len(call.numbers)
                 )
@@ -410,7 +407,8 @@ class Parts:
             row = self.contrasts.mixture(amounts)
             known = self.contrasts.determines(amounts) and (not idle_s or amounts[-1] > 0)
             reason = "" if known else "not_resolved"
-            flags = ["overlapped"] if row.overlapped > OVERLAPPED else []
+            # while several kernels run, they share the energy equally
+            flags = ["overlapped"] if row.overlapped > 0.05 else []
         energy = Estimate.null(reason, METHOD)
         if row is not None and not reason:
             energy = row.energy if idle_s else self._scaled(row.energy)

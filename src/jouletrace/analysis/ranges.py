@@ -39,7 +39,6 @@ _MARKED = ("range", "iteration")
 _LONG = 10.0
 """Readings in a window that can stand for itself."""
 
-_MOST_WINDOWS = 500
 _MOST_NAMES = 300
 """Paths of ranges with an energy, those with the most time: each takes its own fit, some tenths of a second."""
 
@@ -52,12 +51,6 @@ _SHORTEST = 1 / 400
 _DEEPEST = 100
 """Ranges around a range that has figures of its own."""
 
-_BLOCKS = 40
-_PAUSE = 5.0
-"""Of the usual time between short ranges: a longer one is a pause, in which something else may run."""
-
-_GAP = 0.02
-"""Of a step's time: steps farther apart aren't one after the other."""
 
 Ints = NDArray[np.int64]
 
@@ -229,7 +222,8 @@ def _energy(
 def _follow(spans: PathSpans) -> NDArray[np.bool_]:
     """Whether each span begins where the one before it ended; shape (n - 1,)."""
     gap = spans.start[1:] - spans.end[:-1]
-    near = np.abs(gap) <= _GAP * float(np.median(spans.end - spans.start))
+    # within 2 % of a step's time they are one after the other
+    near = np.abs(gap) <= 0.02 * float(np.median(spans.end - spans.start))
     return np.asarray(near & (spans.lane[1:] == spans.lane[:-1]))
 
 
@@ -238,7 +232,7 @@ def _of_blocks(record: Record, response: Response, spans: PathSpans) -> tuple[Es
     if np.any(spans.end[:-1] > spans.start[1:]):  # of several threads: what was drawn was for all of them
         return Estimate.null("ranges_overlap", "windows"), []
     breaks = np.flatnonzero(~_follow(spans)) + 1
-    least_s = max(_LONG * response.period_s, float(spans.seconds.sum()) / _BLOCKS)
+    least_s = max(_LONG * response.period_s, float(spans.seconds.sum()) / 40)  # forty blocks are enough
     starts, ends, counts = [], [], []
     for part in np.split(np.arange(len(spans)), breaks):
         elapsed = (spans.end[part] - spans.start[part[0]]) / 1e9
@@ -270,7 +264,7 @@ def _of_windows(record: Record, response: Response, spans: PathSpans) -> tuple[E
 
 def _spread(number: int) -> NDArray[np.intp]:
     """Of so many windows those that are looked at: all, or as many as are enough, evenly spread."""
-    return np.unique(np.linspace(0, number - 1, min(number, _MOST_WINDOWS)).round().astype(np.intp))
+    return np.unique(np.linspace(0, number - 1, min(number, 500)).round().astype(np.intp))
 
 
 def _mean(energies: WindowEnergies, counts: NDArray[np.float64]) -> tuple[Estimate, list[str]]:
@@ -323,7 +317,8 @@ def _apart(record: Record, response: Response, start: Ints, end: Ints) -> Record
     )
     gaps = start[1:] - end[:-1]
     usual = float(np.median(gaps)) if len(gaps) else 0.0
-    pauses = np.flatnonzero(gaps > max(_PAUSE * usual, memory))
+    # five times the usual time between short ranges is a pause, in which something else may run
+    pauses = np.flatnonzero(gaps > max(5.0 * usual, memory))
     opening = [int(start[0]) - period - memory, *end[:-1][pauses].tolist(), int(end[-1])]
     closing = [int(start[0]), *start[1:][pauses].tolist(), int(end[-1]) + period]
     at = record.time_ns

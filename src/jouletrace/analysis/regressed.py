@@ -22,10 +22,6 @@ from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.readout import Readings, on_grid
 from jouletrace.sensor.record import Record
 
-GAP_SPREAD_W = 6.0
-"""Standard deviation of power between kernels minus power in context idle: -3 to +9 W in 16 recordings of three H200s,
-known to 8 W or better, largest on hot dies."""
-
 AROUND_NS = 1_000_000_000
 """Readings this long before and after a recording show where it begins and ends."""
 
@@ -44,7 +40,9 @@ def fitted(run: Run, device: str, made: Callable[[int], Activity], rest: Estimat
     assert found is not None
     readings = _readings(found[0], channel, about["start_ns"] - AROUND_NS, about["end_ns"] + AROUND_NS)
     if rest.value is not None and rest.half_width is not None:
-        readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, GAP_SPREAD_W))))
+        # Between kernels H200s draw -3 to +9 W more than in context idle (16 recordings of three), most on hot
+        # dies: a standard deviation of 6 W.
+        readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, 6.0))))
     activity, dropped = made(readings.origin_ns), about.get("dropped") or 0
     locked, asked = trusted(activity, models(run, channel), readings, len(run.activity), dropped)
     return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)

@@ -29,17 +29,9 @@ KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
 
 METHOD = "timeline"
 
-_OWN_KIND_SHARE = 0.02
-"""A name with less of the time than this is pooled with similar ones: a regression can separate only so many."""
-
-_LONG_PERIODS = 10
-"""Spans of so many updates of the sensor are integrated, even where a regression could determine their mean."""
 
 _BLIND = ("outside_record", "hole_in_record")
 """Reasons that have nothing to do with the span itself: the mean of the others stands for it."""
-
-_MAX_IN_MEMORY = 2000
-"""More windows than this within one reading's memory look the same to every reading."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,8 @@ def _of_kind(
         ]
     record, response = found
     slow = _Repeated(spans, record, response, seconds)
-    many = (count >= MIN_WINDOWS) & (seconds < _LONG_PERIODS * response.period_s * count)
+    # longer spans are integrated, even where a regression could determine their mean
+    many = (count >= MIN_WINDOWS) & (seconds < 10 * response.period_s * count)
     means = {int(number): slow.mean(int(number)) for number in np.flatnonzero(many)}
     repeated = {number: mean for number, mean in means.items() if mean.value is not None}
     followed = _followed(spans, record, response, ~np.isin(spans.code, list(repeated)))
@@ -251,7 +244,8 @@ class _Repeated:
     def __init__(self, spans: _Spans, record: Record, response: Response, seconds: NDArray[np.float64]) -> None:
         self._spans, self._record, self._response = spans, record, response
         share = seconds / max(float(seconds.sum()), 1e-12)
-        self._own = np.flatnonzero(share >= _OWN_KIND_SHARE)
+        # other names are pooled: a regression can separate only so many
+        self._own = np.flatnonzero(share >= 0.02)
         self._found: dict[int, Estimate] | None = None
 
     def mean(self, number: int) -> Estimate:
@@ -266,7 +260,8 @@ class _Repeated:
         start, end, code = spans.start[inside], spans.end[inside], spans.code[inside]
         if len(start) < MIN_WINDOWS or np.any(start[1:] < end[:-1]):
             return {}
-        if _most_within(start, round((self._response.memory_s + self._response.period_s) * 1e9)) > _MAX_IN_MEMORY:
+        # so many windows within one reading's memory look the same to every reading
+        if _most_within(start, round((self._response.memory_s + self._response.period_s) * 1e9)) > 2000:
             return {}
         kind = np.full(len(spans.names), len(self._own))
         kind[self._own] = np.arange(len(self._own))

@@ -40,8 +40,6 @@ _NEAR = 0.25
 MOST_SHAPES = 16
 """Launch shapes of an operator, or of a kernel without one, with rows of their own."""
 
-_EARLIEST_NS = 31_536_000_000_000_000
-"""1971: times before it count from a start of their own."""
 
 _OUTSIDE, _TOGETHER = 0.01, 0.05
 """Shares of the kernels' time outside of iterations, and with several at once, above which a warning states them."""
@@ -94,7 +92,8 @@ def span_text(start_ns: int, end_ns: int) -> str:
 
 
 def _moment(ns: int) -> str:
-    if abs(ns) < _EARLIEST_NS:
+    # times before 1971 count from a start of their own
+    if abs(ns) < 31_536_000_000_000_000:
         return f"{ns / 1e9:.3f} s"
     return f"{str(np.datetime64(ns // 1_000_000, 'ms')).replace('T', ' ')} UTC"
 

@@ -17,8 +17,6 @@ from jouletrace.run import Run, tables
 BIN_NS, BINS = 100_000, (50, 500)
 """Width of a bin, and how many an iteration has at least and at most."""
 
-AT_REST = 0.02
-"""Share of a bin in which kernels run, below which the GPU rests in it."""
 
 MOST_W = 1e9
 """Beyond any power: what a damaged or foreign Run holds may be any number."""
@@ -118,6 +116,6 @@ def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.boo
         return np.asarray(np.sqrt(((weight @ covariance) * weight).sum(axis=1)))
 
     known = deviation(fitted.design_covariance) <= PRIOR_SHARE * deviation(fitted.prior_covariance)
-    known |= weight[:, : len(activity.members)].sum(axis=1) < AT_REST  # what is drawn then is known beforehand
+    known |= weight[:, : len(activity.members)].sum(axis=1) < 0.02  # the GPU rests: what it draws is known beforehand
     power = weight @ np.append(fitted.power_w, fitted.speed)
     return power, fitted.errors95 * deviation(fitted.covariance), known

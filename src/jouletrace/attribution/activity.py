@@ -16,15 +16,9 @@ from jouletrace.sensor.observer import Sums
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NEGLIGIBLE_OVERLAP = 2e-3
-"""Share of busy time below which overlaps are cut off: launches that begin during the previous one's last block."""
 
 LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
 """Longer kernels have a head and a tail with separate powers; most of the sensor's response lies within 120 us."""
-
-_CLASS_SHARE, _CLASS_GAP, _CLASS_LEAST, _CLASS_SCATTER, _SMOOTH_S = 0.01, 0.08, 100, 0.06, 5e-3
-"""Parameters of ``slowness_of``: least share of the time, distance between classes and scatter within one (logarithms),
-least instances, and half of the averaging time."""
 
 
 @dataclass(frozen=True)
@@ -181,26 +175,26 @@ def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
     busy = np.bincount(kind, length)
     order = np.argsort(kind, kind="stable")
     ends = np.append(0, np.cumsum(np.bincount(kind)))
-    for k in np.flatnonzero(busy > _CLASS_SHARE * busy.sum()):
+    for k in np.flatnonzero(busy > 0.01 * busy.sum()):
         mine = order[ends[k] : ends[k + 1]]
         for members in _classes(log[mine]):
             which = mine[members]
             away = log[which] - np.median(log[which])
-            if np.std(away) < _CLASS_SCATTER:
+            if np.std(away) < 0.06:
                 value[which], weight[which] = away, length[which]
     middle = (start + end) / 2
-    first = np.searchsorted(middle, middle - _SMOOTH_S)
-    last = np.searchsorted(middle, middle + _SMOOTH_S, side="right")
+    first = np.searchsorted(middle, middle - 5e-3)
+    last = np.searchsorted(middle, middle + 5e-3, side="right")
     sums, weights = (np.append(0.0, np.cumsum(x)) for x in (value * weight, weight))
     smooth = (sums[last] - sums[first]) / np.maximum(weights[last] - weights[first], 1e-12)
     return np.asarray(smooth - (smooth * length).sum() / length.sum())
 
 
 def _classes(log: Array) -> list[Ints]:
-    """Instances of a kind by duration, separated where the sorted durations jump."""
+    """Instances of a kind by duration, a hundred at least, separated where the sorted durations jump by 8 %."""
     order = np.argsort(log)
-    cuts = np.flatnonzero(np.diff(log[order]) > _CLASS_GAP) + 1
-    return [part for part in np.split(order, cuts) if len(part) >= _CLASS_LEAST]
+    cuts = np.flatnonzero(np.diff(log[order]) > 0.08) + 1
+    return [part for part in np.split(order, cuts) if len(part) >= 100]
 
 
 def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind], origin_ns: int) -> Activity:
@@ -226,7 +220,8 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
     before = np.maximum.accumulate(np.append(-np.inf, end[:-1]))
     overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 1e-12))
     members: tuple[tuple[int, ...], ...] = tuple((k,) for k in range(len(kinds)))
-    if overlap > NEGLIGIBLE_OVERLAP:
+    # smaller overlaps are cut off: launches that begin during the previous one's last block
+    if overlap > 2e-3:
         start, end, kind, members = _apart(start, end, kind, len(kinds))
     else:
         start = np.maximum(start, before)

@@ -23,31 +23,15 @@ LEAD_S = 0.35
 END_S, LEAST = 0.06, 10
 """Readings this close to the end are left out; fewer readings than ``LEAST`` are no recording."""
 
-SPEED_SPREAD = 5.0
-"""Prior standard deviation of the exponent of power in the clock, about 0; dynamic power has an exponent of 2 to 3."""
-
-DRIFT_KNOT_S, DRIFT_SPREAD_W = 4.0, 50.0
-"""Knot spacing and prior of the slow drift with temperature, whose mean over the recording is 0."""
-
-PART_SPREAD = 0.4
-"""Prior difference of heads and tails from the middle of their kernels, as a share of the power above idle."""
 
 COPY_SPREAD = 0.035
 """Prior difference of copies of a kernel from it, likewise: 51 pairs in eight recordings of H200s differ by 2 to 4 % of
 their power beyond their uncertainty."""
 
-RESPONSE_SPREAD, RESPONSE_BEND = 0.015, 0.006
-"""Priors of the response: difference of a bin from its nominal weight (0.09 at most), and its second difference. Twice
-as wide, it takes what powers inside kernels do to the readings of a few kernels in fixed order, and powers become
-negative; half as wide, intervals of simulated sensors with other responses miss."""
-
 ROUNDS = 10
 STILL, GAINED, STEP = 0.05, 0.995, 6.0
 """The iteration stops once the place moves by less than ``STILL`` or the residual falls by less than 0.5 %
 (``GAINED``), after three rounds at least. The place moves by at most ``STEP`` per round."""
-
-CLUSTER_S = 1.0
-"""Correlation time of residuals: swings at a power cap last 60 ms, regimes of a clock longer."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +131,7 @@ def fit(
     power, speed, prior = _start(activity, seen.kinds[:, -1], watts, readings.rest_w)
     seen = seen.scaled(float(power[0] - power[-1]))
     count = len(power) + 1
-    prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_SPREAD_W)))
+    prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0)))
     noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if fit_place else 3
     residual = watts
     for round_ in range(rounds):
@@ -166,7 +150,8 @@ def fit(
             break
         power, speed = x[: len(power)], float(x[len(power)])
         observer = nuisance.made(x[count + drift.shape[1] :])
-    lags = max(1, round(max(CLUSTER_S, observer.reach_s) / float(np.median(np.diff(time)))))
+    # Residuals are correlated over 1 s: swings at a power cap last 60 ms, regimes of a clock longer.
+    lags = max(1, round(max(1.0, observer.reach_s) / float(np.median(np.diff(time)))))
     return Fit(
         activity=activity,
         observer=observer,
@@ -240,9 +225,14 @@ class _Nuisance:
 
 
 def _response_prior(bins: int) -> Prior:
-    """A response is smooth and near the nominal one, and its weights sum to 1."""
-    away = np.eye(bins) / RESPONSE_SPREAD
-    bend = np.diff(np.eye(bins), 2, axis=0) / RESPONSE_BEND
+    """A response is smooth and near the nominal one, and its weights sum to 1.
+
+    Bins have nominal weights of 0.09 at most. Twice as wide, the prior takes what powers inside kernels do to the
+    readings of a few kernels in fixed order, and powers become negative; half as wide, intervals of simulated sensors
+    with other responses miss.
+    """
+    away = np.eye(bins) / 0.015
+    bend = np.diff(np.eye(bins), 2, axis=0) / 0.006
     rows = np.vstack([away, bend, np.full((1, bins), 1e5)])
     return Prior(rows, np.zeros(len(rows)))
 
@@ -257,17 +247,19 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     spread, columns = max(float(busy - rest), 30.0), len(activity.members)
     same = np.array([[a == b for b in activity.of] for a in activity.of], float)
     covariance = np.zeros((columns + 2, columns + 2))
-    apart = np.where(np.array(activity.part) > 0, PART_SPREAD, np.where(activity.copied, COPY_SPREAD, 1e-3)) * spread
+    # Heads and tails differ by 40 % of the power above idle from the middle of their kernels.
+    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.copied, COPY_SPREAD, 1e-3)) * spread
     covariance[:columns, :columns] = spread**2 * same + np.diag(apart**2)
-    covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, SPEED_SPREAD**2
+    # The exponent of power in the clock is 0 ± 5; that of dynamic power is 2 to 3.
+    covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2
     centre = np.append(np.full(columns, busy), [rest_w[0], 0.0])
     return np.append(np.full(columns, busy), rest), 0.0, Prior.by(centre, covariance)
 
 
 def _drift(time: Array) -> Array:
-    """Quadratic splines of mean 0, shape (n, m); no columns for a recording of a few seconds."""
+    """The slow drift with temperature: quadratic splines of mean 0, shape (n, m); no columns for a few seconds."""
     span = float(time[-1] - time[0])
-    pieces = round(span / DRIFT_KNOT_S)
+    pieces = round(span / 4.0)
     if pieces < 2:
         return np.zeros((len(time), 0))
     knots = np.concatenate([[0] * 2, np.linspace(0, 1, pieces + 1), [1] * 2])

@@ -15,18 +15,8 @@ from jouletrace.sensor.observer import Averaged, Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
 
-ROUNDS = 3
-AVERAGES, CLEARLY = (8, 12, 16, 20, 24, 32), 0.95
-"""Lengths of the recursive average to try, and the largest residual of another one relative to the nominal one's."""
-
-DELAYS_S, NEAR_S = np.arange(-0.6e-3, 0.61e-3, 0.1e-3), np.arange(-60e-6, 61e-6, 20e-6)
-"""Delays to try about the nominal one, then about the best."""
-
-PHASES = (0.25, 0.5, 0.75)
-"""Parts of a period by which samples are moved for another attempt."""
-
-WHERE = np.arange(-2, 2.01, 0.5)
-"""Delays of an averaging sensor to try, in prior standard deviations."""
+AVERAGES = (8, 12, 16, 20, 24, 32)
+"""Lengths of the recursive average to try beside the nominal one."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ def attempts(activity: Activity, sensor: Sensor | Means, readings: Readings) -> 
 def rephased(locked: Lock, readings: Readings) -> Lock:
     """The best fit from the same track with samples a part of a period later."""
     fits = [locked.fit]
-    for part in PHASES:
+    for part in (0.25, 0.5, 0.75):
         observer = locked.fit.observer
         assert isinstance(observer, Sampled)
         track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)
@@ -74,7 +64,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
     enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
     if isinstance(sensor, Means):
         observer = Averaged(sensor, sensor.delay_s)
-        delays = sensor.delay_s + sensor.delay_spread_s * WHERE
+        delays = sensor.delay_s + sensor.delay_spread_s * np.arange(-2, 2.01, 0.5)
         places = [fit(activity, replace(observer, delay_s=float(d)), readings, fit_place=False) for d in delays]
         best = min(places, key=lambda one: one.residual_rms_w)
         return Lock(None, fit(activity, best.observer, readings))
@@ -85,7 +75,7 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
     chosen = _followed(activity, expected, readings, found.rate_hz)
     for other in others:
         tried = _followed(activity, other, readings, found.rate_hz)
-        chosen = tried if tried.residual_rms_w < CLEARLY * chosen.residual_rms_w else chosen
+        chosen = tried if tried.residual_rms_w < 0.95 * chosen.residual_rms_w else chosen
     return Lock(found, fit(activity, _tuned(chosen), readings, fit_response=True))
 
 
@@ -102,7 +92,7 @@ def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[F
 def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float) -> Fit:
     """From the fit of a part to that of the whole recording, by turns of track and powers."""
     chosen: Fit | None = None
-    for _ in range(ROUNDS):
+    for _ in range(3):
         sensor, power = _tuned(best).sensor, best.power_w
         above = (power[:-1] - power[-1])[activity.kind] * (1 + best.speed * activity.slowness)
         track = follow(sensor, activity, readings, rate_hz, float(power[-1]), above)
@@ -127,5 +117,7 @@ def _tuned(fitted: Fit) -> Sampled:
         read = read_out(replace(sensor, delay_s=delay), seen, at, fitted.time_s)[:, 0]
         return float(np.std(fitted.watts - fitted.drift_w - read))
 
-    near = min((sensor.delay_s + DELAYS_S).tolist(), key=residual)
-    return replace(observer, sensor=replace(sensor, delay_s=min((near + NEAR_S).tolist(), key=residual)))
+    near = min((sensor.delay_s + np.arange(-0.6e-3, 0.61e-3, 0.1e-3)).tolist(), key=residual)
+    return replace(
+        observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))
+    )

@@ -15,8 +15,6 @@ from jouletrace.run import Estimate
 Array = NDArray[np.float64]
 
 Z95 = 1.96
-RESOLVED = 0.5
-"""A row is resolved where its half-width is at most this share of it ..."""
 
 PRIOR_SHARE = 0.25
 """... and its standard deviation is at most this share of the prior's: readings determine the figure, not the prior."""
@@ -131,7 +129,7 @@ class Contrasts:
         prior = float(np.sqrt(weight @ self.fit.prior_covariance @ weight))
         posterior = float(np.sqrt(weight @ self.fit.design_covariance @ weight))
         measured = posterior <= PRIOR_SHARE * prior or not amounts[:-1].any()
-        return measured and self.mixture(amounts).relative <= RESOLVED
+        return measured and self.mixture(amounts).relative <= 0.5
 
 
 def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "") -> list[Row]:

@@ -15,7 +15,6 @@ from jouletrace.stats.quantiles import SD_OVER_MAD, student
 Floats = NDArray[np.float64]
 
 _MIN_STRETCH = 3
-_MIN_SHARE = 0.01
 
 
 def quiet_level(power_w: ArrayLike, *, method: str = "baseline") -> Estimate:
@@ -84,7 +83,7 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
         return _no_levels("too_few_values")
     threshold = _otsu(power)
     high = power > threshold
-    if min(high.mean(), 1 - high.mean()) < _MIN_SHARE or not _apart(power, high):
+    if min(high.mean(), 1 - high.mean()) < 0.01 or not _apart(power, high):
         return _no_levels("one_level")
     bounds = np.flatnonzero(np.diff(high.astype(int))) + 1
     kept = np.zeros(len(power), bool)

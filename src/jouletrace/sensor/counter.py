@@ -18,11 +18,6 @@ Floats = NDArray[np.float64]
 _MOST_J = 2.0**64 / 1e3
 """No counter goes beyond: they have 64 bits, and count in millijoules or finer."""
 
-_STEP_S = 2.0
-"""No counter goes longer without a step: so much may come at once."""
-
-_GLITCH_READS = 5
-"""Reads within which a counter that jumped returns to its earlier course, or has restarted."""
 
 FLOOR = 0.01
 """Lower bound on the relative half-width of the agreement between a record and its counter.
@@ -108,7 +103,8 @@ def find_steps(
 
 def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> NDArray[np.bool_]:
     """Whether a GPU can have drawn so much between two reads; same shape."""
-    return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + _STEP_S)))
+    # No counter goes longer than 2 s without a step: so much may come at once.
+    return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + 2.0)))
 
 
 def _without_glitches(
@@ -122,7 +118,7 @@ def _without_glitches(
     )
     back = 0
     for i in np.flatnonzero(~good):
-        later = slice(i + 2, i + 2 + _GLITCH_READS)
+        later = slice(i + 2, i + 7)  # within these it returns to its earlier course, or it has restarted
         gained = energy[later] - energy[i]
         goes_on = _plausible(np.where(gained < 0, gained + wrap, gained), time[later] - time[i], most_w)
         if i >= back and goes_on.any():

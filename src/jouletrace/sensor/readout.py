@@ -15,18 +15,10 @@ _LEAST = 50
 _PERIODS = 1 + np.arange(-150e-6, 151e-6, 1e-6)
 """Candidate periods over the nominal one; GPUs read every 20.0000 to 20.0006 ms of the host's clock."""
 
-_MOST_SPARSE = 20
-"""A record with fewer than one in so many of its readings is none."""
-
-_MOST_DOUBLE = 0.8
-"""Of the readings, at least, are of a time of their own; a GPU whose readout slips has one in 700 of another's."""
 
 _BINS = 400
 _ON_TIME_S = 0.4e-3
 """Largest offset of a punctual stamp from the grid; one stamp in five is 3 ms late, though its value isn't."""
-
-_WANDER_S = 10.0
-"""The host's clock wanders by 50 us against the readout; the grid follows it over this time."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,8 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
         )
     taken = (place + phase) * period + _wander(time[punctual], late[punctual], time)
     keep = _best(place, np.abs(late))
-    if len(keep) < _MOST_DOUBLE * len(place):
+    # of a GPU whose readout slips, one reading in 700 is of the same time as another
+    if len(keep) < 0.8 * len(place):
         raise BadInputError(
             f"power record: {len(place) - len(keep)} of its {len(place)} readings are of the same time as another; "
             "is it in the file twice, or of several GPUs?"
@@ -92,7 +85,7 @@ def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: flo
     if not np.ptp(values):
         raise BadInputError(f"power record: all its {len(values)} readings are {values[0]:g} W; no sensor says that")
     gaps = np.diff(time)
-    if time[-1] > _MOST_SPARSE * len(time) * period_s:
+    if time[-1] > 20 * len(time) * period_s:
         at = int(np.argmax(gaps))
         raise BadInputError(
             f"power record: its {len(time)} readings, one every {period_s * 1e3:.0f} ms, span {time[-1]:.4g} s; "
@@ -137,6 +130,7 @@ def _best(place: NDArray[np.int64], off: NDArray[np.float64]) -> NDArray[np.intp
 
 def _wander(time: NDArray[np.float64], late: NDArray[np.float64], at: NDArray[np.float64]) -> NDArray[np.float64]:
     """The slow part of the offsets of punctual stamps: medians over ten seconds, interpolated linearly."""
-    pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] - time[0]) / _WANDER_S)))
+    # the host's clock wanders by 50 us against the readout
+    pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] - time[0]) / 10.0)))
     middle = [float(np.mean(time[piece])) for piece in pieces]
     return np.interp(at, middle, [float(np.median(late[piece])) for piece in pieces])

@@ -17,10 +17,6 @@ HOLE_PERIODS = 2.5
 MOST_W = 20_000.0
 """More than any GPU draws."""
 
-_TIMES_LARGEST, _TIMES_ENFORCED = 3.0, 10.0
-"""No GPU draws so many times the largest limit that it takes; or its limit of the moment, which may have been
-another one before."""
-
 IMPLAUSIBLE = "implausible_readings"
 """Flag of figures near which readings were left out since no GPU draws so much."""
 
@@ -95,10 +91,10 @@ def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, 
         name: Of the GPU, by which its power is rated where neither is known.
     """
     if largest_limit_w:
-        return min(MOST_W, _TIMES_LARGEST * max(largest_limit_w, enforced_limit_w or 0.0))
+        return min(MOST_W, 3.0 * max(largest_limit_w, enforced_limit_w or 0.0))
     rated = (watts for names, watts in _RATED_W.items() if re.search(rf"\b({names})\b", name, re.I))
     one_w = enforced_limit_w or next(rated, None)
-    return min(MOST_W, _TIMES_ENFORCED * one_w) if one_w else MOST_W
+    return min(MOST_W, 10.0 * one_w) if one_w else MOST_W  # the limit may have been another one before
 
 
 def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *, most_w: float = MOST_W) -> Record:

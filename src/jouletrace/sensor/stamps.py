@@ -9,16 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 _BLOCK = 64
 _BINS = 40
-_HARDLY = 0.005
-"""Share of the stamps in a bin that counts as hardly any."""
-
-_FEW = 0.05
-"""Share of the stamps a tenth of a period and more before the commonest place that counts as few."""
-
-_GAP = 10.0
-"""Periods without a stamp after which a count of them goes wrong."""
-
-_EARLY = 0.03  # of a period: so much may a stamp lie before its slot by the grid's own error
 
 
 _FEW_REPEATS = 8
@@ -121,7 +111,8 @@ class Grid:
         if parts == 0:
             return np.asarray(self.time_s + self.late_s)
         part = self.period_s / parts
-        missed = np.floor((self.late_s + _EARLY * self.period_s) / part)
+        # a stamp may lie 3 % of a period before its slot by the grid's own error
+        missed = np.floor((self.late_s + 0.03 * self.period_s) / part)
         return np.asarray(self.time_s + part * np.maximum(missed, 0))
 
     @property
@@ -191,7 +182,8 @@ def _first_period(time: NDArray[np.float64], guess: float) -> float:
 
 def _longest_stretch(time: NDArray[np.float64], period: float) -> NDArray[np.float64]:
     """The longest part without a hole too long for periods to be counted."""
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(time) > _GAP * period) + 1, [len(time)]])
+    # without stamps for longer a count of periods goes wrong
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(time) > 10.0 * period) + 1, [len(time)]])
     longest = int(np.argmax(np.diff(edges)))
     return time[edges[longest] : edges[longest + 1]]
 
@@ -235,8 +227,9 @@ def _front(deviation: NDArray[np.float64], period: float) -> float:
     counts, edges = np.histogram(deviation, bins=_BINS, range=(-period / 2, period / 2))
     half = counts[: _BINS // 2].astype(float)
     before = half[: -_BINS // 10]
-    if before.sum() < _FEW * len(deviation):
-        quiet = np.flatnonzero(half <= _HARDLY * len(deviation))
+    # few stamps lie a tenth of a period and more before the commonest place
+    if before.sum() < 0.05 * len(deviation):
+        quiet = np.flatnonzero(half <= 0.005 * len(deviation))
         return float(edges[quiet[-1] + 1])
     smooth = np.convolve(np.pad(half, 1, mode="edge"), np.ones(3) / 3, mode="valid")
     emptiest = np.flatnonzero(smooth <= smooth.min() + 0.001 * len(deviation))

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from jouletrace.run import Estimate
 from jouletrace.stats.quantiles import student
 
-_MOST = 1e6
-"""Root of the most windows that are ever asked for."""
-
 
 def windows_needed(first: NDArray[np.float64], target: float) -> int:
     """How many windows in all bring the half-width to ``target`` × mean.
@@ -40,7 +37,8 @@ def windows_needed(first: NDArray[np.float64], target: float) -> int:
     t = student(0.975, n0 - 1)
     relative = t * float(np.std(first, ddof=1)) / abs(mean)
     # A target near the smallest float would make the quotient infinite.
-    return max(n0, math.ceil((relative / max(target, relative / _MOST)) ** 2)) if relative > 0 else n0
+    # at most 1e12 windows are asked for
+    return max(n0, math.ceil((relative / max(target, relative / 1e6)) ** 2)) if relative > 0 else n0
 
 
 def two_stage_estimate(values: NDArray[np.float64], first_stage: int, method: str = "windows") -> Estimate:

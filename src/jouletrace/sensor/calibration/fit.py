@@ -17,13 +17,7 @@ from jouletrace.stats.one_thread import one_thread
 Floats = NDArray[np.float64]
 
 _MIN_EDGES = 8
-_MIN_EXPLAINED = 0.2
 _BINS = 10
-_MISFIT_SHARE = 0.03
-_DRIFT_SHARE = 0.05
-_GAIN_SHARE = 0.02
-_LOST_SHARE = 0.05
-_STRAGGLER_SHARE = 0.06
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,7 @@ def fit_response(
     best = _likeliest([fit.power - fit.model() for fit in fits])
     fits[best].add_tail()
     found = _result(fits[best], grid, choices[best], counter_ratio)
-    if found.response.explained is not None and found.response.explained < _MIN_EXPLAINED:
+    if found.response.explained is not None and found.response.explained < 0.2:
         raise NotPossibleError("calibration: the readings do not follow the load; is it another device's sensor?")
     return found
 
@@ -251,10 +245,10 @@ def fit_flags(
 ) -> tuple[str, ...]:
     """Codes of what keeps the model from holding, "unmodelled" first if there are any."""
     flags = []
-    if (misfit.worst > _MISFIT_SHARE and misfit.worst > 4 * misfit.worst_se) or strays > _STRAGGLER_SHARE:
+    if (misfit.worst > 0.03 and misfit.worst > 4 * misfit.worst_se) or strays > 0.06:
         flags.append("misfit_at_edges")
-    if drift_w > _DRIFT_SHARE * step_w or (swings[0] > _GAIN_SHARE and swings[0] > 1.2 * swings[1]):
+    if drift_w > 0.05 * step_w or (swings[0] > 0.02 and swings[0] > 1.2 * swings[1]):
         flags.append("drifting")
-    if lost > _LOST_SHARE:
+    if lost > 0.05:
         flags.append("drops_samples")
     return ("unmodelled", *flags) if flags else ()

@@ -11,11 +11,8 @@ from jouletrace.sensor.windows.response import SHAPE, Response
 
 Floats = NDArray[np.float64]
 
-_STEPS_PER_PERIOD = 20
-_FINEST_S = 0.001
 SETTLE_PERIODS = 6.0
 """Time constant of the fast settling of a load, in sensor periods: well apart from any rise."""
-_SLOW_SETTLE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def load_features(
         period_s: Period of the sensor, which sets the fineness of the grid.
     """
     # A sensor that is slow to update may still be quick to answer.
-    step = min(period_s / _STEPS_PER_PERIOD, _FINEST_S)
+    step = min(period_s / 20, 0.001)
     bins = int(np.ceil((until_s - since_s) / step)) + 1
     bounds = since_s + step * np.arange(bins + 1)
     middle = (bounds[:-1] + bounds[1:]) / 2
@@ -114,18 +111,14 @@ def load_features(
     span = max(until_s - since_s, step)
     drift = (middle - (since_s + until_s) / 2) / span
     fast = np.exp(-since / (SETTLE_PERIODS * period_s))
-    slow = np.exp(-since / max(_SLOW_SETTLE_S, 4 * SETTLE_PERIODS * period_s))
+    slow = np.exp(-since / max(2.0, 4 * SETTLE_PERIODS * period_s))
     columns = [share, share * drift[:, None], share * fast[:, None], share * slow[:, None]]
     k = len(labels)
     prior = np.concatenate([np.full(k, np.inf), np.full(k, 0.2), np.full(k, 0.2), np.full(k, 0.05)])
     return LoadFeatures(since_s, step, np.hstack(columns), prior)
 
 
-_WIDTHS = (0.1, 0.5, 1.0, 1.25, 3.0, 10.0)  # starts of the search, in periods
-_RISES = (0.0, 0.5, 2.0)
-_SHORT_WINDOW = 0.2
 _HAC_LAGS = 6
-_TAIL_SHARE, _TAIL_S = 0.1, 0.02
 _PRIOR_MEAN = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
 _PRIOR_PRECISION = np.array([0.0, 0.0, 0.0, 1.0, 4.0])
 """Of the shape in its own units. Readings of a slow sensor hardly show a tail, and then it is what
@@ -157,7 +150,7 @@ class Fitter:
         self.weight = np.ones(len(power))
         self.noise_w = 0.02 * self.step_w
         self.shape = np.zeros(3)
-        self.unit = np.array([period, period, period, _TAIL_SHARE, _TAIL_S])
+        self.unit = np.array([period, period, period, 0.1, 0.02])
 
     def response(self, shape: Floats) -> Response:
         """The response of a shape, without noise."""
@@ -182,7 +175,8 @@ class Fitter:
 
     def search(self) -> None:
         """Coarse search, then least squares from the best few starts."""
-        starts = [np.array([lag, w, r]) for r in _RISES for w in _WIDTHS for lag in (-0.5, 0.0, 0.5, 1.5)]
+        lags, widths, rises = (-0.5, 0.0, 0.5, 1.5), (0.1, 0.5, 1.0, 1.25, 3.0, 10.0), (0.0, 0.5, 2.0)  # in periods
+        starts = [np.array([lag, width, rise]) for rise in rises for width in widths for lag in lags]
         costs = [float(np.sum(self.residual(start) ** 2)) for start in starts]
         ranked = [starts[i] for i in np.argsort(costs)]
         # The best start of each of a few different widths: the cost has a valley from width to rise.
@@ -294,6 +288,6 @@ def _off_zero(shape: Floats) -> Floats:
     At a window of zero a longer one with a shorter lag changes nothing at first: a search stays there.
     """
     moved = shape.copy()
-    moved[1] = max(shape[1], _SHORT_WINDOW)
+    moved[1] = max(shape[1], 0.2)
     moved[0] -= (moved[1] - shape[1]) / 2
     return moved

@@ -27,11 +27,9 @@ T95 = 2.086
 """Student's t for 20 degrees of freedom: the standard deviations themselves, from a calibration,
 are known to about a sixth, which is worth so many (GUM, JCGM 100:2008, equation G.3)."""
 
-_BINS_PER_PERIOD = 8
 _MAX_EDGES = 24
 _CHUNK = 128
 _MISFIT = 4.0
-_HOLE_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def _judge(
         return np.zeros(len(a), bool)
     first = record.seconds(record.time_ns[0]) - response.delay_s - response.period_s / 2
     last = record.seconds(record.time_ns[-1]) - response.delay_s + response.period_s / 2
-    outside, empty, holed = (a < first) | (b > last), b <= a, missing > _HOLE_SHARE * (b - a)
+    outside, empty, holed = (a < first) | (b > last), b <= a, missing > 0.05 * (b - a)
     for i in np.flatnonzero(outside | empty | holed):
         reason[i] = "empty_window" if empty[i] else "outside_record" if outside[i] else "hole_in_record"
     return np.asarray(~(outside | empty | holed))
@@ -202,7 +200,7 @@ class Neighbourhoods:
         period = response.period_s
         # Readings of a memory and more on either side, each with its own memory inside the grid.
         self.margin = 2 * response.memory_s + 4 * period
-        self.bin = min(period, max(response.seen_s, period / 2)) / _BINS_PER_PERIOD
+        self.bin = min(period, max(response.seen_s, period / 2)) / 8
         # A reading stands for the time nearest to the middle of what it saw.
         middle = time_s - response.delay_s
         inner = (middle[1:] + middle[:-1]) / 2

@@ -11,9 +11,6 @@ from jouletrace.sensor.windows.response import Response
 
 Floats = NDArray[np.float64]
 
-_USUAL_TAU_S, _TAU_SPREAD = 0.05, 0.5
-"""Typical correlation time of GPUs, and its spread as a logarithm, for slow sensors, which can't determine it."""
-
 _PIECES = 64
 
 
@@ -134,7 +131,7 @@ def _noise_and_wander(
         # Sampling error of an autocovariance is about variance / sqrt(n). A slow sensor hardly distinguishes
         # noise from fast fluctuation: then the power fluctuates, rather than the sensor.
         misfit = part.sum() * float(np.sum((tail_seen - size * tail) ** 2)) / scatter**2
-        usual = np.log(tau / _USUAL_TAU_S) / _TAU_SPREAD
+        usual = np.log(tau / 0.05) / 0.5  # that of GPUs is 50 ms, up to a factor of 1.6, where it can't be determined
         cost = misfit + usual**2
         if cost < best[0]:
             best = (cost, float(np.sqrt(noise)), float(np.sqrt(size)), tau)

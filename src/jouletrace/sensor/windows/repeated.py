@@ -23,8 +23,6 @@ Floats = NDArray[np.float64]
 
 MIN_WINDOWS = 10
 _HAC_LAGS = 4
-_SHIFT = 0.01
-"""Of a period: how well the phase of a sensor's grid is known."""
 
 _MAX_RELATIVE = 0.5
 
@@ -129,7 +127,8 @@ def _shiftable(
     response from calibration. If it may shift, within a prior, the readings determine it. The prior
     is one more row of the design, with a reading of 0.
     """
-    step = _SHIFT * response.period_s
+    # so well is the phase of a sensor's grid known
+    step = 0.01 * response.period_s
     kinds = design.shape[1] - 2
     moved = [_design(time, a, b, kind, kinds, replace(response, lag_s=response.lag_s + way * step)) for way in (1, -1)]
     level, *_ = _regress(design, power)

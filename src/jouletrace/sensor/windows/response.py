@@ -20,9 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 SHAPE = ("lag_s", "window_s", "rise_s", "tail_share", "tail_s")
 """The parameters of the response's shape, in the order of ``Response.covariance``."""
 
-_GAPLESS_SHARE = 0.9
-_AVERAGED_PERIODS = 4.0
-
 
 @dataclass(frozen=True)
 class Response:
@@ -79,9 +76,9 @@ class Response:
     @property
     def kind(self) -> str:
         """``gapless``, ``sampled`` (leaves time unseen) or ``averaged`` (over many periods)."""
-        if self.window_s > _AVERAGED_PERIODS * self.period_s:
+        if self.window_s > 4.0 * self.period_s:
             return "averaged"
-        return "gapless" if self.seen_s >= _GAPLESS_SHARE * self.period_s else "sampled"
+        return "gapless" if self.seen_s >= 0.9 * self.period_s else "sampled"
 
     @property
     def gapless(self) -> bool:

@@ -29,10 +29,6 @@ from jouletrace.simulator.boards.sensors import SampledStretch, SensorSet
 from jouletrace.simulator.boards.spec import PREFIX, parse
 from jouletrace.simulator.boards.truth import Truth
 
-SAMPLED_FAST_S = 20e-6
-"""Time constant of power behind the load, for GPUs whose sensor samples: there the slower response of the record comes
-from the sensor's averaging alone."""
-
 
 class SimulatedGpu:
     """A simulated GPU whose energy is known exactly.
@@ -50,7 +46,9 @@ class SimulatedGpu:
     def __init__(self, spec: str) -> None:
         asked = parse(spec)
         preset = find(asked.name)
-        sharp = {"fast_s": SAMPLED_FAST_S} if asked.sensor == "sampled" else {}
+        # Power follows the load in 20 us where the sensor samples: there the slower response of the record
+        # comes from the sensor's averaging alone
+        sharp = {"fast_s": 20e-6} if asked.sensor == "sampled" else {}
         parameters = draw(preset, asked.seed, {**sharp, **dict(asked.given)}.items())
         self.spec = spec
         self.board = Board(preset, parameters, asked)
