@@ -34,7 +34,6 @@ class Row:
     seconds: float  # time in which it ran; time in which n kernels ran counts 1/n
     energy: Estimate  # energy of the GPU while it ran, J; null where it isn't resolved
     power: Estimate  # mean power while it ran, W
-    bound: float  # half-width for independent noise of the same size, J
     # Share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there
     overlapped: float = 0.0
 
@@ -106,7 +105,6 @@ class Contrasts:
             seconds=seconds,
             energy=estimate,
             power=estimate.scaled(1 / seconds) if seconds > 0 else Estimate.null("no_time", METHOD),
-            bound=Z95 * float(np.sqrt(weight @ self.fit.design_covariance @ weight)),
             overlapped=float(amounts @ self.overlapped / seconds) if seconds > 0 else 0.0,
         )
 
@@ -174,25 +172,9 @@ def _stated(contrasts: Contrasts, pool: Sequence[int]) -> Row:
     if contrasts.resolved(pool):
         return row
     null = Estimate.null("not_resolved", METHOD)
-    return Row(row.names, row.seconds, null, null, row.bound, row.overlapped)
-
-
-def total(fit: Fit) -> Estimate:
-    """Energy of the whole recording by the fit, J: the sum of all rows."""
-    contrasts = Contrasts(fit, lambda kind: kind.name)
-    return contrasts.row(range(len(contrasts.names))).energy
+    return Row(row.names, row.seconds, null, null, row.overlapped)
 
 
 def by_operator(kind: Kind) -> str:
     """Groups kernels by operator, or by name where the operator is unknown."""
     return kind.operator or kind.name
-
-
-def by_kernel(kind: Kind) -> str:
-    """Groups kernels by operator and name."""
-    return f"{kind.operator} | {kind.name}" if kind.operator else kind.name
-
-
-def operator_of(name: str) -> str:
-    """The operator in a name of ``by_kernel``, "" without one."""
-    return name.split(" | ", maxsplit=1)[0] if " | " in name else ""

@@ -56,8 +56,6 @@ class Levels:
     idle: Estimate  # mean power at rest
     working: Estimate  # mean power at work, ramps left out
     difference: Estimate  # working - idle
-    threshold_w: float  # power that separates them; NaN if there is one level only
-    working_s: float  # seconds at work, ramps included
     dropped: int  # readings left out as ramps
 
 
@@ -89,16 +87,15 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     kept = np.zeros(len(power), bool)
     for part in np.split(np.arange(len(power)), bounds):
         kept[_settled(part, power, len(power))] = True
-    spacing = np.append(np.diff(time), 0) / 1e9
     idle = mean_estimate(power[kept & ~high], correlated=True, method="levels")
     working = mean_estimate(power[kept & high], correlated=True, method="levels")
     dropped = int((~kept).sum())
-    return Levels(idle, working, difference(working, idle, "levels"), threshold, float(spacing[high].sum()), dropped)
+    return Levels(idle, working, difference(working, idle, "levels"), dropped)
 
 
 def _no_levels(reason: str) -> Levels:
     null = Estimate.null(reason, "levels")
-    return Levels(null, null, null, float("nan"), 0.0, 0)
+    return Levels(null, null, null, 0)
 
 
 def _otsu(power: Floats) -> float:

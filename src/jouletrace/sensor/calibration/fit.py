@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.sensor.calibration.fitter import Fitter
 from jouletrace.sensor.stamps import Grid, find_grid
-from jouletrace.sensor.windows.noise import Fluctuation, fluctuation
+from jouletrace.sensor.windows.noise import fluctuation
 from jouletrace.sensor.windows.response import SHAPE, Response
 from jouletrace.stats.one_thread import one_thread
 
@@ -20,28 +20,13 @@ _MIN_EDGES = 8
 _BINS = 10
 
 
-@dataclass(frozen=True)
-class ResponseFit:
-    """A calibrated response and what it was judged by."""
-
-    response: Response  # the response, with its uncertainty and flags
-    time_s: Floats  # when each reading was taken, in seconds since the first stamp, shape (n,)
-    power_w: Floats  # the readings, shape (n,)
-    model_w: Floats  # what the model says of them, shape (n,)
-    fluctuation: Fluctuation  # noise and correlated fluctuation of the residual
-    edges_s: Floats  # when the load changed, on the same clock as ``time_s``, shape (m,)
-
-
 @one_thread
 def fit_response(
     time_ns: ArrayLike,
     power_w: ArrayLike,
     edges_ns: ArrayLike,
     levels: ArrayLike | None = None,
-    *,
-    period_s: float | None = None,
-    counter_ratio: float | None = None,
-) -> ResponseFit:
+) -> Response:
     """Fit lag, window and rise, their errors, noise and jitter to readings of a commanded load.
 
     The load steps between levels at known times, with pulses of many lengths. Its powers aren't
@@ -58,8 +43,6 @@ def fit_response(
         edges_ns: Times at which the load changed, increasing, shape (m,), m >= 8.
         levels: Which level holds before, between and after the edges, as integers, shape (m + 1,);
             0, 1, 0, 1 and so on if None.
-        period_s: A first guess of the period.
-        counter_ratio: Energy of the record over the counter's, to be stored with the response.
 
     Raises:
         BadInputError: If shapes don't match, times don't increase or readings aren't finite.
@@ -71,7 +54,7 @@ def fit_response(
     level = np.arange(len(edges) + 1) % 2 if levels is None else np.asarray(levels, np.int64)
     _check(time, power, edges, level)
 
-    grid = find_grid(time, period_s)
+    grid = find_grid(time)
     edges_s = (edges - time[0]) / 1e9
     # Below a hundredth of a period nothing is gained by moving readings to the grid.
     choices = (0, 1, 2) if np.std(grid.late_s) > 0.01 * grid.period_s else (0,)
@@ -82,8 +65,8 @@ def fit_response(
         fit.refine(fits[0].shape)
     best = _likeliest([fit.power - fit.model() for fit in fits])
     fits[best].add_tail()
-    found = _result(fits[best], grid, choices[best], counter_ratio)
-    if found.response.explained is not None and found.response.explained < 0.2:
+    found = _result(fits[best], grid, choices[best])
+    if found.explained is not None and found.explained < 0.2:
         raise NotPossibleError("calibration: the readings do not follow the load; is it another device's sensor?")
     return found
 
@@ -116,7 +99,7 @@ def _check(time: NDArray[np.int64], power: Floats, edges: NDArray[np.int64], lev
         raise NotPossibleError(f"calibration: only {within.sum()} edges lie within the record; 8 are needed")
 
 
-def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | None) -> ResponseFit:
+def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> Response:
     """The fitted response with its noise, its errors and what it was judged by."""
     shape, period = fit.response(fit.shape), fit.period
     model = fit.model()
@@ -134,7 +117,7 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | Non
     strays = stragglers(error, slope, period, fit.step_w, level_sd, jitter)
     swings = gain_swings(error, model, max(2.0, shape.window_s / period + min(2 * scatter.tau_s / period, 6.0)))
     sizes = np.sqrt(np.diag(covariance)).tolist()
-    response = replace(
+    return replace(
         shape,
         period_s=grid.period_s,
         jitter_s=jitter,
@@ -144,7 +127,6 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | Non
         wander_relative=scatter.wander_relative,
         noise_tau_s=scatter.tau_s,
         misfit_relative=misfit.rms,
-        counter_ratio=counter_ratio,
         covariance=tuple(tuple(float(x) for x in row) for row in covariance),
         uncertainty={
             "period_s": grid.period_se_s,
@@ -155,7 +137,6 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | Non
         flags=fit_flags(misfit, strays, fit.drift(), fit.step_w, swings, grid.lost),
         origin="calibrated",
     )
-    return ResponseFit(response, fit.time, fit.power, model, scatter, fit.edges)
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,6 @@ class StepTruth:
         """Seconds of an iteration in which no kernel runs."""
         return self.time_s - float(self.kernel_s.sum())
 
-    @property
-    def gap_j(self) -> float:
-        """Energy of an iteration while no kernel runs."""
-        return self.energy_j - float(self.kernel_j.sum())
-
 
 class Truth:
     """Exact values for one GPU. All windows are in nanoseconds since the Unix epoch."""
