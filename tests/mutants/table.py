@@ -37,17 +37,17 @@ MUTANTS = [
         ),
         ("sign of the autocorrelation term", "worth = n * (1 - rho) / (1 + rho)", "worth = n * (1 + rho) / (1 - rho)"),
         ("autocorrelation beyond lag one dropped", "min(worth, n / max(total, 1.0))", "min(worth, n)"),
-        ("normal quantile in place of Student's", "student(_TAIL, max(worth - 1, 1.0))", "_Z"),
+        ("normal quantile in place of Student's", "student(_TAIL, max(worth - 1, 1.0))", "Z95"),
         ("n in place of n - 1", "* n / (worth - 1)", "* n / worth"),
         ("weights not squared", "float((w**2) @ (x - mean) ** 2)", "float(w @ (x - mean) ** 2) / n"),
         (
             "what all values share dropped from a mean",
-            "_Z * common_sd))\n    return Estimate(mean,",
+            "Z95 * common_sd))\n    return Estimate(mean,",
             "0 * common_sd))\n    return Estimate(mean,",
         ),
         (
             "widening drops what it adds",
-            "estimate.half_width or 0.0, _Z * common_sd",
+            "estimate.half_width or 0.0, Z95 * common_sd",
             "estimate.half_width or 0.0, 0 * common_sd",
         ),
         (
@@ -63,7 +63,7 @@ MUTANTS = [
         (
             "normal quantile for a sum of few",
             "student(_TAIL, max(free, 1.0)) * np.sqrt(variance)",
-            "_Z * np.sqrt(variance)",
+            "Z95 * np.sqrt(variance)",
         ),
         ("a difference is a sum", "[1.0, -1.0]", "[1.0, 1.0]"),
         (
@@ -129,7 +129,7 @@ MUTANTS = [
         ("energy in holes dropped", "np.hypot(np.sqrt(found.variance), unseen)", "np.sqrt(found.variance)"),
     ),
     *_of(
-        "sensor/windows/neighbourhood.py",
+        "sensor/windows/energy.py",
         ["sensor/windows/test_terms.py"],
         ("unknown times of readings dropped", "+ mistimed**2 + shape_error**2", "+ shape_error**2"),
         ("misfit of the response dropped", "+ shape_error**2 + unseen**2", "+ unseen**2"),
@@ -232,7 +232,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "analysis/baselines.py",
+        "analysis/model.py",
         ["analysis/test_baselines.py"],
         ("drift between phases dropped", "half = math.hypot(statistical, apart)", "half = statistical"),
         ("chance dropped from an idle level", "half = math.hypot(statistical, apart)", "half = apart"),
@@ -276,8 +276,8 @@ MUTANTS = [
         ["stats/test_stopping.py"],
         (
             "freedom of all windows",
-            "student(0.5 + CONFIDENCE / 2, dof_windows - 1) * sd / math.sqrt(n)",
-            "student(0.5 + CONFIDENCE / 2, n - 1) * sd / math.sqrt(n)",
+            "student(0.975, dof_windows - 1) * sd / math.sqrt(n)",
+            "student(0.975, n - 1) * sd / math.sqrt(n)",
         ),
         ("a wild second stage hidden", "half = max(half, _half_width", "half = min(half, _half_width"),
         ("correlation of windows dropped", "half *= math.sqrt(_inflation(values))", "half *= 1.0"),

@@ -20,7 +20,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.sweep import Grid, run_sweep
 from jouletrace.report.sweep import render
 from jouletrace.run import load, save
-from jouletrace.simulator.boards.power_limit import SimulatedPowerLimit
+from jouletrace.simulator.boards.device import SimulatedPowerLimit
 from make_runs import profile_run
 from places import SUPPORT
 

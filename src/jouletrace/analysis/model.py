@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
-from jouletrace.analysis.baselines import idle_level
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import METHOD, join, most_w, no_power_reason, power_record
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.counter import find_steps, record_over_counter
+from jouletrace.sensor.record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
 from jouletrace.stats.interval import difference, mean_estimate, widened
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
+
+SETTLE_S = 0.3
+"""Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""
+
+
+IDLE_PHASES = {"deep_idle": ("deep idle",), "context_idle": ("context idle before", "context idle after")}
 
 
 def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
@@ -175,3 +185,47 @@ def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
         means = [float(of_run.mean()) for of_run in blocks]
         between = Estimate(float(np.std(means, ddof=1)) * share, None, None, len(blocks), "runs")
         figures.add(MODEL_UNIT, f"{name}_spread_between_pct", between)
+
+
+def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
+    """Power in watts of a "deep_idle" (no context on the GPU) or "context_idle", with its flags.
+
+    Returns:
+        The mean over the phases of that kind. Half of what they differ by goes into the interval,
+        since the level in between is unobserved. A deep idle that couldn't be seen is the stored one,
+        flagged "stored", or null.
+    """
+    found = power_record(run, device)
+    if found is None:
+        return Estimate.null("no_power_sensor", "idle"), []
+    record, response = found
+    settle_ns = int((SETTLE_S + response.memory_s) * 1e9)
+    levels: list[Estimate] = []
+    by_phase: list[float] = []
+    for name in IDLE_PHASES[kind]:
+        of_name = [
+            quiet_level(record.power_w[(record.time_ns >= start + settle_ns) & (record.time_ns <= end)], method="idle")
+            for start, end in zip(*phase_edges(run, name), strict=True)
+        ]
+        seen = [level for level in of_name if level.value is not None]
+        levels += seen
+        if seen:
+            by_phase.append(sum(level.value or 0.0 for level in seen) / len(seen))
+    if not levels:
+        return _stored(run) if kind == "deep_idle" else (Estimate.null("not_measured", "idle"), [])
+    value = sum(by_phase) / len(by_phase)
+    statistical = math.sqrt(sum((level.half_width or 0.0) ** 2 for level in levels)) / len(levels)
+    apart = (max(by_phase) - min(by_phase)) / 2
+    half = math.hypot(statistical, apart)
+    flags = ["baseline_drifted"] if 2 * apart > 0.05 * value else []
+    if any(record.implausible(*phase_edges(run, name)).any() for name in IDLE_PHASES[kind]):
+        flags.append(IMPLAUSIBLE)
+    return Estimate(value, value - half, value + half, sum(level.n for level in levels), "idle"), flags
+
+
+def _stored(run: Run) -> tuple[Estimate, list[str]]:
+    stored = run.stored.get("deep_idle")
+    if stored is None:
+        return Estimate.null(run.stored.get("deep_idle_reason", "not_measured"), "idle"), []
+    level = Estimate.from_dict(stored)
+    return Estimate(level.value, level.low, level.high, level.n, "stored", level.reason), ["stored"]

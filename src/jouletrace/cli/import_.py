@@ -149,7 +149,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     """The same as readable lines."""
-    from jouletrace.analysis.recording import PHASE
+    from jouletrace.analysis.recording import RECORDING
 
     lines = []
     for one in facts["files"]:
@@ -175,7 +175,7 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"
     lines.append((", ".join(counted) or f"{len(run.results)} figures") + seconds)
     lines += [f"device {one['id']}: {one['name']}" for one in facts["devices"]]
-    if about := run.workload.get(PHASE):
+    if about := run.workload.get(RECORDING):
         by = about["iterations_by"]
         each = f"per iteration, {about['iterations']} of {by}" if by else "of the whole recording: it has no marks"
         lines.append(

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import FLAG, of_whole
+from jouletrace.analysis.figures import Figures as Results
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
-from jouletrace.analysis.rows import Figures as Results
 from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, judge

@@ -56,7 +56,7 @@ def open_limiter(device: str) -> PowerLimiter:
         NotPossibleError: If the driver is missing.
     """
     if device.startswith("sim:"):
-        from jouletrace.simulator.boards.power_limit import SimulatedPowerLimit
+        from jouletrace.simulator.boards.device import SimulatedPowerLimit
 
         name = "".join(c if c.isalnum() else "_" for c in device.partition("?")[0])
         return SimulatedPowerLimit(device, cache_folder() / f"{name}-power-limit-state.json")

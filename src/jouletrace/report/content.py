@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.report import facts, parts, program, reasons
 from jouletrace.report.comparison import TOP, Comparison
 from jouletrace.report.comparison import document as comparison_document
@@ -183,7 +183,7 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
 
 def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
     """The figures of the whole: one a row, since each has its own unit."""
-    steps = run.kind == "profile" or run.workload.get(PHASE, Recording()).get("iterations_by")
+    steps = run.kind == "profile" or run.workload.get(RECORDING, Recording()).get("iterations_by")
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jouletrace.analysis.ranks import METHOD as OF_RANKS
+from jouletrace.analysis.ranges import OF_RANKS
 from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Footnotes, Section
 from jouletrace.report.results import CLOSURES, OF_PARTS, Figure, Results, metric, ordered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.analysis.recording import IDLE_NAME, RECORDING, WAITING
 from jouletrace.report.results import Results
 from jouletrace.report.scale import figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
@@ -47,7 +47,7 @@ def _of_ranks(run: Run) -> list[str]:
     if len(ranked) > 1:
         last = max(ranked, key=lambda gpu: gpu["last"])
         parts = [part for gpu in ranked if gpu is not last for part in gpu["parts"]]
-        waits = [part["time_s"] or 0.0 for part in parts if part["name"].startswith("waiting")]
+        waits = [part["time_s"] or 0.0 for part in parts if part["name"] == WAITING]
         share = 100 * last["last"] / last["collectives"]
         lines.append(
             f"{last['name']} comes last in {share:.0f} % of {last['collectives']} collectives; "
@@ -83,7 +83,7 @@ def _causes_of_all(run: Run, results: Results) -> list[str]:
 
 def _of_idle(run: Run, unit: UnitRow) -> str:
     """The largest cause of idle time, behind its share."""
-    by = run.workload.get(PHASE, Recording()).get("idle_by", {})
+    by = run.workload.get(RECORDING, Recording()).get("idle_by", {})
     if unit["name"] != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
@@ -96,6 +96,6 @@ def _trust(run: Run, results: Results) -> str:
     if closure.value is None:
         why = next((w.message for w in run.warnings if w.code in ("not_attributed", "not_traced")), "no kernels")
         return f"parts: no energies ({why})"
-    unmatched = run.workload.get(PHASE, Recording()).get("unmatched")
+    unmatched = run.workload.get(RECORDING, Recording()).get("unmatched")
     named = "" if unmatched is None else f", {100 * (1 - unmatched):.1f} % of the kernels have an operator"
     return f"trust: parts are {figure(closure, '')} of the whole, residual {quantity(left.value, 'W')}{named}"

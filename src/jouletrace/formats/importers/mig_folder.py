@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.figures import Figures
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import columns
 from jouletrace.formats.importers.base import NO_CLOCK, UNIX, ImportOptions, Left, decode_text, new_run, read_head

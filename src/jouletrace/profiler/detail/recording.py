@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.analysis.recording import IDLE_NAME, RECORDING
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.calls import UNKNOWN, variants
 from jouletrace.execution.program import Excitation, Listing, Program, Traced
@@ -179,7 +179,7 @@ def _keep(session: Session, listing: Listing, traced: Traced, excitation: Excita
     rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
     session.add_units(rows.units)
     session.add_activity(rows.activity)
-    session.run.workload[PHASE] = rows.about
+    session.run.workload[RECORDING] = rows.about
     if dropped := traced.trace.dropped:
         session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
     unmatched = traced.matched.unmatched

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from import_logs import real, real_files
-from jouletrace.analysis.attribution import add_energies, power_device, span_energies
-from jouletrace.analysis.inference import energy_per_inference, stated_latency
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.imported import energy_per_inference, stated_latency
+from jouletrace.analysis.span_energies import add_energies, power_device, span_energies
 from jouletrace.formats.importers.columns import Coded, block
 from jouletrace.run import DeviceInfo, Estimate, tables
 from records import DEVICE, channel, iterations, make_run, ns, readings

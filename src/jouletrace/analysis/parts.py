@@ -6,23 +6,24 @@ are power times time. All are per untouched iteration: copies of a repeated oper
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.conditions import capped
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import no_power_reason
-from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, PHASE, SAMPLE_RATE
+from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, RECORDING, SAMPLE_RATE
 from jouletrace.analysis.regressed import fitted
-from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
-from jouletrace.attribution.rows import METHOD, Z95, Contrasts, rows
+from jouletrace.attribution.rows import METHOD, Z95, Contrasts, Row, by_operator, rows
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.channels import POWER
@@ -33,8 +34,6 @@ from jouletrace.stats.interval import difference, ratio
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""
 
-MOST_CALLS = 16
-"""A module called more often than this in an iteration gets its total only: a row per call would be of no use."""
 
 _BY_OTHERS = "called by others"
 
@@ -42,84 +41,74 @@ TRACED = 0.006
 """Relative standard deviation of what tracing changes in the energy of kernels: root mean square of parts / whole - 1
 beyond what the readings leave open, in 22 recordings below the power cap of four H200s (mean +0.5 %, scatter 0.4 %)."""
 
-OVERLAPPED = 0.05
-"""Share of a row's time in which other kernels ran too, above which it is flagged: energy is shared equally there."""
 
 UNSEEN = 0.01
 """Share of a row's time in kernels whose power isn't known, above which it has no energy."""
 
 Array = NDArray[np.float64]
-Kinds = dict[int, float]
+Kinds = defaultdict[int, float]
 """Seconds of each kind of kernel in an iteration."""
 
 Key = TypeVar("Key")
 
 
-def add_attributed(run: Run, figures: Figures) -> None:
-    """Add operators, kernels, layers and phases, and the waveform; ``figures`` has the model's own figures already."""
-    attributed(run, figures).add()
+class Part(NamedTuple):
+    """Kernels of one unit and kind that one site launches, in an untouched iteration.
+
+    ``unit`` and ``site`` are ids of units, ``site`` -1 where it is unknown; ``kind`` is an index into the kinds.
+    """
+
+    unit: int
+    site: int
+    kind: int
+    seconds: float
 
 
-def attributed(run: Run, figures: Figures) -> Attributed:
+def _no_kinds() -> Kinds:
+    return defaultdict(float)
+
+
+def parts_of(run: Run, figures: Figures) -> Parts:
     """The recording of a Run, with its powers determined; ``add`` adds the resulting figures.
 
     Raises:
         BadInputError: If the recording isn't whole.
     """
     try:
-        return Attributed(run, figures)
+        return Parts(run, figures)
     except KeyError as error:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
 
 
-@dataclass(frozen=True)
-class _Powers:
-    """What the readings say of kinds of kernels.
-
-    Attributes:
-        contrasts: Of the fit, a row for each kind of kernel.
-        pools: Kinds of operators whose rows are one, as their names.
-        place: Of each kind among the rows of ``contrasts``.
-    """
-
-    contrasts: Contrasts
-    pools: list[tuple[str, ...]]
-    place: dict[int, int]
-
-
 @dataclass
 class _Layer:
-    """Seconds of each kind of kernel in a module, or in one of its calls.
+    """Seconds of each kind of kernel in a module, or in one of its calls."""
 
-    Attributes:
-        total: All that runs in it.
-        own: What it calls itself.
-        calls: Its calls, by what they are called.
-        numbers: Of its calls in an iteration.
-    """
+    total: Kinds = field(default_factory=_no_kinds)  # all that runs in it
+    own: Kinds = field(default_factory=_no_kinds)  # what it calls itself
+    calls: dict[str, _Layer] = field(default_factory=dict)  # its calls, by what they are called
+    numbers: set[str] = field(default_factory=set)  # of its calls in an iteration
 
-    total: Kinds = field(default_factory=dict)
-    own: Kinds = field(default_factory=dict)
-    calls: dict[str, _Layer] = field(default_factory=dict)
-    numbers: set[str] = field(default_factory=set)
-
-    def add(self, kind: int, seconds: float, *, own: bool) -> None:
-        """Add what runs at a site."""
-        for kinds in (self.total, self.own) if own else (self.total,):
-            kinds[kind] = kinds.get(kind, 0.0) + seconds
+    def add(self, part: Part, number: str | None, *, own: bool) -> None:
+        """Add what runs at a site, in the call of this number."""
+        self.total[part.kind] += part.seconds
+        if own:
+            self.own[part.kind] += part.seconds
+        if number is not None:
+            self.numbers.add(number)
 
 
-class Attributed:
+class Parts:
     """The recording of a Run, and the resulting figures.
 
     Attributes:
         whole, whole_s: Energy and time of which the parts are; None for those of an iteration.
-        powers: What the readings say of kinds of kernels; None if nothing.
+        contrasts: Of the fit, a row for each kind of kernel; None if the readings say nothing of them, with ``reason``.
     """
 
     def __init__(self, run: Run, figures: Figures) -> None:
         self.run, self.figures = run, figures
-        self.about = run.workload[PHASE]
+        self.about = run.workload[RECORDING]
         self.whole: Estimate | None = None
         self.whole_s: float | None = None
         raw = ("op", "kernel", "site")
@@ -132,8 +121,10 @@ class Attributed:
             if row["level"] in raw and (row["op"] or row["level"] != "op" or row["name"] == IDLE_NAME)  # no pools
         ]
         self.by_id = {row["id"]: row for row in self.units}
+        self.contrasts: Contrasts | None = None
+        self.pools: list[tuple[str, ...]] = []  # kinds of operators whose rows are one, as their names
         self._read_activity()
-        self.powers, self.reason = self._powers()
+        self.reason = self._regress()
 
     def add(self) -> None:
         """Add operators, kernels, phases, layers and checks; the model's own figures are there already."""
@@ -145,8 +136,8 @@ class Attributed:
         self.add_layers()
         self.add_idle()
         self.add_checks()
-        if self.powers is not None:
-            self.run.waveform = table_of(self.run, self.powers.contrasts.fit, self.about["iterations"])
+        if self.contrasts is not None:
+            self.run.waveform = table_of(self.run, self.contrasts.fit, self.about["iterations"])
 
     @property
     def iteration_s(self) -> Estimate:
@@ -177,12 +168,13 @@ class Attributed:
         pairs, place = tables.distinct(unit[own] * width + site[own] + 1)
         seconds = np.bincount(place, length[own]) / self.about["iterations"]
         found = [
-            (int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
+            Part(int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
             for pair, s in zip(pairs, seconds, strict=True)
         ]
         if "seconds" in self.about:  # of a whole program, of which a part is analysed
-            found = [(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in self.about["seconds"]]
-        self.parts = sorted(found, key=lambda part: (part[1] < 0, part[1], part[0]))
+            stated = self.about["seconds"]
+            found = [Part(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in stated]
+        self.parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
 
     def _part_copies(self, own: NDArray[np.bool_], length: Array) -> None:
         """Copies of short kernels are kinds of their own: they take most of the time in which these run."""
@@ -192,33 +184,27 @@ class Attributed:
         self.kind[copied] = len(self.kinds) + place
         self.kinds += tuple(replace(self.kinds[kind], copy=True) for kind in some)
 
-    def _powers(self) -> tuple[_Powers | None, str]:
-        """The fit, or why there is none."""
-        device = self.device
-        channel = self.run.channel(device, POWER)
-        if channel is None:
-            return None, no_power_reason(self.run, device)
-        begin, finish = self.about["start_ns"], self.about["end_ns"]
+    def _regress(self) -> str:
+        """Determine the powers of kinds; returns why there are none, "" if there are."""
+        if self.run.channel(self.device, POWER) is None:
+            return no_power_reason(self.run, self.device)
         try:
             rest = self.figures.get(MODEL_UNIT, "baseline_context_idle_w")
-            fit, found = fitted(self.run, device, channel, self._activity, begin, finish, rest)
+            fit, doubt = fitted(self.run, self.device, self._activity, rest)
         except BadInputError as error:
-            self.run.warn("not_attributed", f"no energies of kernels: {error}")
-            return None, "not_attributed"
-        self.run.warnings = [warning for warning in self.run.warnings if warning.code != "not_attributed"]
-        if found:
-            self.run.warn("not_attributed", f"no energies of kernels: {found}")
-            return None, "not_attributed"
+            doubt = str(error)
+        else:
+            self.run.warnings = [warning for warning in self.run.warnings if warning.code != "not_attributed"]
+        if doubt:
+            self.run.warn("not_attributed", f"no energies of kernels: {doubt}")
+            return "not_attributed"
         index = {kind: str(i) for i, kind in enumerate(self.kinds) if not kind.copy}
         operators = {kind.operator for kind in self.kinds}
-
-        def family(name: str) -> str:
-            return name.split(" ", maxsplit=1)[0] if name in operators else ""
-
-        table = rows(fit, lambda kind: kind.operator or kind.name, family)
-        pools = [row.names for row in table if row.energy.value is not None]
-        contrasts = Contrasts(fit, lambda kind: index[kind])
-        return _Powers(contrasts, pools, {i: contrasts.names.index(name) for i, name in enumerate(index.values())}), ""
+        table = rows(fit, by_operator, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
+        self.pools = [row.names for row in table if row.energy.value is not None and row.pooled]
+        self.contrasts = Contrasts(fit, lambda kind: index[kind])
+        self.place = {i: self.contrasts.names.index(name) for i, name in enumerate(index.values())}
+        return ""
 
     @property
     def device(self) -> str:
@@ -238,13 +224,12 @@ class Attributed:
         Below the cap energies aren't scaled, and the intervals contain ``TRACED``.
         """
         whole = self.figures.get(MODEL_UNIT, "energy_total_j")
-        if self.powers is None or whole.value is None or whole.half_width is None or "whole" in self.about:
+        if self.contrasts is None or whole.value is None or whole.half_width is None or "whole" in self.about:
             return 1.0, 0.0
         if not capped(self.run, self.device, self.about["start_ns"], self.about["end_ns"]):
             return 1.0, Z95 * TRACED
-        kinds = _sum((kind, seconds) for _, _, kind, seconds in self.parts)
-        parts = self.powers.contrasts.mixture(self._amounts(kinds)).energy.value
-        idle = self.powers.contrasts.mixture(self._amounts({}, self.idle_s)).energy.value
+        parts = self._drawn(_sum(self.parts)).energy.value
+        idle = self._drawn(_no_kinds(), self.idle_s).energy.value
         assert parts is not None
         assert idle is not None
         factor = (whole.value - idle) / parts
@@ -260,50 +245,47 @@ class Attributed:
 
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
-        inside = _sums(
-            (self._around(unit) if self.by_id[unit]["op"] else unit, kind, seconds)
-            for unit, _, kind, seconds in self.parts
-        )
+        inside = _sums(self.parts, lambda part: self._operator(part.unit))
         self._pool(inside)
         for unit, kinds in inside.items():
             row = self.by_id[unit]
             known = not row["op"] or row["parent"] == MODEL_UNIT
             self._add(unit, kinds, reason="" if known and unit not in self.pooled else "pooled")
 
-    def _around(self, unit: int) -> int:
-        """The operator of a kernel."""
-        parent = self.by_id[unit]["parent"]
-        return MODEL_UNIT if parent is None else parent
+    def _operator(self, unit: int) -> int:
+        """The operator of a kernel, or the kernel itself where it has none."""
+        row = self.by_id[unit]
+        if not row["op"]:
+            return unit
+        return MODEL_UNIT if row["parent"] is None else row["parent"]
 
     def _pool(self, inside: dict[int, Kinds]) -> None:
         """Units around parts whose energies are known together alone."""
         self.pooled: set[int] = set()
         next_id = self._next()
-        for names in self.powers.pools if self.powers else ():
-            if len(names) < 2:
-                continue
-            members = [u for u, kinds in inside.items() if any(self._operator(kind) in names for kind in kinds)]
+        for names in self.pools:
+            members = [u for u, kinds in inside.items() if any(by_operator(self.kinds[k]) in names for k in kinds)]
             self.pooled.update(members)
+            together = _no_kinds()
             for unit in members:
                 self.by_id[unit]["parent"] = next_id
+                for kind, seconds in inside[unit].items():
+                    together[kind] += seconds
             what = "operators" if any(self.by_id[unit]["op"] for unit in members) else "kernels"
             self.figures.unit(next_id, "op", f"{len(members)} {what} together", MODEL_UNIT, count=len(members))
-            self._add(next_id, _sum(part for unit in members for part in inside[unit].items()))
+            self._add(next_id, together)
             next_id += 1
-
-    def _operator(self, kind: int) -> str:
-        return self.kinds[kind].operator or self.kinds[kind].name
 
     def add_kernels(self) -> None:
         """Kernels under operators."""
-        under = ((unit, kind, seconds) for unit, _, kind, seconds in self.parts if self.by_id[unit]["op"])
-        for unit, kinds in _sums(under).items():
+        under = (part for part in self.parts if self.by_id[part.unit]["op"])
+        for unit, kinds in _sums(under, lambda part: part.unit).items():
             self._add(unit, kinds, reason="pooled" if self.by_id[unit]["parent"] in self.pooled else "")
 
     def add_phases(self) -> None:
         """Phases, where an iteration has more than one; those of a generation were measured as such."""
-        phased = ((self.by_id[unit]["phase"], kind, seconds) for unit, _, kind, seconds in self.parts)
-        inside = _sums((phase, kind, seconds) for phase, kind, seconds in phased if phase is not None)
+        phased = (part for part in self.parts if self.by_id[part.unit]["phase"] is not None)
+        inside = _sums(phased, lambda part: str(self.by_id[part.unit]["phase"]))
         if len(inside) < 2 or "generation" in self.run.workload:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):
@@ -312,20 +294,19 @@ class Attributed:
     def add_layers(self) -> None:
         """Modules with all that runs in them, and what they call themselves where they contain others."""
         layers: dict[str, _Layer] = {}
-        for _, site, kind, seconds in self.parts:
-            if site < 0:
+        for part in self.parts:
+            if part.site < 0:
                 continue
-            row = self.by_id[site]
+            row = self.by_id[part.site]
             path = _path(row["module"] or OUTSIDE)
             numbers = [word for word in (row["call"] or "").split(".") if word]
             for depth, name in enumerate(path):
-                layer = layers.setdefault(name, _Layer())
-                layer.add(kind, seconds, own=depth == len(path) - 1)
-                if len(numbers) == len(path):
-                    layer.numbers.add(numbers[depth])
-                    call = layer.calls.setdefault(self._call(numbers[depth], row["phase"]), _Layer())
-                    call.add(kind, seconds, own=depth == len(path) - 1)
-                    call.numbers.add(numbers[depth])
+                own, layer = depth == len(path) - 1, layers.setdefault(name, _Layer())
+                number = numbers[depth] if len(numbers) == len(path) else None
+                layer.add(part, number, own=own)
+                if number is not None:
+                    called = self._call(number, row["phase"])
+                    layer.calls.setdefault(called, _Layer()).add(part, number, own=own)
         ids: dict[str, int] = {}
         for name, layer in layers.items():
             above = ids.get(name.rpartition(".")[0], MODEL_UNIT)
@@ -333,7 +314,8 @@ class Attributed:
             ids[name] = self.figures.unit(self._next(), "layer", name, above, module=name, count=count)
             contains = layer.own != layer.total
             self._add_layer(ids[name], layer, contains)
-            for label, call in layer.calls.items() if 1 < len(layer.calls) <= MOST_CALLS else ():
+            # of very many calls, a row for each would be of no use
+            for label, call in layer.calls.items() if 1 < len(layer.calls) <= 16 else ():
                 unit = self.figures.unit(
                     self._next(), "layer", f"{name} ({label})", ids[name], module=name, count=len(call.numbers)
                 )
@@ -354,7 +336,7 @@ class Attributed:
         unit = next((row["id"] for row in self.units if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         if unit is None:
             unit = self.figures.unit(self._next(), "op", IDLE_NAME, MODEL_UNIT, count=1)
-        self._add(unit, {}, idle_s=self.idle_s)
+        self._add(unit, _no_kinds(), idle_s=self.idle_s)
 
     @cached_property
     def busy_s(self) -> float:
@@ -362,7 +344,7 @@ class Attributed:
         order = np.argsort(self.start, kind="stable")
         start, end = self.start[order], np.maximum.accumulate(self.end[order])
         union = float((end - np.maximum(start, np.append(start[:1], end[:-1]))).clip(min=0).sum())
-        return sum(part[3] for part in self.parts) * union / max(float((self.end - self.start).sum()), 1.0)
+        return sum(part.seconds for part in self.parts) * union / max(float((self.end - self.start).sum()), 1.0)
 
     @property
     def idle_s(self) -> float:
@@ -374,21 +356,21 @@ class Attributed:
         """How the parts make the whole that was measured without tracing, and how well the sensor is understood."""
         whole = self.whole or self.figures.get(MODEL_UNIT, "energy_total_j")
         flags = ["traced_whole"] if "whole" in self.about else ["traced_at_cap"] if self.factor != 1.0 else []
-        if self.powers is None:
+        if self.contrasts is None:
             for name in ("closure_layers", "closure_kernels"):
                 self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
             return
-        sites = any(site >= 0 for _, site, _, _ in self.parts)
+        sites = any(part.site >= 0 for part in self.parts)
         for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
             if least == 0 and not sites:
                 continue
-            kinds = _sum((kind, seconds) for _, site, kind, seconds in self.parts if site >= least)
-            parts = self.powers.contrasts.mixture(self._amounts(kinds, self.idle_s)).energy
+            kinds = _sum(part for part in self.parts if part.site >= least)
+            parts = self._drawn(kinds, self.idle_s).energy
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             if self.factor == 1.0:
                 closure = self._scaled(closure)
             self.figures.add(MODEL_UNIT, name, closure, flags)
-        fit = self.powers.contrasts.fit
+        fit = self.contrasts.fit
         self.figures.add(MODEL_UNIT, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
         if isinstance(fit.observer, Sampled):
             rate = fit.observer.track.rate_hz
@@ -399,24 +381,20 @@ class Attributed:
 
     def _amounts(self, kinds: Kinds, idle_s: float = 0.0) -> Array:
         """How much of each row of the fit some seconds of kinds are: of a kind the share of all that it ran for."""
-        assert self.powers is not None
-        idle = self.powers.contrasts.seconds[-1]
-        amounts = np.zeros(len(self.powers.contrasts.names))
+        assert self.contrasts is not None
+        idle = self.contrasts.seconds[-1]
+        amounts = np.zeros(len(self.contrasts.names))
         for kind, some in kinds.items():
             if self.total_s[kind] > 0:
-                amounts[self.powers.place[kind]] += some / self.total_s[kind]
+                amounts[self.place[kind]] += some / self.total_s[kind]
         amounts[-1] = idle_s / idle if idle > 0 else 0.0
         return amounts
 
-    def _add(
-        self,
-        unit: int,
-        kinds: Kinds,
-        *,
-        reason: str = "",
-        own: bool = False,
-        idle_s: float = 0.0,
-    ) -> None:
+    def _drawn(self, kinds: Kinds, idle_s: float = 0.0) -> Row:
+        assert self.contrasts is not None
+        return self.contrasts.mixture(self._amounts(kinds, idle_s))
+
+    def _add(self, unit: int, kinds: Kinds, *, reason: str = "", own: bool = False, idle_s: float = 0.0) -> None:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
         seconds = sum(kinds.values()) + idle_s
         unseen = sum(some for kind, some in kinds.items() if not self.total_s[kind])
@@ -424,12 +402,13 @@ class Attributed:
             reason = reason or "not_resolved"
         time = Estimate(seconds, None, None, self.about["iterations"], "trace")
         row, flags, reason = None, [], reason or self.reason
-        if self.powers is not None and not reason:
+        if self.contrasts is not None and not reason:
             amounts = self._amounts(kinds, idle_s)
-            row = self.powers.contrasts.mixture(amounts)
-            known = self.powers.contrasts.determines(amounts) and (not idle_s or amounts[-1] > 0)
+            row = self.contrasts.mixture(amounts)
+            known = self.contrasts.determines(amounts) and (not idle_s or amounts[-1] > 0)
             reason = "" if known else "not_resolved"
-            flags = ["overlapped"] if row.overlapped > OVERLAPPED else []
+            # while several kernels run, they share the energy equally
+            flags = ["overlapped"] if row.overlapped > 0.05 else []
         energy = Estimate.null(reason, METHOD)
         if row is not None and not reason:
             energy = row.energy if idle_s else self._scaled(row.energy)
@@ -452,18 +431,17 @@ class Attributed:
             self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
 
 
-def _sums(parts: Iterable[tuple[Key, int, float]]) -> dict[Key, Kinds]:
-    """Seconds of each kind by a key, of parts (key, kind, seconds)."""
-    found: dict[Key, Kinds] = {}
-    for key, kind, seconds in parts:
-        kinds = found.setdefault(key, {})
-        kinds[kind] = kinds.get(kind, 0.0) + seconds
+def _sums(parts: Iterable[Part], key: Callable[[Part], Key]) -> dict[Key, Kinds]:
+    """Seconds of each kind, by a key of parts."""
+    found: defaultdict[Key, Kinds] = defaultdict(_no_kinds)
+    for part in parts:
+        found[key(part)][part.kind] += part.seconds
     return found
 
 
-def _sum(parts: Iterable[tuple[int, float]]) -> Kinds:
-    """Seconds of each kind in parts (kind, seconds)."""
-    return _sums((None, kind, seconds) for kind, seconds in parts).get(None, {})
+def _sum(parts: Iterable[Part]) -> Kinds:
+    """Seconds of each kind in all parts."""
+    return _sums(parts, lambda _: None).get(None, _no_kinds())
 
 
 def _path(name: str) -> list[str]:

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from jouletrace.analysis import analyse, attributed
-from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis import analyse, parts
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.analysis.regressed import models
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import MODEL_UNIT, tables
@@ -74,7 +74,7 @@ def below_the_cap(run):
 
 def test_below_the_power_cap_what_tracing_changes_is_in_the_intervals(recorded, monkeypatch):
     found = below_the_cap(recorded)
-    monkeypatch.setattr(attributed, "TRACED", 0.0)
+    monkeypatch.setattr(parts, "TRACED", 0.0)
     without = below_the_cap(recorded)
     fc1 = next(unit["id"] for unit in units(recorded, "op") if unit["module"] == "deit.layers.*.mlp.fc1")
     for metric, unit in (("closure_kernels", MODEL_UNIT), ("energy_total_j", fc1)):
@@ -85,7 +85,7 @@ def test_below_the_power_cap_what_tracing_changes_is_in_the_intervals(recorded, 
 
 def test_at_the_power_cap_parts_are_scaled_to_the_untraced_whole(recorded, monkeypatch):
     """Tracing costs 1.7 % here: parts are scaled by it, half of it is in their intervals, the check states it."""
-    monkeypatch.setattr(attributed, "TRACED", 0.0)
+    monkeypatch.setattr(parts, "TRACED", 0.0)
     below = below_the_cap(recorded)
     closure, same = recorded.result("closure_kernels"), below.result("closure_kernels")
     assert closure.value == pytest.approx(1.0167, abs=0.003)
@@ -141,7 +141,7 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded):
 @pytest.mark.usefixtures("first_range_only")
 def test_dropped_records_are_reported_and_refused_where_they_are_many(recorded):
     copy = copied(recorded)
-    copy.workload = {**copy.workload, PHASE: {**copy.workload[PHASE], "dropped": len(recorded.activity)}}
+    copy.workload = {**copy.workload, RECORDING: {**copy.workload[RECORDING], "dropped": len(recorded.activity)}}
     analyse(copy)
     assert any("tracer missed" in warning.message for warning in copy.warnings)
 

@@ -15,53 +15,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import join, no_power_reason, power_record
-from jouletrace.analysis.rows import Figures
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.sensor.record import Record
-from jouletrace.sensor.windows.energy import Z95, WindowEnergies, window_energy
+from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.interval import Z95
 
 KINDS = ("iteration", "range", "layer", "op", "kernel", "memcpy")
 """Kinds of spans that energy is given to."""
 
 METHOD = "timeline"
 
-_OWN_KIND_SHARE = 0.02
-"""A name with less of the time than this is pooled with similar ones: a regression can separate only so many."""
-
-_LONG_PERIODS = 10
-"""Spans of so many updates of the sensor are integrated, even where a regression could determine their mean."""
 
 _BLIND = ("outside_record", "hole_in_record")
 """Reasons that have nothing to do with the span itself: the mean of the others stands for it."""
 
-_MAX_IN_MEMORY = 2000
-"""More windows than this within one reading's memory look the same to every reading."""
-
 
 @dataclass(frozen=True)
 class NamedEnergy:
-    """Energy of all spans of one kind and name on one device.
+    """Energy of all spans of one kind and name on one device."""
 
-    Attributes:
-        kind, name, device: What they have in common; ``device`` as the spans have it.
-        count: How many spans there are.
-        time_s: Their durations added up.
-        total: Joules of all of them together.
-        each: Mean joules of one.
-        flags: Codes that qualify both.
-    """
-
+    # What they have in common; ``device`` as the spans have it
     kind: str
     name: str
     device: str
-    count: int
-    time_s: float
-    total: Estimate
-    each: Estimate
-    flags: list[str]
+    count: int  # how many spans there are
+    time_s: float  # their durations added up
+    total: Estimate  # joules of all of them together
+    each: Estimate  # mean joules of one
+    flags: list[str]  # codes that qualify both
 
 
 def power_device(run: Run, device: str | None) -> tuple[str | None, list[str]]:
@@ -126,13 +111,7 @@ def _by_device_and_kind(run: Run, kinds: Sequence[str]) -> Iterator[tuple[tuple[
 def add_energies(
     run: Run, figures: Figures, unit_of: Callable[[NamedEnergy], int | None], kinds: Sequence[str] = KINDS
 ) -> list[NamedEnergy]:
-    """Add ``energy_total_j`` and ``energy_each_j`` to the units of the spans' names.
-
-    Args:
-        run: With spans and samples.
-        figures: Where figures go.
-        unit_of: The unit of a name; None to leave it out of the figures.
-        kinds: Of spans.
+    """Add ``energy_total_j`` and ``energy_each_j`` to the units of the spans' names, where ``unit_of`` gives one.
 
     Returns:
         All results.
@@ -183,7 +162,8 @@ def _of_kind(
         ]
     record, response = found
     slow = _Repeated(spans, record, response, seconds)
-    many = (count >= MIN_WINDOWS) & (seconds < _LONG_PERIODS * response.period_s * count)
+    # longer spans are integrated, even where a regression could determine their mean
+    many = (count >= MIN_WINDOWS) & (seconds < 10 * response.period_s * count)
     means = {int(number): slow.mean(int(number)) for number in np.flatnonzero(many)}
     repeated = {number: mean for number, mean in means.items() if mean.value is not None}
     followed = _followed(spans, record, response, ~np.isin(spans.code, list(repeated)))
@@ -264,7 +244,8 @@ class _Repeated:
     def __init__(self, spans: _Spans, record: Record, response: Response, seconds: NDArray[np.float64]) -> None:
         self._spans, self._record, self._response = spans, record, response
         share = seconds / max(float(seconds.sum()), 1e-12)
-        self._own = np.flatnonzero(share >= _OWN_KIND_SHARE)
+        # other names are pooled: a regression can separate only so many
+        self._own = np.flatnonzero(share >= 0.02)
         self._found: dict[int, Estimate] | None = None
 
     def mean(self, number: int) -> Estimate:
@@ -279,7 +260,8 @@ class _Repeated:
         start, end, code = spans.start[inside], spans.end[inside], spans.code[inside]
         if len(start) < MIN_WINDOWS or np.any(start[1:] < end[:-1]):
             return {}
-        if _most_within(start, round((self._response.memory_s + self._response.period_s) * 1e9)) > _MAX_IN_MEMORY:
+        # so many windows within one reading's memory look the same to every reading
+        if _most_within(start, round((self._response.memory_s + self._response.period_s) * 1e9)) > 2000:
             return {}
         kind = np.full(len(spans.names), len(self._own))
         kind[self._own] = np.arange(len(self._own))
