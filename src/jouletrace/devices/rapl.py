@@ -13,8 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor
-from jouletrace.devices.samples import one_sample
+from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor, one_sample
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS, POWER

@@ -8,8 +8,7 @@ from itertools import chain, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.execution.calls import PLAIN, Call, Variant, match
-from jouletrace.execution.program import Excitation, Listing, Traced
+from jouletrace.execution.program import PLAIN, Call, Excitation, Listing, Traced, Variant, match
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.module_names import CallSite, phase_of_step
 from jouletrace.execution.steps.simulated import SimulatedStep

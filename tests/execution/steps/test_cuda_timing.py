@@ -12,8 +12,7 @@ import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps import block_means, registry
-from jouletrace.execution.steps.cuda.cold import ColdStep, FlushStep
-from jouletrace.execution.steps.cuda.step import AHEAD, CudaStep
+from jouletrace.execution.steps.cuda import AHEAD, ColdStep, CudaStep, FlushStep
 from jouletrace.profiler.backends import torch as torch_backend
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads import WorkloadOptions
@@ -190,5 +189,5 @@ def test_only_cold_steps_are_flushed(fake, monkeypatch, l2, kind):
     monkeypatch.setattr(registry, "require_device", torch.device)
     monkeypatch.setattr(registry, "check_tf32", lambda built, device: None)
     monkeypatch.setattr(registry, "trial", lambda built, device: None)
-    monkeypatch.setattr("jouletrace.execution.steps.cuda.step.CudaEagerStep", lambda built, device: step)
+    monkeypatch.setattr(registry, "CudaEagerStep", lambda built, device: step)
     assert type(registry.make_step(None, "cuda:0", "eager", l2=l2)) is kind

@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from http.client import HTTPException
 
-from jouletrace.devices.base import Samples
-from jouletrace.devices.samples import one_sample
+from jouletrace.devices.base import Samples, one_sample
 from jouletrace.errors import BadInputError, NotPossibleError
 
 FIELDS: dict[str, tuple[str, float]] = {

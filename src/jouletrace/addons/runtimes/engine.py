@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.execution.steps.nodes import NodeTimes
+from jouletrace.execution.steps.base import NodeTimes
 
 Feed = Mapping[str, NDArray[Any]]
 """An array for each input, by name."""

@@ -17,7 +17,7 @@ from jouletrace.addons.runtimes.engine import Feed, TensorSpec
 from jouletrace.addons.runtimes.libraries import require
 from jouletrace.addons.runtimes.vocabulary import vocabularies
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps.nodes import Node, NodeTimes
+from jouletrace.execution.steps.base import Node, NodeTimes
 from jouletrace.run.scratch import Scratch
 
 CUDA = "CUDAExecutionProvider"

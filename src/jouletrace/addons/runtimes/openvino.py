@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from jouletrace.addons.runtimes.engine import Feed, TensorSpec
 from jouletrace.addons.runtimes.libraries import require
 from jouletrace.errors import BadInputError
-from jouletrace.execution.steps.nodes import Node, NodeTimes
+from jouletrace.execution.steps.base import Node, NodeTimes
 
 _DEVICE = "CPU"
 _EXECUTED = "EXECUTED"

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.addons.runtimes.engine import Engine
 from jouletrace.errors import BrokenOffError
-from jouletrace.execution.steps.base import Interval
-from jouletrace.execution.steps.nodes import NodeTimes
+from jouletrace.execution.steps.base import Interval, NodeTimes
 from jouletrace.run.scratch import Scratch
 
 

@@ -12,8 +12,7 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.base import Step
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT
-from jouletrace.tracing.cuda import trace_call
-from jouletrace.tracing.trace import Trace
+from jouletrace.tracing.trace import Trace, trace_call
 
 _SETTLING = 2
 _BREAK_S = 0.01

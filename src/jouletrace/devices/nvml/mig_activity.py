@@ -8,8 +8,7 @@ from typing import Any
 from jouletrace.devices.base import Clock, RealClock, Samples
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.gpm import GpmSource, gpm_sources
-from jouletrace.devices.nvml.gpu import find_board
-from jouletrace.devices.nvml.identity import uuid_of
+from jouletrace.devices.nvml.identity import find_board, uuid_of
 from jouletrace.devices.nvml.mig import mig_handles
 
 

@@ -10,7 +10,7 @@ from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.program import Program
 from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.generation import GenerationSteps
+from jouletrace.execution.steps.registry import GenerationSteps
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.workloads.base import Built, Workload

@@ -25,7 +25,7 @@ from jouletrace.simulator.boards.presets import Preset, find
 
 
 class SimulatedSlice(SimulatedGpu):
-    """An instance of a simulated GPU; implements ``devices.base.MigInstance``.
+    """An instance of a simulated GPU; implements ``devices.base.Device``.
 
     Its sources measure the whole GPU and carry the GPU's id, as on real hardware.
 
