@@ -24,7 +24,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.store import save
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.leaving import no_silent_exit
+from jouletrace.workloads.user_code import no_silent_exit
 
 
 def profile_workload(

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
-from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.inputs import image_inputs
 from jouletrace.workloads.kernels import over_defaults
-from jouletrace.workloads.nearest import nearest
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions, check_options, nearest
 from jouletrace.workloads.placement import placed_random
 from jouletrace.workloads.transformers_models import build_model
 

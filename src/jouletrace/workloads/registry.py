@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.gemm import GEMMS
-from jouletrace.workloads.local_folder import HubModel, LocalFolder
-from jouletrace.workloads.model_file import SUFFIXES, ModelFile
+from jouletrace.workloads.dlrm import Dlrm
+from jouletrace.workloads.kernels import GEMMS, Gemm, Memcpy
 from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
-from jouletrace.workloads.nearest import nearest
+from jouletrace.workloads.options import nearest
+from jouletrace.workloads.saved_models import SUFFIXES, HubModel, LocalFolder, ModelFile
 from jouletrace.workloads.transformers_models import BuiltInModel
 from jouletrace.workloads.user import UserWorkload, split
 
@@ -23,12 +23,12 @@ _OTHERS = (
     "a local transformers folder, a .onnx file"
 )
 
-_OWN: dict[str, tuple[str, ...]] = {
-    "dlrm": ("dlrm:Dlrm",),
-    **{name: ("gemm:Gemm", name) for name in GEMMS},
-    "memcpy": ("kernels:Memcpy",),
+_OWN: dict[str, Callable[[], Workload]] = {
+    "dlrm": Dlrm,
+    **{name: partial(Gemm, name) for name in GEMMS},
+    "memcpy": Memcpy,
 }
-"""Workloads with code in this package, by name: module and class, and the arguments of the class."""
+"""Workloads with code in this package, by name."""
 
 _PREFIXES: dict[str, Callable[[str], Workload]] = {
     **dict.fromkeys(HubModel.prefixes, HubModel),
@@ -59,10 +59,7 @@ def resolve(spec: str) -> Workload:
     if canonical in MODELS:
         return BuiltInModel(canonical, MODELS[canonical])
     if canonical in _OWN:
-        place, *taken = _OWN[canonical]
-        module, _, kind = place.partition(":")
-        own: Workload = getattr(import_module(f"jouletrace.workloads.{module}"), kind)(*taken)
-        return own
+        return _OWN[canonical]()
     for prefix, of_prefix in _PREFIXES.items():
         if spec.startswith(prefix):
             return of_prefix(spec)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
-from jouletrace.workloads.checks import check_options
-from jouletrace.workloads.environment import common_facts, require_device, require_transformers
-from jouletrace.workloads.generation import PROMPT, make_generation
-from jouletrace.workloads.image_folder import ImageFolder, ImageLoader
+from jouletrace.workloads.environment import Precision, common_facts, precision, require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs
 from jouletrace.workloads.kv_cache import cache_arguments
-from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.models import ModelEntry
-from jouletrace.workloads.nearest import nearest
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_options, nearest
 from jouletrace.workloads.placement import random_model, seeded
-from jouletrace.workloads.precision import Precision, precision
-from jouletrace.workloads.training import TrainingIteration, loss_on_labels, loss_on_loaded, make_optimizer
+from jouletrace.workloads.training import (
+    ImageFolder,
+    ImageLoader,
+    TrainingIteration,
+    loss_on_labels,
+    loss_on_loaded,
+    make_optimizer,
+)
+from jouletrace.workloads.user_code import memory_guard
 
 if TYPE_CHECKING:
     import torch
@@ -107,6 +110,8 @@ def build_model(
             inputs, input_facts = draw(model, on, how.weights)
         generation: Generation | None = None
         if options.task == "generate":
+            from jouletrace.workloads.generation import make_generation
+
             call, generation, told_of_task = make_generation(model, inputs, how.settings, options, facts["name"])
         else:
             call, told_of_task = _iteration(model, inputs, how, options, on, (classes or _labels)(model))
@@ -143,27 +148,27 @@ def _iteration(
 
     if options.task != "train":
         return Iteration(model, inputs, how.settings), {}
+    facts: WorkloadFacts = {"optimizer": options.optimizer, "label_smoothing": options.label_smoothing}
+    load = None
     if options.data is not None:
-        return _on_images(model, inputs, how, options, on)
-    labels = [torch.randint(classes, (options.batch or 1,), device=on) for _ in inputs]
-    loss = loss_on_labels(labels, inputs, options.label_smoothing)
+        loader = _loader(model, inputs, options, on)
+        del inputs[1:]  # every batch differs anyway
+        load, loss = loader.load, loss_on_loaded(loader, options.label_smoothing)
+        facts |= {"data": loader.describe(), "inputs": f"images of {Path(str(options.data))}"}
+    else:
+        labels = [torch.randint(classes, (options.batch or 1,), device=on) for _ in inputs]
+        loss = loss_on_labels(labels, inputs, options.label_smoothing)
+        facts["data"] = "synthetic, on the device"
     optimizer = make_optimizer(options.optimizer, model, on)
-    facts: WorkloadFacts = {
-        "optimizer": options.optimizer,
-        "label_smoothing": options.label_smoothing,
-        "data": "synthetic, on the device",
-    }
-    return TrainingIteration(model, inputs, how.training, loss, optimizer), facts
+    return TrainingIteration(model, inputs, how.training, loss, optimizer, load), facts
 
 
 def _labels(model: Any) -> int:
     return int(getattr(model.config, "num_labels", 2))
 
 
-def _on_images(
-    model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device
-) -> tuple[Callable[[int], Any], WorkloadFacts]:
-    """As ``_iteration``, with a folder of images."""
+def _loader(model: Any, inputs: list[Inputs], options: WorkloadOptions, on: torch.device) -> ImageLoader:
+    """Loads images in place of the inputs, whose shape they get."""
     folder, config = ImageFolder.of(str(options.data)), getattr(model, "config", None)
     if getattr(model, "main_input_name", "") != "pixel_values" or not hasattr(config, "num_labels"):
         raise BadInputError(
@@ -176,16 +181,7 @@ def _on_images(
             f"(--config num_labels={len(folder.classes)} makes room)"
         )
     like = inputs[0][1]["pixel_values"]
-    loader = ImageLoader(folder, like.shape[0], tuple(like.shape[1:]), like.dtype, on, options.seed)
-    del inputs[1:]  # every batch differs anyway
-    loss, optimizer = loss_on_loaded(loader, options.label_smoothing), make_optimizer(options.optimizer, model, on)
-    call = TrainingIteration(model, inputs, how.training, loss, optimizer, loader.load)
-    return call, {
-        "optimizer": options.optimizer,
-        "label_smoothing": options.label_smoothing,
-        **loader.facts(),
-        "inputs": f"images of {folder.path}",
-    }
+    return ImageLoader(folder, like.shape[0], tuple(like.shape[1:]), like.dtype, on, options.seed)
 
 
 def _check_filled(model: torch.nn.Module, name: str, typed: dict[str, Any]) -> None:

@@ -13,8 +13,7 @@ from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, rounds
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import alone_in
 from jouletrace.profiler.prepare import check_has_phases, resolve
-from jouletrace.workloads.gemm import GEMMS
-from jouletrace.workloads.kernels import AUTO, whole
+from jouletrace.workloads.kernels import AUTO, GEMMS, whole
 
 
 class Watch:

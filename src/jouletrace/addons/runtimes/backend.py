@@ -25,9 +25,8 @@ from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.scratch import Scratch
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.checks import check_options
-from jouletrace.workloads.model_file import ModelFile
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions, check_options
+from jouletrace.workloads.saved_models import ModelFile
 
 _REFUSED = {"openvino": "OpenVINO runs on the CPU here: use --device cpu"}
 

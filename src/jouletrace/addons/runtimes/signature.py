@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.trees import map_tensors, named_tensors
+from jouletrace.workloads.placement import map_tensors, named_tensors
 
 if TYPE_CHECKING:
     import torch

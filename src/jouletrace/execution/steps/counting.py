@@ -33,10 +33,10 @@ from jouletrace.execution.steps.operators import (
 )
 from jouletrace.execution.steps.trial import user_code
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.deferred import check_ran
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.options import WorkloadOptions
-from jouletrace.workloads.trees import named_tensors
+from jouletrace.workloads.placement import named_tensors
+from jouletrace.workloads.user_code import check_ran
 
 aten = torch.ops.aten
 

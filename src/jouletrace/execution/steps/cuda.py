@@ -17,7 +17,7 @@ from jouletrace.errors import BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Cycles, Interval
 from jouletrace.execution.steps.trial import user_code
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.memory import memory_guard
+from jouletrace.workloads.user_code import memory_guard
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,7 @@ from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.execution.steps.cuda import CudaStep
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.memory import memory_guard
-from jouletrace.workloads.user_errors import place
+from jouletrace.workloads.user_code import memory_guard, place
 
 if TYPE_CHECKING:
     import torch

@@ -16,8 +16,7 @@ from jouletrace.execution.steps.graph import CudaGraphStep
 from jouletrace.execution.steps.trial import name_of, trial, user_code
 from jouletrace.workloads.base import Built, Call, Generation, Iteration, Segment
 from jouletrace.workloads.environment import require_device
-from jouletrace.workloads.memory import memory_guard
-from jouletrace.workloads.user_errors import one_line
+from jouletrace.workloads.user_code import memory_guard, one_line
 
 if TYPE_CHECKING:
     import torch

@@ -174,8 +174,7 @@ def _step_maker(
 
 def _with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOptions:
     """The options with the default number format of a GPU."""
-    from jouletrace.workloads.objects import ObjectWorkload
-    from jouletrace.workloads.user import UserWorkload
+    from jouletrace.workloads.user import ObjectWorkload, UserWorkload
 
     if options.dtype is not None or isinstance(workload, UserWorkload | ObjectWorkload):
         return options

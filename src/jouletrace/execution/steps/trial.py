@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run import RunWarning
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.deferred import check_ran
-from jouletrace.workloads.leaving import no_silent_exit
-from jouletrace.workloads.memory import memory_guard
-from jouletrace.workloads.trees import named_tensors
-from jouletrace.workloads.user_errors import one_line
+from jouletrace.workloads.placement import named_tensors
+from jouletrace.workloads.user_code import check_ran, memory_guard, no_silent_exit, one_line
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,8 @@ from jouletrace.execution.steps.registry import GenerationSteps
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.model_file import ModelFile
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.saved_models import ModelFile
 
 
 @dataclass

@@ -18,8 +18,8 @@ from jouletrace.execution.steps.trial import user_code
 from jouletrace.profiler.backends.base import Prepared, check_phases
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.local_folder import LocalFolder
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.saved_models import LocalFolder
 from jouletrace.workloads.transformers_models import BuiltInModel
 
 if TYPE_CHECKING:
