@@ -95,12 +95,7 @@ def listing(module: torch.nn.Module | None, device: torch.device, phase: Phase =
 
 
 def calls_of(seen: Sequence[Seen], trace: Trace) -> list[Call]:
-    """Operator calls with their kernels, in launch order; kernels without an operator are separate calls.
-
-    Args:
-        seen: Calls of one iteration.
-        trace: Trace of the same iteration.
-    """
+    """Operator calls of an iteration with their kernels, in launch order; kernels without one are separate calls."""
     start, length = trace.start_ns, (trace.end_ns - trace.start_ns) / 1e9
     before, after = (np.array([getattr(one, edge) for one in seen], np.int64) for edge in ("before_ns", "after_ns"))
     owner = np.full(len(trace), -1, np.int64)

@@ -102,17 +102,11 @@ class Matched:
 def variants(
     calls: Sequence[Call], rng: np.random.Generator, iteration_s: float = 0.0, places: int = PLACES
 ) -> list[Variant]:
-    """The plain iteration, and iterations in which calls of the kinds that matter are repeated.
+    """The plain iteration, and iterations in which calls of the kinds that matter are repeated, drawn by ``rng``.
 
-    Several calls of each kind are repeated, each with two numbers of copies. A short iteration has one of these
-    repeats, a long one as many as lengthen it by ``COPIED_SHARE``. Each repeat occurs in about as many variants as
-    any other.
-
-    Args:
-        calls: Calls of a plain iteration.
-        rng: Draws the calls of a kind, and the repeats that share an iteration.
-        iteration_s: Duration of a plain iteration in seconds.
-        places: Number of calls per kind.
+    ``places`` calls of each kind are repeated, each with two numbers of copies. A short iteration has one of these
+    repeats, one of a longer ``iteration_s`` (seconds) as many as lengthen it by ``COPIED_SHARE``. Each repeat occurs in
+    about as many variants as any other.
     """
     kinds: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
     for place, call in enumerate(calls):
@@ -141,30 +135,22 @@ def copies(length_s: float, long: bool) -> int:
     return int(np.clip(wanted, 3 if long else 2, MOST_COPIES))
 
 
-class _Expected:
-    """All kernels that iterations launch, in sequence.
-
-    Attributes:
-        names, call, iteration: Name, call and iteration of each kernel, shape (n,).
-        copy: Whether it belongs to a repetition, shape (n,).
-    """
-
-    def __init__(self, calls: Sequence[Call], log: Sequence[Variant]) -> None:
-        plain = np.array([name for call in calls for name in call.kernels], np.int64)
-        lengths = np.array([len(call.kernels) for call in calls], np.int64)
-        place, end = np.repeat(np.arange(len(calls)), lengths), np.cumsum(lengths)
-        made: dict[Variant, tuple[Ints, Ints, NDArray[np.bool_]]] = {}
-        for variant in set(log):
-            more = [np.tile(np.arange(end[at] - lengths[at], end[at]), times - 1) for at, times in variant.repeats]
-            after = [np.full(len(which), end[at]) for which, (at, _) in zip(more, variant.repeats, strict=True)]
-            which, where = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (more, after))
-            copy = np.insert(np.zeros(len(plain), bool), where, True)
-            made[variant] = np.insert(plain, where, plain[which]), np.insert(place, where, place[which]), copy
-        parts = [made[variant] for variant in log] or [
-            (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
-        ]
-        self.names, self.call, self.copy = (np.concatenate([part[i] for part in parts]) for i in range(3))
-        self.iteration = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+def _expected(calls: Sequence[Call], log: Sequence[Variant]) -> tuple[Ints, Matched]:
+    """Names of all kernels that iterations launch, in sequence, and what they belong to."""
+    plain = np.array([name for call in calls for name in call.kernels], np.int64)
+    lengths = np.array([len(call.kernels) for call in calls], np.int64)
+    place, end = np.repeat(np.arange(len(calls)), lengths), np.cumsum(lengths)
+    none = np.zeros(0, np.int64)
+    made: dict[Variant, tuple[Ints, Ints, NDArray[np.bool_]]] = {}
+    for variant in set(log):
+        more = [np.tile(np.arange(end[at] - lengths[at], end[at]), times - 1) for at, times in variant.repeats]
+        after = [np.full(len(which), end[at]) for which, (at, _) in zip(more, variant.repeats, strict=True)]
+        which, where = np.concatenate([none, *more]), np.concatenate([none, *after])
+        copy = np.insert(np.zeros(len(plain), bool), where, True)
+        made[variant] = np.insert(plain, where, plain[which]), np.insert(place, where, place[which]), copy
+    parts = [made[variant] for variant in log] or [(none, none, none.astype(bool))]
+    names, call, copy = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return names, Matched(call, copy, np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts]))
 
 
 def match(names: Ints, calls: Sequence[Call], log: Sequence[Variant]) -> Matched:
@@ -178,15 +164,15 @@ def match(names: Ints, calls: Sequence[Call], log: Sequence[Variant]) -> Matched
         calls: Calls of one plain iteration.
         log: Variant of each iteration that ran, in order.
     """
-    expected, count = _Expected(calls, log), len(names)
+    (wanted_names, expected), count = _expected(calls, log), len(names)
     place = np.full(count, UNKNOWN, np.int64)
     here = there = 0
     known: dict[tuple[bytes, bytes], list[tuple[int, int, int]]] = {}
-    while here < count and there < len(expected.names):
-        equal = _equal(names, here, expected.names, there)
+    while here < count and there < len(wanted_names):
+        equal = _equal(names, here, wanted_names, there)
         place[here : here + equal] = np.arange(there, there + equal)
         here, there = here + equal, there + equal
-        found, wanted = names[here : here + _WINDOW], expected.names[there : there + _WINDOW]
+        found, wanted = names[here : here + _WINDOW], wanted_names[there : there + _WINDOW]
         key = found.tobytes(), wanted.tobytes()
         if key not in known:
             blocks = SequenceMatcher(None, wanted.tolist(), found.tolist(), autojunk=False).get_matching_blocks()

@@ -32,13 +32,7 @@ _LISTED = 2
 
 
 class GpuProgram:
-    """A workload on one GPU.
-
-    Args:
-        built: The workload, which has run once already.
-        step: Runs it in the user's mode.
-        device: The GPU.
-    """
+    """A workload on one GPU, which has run once already; ``step`` runs it in the user's mode."""
 
     def __init__(self, built: Built, step: CudaStep, device: torch.device) -> None:
         self._built, self._step, self._device = built, step, device
@@ -144,11 +138,7 @@ MOST_S = 8.0
 
 
 class CpuProgram:
-    """A workload on the CPU.
-
-    Args:
-        built: The workload, which has run once already.
-    """
+    """A workload on the CPU, which has run once already."""
 
     def __init__(self, built: Built) -> None:
         self._built = built

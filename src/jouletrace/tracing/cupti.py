@@ -197,16 +197,10 @@ def _bytes(raw: Any, valid: int) -> NDArray[np.uint8]:
 
 
 def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: int) -> list[str]:
-    """Compare the layouts with records that were just traced; returns the problems, if any.
+    """Compare the layouts with records that a stopped tracer has just traced; returns the problems, if any.
 
     CUPTI's own iteration must locate the first records of each buffer at the offsets of the layouts, and all times,
-    grids and sizes must be plausible.
-
-    Args:
-        cupti: The library.
-        tracer: Stopped, with at least one kernel in its buffers.
-        before_ns: Unix time before the first launch.
-        after_ns: Unix time after the last kernel's end.
+    grids and sizes must be plausible. Unix times are before the first launch and after the last kernel's end.
     """
     for number, buffer in enumerate(tracer.buffers()):
         address, record = buffer.ctypes.data, ctypes.c_void_p()

@@ -100,13 +100,9 @@ class UnknownRecordError(ValueError):
 
 
 def decode(buffers: Sequence[NDArray[np.uint8]], layouts: Layouts) -> Chunks:
-    """Split buffers into structured arrays by kind, each in the order of writing.
+    """Split the valid part of buffers, uint8, into structured arrays by kind, each in the order of writing.
 
     Buffers of one kind are not copied: read their columns with ``column``.
-
-    Args:
-        buffers: The valid part of each buffer, uint8, starting on a record.
-        layouts: Layouts of the CUPTI version that wrote them.
 
     Raises:
         UnknownRecordError: With the kind and the offset of the record.

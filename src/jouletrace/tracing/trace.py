@@ -92,13 +92,7 @@ _CLOCK_SLACK_NS = 1_000_000
 
 
 def from_cupti(chunks: Chunks, names: Mapping[int, str], dropped: int = 0) -> Trace:
-    """A trace of decoded CUPTI records.
-
-    Args:
-        chunks: Result of ``decode``.
-        names: Kernel names by pointer.
-        dropped: Records that CUPTI dropped.
-    """
+    """A trace of decoded CUPTI records, with kernel names by pointer."""
     known = list(dict.fromkeys(["memcpy", "memset", *names.values()]))  # several modules may hold one kernel
     place = {name: i for i, name in enumerate(known)}
     parts: dict[str, list[Ints]] = {field: [] for field in _COLUMNS}

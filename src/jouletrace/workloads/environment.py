@@ -15,18 +15,10 @@ from jouletrace.workloads.options import nearest
 if TYPE_CHECKING:
     import torch
 
-_WEIGHTS = {
-    "fp32": "float32",
-    "tf32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp64": "float64",
-    "amp": "float32",
-}
-DTYPES = tuple(_WEIGHTS)
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
 """Every ``--dtype``."""
 
-_SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
 
 
 @dataclass(frozen=True)
@@ -84,12 +76,13 @@ def precision(name: str | None, device: str) -> Precision:
     kind = torch.device(device).type
     if name is None:
         return Precision(None, None, None, kind, None)
-    if name not in _WEIGHTS:
+    if name not in DTYPES:
         raise BadInputError(f"unknown dtype '{name}': {', '.join(DTYPES)}{nearest(name, DTYPES)}")
     autocast = None
     if name == "amp":
         autocast = torch.float16 if kind == "cuda" else torch.bfloat16
-    return Precision(name, getattr(torch, _WEIGHTS[name]), autocast, kind, name == "tf32")
+    weights = getattr(torch, _TYPES.get(name, "float32"))  # "tf32" and "amp" store single precision
+    return Precision(name, weights, autocast, kind, name == "tf32")
 
 
 @contextmanager
@@ -116,7 +109,7 @@ def tf32_switches(on: bool | None) -> Iterator[None]:
 def short_name(dtype: torch.dtype) -> str:
     """The ``--dtype`` of a type ("fp16" for ``torch.float16``); torch's own name for other types."""
     name = str(dtype).removeprefix("torch.")
-    return _SHORT.get(name, name)
+    return {long: short for short, long in _TYPES.items()}.get(name, name)
 
 
 _INSTALL = "pip install 'jouletrace[torch]'"
@@ -205,12 +198,6 @@ def torch_flags() -> dict[str, Any]:
 
     cuda: Any = torch.backends.cuda  # partly untyped
     cudnn: Any = torch.backends.cudnn
-    attention = {
-        "flash": cuda.flash_sdp_enabled(),
-        "mem_efficient": cuda.mem_efficient_sdp_enabled(),
-        "cudnn": cuda.cudnn_sdp_enabled(),
-        "math": cuda.math_sdp_enabled(),
-    }
     return {
         "matmul_tf32": cuda.matmul.allow_tf32,
         "cudnn_tf32": cudnn.allow_tf32,
@@ -218,7 +205,7 @@ def torch_flags() -> dict[str, Any]:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "fp16_reduced_precision": cuda.matmul.allow_fp16_reduced_precision_reduction,
         "bf16_reduced_precision": cuda.matmul.allow_bf16_reduced_precision_reduction,
-        "sdp": [name for name, on in attention.items() if on],
+        "sdp": [name for name in ("flash", "mem_efficient", "cudnn", "math") if getattr(cuda, f"{name}_sdp_enabled")()],
     }
 
 

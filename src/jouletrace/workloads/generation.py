@@ -35,14 +35,10 @@ def make_generation(
     options: WorkloadOptions,
     name: str,
 ) -> tuple[Call, Generation, WorkloadFacts]:
-    """The call of an iteration, its pieces, and facts about it. Generates once.
+    """The call of an iteration of a model of transformers, its pieces, and facts about it. Generates once.
 
-    Args:
-        model: A model of transformers with a head that generates, on its device.
-        inputs: One set: ``input_ids`` of shape (batch, tokens), and optionally ``attention_mask``.
-        settings: Makes the context of one iteration.
-        options: Already checked.
-        name: Name of the workload, for messages.
+    ``inputs`` is one set: ``input_ids`` of shape (batch, tokens), and optionally ``attention_mask``. ``settings`` makes
+    the context of one iteration.
 
     Raises:
         BadInputError: If the model can't generate, or the sequence is too long for it.
@@ -200,12 +196,9 @@ class Loop:
             self._held: dict[int, Held] = {length: first(cache.held, length - 1) for length in at}
 
     def _forward(self, tokens: torch.Tensor, cache: Any, *, alone: bool = False) -> Any:
-        """A forward with the arguments that ``generate`` would pass.
+        """A forward with the arguments that ``generate`` would pass; ``cache`` holds the preceding tokens.
 
-        Args:
-            tokens: Shape (batch, new tokens).
-            cache: Holds the preceding tokens.
-            alone: Whether it may read values: a mask without padding is recognised as such on the host.
+        Where it runs ``alone`` it may read values: a mask without padding is recognised as such on the host.
         """
         given: dict[str, Any] = dict(self._options)
         held = cache.get_seq_length()

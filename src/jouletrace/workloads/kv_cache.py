@@ -23,22 +23,12 @@ Held = dict[int, tuple["torch.Tensor", "torch.Tensor"]]
 
 
 def dynamic_cache(held: Held, *, keep: bool) -> Any:
-    """A cache that grows by copying.
-
-    Args:
-        held: Initial contents; not written to.
-        keep: Whether it keeps new keys and values. Otherwise it is the same before each forward.
-    """
+    """A cache that grows by copying from ``held``, which isn't written to; without ``keep`` it forgets what is new."""
     return _classes()["dynamic"](held, keep)
 
 
 def static_cache(memory: Held, length: int) -> Any:
-    """A cache for one forward in existing memory; attention reads only the tokens that it holds.
-
-    Args:
-        memory: Memory of the cache; written to after ``length``.
-        length: Number of tokens that it holds.
-    """
+    """A cache of ``length`` tokens for one forward in existing memory; attention reads only the tokens that it has."""
     return _classes()["static"](memory, length)
 
 

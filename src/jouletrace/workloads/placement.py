@@ -109,8 +109,7 @@ def random_model(model_class: Any, config: Any, device: torch.device, dtype: tor
     normal reach its ends, and one weight in a thousand would be a hundred times too large.
 
     Returns:
-        The model, and the origin of its weights: ``"random, seed 0"``, or ``"shapes only"`` where
-        tensors hold no values.
+        The model, and the origin of its weights: ``"random, seed 0"``, or ``"shapes only"`` without values.
     """
     if holds_values(device):
         return placed_random(lambda: model_class(config), device, dtype, seed)

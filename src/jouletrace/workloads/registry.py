@@ -45,10 +45,7 @@ def names() -> list[str]:
 def resolve(spec: str) -> Workload:
     """The workload that ``spec`` names. Imports neither torch nor the user's code.
 
-    Args:
-        spec: A built-in name or alias, ``hf:ORG/NAME``, ``torchvision:NAME``, ``timm:NAME``,
-            ``package.module:callable``, ``file.py:callable``, or a local folder of transformers.
-            Write ``./NAME`` for a folder with the name of a built-in model.
+    Write ``./NAME`` for a folder with the name of a built-in model.
 
     Raises:
         BadInputError: If the name is unknown; the message offers the nearest names.

@@ -205,12 +205,7 @@ class HubModel(LocalFolder):
 
 
 def missing_file(folder: Path, weights: bool) -> str:
-    """What a snapshot lacks: the name of a file, "weights", or "" if it is complete.
-
-    Args:
-        folder: Folder of the snapshot.
-        weights: Whether weights are needed.
-    """
+    """What a snapshot lacks: the name of a file, "weights" (where they are needed), or "" if it is complete."""
     if not (folder / "config.json").is_file():
         return "config.json"
     if not weights:
@@ -243,19 +238,13 @@ SUFFIXES = (".onnx", ".xml")
 
 
 class ModelFile:
-    """A model in a file that torch can't run.
+    """A model in a file that torch can't run: ``.onnx``, or OpenVINO's ``.xml``.
 
-    Attributes:
-        name: The file, as given.
-        path: The file.
+    Raises:
+        BadInputError: If the file doesn't exist, or is empty.
     """
 
     def __init__(self, spec: str) -> None:
-        """Check that the file exists.
-
-        Raises:
-            BadInputError: If it doesn't, or is empty.
-        """
         self.name = spec
         self.path = Path(spec)
         if not self.path.is_file():

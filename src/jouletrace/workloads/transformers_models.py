@@ -80,12 +80,12 @@ def build_model(
     draw: Draw | None = None,
     classes: Callable[[Any], int] | None = None,
 ) -> Built:
-    """A new model with its inputs, ready for its task.
+    """A new model with its inputs, ready for its task; options already checked.
 
     Args:
         make: Creates the model.
         device: See ``Workload.build``.
-        options: Already checked.
+        options: The options.
         facts: Facts from the caller: "name", "config", "note".
         seq_len: Default sequence length.
         draw: Creates the inputs; None for random ones for a model of transformers.
@@ -219,12 +219,7 @@ _HIDDEN = {"num_labels": 0, "attn_implementation": "sdpa"}
 
 
 def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Values for the keyword arguments of ``config``'s class.
-
-    Args:
-        config: The configuration (of transformers) without the overrides.
-        overrides: Key and text, as on the command line.
-        name: The model, for messages.
+    """Values for the keyword arguments of the class of a configuration of transformers, from texts by key.
 
     Raises:
         BadInputError: If a key is unknown, a text can't be read as the type of the present value, or a count is

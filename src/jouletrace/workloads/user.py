@@ -31,21 +31,16 @@ class ObjectWorkload:
     The model is used in place: it is moved to the device, put in eval mode and, if a dtype is
     requested, cast; the inputs are copied. A simulated GPU needs only shapes and leaves the model as it was.
 
-    Attributes:
-        name: Name in messages and results.
+    Args:
+        target: A module or any callable.
+        inputs: A tuple of positional arguments, a mapping of keyword arguments, or a single argument.
+        name: Name in messages and results; by default that of its class or function.
+
+    Raises:
+        BadInputError: If ``target`` can't be called.
     """
 
     def __init__(self, target: Any, inputs: Any = (), name: str | None = None) -> None:
-        """Check that it can be called.
-
-        Args:
-            target: A module or any callable.
-            inputs: A tuple of positional arguments, a mapping of keyword arguments, or a single argument.
-            name: Name in messages and results; by default that of its class or function.
-
-        Raises:
-            BadInputError: If ``target`` can't be called.
-        """
         self.name = name or str(getattr(target, "__qualname__", type(target).__qualname__))
         if not callable(target):
             raise BadInputError(f"{self.name}: a model or callable is required, not {type(target).__name__}")
@@ -53,44 +48,21 @@ class ObjectWorkload:
         self._inputs = inputs
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
-        """See ``Workload.build``.
-
-        Raises:
-            BadInputError: If the options apply only to built-in models.
-        """
+        """See ``Workload.build``."""
         check_options(self.name, options)
-        self._refuse(options)
-        return build_object(self._target, self._inputs, device, options, name=self.name)
-
-    def _refuse(self, options: WorkloadOptions) -> None:
         for option, given in (("--batch", options.batch), ("--seq-len", options.seq_len)):
             if given is not None:
                 raise BadInputError(f"{option} {given}: {self.name} comes with its own inputs")
-
-
-def _check_options(options: WorkloadOptions, name: str) -> None:
-    """Refuse options that don't apply to existing objects."""
-    if options.config:
-        raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
-    if options.random:
-        raise BadInputError(f"--random: {name} comes with its own weights")
-    if options.input_sets != 1:
-        raise BadInputError(f"--input-sets {options.input_sets}: {name} comes with one set of inputs")
+        return build_object(self._target, self._inputs, device, options, name=self.name)
 
 
 def build_object(
     target: Any, inputs: Any, device: str, options: WorkloadOptions, *, name: str, batch: int | None = None
 ) -> Built:
-    """An existing model or callable, moved to ``device``.
+    """An existing model or callable, moved to ``device``; inputs as of ``ObjectWorkload``, options already checked.
 
-    Args:
-        target: Module or callable.
-        inputs: See ``ObjectWorkload``.
-        device: See ``Workload.build``.
-        options: Already checked. Without a dtype, everything keeps its type.
-        name: Name of the workload.
-        batch: Samples in the inputs, where known; else the first dimension of a module's first
-            input tensor.
+    Without a dtype, everything keeps its type. ``batch`` is the number of samples in the inputs, where known; else
+    the first dimension of a module's first input tensor counts.
 
     Raises:
         BadInputError: If the options don't fit, or a call of ``target`` returns before its body has run.
@@ -99,7 +71,12 @@ def build_object(
     import torch
 
     check_runs(target, name)
-    _check_options(options, name)
+    if options.config:
+        raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
+    if options.random:
+        raise BadInputError(f"--random: {name} comes with its own weights")
+    if options.input_sets != 1:
+        raise BadInputError(f"--input-sets {options.input_sets}: {name} comes with one set of inputs")
     on = require_device(device)
     how = precision(options.dtype, device)
     # A bound method of a model (model.encode) carries its model.
@@ -182,21 +159,16 @@ _RETURNS = "(model, inputs) or (callable, args)"
 
 
 class UserWorkload:
-    """A callable of the user's that returns ``(model, inputs)`` or ``(callable, args)``.
+    """A callable of the user's that returns ``(model, inputs)`` or ``(callable, args)``; ``build`` imports it.
 
     It receives those of ``batch``, ``seq_len``, ``dtype``, ``device`` and ``seed`` for which it has
     parameters; torch's generator is seeded before.
 
-    Attributes:
-        name: The spec as given.
+    Raises:
+        BadInputError: If ``spec`` isn't "place:name", or names a missing file.
     """
 
     def __init__(self, spec: str) -> None:
-        """Check the form of ``spec``; the user's code is imported by ``build``.
-
-        Raises:
-            BadInputError: If it isn't "place:name", or names a missing file.
-        """
         parts = split(spec)
         if parts is None:
             raise BadInputError(f"'{spec}': write file.py:callable or package.module:callable")

@@ -94,10 +94,9 @@ class Cycles:
     time_ns: NDArray[np.int64]
 
     def mean_mhz(self, earlier: Cycles) -> float | None:
-        """Mean clock since an earlier reading, over the SMs that responded both times.
+        """Mean clock in MHz since an earlier reading, over the SMs that responded both times.
 
-        Returns:
-            In MHz; None if no SM responded twice, or a counter or time didn't advance.
+        None if no SM responded twice, or a counter or time didn't advance.
         """
         _, now, then = np.intersect1d(self.sm, earlier.sm, return_indices=True)
         passed_ns, passed = self.time_ns[now] - earlier.time_ns[then], self.count[now] - earlier.count[then]
@@ -107,20 +106,12 @@ class Cycles:
 
 
 def block_means(step: Step, n: int, block: int = 100) -> NDArray[np.float64]:
-    """Mean seconds of an iteration in each block of back-to-back iterations.
+    """Mean seconds of an iteration in each of ``n // block`` blocks of back-to-back iterations, shape (n // block,).
 
     The host times a block from an idle device to an idle device and divides by its number of
     iterations, as one measurement of ``torch.utils.benchmark.Timer`` with ``number=block`` does.
     Unlike latencies, a block has no events between iterations, so iterations may overlap
     where the device lets them, and it includes the time until the first kernel starts.
-
-    Args:
-        step: The step to run.
-        n: Iterations in all; ``n // block`` whole blocks are run.
-        block: Iterations per block.
-
-    Returns:
-        Means in seconds, shape (n // block,).
 
     Raises:
         BadInputError: If not even one block is complete, or the step flushes the L2 cache: a block's time

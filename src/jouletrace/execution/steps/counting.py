@@ -33,48 +33,35 @@ from jouletrace.execution.steps.operators import (
 )
 from jouletrace.execution.steps.trial import user_code
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.environment import require_device
+from jouletrace.workloads.environment import require_device, short_name
 from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.placement import named_tensors
 from jouletrace.workloads.user_code import check_ran
 
 aten = torch.ops.aten
 
-_TYPES = {
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-    torch.float32: "fp32",
-    torch.float64: "fp64",
-}
 # for a copy between tensors or a table lookup, the output determines the bytes moved
 _BAGS = (aten._embedding_bag, aten._embedding_bag_forward_only)
 _LOOK_UP = (aten.embedding, aten.index, aten.index_select, aten.gather, aten.slice_scatter)
 
 
-def _cpu_attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+def _as_on_gpu(operator: Any, tensors: int) -> Callable[..., int]:
     """The formula of the GPU's operator: torch has none for the CPU's, which runs under fake tensors."""
-    formula = flop_registry[aten._scaled_dot_product_flash_attention]
-    return int(formula(q, k, v, out_val=None))
-
-
-def _cpu_attention_backward(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    formula = flop_registry[aten._scaled_dot_product_flash_attention_backward]
-    return int(formula(grad, q, k, v, out_val=None))
+    formula = flop_registry[operator]
+    return lambda *args, **_: int(formula(*args[:tensors], out_val=None))
 
 
 _FLOPS: dict[Any, Callable[..., int]] = {
     **flop_registry,
-    aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _cpu_attention_backward,
+    aten._scaled_dot_product_flash_attention_for_cpu: _as_on_gpu(aten._scaled_dot_product_flash_attention, 3),
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _as_on_gpu(
+        aten._scaled_dot_product_flash_attention_backward, 4
+    ),
 }
 
 
 class _AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Answers queries of values as for an ordinary input: all conditions hold, none is unusual.
-
-    Args:
-        mode: The fake tensors' mode, entered earlier.
-    """
+    """Answers queries of values as for an ordinary input: all conditions hold, none is unusual."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
@@ -84,7 +71,6 @@ class _AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # unty
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Answer a query of a value; pass every other call on."""
         if func is aten._local_scalar_dense.default:
             return self._value(args[0])
         if func is aten.equal.default:
@@ -115,15 +101,7 @@ class _AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # unty
 
 
 class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as above
-    """Records every operator that launches a kernel.
-
-    Args:
-        names: Determines the place of a call in the model.
-
-    Attributes:
-        operators: The recorded operators, in order.
-        module: Module of the last operator call.
-    """
+    """Records every operator that launches a kernel, in order; ``module`` is that of the last call."""
 
     def __init__(self, names: ModuleNames) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
@@ -135,7 +113,6 @@ class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Make the call and record it."""
         kwargs = kwargs or {}
         if is_bookkeeping(func):
             return func(*args, **kwargs)
@@ -155,6 +132,7 @@ class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
         if not has_kernel(func, [*outputs, *overwritten]):
             return out
         inputs = list(tensors_in((args, kwargs)))
+        formula = _FLOPS.get(func.overloadpacket)
         self.operators.append(
             Operator(
                 # the CPU's attention represents the GPU's
@@ -163,19 +141,14 @@ class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
                 module=site.module,
                 call=site.call,
                 backward=backward,
-                flops=_flops(func, args, kwargs, out),
+                flops=float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0,
                 bytes_moved=_bytes(func, inputs, outputs, overwritten),
-                dtype=_dtype(inputs, outputs),
+                dtype=next((short_name(t.dtype) for t in (*inputs, *outputs) if t.is_floating_point()), "fp32"),
                 host_calls=self._host_calls,
             )
         )
         self._host_calls = 0
         return out
-
-
-def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
-    formula = _FLOPS.get(func.overloadpacket)
-    return float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0
 
 
 def _bytes(
@@ -200,13 +173,6 @@ def _size(tensor: torch.Tensor) -> int:
     return min(tensor.numel() * tensor.element_size(), int(tensor.untyped_storage().nbytes()))
 
 
-def _dtype(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
-    for tensor in (*inputs, *outputs):
-        if tensor.dtype.is_floating_point:
-            return _TYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
-    return "fp32"
-
-
 @contextmanager
 def fake_tensors() -> Iterator[None]:
     """Make every new tensor inside fake, and answer queries of values as for an ordinary input."""
@@ -221,11 +187,9 @@ def fake_tensors() -> Iterator[None]:
 
 
 def count_operators(call: Callable[[], object], module: torch.nn.Module | None = None) -> list[Operator]:
-    """The operators of one call that have a kernel, in order. Call it inside ``fake_tensors``.
+    """The operators of one call that have a kernel, in order; ``module`` is the model whose modules are named.
 
-    Args:
-        call: One iteration.
-        module: The model whose modules are named.
+    Call it inside ``fake_tensors``.
 
     Raises:
         NotPossibleError: If a shape depends on values, or an operator has no fake implementation.
@@ -250,15 +214,9 @@ def count_operators(call: Callable[[], object], module: torch.nn.Module | None =
 def count_built(
     workload: Workload, options: WorkloadOptions, pieces: Callable[[Built], Sequence[Callable[[], object]]]
 ) -> tuple[Built, list[list[Operator]]]:
-    """Build a workload of fake tensors and count the operators of each of its pieces.
+    """Build a workload of fake tensors, which can't be run otherwise, and count the operators of each of its pieces.
 
-    Args:
-        workload: The workload.
-        options: Its options.
-        pieces: The calls to count; the last determines ``facts["least_memory_bytes"]``.
-
-    Returns:
-        The workload, which can't be run otherwise, and the operators of each piece.
+    The last piece determines ``facts["least_memory_bytes"]``.
 
     Raises:
         BadInputError: If the options don't fit, or the workload raises.

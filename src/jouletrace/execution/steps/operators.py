@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -30,42 +31,17 @@ _SHORT = {
 _MOST_DESCRIBED = 12
 """Number of tensors whose shapes are listed singly."""
 
-# no kernel: memory is allocated, or a shape or a value is queried
-_NO_KERNEL = (
-    aten.empty,
-    aten.empty_like,
-    aten.empty_strided,
-    aten.new_empty,
-    aten.new_empty_strided,
-    aten.resize_,
-    aten.set_,
-    aten._unsafe_view,
-    aten._local_scalar_dense,
-    aten.is_same_size,
-    aten.sym_size,
-    aten.sym_stride,
-    aten.sym_numel,
+_NO_KERNEL = re.compile(
+    r"(new_)?empty(_strided)?|empty_like|resize_|set_|_unsafe_view|_local_scalar_dense|is_same_size|"
+    r"sym_(size|stride|numel)"
 )
-# their result doesn't depend on the earlier contents, or doing them twice has the effect of once
-_IDEMPOTENT = (
-    aten.copy_,
-    aten.fill_,
-    aten.zero_,
-    aten._foreach_zero_,
-    aten._foreach_copy_,
-    aten.relu_,
-    aten.clamp_,
-    aten.clamp_min_,
-    aten.clamp_max_,
-    aten.hardtanh_,
-    aten.abs_,
-    aten.masked_fill_,
-    aten.normal_,
-    aten.uniform_,
-    aten.bernoulli_,
-    aten.random_,
-    aten.exponential_,
+"""Operators of aten that allocate memory, or query a shape or a value."""
+
+_IDEMPOTENT = re.compile(
+    r"(_foreach_)?(copy|zero)_|(masked_)?fill_|relu_|clamp(_min|_max)?_|hardtanh_|abs_|"
+    r"(normal|uniform|bernoulli|random|exponential)_"
 )
+"""Operators of aten whose result doesn't depend on the earlier contents, or which done twice have the effect of once."""
 
 
 def op_name(func: Any) -> str:
@@ -86,7 +62,10 @@ def describe(tensors: Iterable[torch.Tensor]) -> str:
     "bf16[512,768] bf16[768] bf16[768] … 199 tensors, 109514298 elements, 5f3a9c11".
     """
     taken = list(tensors)
-    texts = [_describe(tensor) for tensor in taken]
+    texts = [
+        f"{_SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix('torch.'))}[{','.join(map(str, tensor.shape))}]"
+        for tensor in taken
+    ]
     if len(texts) <= _MOST_DESCRIBED:
         return " ".join(texts)
     elements = sum(tensor.numel() for tensor in taken)
@@ -95,12 +74,7 @@ def describe(tensors: Iterable[torch.Tensor]) -> str:
 
 
 def has_kernel(func: Any, results: Iterable[torch.Tensor]) -> bool:
-    """Whether a call does work on the device, as far as its schema states.
-
-    Args:
-        func: The operator.
-        results: Its outputs and the arguments that it writes.
-    """
+    """Whether a call with these outputs and written arguments does work on the device, as far as its schema states."""
     return not without_kernel(func) and any(tensor.numel() > 0 for tensor in results)
 
 
@@ -112,7 +86,12 @@ def is_bookkeeping(func: Any) -> bool:
 
 def without_kernel(func: Any) -> bool:
     """Whether an operator never has a kernel: a view, an allocation, or a query of a shape or value."""
-    return func.is_view or torch.Tag.inplace_view in func.tags or func.overloadpacket in _NO_KERNEL
+    return func.is_view or torch.Tag.inplace_view in func.tags or _is_one_of(func, _NO_KERNEL)
+
+
+@cache
+def _is_one_of(func: Any, names: re.Pattern[str]) -> bool:
+    return func.namespace == "aten" and names.fullmatch(func.overloadpacket.__name__) is not None
 
 
 def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
@@ -152,7 +131,7 @@ def is_idempotent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
         return not any(storage_key(tensor) in outs for tensor in tensors_in(read))
     if func.overloadpacket is aten.index_put_:
         return not (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
-    return func.overloadpacket in _IDEMPOTENT or func in (aten.scatter_.src, aten.scatter_.value)
+    return _is_one_of(func, _IDEMPOTENT) or func in (aten.scatter_.src, aten.scatter_.value)
 
 
 @cache
@@ -160,11 +139,6 @@ def is_composite(func: Any, backend: str) -> bool:
     """Whether the dispatcher decomposes it into other operators on a backend ("CPU", "CUDA")."""
     registered = torch._C._dispatch_has_kernel_for_dispatch_key
     return registered(func.name(), "CompositeImplicitAutograd") and not registered(func.name(), backend)
-
-
-def _describe(tensor: torch.Tensor) -> str:
-    kind = _SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
-    return f"{kind}[{','.join(str(length) for length in tensor.shape)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +194,9 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
         """Called in order in place of each operator that may do work; returns the operator's outputs."""
         return func(*args, **kwargs)
 
-    def view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Called for views and new memory, whose occurrence depends on how an iteration is run."""
-        return func(*args, **kwargs)
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Decompose composite operators; pass all others to ``operator``."""
         kwargs = kwargs or {}
         if is_bookkeeping(func):
             return func(*args, **kwargs)
@@ -235,7 +204,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
             with self, self._autocast_of(func):
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
         if without_kernel(func) and torch.Tag.data_dependent_output not in func.tags:
-            return self.view(func, args, kwargs)
+            return func(*args, **kwargs)  # a view or new memory, whose occurrence depends on how an iteration is run
         return self.operator(func, args, kwargs)
 
     def _autocast_of(self, func: Any) -> AbstractContextManager[Any]:

@@ -128,12 +128,8 @@ _REFUSED: dict[str, dict[tuple[str, str], str]] = {
 def check_options(kind: str, mode: str, dtype: str | None = None, l2: str = "warm", where: str = "") -> None:
     """Refuse a mode, dtype or cache that is unknown, or that a kind of device doesn't support.
 
-    Args:
-        kind: "simulated", "cpu", or any other kind, which supports all.
-        mode: One of ``MODES``.
-        dtype: The ``--dtype``; those of ``workloads.precision`` are assumed to be valid.
-        l2: One of ``L2``.
-        where: The requested device, for the message.
+    ``kind`` is "simulated", "cpu", or any other, which supports all; ``where`` is the requested device, for the
+    message. Those of ``workloads.environment`` are assumed to be valid dtypes.
 
     Raises:
         BadInputError: With the option.
@@ -149,12 +145,8 @@ def check_options(kind: str, mode: str, dtype: str | None = None, l2: str = "war
 def compile_built(built: Built, device: torch.device | None = None, backend: str = "inductor") -> Built:
     """The same workload, compiled by running each input set once; ``facts["compile"]`` describes how.
 
-    Only the target is compiled: settings such as autocast are applied outside of it.
-
-    Args:
-        built: A workload that has run once uncompiled.
-        device: The CUDA device to wait for; None on the CPU.
-        backend: As for ``torch.compile``.
+    Only the target is compiled: settings such as autocast are applied outside of it. The workload has run once
+    uncompiled. On CUDA it waits for ``device``.
 
     Raises:
         NotPossibleError: If it can't be compiled, with the compiler's reason, or memory runs out.

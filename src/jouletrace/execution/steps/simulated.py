@@ -84,11 +84,8 @@ def simulate_workload(
 ) -> tuple[Built, SimulatedStep]:
     """Count a workload without running it, and return it as a step on a simulated GPU.
 
-    Args:
-        workload: The workload. It is built with fake tensors, so its weights take no memory.
-        options: Its options; without a dtype, built-in models take fp16, as on CUDA.
-        device: The GPU.
-        mode: "graph" or "eager".
+    It is built with fake tensors, so its weights take no memory. Without a dtype, built-in
+    models take fp16, as on CUDA.
 
     Raises:
         BadInputError: If the options don't fit, the mode is unknown, or the device isn't simulated.
@@ -107,13 +104,7 @@ def simulate_workload(
 def simulate_generation(
     workload: Workload, options: WorkloadOptions, device: Device, mode: str
 ) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
-    """Count a generating workload without running it, and return it and its pieces as steps on a simulated GPU.
-
-    Arguments and exceptions are those of ``simulate_workload``.
-
-    Returns:
-        The workload, an iteration, its pieces, and the phase of each kernel of the iteration.
-    """
+    """As ``simulate_workload`` for a generating workload, with its pieces and the phase of each kernel of an iteration."""
     from jouletrace.execution.steps.counting import count_built
 
     simulated = _simulated(device, mode)
@@ -183,12 +174,7 @@ def _with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadO
 
 
 def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool = False) -> list[SimKernel]:
-    """A kernel for each operator, by the GPU's roofline.
-
-    Args:
-        device: The GPU.
-        operators: The operators, in order.
-        tf32: Whether single-precision products are computed in TF32.
+    """A kernel for each operator, by the GPU's roofline; with ``tf32``, single-precision products are computed in TF32.
 
     Raises:
         BadInputError: If the GPU has no pipes for a dtype.
