@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs, Iteration
 from jouletrace.workloads.environment import Precision, common_facts, precision, require_device
@@ -77,7 +77,6 @@ def build_kernel(
             out = target(*args, **kwargs)
         return out
 
-    call = target if iterations == 1 else repeated
     told: WorkloadFacts = {
         "task": "infer",
         "iterations": iterations,
@@ -86,65 +85,8 @@ def build_kernel(
         **common_facts(None, how, on),
         **facts,
     }
-    return Built(Iteration(call, inputs, how.settings), None, inputs, told, items=iterations)
-
-
-DIRECTIONS = ("d2d", "h2d", "d2h")
-_MIB = 1 << 20
-
-
-class Memcpy:
-    """Copies of a buffer of random bytes.
-
-    Its settings (``--config``): ``size`` (MiB, 256 by default), ``iterations`` and ``direction`` ("d2d", within
-    the device; "h2d" and "d2h", from and to pinned memory of the host).
-
-    Attributes:
-        name: "memcpy".
-        own_dtype: Nominal only: the bytes are those of single-precision numbers.
-    """
-
-    name = "memcpy"
-    own_dtype = "fp32"
-
-    def build(self, device: str, options: WorkloadOptions) -> Built:
-        """See ``Workload.build``."""
-        config = read_config(self.name, options, {"size": "256", "iterations": "1", "direction": "d2d"})
-        if options.dtype not in (None, self.own_dtype):
-            raise BadInputError(f"--dtype {options.dtype}: memcpy copies bytes of no particular type")
-        direction = config["direction"]
-        if direction not in DIRECTIONS:
-            raise BadInputError(f"--config direction={direction}: must be one of {', '.join(DIRECTIONS)}")
-        on = require_device(device)
-        if direction != "d2d" and on.type != "cuda":
-            raise BadInputError(
-                f"--config direction={direction}: only GPUs have memory separate from the host's; use d2d"
-            )
-        size, iterations = (whole(self.name, key, config[key]) for key in ("size", "iterations"))
-        with memory_guard(f"memcpy, {size} MiB on {device}"), seeded(options.seed, on):
-            inputs: list[Inputs] = [(_buffers(on, size * _MIB // 4, direction), {}) for _ in range(options.input_sets)]
-        bytes_moved = 2 * size * _MIB * iterations if direction == "d2d" else size * _MIB * iterations
-        facts: WorkloadFacts = {"name": self.name, "size_mib": size, "direction": direction, "bytes_moved": bytes_moved}
-        how = precision(None, device)
-        return build_kernel(copy, inputs, how, on, facts, iterations)
-
-
-def copy(target: torch.Tensor, source: torch.Tensor) -> Any:
-    """Enqueue one copy."""
-    return target.copy_(source, non_blocking=True)
-
-
-def _buffers(on: torch.device, words: int, direction: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Target and source; random, since the power of a copy depends on its data."""
-    import torch
-
-    source = torch.randn(words, device=on)
-    target = torch.empty_like(source)
-    if direction != "d2d" and holds_values(on):
-        host = torch.empty(words, pin_memory=True)
-        host.copy_(source)
-        return (target, host) if direction == "h2d" else (host, source)
-    return target, source
+    call = Iteration(target if iterations == 1 else repeated, inputs, how.settings)
+    return Built(call, None, inputs, told, items=iterations)
 
 
 GEMMS: dict[str, str | None] = {"gemm": None, "sgemm": "fp32", "dgemm": "fp64"}
@@ -181,10 +123,9 @@ class Gemm:
         on = require_device(device)
         iterations = whole(self.name, "iterations", config["iterations"])
         how = precision(self.own_dtype or options.dtype or ("fp16" if on.type == "cuda" else "fp32"), device)
-        tried: dict[int, float] = {}
         asked = config["size"]
-        if asked == AUTO and holds_values(on):
-            tried = rates(on, how.name or "fp32", options.seed)
+        tried = rates(on, how, options.seed) if asked == AUTO and holds_values(on) else {}
+        if tried:
             size = best_size(tried)
         elif asked in ("", AUTO):  # tensors without values can't be timed
             size = SIZE_CPU if on.type == "cpu" and holds_values(on) else SIZE
@@ -200,7 +141,7 @@ class Gemm:
         return build_kernel(torch.mm, inputs, how, on, facts, iterations)
 
 
-def rates(on: torch.device, dtype: str, seed: int) -> dict[int, float]:
+def rates(on: torch.device, how: Precision, seed: int) -> dict[int, float]:
     """FLOP/s of products by size, best of three; sizes that don't fit into memory are left out.
 
     Raises:
@@ -208,9 +149,6 @@ def rates(on: torch.device, dtype: str, seed: int) -> dict[int, float]:
     """
     import torch
 
-    from jouletrace.errors import NotPossibleError
-
-    how = precision(dtype, str(on))
     found: dict[int, float] = {}
     cpu = on.type == "cpu"
     for size in _TRIED_CPU if cpu else _TRIED:
@@ -262,3 +200,60 @@ def _seconds(a: torch.Tensor, b: torch.Tensor, least_s: float) -> float:
         n += 4
         wait()
     return seconds / n
+
+
+DIRECTIONS = ("d2d", "h2d", "d2h")
+_MIB = 1 << 20
+
+
+class Memcpy:
+    """Copies of a buffer of random bytes.
+
+    Its settings (``--config``): ``size`` (MiB, 256 by default), ``iterations`` and ``direction`` ("d2d", within
+    the device; "h2d" and "d2h", from and to pinned memory of the host).
+
+    Attributes:
+        name: "memcpy".
+        own_dtype: Nominal only: the bytes are those of single-precision numbers.
+    """
+
+    name = "memcpy"
+    own_dtype = "fp32"
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """See ``Workload.build``."""
+        config = read_config(self.name, options, {"size": "256", "iterations": "1", "direction": "d2d"})
+        if options.dtype not in (None, self.own_dtype):
+            raise BadInputError(f"--dtype {options.dtype}: memcpy copies bytes of no particular type")
+        direction = config["direction"]
+        if direction not in DIRECTIONS:
+            raise BadInputError(f"--config direction={direction}: must be one of {', '.join(DIRECTIONS)}")
+        on = require_device(device)
+        if direction != "d2d" and on.type != "cuda":
+            raise BadInputError(
+                f"--config direction={direction}: only GPUs have memory separate from the host's; use d2d"
+            )
+        size, iterations = (whole(self.name, key, config[key]) for key in ("size", "iterations"))
+        with memory_guard(f"memcpy, {size} MiB on {device}"), seeded(options.seed, on):
+            inputs: list[Inputs] = [(_buffers(on, size * _MIB // 4, direction), {}) for _ in range(options.input_sets)]
+        bytes_moved = 2 * size * _MIB * iterations if direction == "d2d" else size * _MIB * iterations
+        facts: WorkloadFacts = {"name": self.name, "size_mib": size, "direction": direction, "bytes_moved": bytes_moved}
+        how = precision(None, device)
+        return build_kernel(_copy, inputs, how, on, facts, iterations)
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> Any:
+    return target.copy_(source, non_blocking=True)
+
+
+def _buffers(on: torch.device, words: int, direction: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Target and source; random, since the power of a copy depends on its data."""
+    import torch
+
+    source = torch.randn(words, device=on)
+    target = torch.empty_like(source)
+    if direction != "d2d" and holds_values(on):
+        host = torch.empty(words, pin_memory=True)
+        host.copy_(source)
+        return (target, host) if direction == "h2d" else (host, source)
+    return target, source

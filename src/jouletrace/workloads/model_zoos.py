@@ -33,10 +33,7 @@ class ZooModel:
 
     Attributes:
         name: ``torchvision:NAME`` or ``timm:NAME``, as given.
-        prefixes: Prefixes of such names.
     """
-
-    prefixes = ("torchvision:", "timm:")
 
     def __init__(self, spec: str) -> None:
         self.name = spec
@@ -51,7 +48,12 @@ class ZooModel:
         over_defaults(self.name, options, {})
         if options.seq_len is not None:
             raise BadInputError(f"--seq-len {options.seq_len}: {self.name} takes images, which have no such length")
-        package = self._installed()
+        try:
+            package = importlib.import_module(self._package)
+        except ImportError as error:
+            raise NotPossibleError(
+                f"{self.name}: {self._package} can't be imported ({error}): pip install {self._package}"
+            ) from error
         names, create, shape_of = _ZOOS[self._package](package)
         if self._model.partition(".")[0] not in names:  # in timm the name of the weights follows a point
             raise BadInputError(
@@ -67,14 +69,6 @@ class ZooModel:
 
         facts: WorkloadFacts = {"name": self.name, "config": {}, "source": f"{self._package} {package.__version__}"}
         return build_model(make, device, options, facts=facts, draw=draw, classes=_classes)
-
-    def _installed(self) -> Any:
-        try:
-            return importlib.import_module(self._package)
-        except ImportError as error:
-            raise NotPossibleError(
-                f"{self.name}: {self._package} can't be imported ({error}): pip install {self._package}"
-            ) from error
 
 
 def _classes(model: Any) -> int:

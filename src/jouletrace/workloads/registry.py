@@ -31,8 +31,9 @@ _OWN: dict[str, Callable[[], Workload]] = {
 """Workloads with code in this package, by name."""
 
 _PREFIXES: dict[str, Callable[[str], Workload]] = {
-    **dict.fromkeys(HubModel.prefixes, HubModel),
-    **dict.fromkeys(ZooModel.prefixes, ZooModel),
+    "hf:": HubModel,
+    "torchvision:": ZooModel,
+    "timm:": ZooModel,
 }
 """Sources of models, by the prefix of their names."""
 

@@ -146,10 +146,7 @@ class HubModel(LocalFolder):
 
     Attributes:
         name: ``hf:ORG/NAME``, as given.
-        prefixes: Prefixes of such names.
     """
-
-    prefixes = ("hf:",)
 
     def __init__(self, spec: str) -> None:
         self.name, self._id = spec, spec.removeprefix("hf:")

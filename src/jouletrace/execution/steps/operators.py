@@ -41,7 +41,7 @@ _IDEMPOTENT = re.compile(
     r"(_foreach_)?(copy|zero)_|(masked_)?fill_|relu_|clamp(_min|_max)?_|hardtanh_|abs_|"
     r"(normal|uniform|bernoulli|random|exponential)_"
 )
-"""Operators of aten whose result doesn't depend on the earlier contents, or which done twice have the effect of once."""
+"""Operators of aten whose result doesn't depend on the earlier contents, or which done twice act as done once."""
 
 
 def op_name(func: Any) -> str:

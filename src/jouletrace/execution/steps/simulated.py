@@ -104,7 +104,7 @@ def simulate_workload(
 def simulate_generation(
     workload: Workload, options: WorkloadOptions, device: Device, mode: str
 ) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
-    """As ``simulate_workload`` for a generating workload, with its pieces and the phase of each kernel of an iteration."""
+    """As ``simulate_workload``, for a generating workload; also its pieces and the phase of each kernel."""
     from jouletrace.execution.steps.counting import count_built
 
     simulated = _simulated(device, mode)
