@@ -112,7 +112,7 @@ def from_cupti(chunks: Chunks, names: Mapping[int, str], dropped: int = 0) -> Tr
                     column.append(chunk[source])
                 else:
                     column.append(np.zeros((n, 3) if field in ("grid", "block") else n, np.int64))
-    columns = {field: np.concatenate(pieces) if pieces else [] for field, pieces in parts.items()}
+    columns: dict[str, Any] = {field: np.concatenate(pieces) if pieces else [] for field, pieces in parts.items()}
     return Trace.of(known, "cupti", dropped=dropped, **columns)
 
 

@@ -71,12 +71,7 @@ def build_object(
     import torch
 
     check_runs(target, name)
-    if options.config:
-        raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
-    if options.random:
-        raise BadInputError(f"--random: {name} comes with its own weights")
-    if options.input_sets != 1:
-        raise BadInputError(f"--input-sets {options.input_sets}: {name} comes with one set of inputs")
+    _refuse(options, name)
     on = require_device(device)
     how = precision(options.dtype, device)
     # A bound method of a model (model.encode) carries its model.
@@ -133,6 +128,16 @@ def build_object(
             raise
         facts |= told
     return Built(call, module, [placed], facts, items=batch or 1, restore=restore, generation=generation)
+
+
+def _refuse(options: WorkloadOptions, name: str) -> None:
+    """Refuse options that don't apply to existing objects."""
+    if options.config:
+        raise BadInputError(f"--config {next(iter(options.config))}: {name} has no configuration to change")
+    if options.random:
+        raise BadInputError(f"--random: {name} comes with its own weights")
+    if options.input_sets != 1:
+        raise BadInputError(f"--input-sets {options.input_sets}: {name} comes with one set of inputs")
 
 
 def arguments(inputs: Any) -> Inputs:
