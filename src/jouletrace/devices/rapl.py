@@ -39,13 +39,7 @@ class RaplMissingError(NotPossibleError):
 
 @dataclass(frozen=True)
 class Package:
-    """One CPU socket's counter.
-
-    Attributes:
-        name: "package-0".
-        path: File of the counter, in µJ.
-        range_uj: The counter restarts from zero after this many µJ.
-    """
+    """One CPU socket's counter: the file ``path``, in µJ, restarts from zero after ``range_uj`` µJ."""
 
     name: str
     path: Path

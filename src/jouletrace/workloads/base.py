@@ -118,7 +118,7 @@ class Generation:
         prompt: Tokens of the prompt.
         steps: Forwards of an iteration: the number of tokens of the longest sequence.
         tokens: New tokens of all sequences together.
-        cache: One of ``kv_cache.KINDS``.
+        cache: "dynamic" or "static"; see ``kv_cache``.
         segments: Its pieces, which add up to the whole.
         forwards: One forward of each kind in succession: prefill, then decode at each length.
         first_token: Runs until the first token exists.

@@ -20,7 +20,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, TOGETHER, Call, Generation, Inputs, Segment
 from jouletrace.workloads.environment import require_transformers
-from jouletrace.workloads.kv_cache import Held, allocate, dynamic_cache, first, static_cache
+from jouletrace.workloads.kv_cache import GrownCache, Held, PlacedCache, allocate, first
 from jouletrace.workloads.options import NEW_TOKENS, WorkloadOptions
 from jouletrace.workloads.placement import holds_values
 
@@ -175,7 +175,7 @@ class Loop:
     def _record(self) -> None:
         """Generate once by our own forwards, and keep the token and the cache of each length to be measured."""
         begin, end = self._prompt + 1, self._prompt + self._steps - 1
-        cache = dynamic_cache({}, keep=True)
+        cache = GrownCache({}, keep=True)
         outputs = self._forward(self._ids, cache)
         self._outputs: type = type(outputs)
         self._logits = outputs.logits[:, -1:].clone()
@@ -188,7 +188,7 @@ class Loop:
             if not holds_values(self._ids.device) and length < end:
                 continue  # tensors have no values: the shapes of the last forward give the others
             if not holds_values(self._ids.device):
-                cache = dynamic_cache(allocate(cache.held, length - 1), keep=True)
+                cache = GrownCache(allocate(cache.held, length - 1), keep=True)
             token = self._next(self._forward(token, cache).logits)
         if self._cache == "static":
             self._memory = allocate(cache.held, self._prompt + self._steps)
@@ -228,12 +228,12 @@ class Loop:
         return logits[:, -1].argmax(-1, keepdim=True)
 
     def _prefill(self, *, alone: bool = False) -> Any:
-        cache = static_cache(self._memory, 0) if self._cache == "static" else dynamic_cache({}, keep=True)
+        cache = PlacedCache(self._memory, 0) if self._cache == "static" else GrownCache({}, keep=True)
         return self._forward(self._ids, cache, alone=alone).logits
 
     def _decode(self, length: int, *, alone: bool = False) -> Any:
         static = self._cache == "static"
-        cache = static_cache(self._memory, length - 1) if static else dynamic_cache(self._held[length], keep=False)
+        cache = PlacedCache(self._memory, length - 1) if static else GrownCache(self._held[length], keep=False)
         return self._forward(self._fed[length], cache, alone=alone).logits
 
     def _alone(self, forward: Callable[..., Any], times: int = 1) -> Call:
@@ -271,11 +271,11 @@ class Loop:
     def _own(self, steps: int, forward: Callable[[torch.Tensor, Any], Any] | None = None) -> Any:
         """Our own loop: it reads no value from the device, so it can be captured, or run without values."""
         forward = forward or (lambda tokens, cache: self._forward(tokens, cache).logits)
-        grown = dynamic_cache({}, keep=True)
+        grown = GrownCache({}, keep=True)
         tokens, found = self._ids, []
         for step in range(steps):
             held = 0 if step == 0 else self._prompt + step - 1
-            cache = static_cache(self._memory, held) if self._cache == "static" else grown
+            cache = PlacedCache(self._memory, held) if self._cache == "static" else grown
             tokens = self._next(forward(tokens, cache))
             found.append(tokens)
         return torch.cat([self._ids, *found], dim=1)

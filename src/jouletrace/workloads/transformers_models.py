@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,6 @@ from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.environment import Precision, common_facts, precision, require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs
-from jouletrace.workloads.kv_cache import cache_arguments
 from jouletrace.workloads.models import ModelEntry
 from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_options, nearest
 from jouletrace.workloads.placement import random_model, seeded
@@ -110,13 +110,17 @@ def build_model(
             inputs, input_facts = draw(model, on, how.weights)
         generation: Generation | None = None
         if options.task == "generate":
+            require_transformers()
             from jouletrace.workloads.generation import make_generation
 
             call, generation, told_of_task = make_generation(model, inputs, how.settings, options, facts["name"])
         else:
             call, told_of_task = _iteration(model, inputs, how, options, on, (classes or _labels)(model))
-            for _, keywords in inputs:
-                keywords.update(cache_arguments(model))
+            if hasattr(model, "can_generate"):  # of transformers
+                from jouletrace.workloads.kv_cache import cache_arguments
+
+                for _, keywords in inputs:
+                    keywords.update(cache_arguments(model))
     told: WorkloadFacts = {
         **facts,
         "task": options.task,
@@ -210,10 +214,11 @@ def _changed(typed: dict[str, Any]) -> str:
 
 
 _BOOL = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-# Names of settings that are counts or widths; others (token ids, positions of layers) may be negative.
-_FIRST_WORDS = {"num", "n"}
-_LAST_WORDS = {"layers", "depth", "depths", "heads", "channels", "experts", "positions", "embeddings", "stride"}
-_LAST_WORDS |= {"size", "sizes", "dim", "dims", "width", "widths", "embd"}
+_COUNT = re.compile(
+    r"(num|n)(_.*)?|(.*_)?(layers|depths?|heads|channels|experts|positions|embeddings|stride|sizes?|dims?|widths?|embd)"
+)
+"""Names of settings that are counts or widths; others (token ids, positions of layers) may be negative."""
+
 # Settable although a configuration doesn't list them among its fields.
 _HIDDEN = {"num_labels": 0, "attn_implementation": "sdpa"}
 
@@ -233,15 +238,9 @@ def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dic
         if field not in present:
             raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, [*present, *alternative])}")
         value = typed[field] = _typed(key, text, present[field])
-        if _counts(field) and _below_0(value) and not _below_0(present[field]):
+        if _COUNT.fullmatch(field) and _below_0(value) and not _below_0(present[field]):
             raise BadInputError(f"--config {key}={text}: a count can't be below 0")
     return typed
-
-
-def _counts(field: str) -> bool:
-    """Whether a setting is a count, by its name."""
-    words = field.split("_")
-    return words[0] in _FIRST_WORDS or words[-1] in _LAST_WORDS
 
 
 def _below_0(value: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
-from jouletrace.workloads.environment import common_facts, precision, require_device, short_name
+from jouletrace.workloads.environment import common_facts, precision, require_device, require_transformers, short_name
 from jouletrace.workloads.options import WorkloadOptions, check_options, nearest
 from jouletrace.workloads.placement import holds_values, kept, map_tensors, named_tensors, place_module, seeded
 from jouletrace.workloads.training import TrainingIteration, loss_of_outputs, make_optimizer
@@ -118,6 +118,7 @@ def build_object(
         facts |= {"optimizer": options.optimizer}
     generation: Generation | None = None
     if options.task == "generate":
+        require_transformers()
         from jouletrace.workloads.generation import make_generation
 
         try:
