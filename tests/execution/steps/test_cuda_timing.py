@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps import block_means, registry
+from jouletrace.errors import NotPossibleError
+from jouletrace.execution.steps import registry
 from jouletrace.execution.steps.cuda import AHEAD, ColdStep, CudaStep, FlushStep
 from jouletrace.profiler.backends import torch as torch_backend
 from jouletrace.profiler.settings import ProfileSettings
@@ -143,13 +143,6 @@ def test_a_cold_replay_less_its_flushes_is_the_iterations(fake):
     assert flushes.seconds == pytest.approx(100 * FLUSH_S, rel=0.01)
     assert (both.seconds - flushes.seconds) / 100 == pytest.approx(0.010, rel=0.01)
     assert (cold.describe()["l2"], cold.mode, cold.flush_only().mode) == ("cold", "eager", "flush")
-
-
-def test_block_means_of_a_cold_step_are_refused(fake):
-    _, step = fake(host_s=0.001, device_s=0.010)
-    assert block_means(step, 40, 20) == pytest.approx([0.01005, 0.01005])
-    with pytest.raises(BadInputError, match="--l2 cold"):
-        block_means(ColdStep(step), 40, 20)
 
 
 def test_a_flush_writes_twice_the_l2(monkeypatch):

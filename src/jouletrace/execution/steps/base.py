@@ -12,8 +12,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.errors import BadInputError
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -103,25 +101,6 @@ class Cycles:
         if not len(passed) or passed_ns.min() <= 0 or passed.min() <= 0:
             return None
         return float(np.mean(passed / passed_ns) * 1e3)
-
-
-def block_means(step: Step, n: int, block: int = 100) -> NDArray[np.float64]:
-    """Mean seconds of an iteration in each of ``n // block`` blocks of back-to-back iterations, shape (n // block,).
-
-    The host times a block from an idle device to an idle device and divides by its number of
-    iterations, as one measurement of ``torch.utils.benchmark.Timer`` with ``number=block`` does.
-    Unlike latencies, a block has no events between iterations, so iterations may overlap
-    where the device lets them, and it includes the time until the first kernel starts.
-
-    Raises:
-        BadInputError: If not even one block is complete, or the step flushes the L2 cache: a block's time
-            can't exclude the flushes.
-    """
-    if block < 1 or n < block:
-        raise BadInputError(f"--block {block}: must lie between 1 and the {n} iterations of the run")
-    if isinstance(step, FlushedStep):
-        raise BadInputError("--block: a block's time can't exclude the flushes of --l2 cold")
-    return np.array([step.replay(block).seconds / block for _ in range(n // block)])
 
 
 def counted_replay(step: Step, n: int) -> tuple[Interval, float | None]:
