@@ -14,7 +14,7 @@ from jouletrace.workloads.kernels import GEMMS, Gemm, Memcpy
 from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
 from jouletrace.workloads.options import nearest
-from jouletrace.workloads.saved_models import SUFFIXES, HubModel, LocalFolder, ModelFile
+from jouletrace.workloads.saved_models import MODEL_SUFFIXES, HubModel, LocalFolder, ModelFile
 from jouletrace.workloads.transformers_models import BuiltInModel
 from jouletrace.workloads.user import UserWorkload, split
 
@@ -64,7 +64,7 @@ def resolve(spec: str) -> Workload:
     path = Path(spec)
     if path.is_dir():
         return LocalFolder(spec)
-    if path.suffix.lower() in SUFFIXES:
+    if path.suffix.lower() in MODEL_SUFFIXES:
         return ModelFile(spec)
     if path.suffix == ".py":
         raise BadInputError(f"{spec}: which callable in it? Write {spec}:NAME")

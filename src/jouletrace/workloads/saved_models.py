@@ -231,7 +231,7 @@ def _shards(index: Path) -> list[str]:
         return []
 
 
-SUFFIXES = (".onnx", ".xml")
+MODEL_SUFFIXES = (".onnx", ".xml")
 
 
 class ModelFile:

@@ -133,7 +133,7 @@ def loss_of_outputs(name: str) -> Loss:
     return loss
 
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MEAN, SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Statistics of ImageNet by channel, with which published models are trained."""
 
@@ -174,7 +174,7 @@ class ImageFolder:
                 (file, number)
                 for number, one in enumerate(classes)
                 for file in sorted(one.rglob("*"))
-                if file.suffix.lower() in SUFFIXES and file.is_file()
+                if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file()
             ]
         except OSError as error:
             raise BadInputError(f"--data {folder}: it can't be read: {error.strerror or error}") from None
@@ -183,7 +183,7 @@ class ImageFolder:
         there = {number for _, number in files}
         empty = [one.name for number, one in enumerate(classes) if number not in there]
         if empty:
-            raise BadInputError(f"--data {folder}: {empty[0]} holds no image ({', '.join(SUFFIXES)})")
+            raise BadInputError(f"--data {folder}: {empty[0]} holds no image ({', '.join(IMAGE_SUFFIXES)})")
         return cls(folder, tuple(one.name for one in classes), tuple(files))
 
 
