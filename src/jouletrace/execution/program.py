@@ -251,19 +251,24 @@ class Excitation:
         plain_s: Seconds without changes.
         repeated_s: Seconds with variants drawn at random.
         variants: The variants to draw from, including the plain iteration.
+        stay_s: Seconds for which a drawn variant stays; 0 for one iteration.
         seed: Seed of the draws.
     """
 
     plain_s: float
     repeated_s: float = 0.0
     variants: tuple[Variant, ...] = (PLAIN,)
+    stay_s: float = 0.0
     seed: int = 0
 
-    def draws(self) -> Iterator[Variant]:
+    def draws(self, iteration_s: float) -> Iterator[Variant]:
         """Variants of successive iterations, without end."""
         rng = np.random.default_rng(self.seed)
+        stay = max(1, round(self.stay_s / iteration_s))
         while True:
-            yield self.variants[int(rng.integers(len(self.variants)))]
+            variant = self.variants[int(rng.integers(len(self.variants)))]
+            for _ in range(stay):
+                yield variant
 
 
 class Program(Protocol):

@@ -59,7 +59,7 @@ class SimulatedProgram:
             start_ns = board.clock.time_ns()
             for draws, seconds in (
                 (repeat(PLAIN), excitation.plain_s),
-                (excitation.draws(), excitation.repeated_s * (len(excitation.variants) > 1)),
+                (excitation.draws(iteration_s), excitation.repeated_s * (len(excitation.variants) > 1)),
             ):
                 end_ns = board.clock.time_ns() + round(seconds * 1e9)
                 while board.clock.time_ns() < end_ns:

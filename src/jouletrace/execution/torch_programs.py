@@ -92,7 +92,7 @@ class GpuProgram:
                 edges.append(time.time_ns())
                 loop(repeat(PLAIN), excitation.plain_s)
                 if len(ready.variants) > 1:
-                    loop(ready.draws(), excitation.repeated_s)
+                    loop(ready.draws(iteration_s), excitation.repeated_s)
                 edges.append(time.time_ns())
 
             trace = in_launch_order(with_cupti(everything))

@@ -16,15 +16,19 @@ Held = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """Keys and values by layer, each of shape (batch, heads, tokens, head size)."""
 
 
-class _KnownCache(DynamicCache):  # type: ignore[misc]  # untyped base
-    """A cache of ``tokens()`` tokens."""
+class _KnownCache(DynamicCache):
+    """A cache whose number of tokens is known without its layers."""
+
+    def tokens(self) -> int:
+        """Number of tokens that it holds."""
+        raise NotImplementedError
 
     def get_seq_length(self, layer_idx: int = 0, *_: Any, **__: Any) -> int:
-        return int(self.tokens())
+        return self.tokens()
 
-    def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:
+    def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:  # type: ignore[override]  # see below
         # The tokens of the query: their number, or in older versions their positions.
-        return int(self.tokens()) + (query if isinstance(query, int) else int(query.shape[0])), 0
+        return self.tokens() + (query if isinstance(query, int) else int(query.shape[0])), 0
 
 
 class GrownCache(_KnownCache):
@@ -40,7 +44,7 @@ class GrownCache(_KnownCache):
         self.held, self.keep = dict(held), keep
 
     def tokens(self) -> int:
-        """Number of tokens that it holds."""
+        """See ``_KnownCache``."""
         return int(next(iter(self.held.values()))[0].shape[2]) if self.held else 0
 
     def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
@@ -65,7 +69,7 @@ class PlacedCache(_KnownCache):
         self.memory, self.length = memory, length
 
     def tokens(self) -> int:
-        """Number of tokens that it holds."""
+        """See ``_KnownCache``."""
         return self.length
 
     def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
@@ -79,7 +83,7 @@ class PlacedCache(_KnownCache):
         return keys, values
 
 
-class _NoCache(DynamicCache):  # type: ignore[misc]  # untyped base
+class _NoCache(DynamicCache):
     """Passes keys and values through and stays empty."""
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
