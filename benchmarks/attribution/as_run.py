@@ -20,10 +20,9 @@ from any_model import figures
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.recording import RECORDING
-from jouletrace.execution.calls import Call, Variant, match
-from jouletrace.execution.gpu import in_launch_order
-from jouletrace.execution.program import Excitation, Listing, Traced
+from jouletrace.execution.program import Call, Excitation, Listing, Traced, Variant, match
 from jouletrace.execution.steps.base import Interval
+from jouletrace.execution.torch_programs import in_launch_order
 from jouletrace.profiler.detail.recording import rows_of
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.store import save

@@ -11,7 +11,7 @@ import pytest
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
+from jouletrace.devices.nvml.identity import NvmlPowerLimit
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of

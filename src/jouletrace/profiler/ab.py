@@ -29,7 +29,7 @@ from jouletrace.run.forms import Settings
 from jouletrace.run.store import check_free, save
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.leaving import no_silent_exit
+from jouletrace.workloads.user_code import no_silent_exit
 
 _ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 

@@ -27,7 +27,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 
 if TYPE_CHECKING:
-    from jouletrace.execution.steps.generation import GenerationSteps  # imports torch
+    from jouletrace.execution.steps.registry import GenerationSteps  # imports torch
 
 MOST_S, MOST_BESIDE_S = 40.0, 15.0
 """Default limit of the rounds in seconds; and the limit if kernels are recorded too."""

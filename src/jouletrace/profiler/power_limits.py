@@ -67,7 +67,7 @@ def open_limiter(device: str) -> PowerLimiter:
         opened.close()
     if info.kind != "gpu":
         raise BadInputError(f"--power-limit on {device}: only a whole GPU has a power limit")
-    from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
+    from jouletrace.devices.nvml.identity import NvmlPowerLimit
 
     return NvmlPowerLimit(info.id)
 

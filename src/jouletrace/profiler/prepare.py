@@ -14,8 +14,8 @@ from jouletrace.profiler.backends.base import Prepared, Runtime, lacks_phases, n
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.model_file import ModelFile
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.saved_models import ModelFile
 from jouletrace.workloads.user import UserWorkload
 
 

@@ -11,7 +11,7 @@ from jouletrace import analysis
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
 from jouletrace.execution.steps import check_outputs
-from jouletrace.execution.steps.nodes import KnowsNodes
+from jouletrace.execution.steps.base import KnowsNodes
 from jouletrace.profiler import board_store, calibrations, generation, passes
 from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.detail.nodes import nodes
@@ -24,7 +24,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.store import save
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.leaving import no_silent_exit
+from jouletrace.workloads.user_code import no_silent_exit
 
 
 def profile_workload(

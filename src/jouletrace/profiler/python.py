@@ -12,7 +12,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
 from jouletrace.run.store import check_free
 from jouletrace.workloads import ObjectWorkload
-from jouletrace.workloads.nearest import nearest
+from jouletrace.workloads.options import nearest
 
 
 def profile(

@@ -10,12 +10,12 @@ from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.program import Program
 from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.generation import GenerationSteps
+from jouletrace.execution.steps.registry import GenerationSteps
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.model_file import ModelFile
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.saved_models import ModelFile
 
 
 @dataclass

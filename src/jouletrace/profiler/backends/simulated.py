@@ -7,8 +7,7 @@ from typing import cast
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
 from jouletrace.execution.simulated import SimulatedProgram
-from jouletrace.execution.steps.generation import simulate_generation
-from jouletrace.execution.steps.simulated import simulate_workload
+from jouletrace.execution.steps.simulated import simulate_generation, simulate_workload
 from jouletrace.profiler.backends.base import Prepared, check_phases
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import SimulatedGpu

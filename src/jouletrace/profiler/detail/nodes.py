@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jouletrace.analysis.nodes import LANE
-from jouletrace.execution.steps.nodes import KnowsNodes, NodeTimes
+from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
 from jouletrace.profiler.progress import Progress
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT

@@ -14,7 +14,7 @@ from jouletrace.profiler.detail.rows import PartRow, kernel_rows, layer_rows
 from jouletrace.profiler.detail.summary import Summary
 from jouletrace.profiler.python import profile
 from jouletrace.run import Run
-from jouletrace.workloads.generation import NEW_TOKENS
+from jouletrace.workloads.options import NEW_TOKENS
 
 if TYPE_CHECKING:
     import torch

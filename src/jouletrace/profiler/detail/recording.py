@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.recording import IDLE_NAME, RECORDING
 from jouletrace.errors import NotPossibleError
-from jouletrace.execution.calls import UNKNOWN, variants
-from jouletrace.execution.program import Excitation, Listing, Program, Traced
+from jouletrace.execution.program import UNKNOWN, Excitation, Listing, Program, Traced, variants
 from jouletrace.profiler.passes import power_channel
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings

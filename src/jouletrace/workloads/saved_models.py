@@ -1,4 +1,4 @@
-"""A local folder of transformers: its configuration, and its weights if it holds them."""
+"""Models that were saved: a local folder of transformers, a model of the hub, a file for a runtime."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
-from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs, text_inputs
-from jouletrace.workloads.nearest import nearest
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions, check_options, nearest
 from jouletrace.workloads.placement import holds_values, random_model
 from jouletrace.workloads.transformers_models import build_model, refused_config, typed_overrides
 
@@ -148,10 +146,7 @@ class HubModel(LocalFolder):
 
     Attributes:
         name: ``hf:ORG/NAME``, as given.
-        prefixes: Prefixes of such names.
     """
-
-    prefixes = ("hf:",)
 
     def __init__(self, spec: str) -> None:
         self.name, self._id = spec, spec.removeprefix("hf:")
@@ -207,12 +202,7 @@ class HubModel(LocalFolder):
 
 
 def missing_file(folder: Path, weights: bool) -> str:
-    """What a snapshot lacks: the name of a file, "weights", or "" if it is complete.
-
-    Args:
-        folder: Folder of the snapshot.
-        weights: Whether weights are needed.
-    """
+    """What a snapshot lacks: the name of a file, "weights" (where they are needed), or "" if it is complete."""
     if not (folder / "config.json").is_file():
         return "config.json"
     if not weights:
@@ -239,3 +229,31 @@ def _shards(index: Path) -> list[str]:
         return sorted(set(json.loads(index.read_text())["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return []
+
+
+MODEL_SUFFIXES = (".onnx", ".xml")
+
+
+class ModelFile:
+    """A model in a file that torch can't run: ``.onnx``, or OpenVINO's ``.xml``.
+
+    Raises:
+        BadInputError: If the file doesn't exist, or is empty.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self.name = spec
+        self.path = Path(spec)
+        if not self.path.is_file():
+            raise BadInputError(f"{spec}: there is no such file")
+        if self.path.stat().st_size == 0:
+            raise BadInputError(f"{spec} is empty")
+
+    @property
+    def backend(self) -> str:
+        """The default runtime for the file."""
+        return "openvino" if self.path.suffix.lower() == ".xml" else "onnxruntime"
+
+    def build(self, device: str, options: WorkloadOptions) -> Built:
+        """Refused: see ``Workload.build``."""
+        raise BadInputError(f"{self.name}: a model file runs with --backend onnxruntime or openvino")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.execution.steps.cuda.step import CudaStep
+from jouletrace.execution.steps.cuda import CudaStep
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.memory import memory_guard
-from jouletrace.workloads.user_errors import place
+from jouletrace.workloads.user_code import memory_guard, place
 
 if TYPE_CHECKING:
     import torch
@@ -21,26 +20,28 @@ _WARM_UP = 3
 """Iterations on the capturing stream before capture, in which libraries initialise and choose their kernels."""
 
 
+class CaptureError(BadInputError):
+    """The workload does something that a CUDA graph can't contain; ``--mode eager`` may work."""
+
+
 class CudaGraphStep(CudaStep):
-    """A workload as one CUDA graph for each input set, replayed in rotation.
+    """A workload as one CUDA graph for each input set, replayed in rotation; captured on construction.
 
     The graphs share a private memory pool. This is safe because they never run at the same time
     and the outputs of one graph are never read after another has run.
+
+    Args:
+        built: A workload that has run once.
+        device: The GPU.
+
+    Raises:
+        CaptureError: If it can't be captured; the message names the likely operator.
+        NotPossibleError: If memory runs out.
     """
 
     mode = "graph"
 
     def __init__(self, built: Built, device: torch.device) -> None:
-        """Warm up on a side stream and capture there.
-
-        Args:
-            built: A workload that has run once.
-            device: The GPU.
-
-        Raises:
-            CaptureError: If it can't be captured; the message names the likely operator.
-            NotPossibleError: If memory runs out.
-        """
         import torch
 
         self.device = device
@@ -51,7 +52,11 @@ class CudaGraphStep(CudaStep):
         self._outputs: list[Any] = []
         with torch.cuda.device(device), memory_guard(f"capturing {name_of(built)}"):
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # untyped in torch
-            self._warm_up(stream)
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for i in range(_WARM_UP * len(built.inputs)):
+                    built.call(i)
+            torch.cuda.synchronize()
             pool = torch.cuda.graph_pool_handle()
             for i in range(len(built.inputs)):
                 self._capture(i, stream, pool)
@@ -75,23 +80,11 @@ class CudaGraphStep(CudaStep):
         self._graphs.clear()
         self._outputs.clear()
 
-    def _warm_up(self, stream: torch.cuda.Stream) -> None:
-        import torch
-
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP):
-                for i in range(len(self._built.inputs)):
-                    self._built.call(i)
-        torch.cuda.synchronize()
-
     def _capture(self, i: int, stream: torch.cuda.Stream, pool: Any) -> None:
-        """Capture input set ``i``."""
         import torch
 
-        graph = torch.cuda.CUDAGraph()
         try:
-            self._outputs.append(self._record(graph, i, stream, pool))
+            graph, outputs = capture(lambda: self._built.call(i), self.device, pool, stream)
         except JouletraceError:
             raise
         except Exception as error:
@@ -101,66 +94,59 @@ class CudaGraphStep(CudaStep):
             operator = self._failing_operator(i, stream)
             raise CaptureError(f"{name_of(self._built)} {explain(error, operator)}") from error
         self._graphs.append(graph)
-
-    def _record(self, graph: torch.cuda.CUDAGraph, i: int, stream: torch.cuda.Stream, pool: Any) -> Any:
-        """Run iteration ``i`` into ``graph``.
-
-        The outer stream context restores the current stream when a failed capture leaves the
-        inner one open. Other threads may use CUDA meanwhile ("thread_local").
-        """
-        import torch
-
-        with (
-            generator_kept(self.device),
-            plain_path(),
-            torch.cuda.stream(stream),
-            torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
-        ):
-            return self._built.call(i)
+        self._outputs.append(outputs)
 
     def _failing_operator(self, i: int, stream: torch.cuda.Stream) -> str | None:
         """Repeat the capture with a watch on operators, which the real capture must not have."""
         import torch
 
-        last = LastOperator()
-        try:
-            torch.cuda.synchronize()
-            with last.watch():
-                self._record(torch.cuda.CUDAGraph(), i, stream, torch.cuda.graph_pool_handle())
-        except Exception:
-            return last.name
+        with last_operator() as ran:
+            try:
+                torch.cuda.synchronize()
+                capture(lambda: self._built.call(i), self.device, torch.cuda.graph_pool_handle(), stream)
+            except Exception:
+                return ran[-1] if ran else None
         return None
 
 
-class CaptureError(BadInputError):
-    """The workload does something that a CUDA graph can't contain; ``--mode eager`` may work."""
+def capture(
+    call: Callable[[], Any], device: torch.device, pool: Any, stream: torch.cuda.Stream
+) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """A CUDA graph of the work of ``call``, and its outputs.
 
-
-class LastOperator:
-    """Records the operator that torch ran last.
-
-    Attributes:
-        name: Such as "aten.item.default"; None before the first. In inference mode, composite
-            operators appear as a whole.
+    The outer stream context restores the current stream when a failed capture leaves the
+    inner one open. Other threads may use CUDA meanwhile ("thread_local").
     """
+    import torch
 
-    def __init__(self) -> None:
-        self.name: str | None = None
+    graph = torch.cuda.CUDAGraph()
+    with (
+        generator_kept(device),
+        plain_path(),
+        torch.cuda.stream(stream),
+        torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+    ):
+        outputs = call()
+    return graph, outputs
 
-    @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Record the operators run inside the block."""
-        from torch.utils._python_dispatch import TorchDispatchMode
 
-        note = self
+@contextmanager
+def last_operator() -> Iterator[list[str]]:
+    """Yields a list whose only item is the operator that torch ran last inside the block ("aten.item.default").
 
-        class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__
-            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                note.name = str(func)
-                return func(*args, **(kwargs or {}))
+    The list is empty before the first. In inference mode, composite operators appear as a whole.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
 
-        with Watch():  # type: ignore[no-untyped-call]  # torch's __init__
-            yield
+    ran: list[str] = []
+
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            ran[:] = [str(func)]
+            return func(*args, **(kwargs or {}))
+
+    with Watch():  # type: ignore[no-untyped-call]  # torch's __init__
+        yield ran
 
 
 @contextmanager
@@ -173,9 +159,6 @@ def generator_kept(device: torch.device) -> Iterator[None]:
     """
     import torch
 
-    if device.type != "cuda":
-        yield
-        return
     generator = torch.cuda.default_generators[device.index]
     before = generator.get_state()
     try:
