@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from jouletrace.recording.stream import SampleStream
+from jouletrace.recording.collector import SampleStream
 from jouletrace.run import ChannelInfo
 
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 from jouletrace.devices.base import Clock, Device, Source
 from jouletrace.errors import RecorderDiedError
 from jouletrace.recording.base import RecorderCost
-from jouletrace.recording.collector import TAIL_S, Collector, fresh_part
-from jouletrace.recording.stream import SampleStream
+from jouletrace.recording.collector import TAIL_S, Collector, SampleStream, fresh_part
 from jouletrace.run import ChannelInfo
 
 _FLUSH_S = 1.0

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from jouletrace.errors import RecorderDiedError
 from jouletrace.recording.base import RecorderCost
-from jouletrace.recording.collector import Collector, fresh_part
-from jouletrace.recording.stream import SampleStream
+from jouletrace.recording.collector import Collector, SampleStream, fresh_part
 from jouletrace.run import ChannelInfo
 
 

@@ -23,8 +23,7 @@ from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
 from jouletrace.recording import open_recorder
 from jouletrace.recording.base import Recorder
 from jouletrace.recording.environment import environment, versions
-from jouletrace.recording.spooled import SpooledRows
-from jouletrace.recording.traced import span_rows
+from jouletrace.recording.spooled import SpooledRows, span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown

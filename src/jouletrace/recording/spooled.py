@@ -1,8 +1,8 @@
-"""Rows of a table that are written to disk at once and kept in memory."""
+"""Rows of tables that are written to disk at once and kept in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from jouletrace.errors import RecorderDiedError
 from jouletrace.run import tables
 from jouletrace.run.spool import SpoolWriter
+from jouletrace.tracing.trace import KINDS, Trace
 
 _MOST_FRESH = 10_000
 """Largest number of rows kept as dictionaries; a table takes a tenth of their memory."""
@@ -70,3 +71,45 @@ class SpooledRows:
         except OSError as error:
             place = self._folder / self._name
             raise RecorderDiedError(f"the recording can't be written to {place}: {error.strerror or error}") from None
+
+
+_SPAN_KIND = {"kernel": "kernel", "memcpy": "memcpy", "memset": "memcpy"}
+
+
+def span_rows(
+    trace: Trace, units: Sequence[int], parents: Sequence[int], first_id: int, device: str
+) -> list[dict[str, object]]:
+    """One row per entry of a trace.
+
+    Args:
+        trace: The trace.
+        units: Unit id of each entry.
+        parents: Id of the enclosing span of each entry.
+        first_id: Id of the first row.
+        device: Id of the device.
+    """
+    configured = trace.source == "cupti"
+    rows: list[dict[str, object]] = []
+    for i, (name, kind) in enumerate(zip(trace.name.tolist(), trace.kind.tolist(), strict=True)):
+        kernel = configured and KINDS[kind] == "kernel"
+        row: dict[str, object] = {
+            "id": first_id + i,
+            "parent": parents[i],
+            "kind": _SPAN_KIND[KINDS[kind]],
+            "name": trace.names[name],
+            "device": device,
+            "lane": f"stream {trace.stream[i]}",
+            "start_ns": int(trace.start_ns[i]),
+            "end_ns": int(trace.end_ns[i]),
+            "unit": units[i],
+            "correlation": int(trace.correlation[i]) or None,
+            "graph_node": int(trace.graph_node[i]) or None,
+            "registers": int(trace.registers[i]) if kernel else None,
+            "shared_static_bytes": int(trace.shared_static[i]) if kernel else None,
+            "shared_dynamic_bytes": int(trace.shared_dynamic[i]) if kernel else None,
+            "bytes": None if kernel or not configured else int(trace.bytes[i]),
+        }
+        for field, shape in (("grid", trace.grid[i]), ("block", trace.block[i])):
+            row |= {f"{field}_{axis}": int(shape[k]) if kernel else None for k, axis in enumerate("xyz")}
+        rows.append(row)
+    return rows

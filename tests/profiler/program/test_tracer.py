@@ -7,7 +7,7 @@ import pytest
 import fake_kernels
 from jouletrace.profiler.program import live, tracer
 from jouletrace.profiler.program.tracer import Duty, Tracer
-from jouletrace.profiler.record.partial import SoFar
+from jouletrace.profiler.record.live_sums import SoFar
 
 
 class Log(fake_kernels.FakeLog):

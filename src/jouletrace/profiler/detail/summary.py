@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.profiler.detail.files import TOP, iteration_time
-from jouletrace.profiler.detail.rows import PartRow
+from jouletrace.profiler.detail.rows import TOP, PartRow, iteration_time
 from jouletrace.report import reasons
 from jouletrace.report.scale import NONE, Unit, cell
 from jouletrace.run import Estimate, Run

@@ -21,7 +21,7 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.record import live
 from jouletrace.profiler.record.ranges import STEP
 from jouletrace.profiler.record.recording import Recording
-from jouletrace.profiler.record.summary import totals
+from jouletrace.profiler.record.split import totals
 from jouletrace.run import Run
 
 

@@ -23,15 +23,12 @@ from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.profiler.program.traced import Traced
 from jouletrace.profiler.program.tracer import Tracer, settle
 from jouletrace.profiler.record import active
+from jouletrace.profiler.record.active import Within
 from jouletrace.profiler.record.annotations import Annotations
-from jouletrace.profiler.record.live_sums import LiveSums, span_columns
-from jouletrace.profiler.record.merge_ranks import merge_when_all_ended
-from jouletrace.profiler.record.nested import Within
-from jouletrace.profiler.record.partial import SoFar
+from jouletrace.profiler.record.live_sums import LiveSums, SoFar, span_columns
 from jouletrace.profiler.record.ranges import Marks
-from jouletrace.profiler.record.ranks import device_of, parts_of, this_rank
-from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of
-from jouletrace.profiler.record.summary import summary
+from jouletrace.profiler.record.ranks import device_of, merge_when_all_ended, parts_of, this_rank
+from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of, summary
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.files import shown
