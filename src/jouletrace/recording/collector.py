@@ -135,7 +135,7 @@ class Collector:
                 source.interval_s = min(source.interval_s, power_s)
             self.sources.append(source)
             self.channels.extend(source.channels)
-        with _written_to(spool):
+        with written_to(spool):
             self._writer = SpoolWriter(spool, "samples", part)
         self.path = self._writer.path
 
@@ -171,16 +171,15 @@ class Collector:
         pending, self._pending = self._pending, []
         if not pending:
             return
-        stamps = np.concatenate([samples.time_ns for _, samples in pending])
-        devices: list[str] = []
-        channels: list[str] = []
-        for device, samples in pending:
-            devices += [device] * len(samples.time_ns)
-            channels += [samples.channel] * len(samples.time_ns)
-        value = np.concatenate([samples.value for _, samples in pending])
-        with _written_to(self.path):
-            self._writer.append({"time_ns": stamps, "device": devices, "channel": channels, "value": value})
-        self.samples += len(stamps)
+        columns = {
+            "time_ns": np.concatenate([samples.time_ns for _, samples in pending]),
+            "device": [device for device, samples in pending for _ in samples.time_ns],
+            "channel": [samples.channel for _, samples in pending for _ in samples.time_ns],
+            "value": np.concatenate([samples.value for _, samples in pending]),
+        }
+        with written_to(self.path):
+            self._writer.append(columns)
+        self.samples += len(columns["time_ns"])
 
     def close(self) -> None:
         """Write the remaining readings and end the stream.
@@ -189,7 +188,7 @@ class Collector:
             RecorderDiedError: If they can't be written.
         """
         self.flush()
-        with _written_to(self.path):
+        with written_to(self.path):
             self._writer.close()
 
 
@@ -201,7 +200,12 @@ def _stands_still(channel: ChannelInfo) -> bool:
 
 
 @contextmanager
-def _written_to(path: Path) -> Iterator[None]:
+def written_to(path: Path) -> Iterator[None]:
+    """Turn an error of writing to a place into one line.
+
+    Raises:
+        RecorderDiedError: With the place and the reason.
+    """
     try:
         yield
     except OSError as error:

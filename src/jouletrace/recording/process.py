@@ -18,8 +18,8 @@ from typing import IO, Any
 import pyarrow as pa
 
 from jouletrace.errors import RecorderDiedError
-from jouletrace.recording.base import RecorderCost
-from jouletrace.recording.collector import TAIL_S, SampleStream, fresh_part
+from jouletrace.recording.base import Recorder, RecorderCost
+from jouletrace.recording.collector import TAIL_S, fresh_part
 from jouletrace.recording.worker import Config
 from jouletrace.run import ChannelInfo
 from jouletrace.version import HOME
@@ -148,7 +148,7 @@ _END_S = 10.0
 _ASK_EVERY_S = 0.05
 
 
-class ProcessRecorder:
+class ProcessRecorder(Recorder):
     """Starts the worker, reads its stream, and raises an error when the worker has died.
 
     Args:
@@ -161,17 +161,13 @@ class ProcessRecorder:
     def __init__(
         self, specs: Sequence[str], spool: Path, factory: str = Config.factory, power_s: float | None = None
     ) -> None:
-        self.channels: list[ChannelInfo] = []
+        super().__init__(spool)
         self._specs = list(specs)
-        self._spool = Path(spool).absolute()
         self._factory = factory
         self._power_s = power_s
         self._link: WorkerLink | None = None
-        self._stream: SampleStream | None = None
-        self._path: Path | None = None
         self._lock = threading.Lock()
         self._problems: list[str] = []
-        self._cost: RecorderCost | None = None
         self._stopped = False
 
     @property
@@ -180,11 +176,7 @@ class ProcessRecorder:
         return self._link.pid if self._link is not None else None
 
     def start(self) -> None:
-        """Start the worker; returns after it has polled every source once.
-
-        Raises:
-            RecorderDiedError: If it can't start, with the message of the worker.
-        """
+        """Start the worker; see ``Recorder``."""
         part = fresh_part(self._spool)
         config = Config(self._specs, str(self._spool), part, os.getpid(), self._factory, self._power_s)
         self._link = link = WorkerLink(config)
@@ -195,38 +187,16 @@ class ProcessRecorder:
             link.kill()
             link.close()
             raise
-        self.channels = [ChannelInfo.from_dict(channel) for channel in ready["channels"]]
-        self._path = Path(ready["path"])
-        self._stream = SampleStream(self._path, self.channels)
+        self._read(Path(ready["path"]), [ChannelInfo.from_dict(channel) for channel in ready["channels"]])
 
     def samples(self) -> pa.Table:
-        """All readings that the worker has written, as a ``samples`` table; also after its end.
-
-        Raises:
-            RecorderDiedError: If it was never started.
-        """
+        """All readings that the worker has written; see ``Recorder``."""
         with self._lock:
-            return self._started()[1].table()
-
-    def follow(self) -> SampleStream:
-        """A second reader of the stream, for a caller that consumes new batches.
-
-        Raises:
-            RecorderDiedError: If it was never started.
-        """
-        if self._path is None:
-            raise RecorderDiedError("the recorder was not started")
-        return SampleStream(self._path, self.channels)
+            return super().samples()
 
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
-        """Wait until the power record has passed ``time_ns``; False after ``timeout_s``.
-
-        False at once if no power record exists.
-
-        Raises:
-            RecorderDiedError: If the recorder has ended or a sensor has failed.
-        """
-        link, stream = self._started()
+        """Wait until the power record has passed ``time_ns``; see ``Recorder``."""
+        stream = self._started()
         deadline = time.monotonic() + timeout_s
         while True:
             with self._lock:
@@ -234,10 +204,10 @@ class ProcessRecorder:
             if reached is None or reached >= time_ns:
                 return reached is not None
             self.check()
-            if self._stopped or time.monotonic() >= deadline:
+            if self._stopped or self._link is None or time.monotonic() >= deadline:
                 return False
             # The end of the record lies in the driver; without a request it arrives up to a second later.
-            link.ask_for_power()
+            self._link.ask_for_power()
             time.sleep(_ASK_EVERY_S)
 
     def check(self) -> None:
@@ -253,11 +223,7 @@ class ProcessRecorder:
             self._raise_problems()
 
     def stop(self) -> RecorderCost:
-        """Let the worker record the sensor's tail and end.
-
-        Raises:
-            RecorderDiedError: At the first call, if it had died or a sensor had failed before.
-        """
+        """Let the worker record the sensor's tail and end; see ``Recorder``."""
         with self._lock:
             link = self._link
             if self._stopped or link is None:
@@ -303,8 +269,3 @@ class ProcessRecorder:
     def _raise_problems(self) -> None:
         if self._problems:
             raise RecorderDiedError("; ".join(self._problems))
-
-    def _started(self) -> tuple[WorkerLink, SampleStream]:
-        if self._link is None or self._stream is None:
-            raise RecorderDiedError("the recorder was not started")
-        return self._link, self._stream

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from jouletrace.errors import RecorderDiedError
+from jouletrace.recording.collector import written_to
 from jouletrace.run import tables
 from jouletrace.run.spool import SpoolWriter
 from jouletrace.tracing.trace import KINDS, Trace
@@ -31,8 +30,8 @@ class SpooledRows:
 
     def __init__(self, folder: Path, table: str, part: str = "") -> None:
         self._name = table
-        self._folder = folder
-        with self._written():
+        self._place = folder / table
+        with written_to(self._place):
             self._spool = SpoolWriter(folder, table, part)
         self._whole = tables.empty(table)
         self._fresh: list[dict[str, object]] = []
@@ -45,7 +44,7 @@ class SpooledRows:
         if not rows:
             return
         self._fresh += rows
-        with self._written():
+        with written_to(self._place):
             self._spool.append({key: [row[key] for row in rows] for key in rows[0]})
         if len(self._fresh) > _MOST_FRESH:
             self.table()
@@ -61,16 +60,8 @@ class SpooledRows:
 
     def close(self) -> None:
         """End the stream on disk; the rows stay in memory."""
-        with self._written():
+        with written_to(self._place):
             self._spool.close()
-
-    @contextmanager
-    def _written(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            place = self._folder / self._name
-            raise RecorderDiedError(f"the recording can't be written to {place}: {error.strerror or error}") from None
 
 
 _SPAN_KIND = {"kernel": "kernel", "memcpy": "memcpy", "memset": "memcpy"}
