@@ -74,12 +74,9 @@ def noted(gpu: DeviceInfo, change: str) -> dict[str, Any] | None:
 class Hold:
     """Exclusive right of this process to change a GPU; created by ``hold``.
 
-    Args:
+    Attributes:
         gpu: The GPU.
         handle: File descriptor of its lock, shared with the watcher; None where there are no locks.
-
-    Attributes:
-        gpu, handle: As given.
         left: Whether a watcher still holds the lock.
     """
 
@@ -126,9 +123,8 @@ class Hold:
         """Start a watcher process that runs ``task`` if this process ends or is killed before ``Watch.done``.
 
         Args:
-            task: "module:function", called with a ``Hold`` and ``facts``; returns a description of what it did, or
-                None.
-            by_hand: The command that does the same, named in the message if the task fails.
+            task: "module:function", called with a ``Hold`` and ``facts``; returns what it did, or None.
+            by_hand: The command that does the same, for the message if the task fails.
             **facts: Arguments of ``task``; JSON values.
 
         Raises:
@@ -151,9 +147,6 @@ class Watch:
     Args:
         order: How to restore a GPU (see ``watcher``); None if there is none.
         handle: The lock of that GPU, which the watcher shares.
-
-    Attributes:
-        is_done: Whether there is no GPU left to restore.
 
     Raises:
         NotPossibleError: If it can't be started.
@@ -200,9 +193,7 @@ class Watch:
 def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
     """Lock a GPU, so that no other process of this host changes it; the lock ends with the process.
 
-    Args:
-        gpu: The GPU.
-        doing: Present participle for the message to a refused process: "dividing".
+    ``doing`` is the present participle for the message to a refused process: "dividing".
 
     Raises:
         NotPossibleError: If another process holds the lock, which is named; or the lock can't be created.
@@ -220,9 +211,7 @@ def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
 def alone_in(folder: Path, doing: str) -> Iterator[None]:
     """Lock a folder, so that no other process of this host writes results into it; other hosts may.
 
-    Args:
-        folder: Created if it is missing.
-        doing: As for ``hold``: "running a sweep".
+    It is created if it is missing; ``doing`` as for ``hold``: "running a sweep".
 
     Raises:
         NotPossibleError: If another process holds the lock, which is named.
@@ -230,10 +219,10 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise BadInputError(f"cannot write {shown(folder)}: it, or a parent folder of it, is a file") from None
     except OSError as error:
-        raise BadInputError(f"cannot write {shown(folder)}: {error.strerror or error}") from None
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = "it, or a parent folder of it, is a file" if is_file else error.strerror or error
+        raise BadInputError(f"cannot write {shown(folder)}: {reason}") from None
     path = folder.absolute() / f".{safe_name(platform.node()) or 'host'}{LOCK}"
     with _locked(path, f"{doing} into {folder.absolute()}") as handle:
         try:
@@ -261,10 +250,7 @@ def release(handle: int) -> None:
 
 
 def started(pid: int) -> int | None:
-    """Start time of a process in ticks since boot, which distinguishes it from a later process with the same id.
-
-    None if there is no such process, or the system doesn't report it.
-    """
+    """Start time of a process in ticks since boot, unlike that of a later one of the same id; None if unknown."""
     with suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return None
@@ -272,7 +258,6 @@ def started(pid: int) -> int | None:
 
 @contextmanager
 def _locked(path: Path, doing: str) -> Iterator[int | None]:
-    """Hold a lock file; close it at the end."""
     if fcntl is None:
         yield None
         return
@@ -337,7 +322,6 @@ def _is_there(path: Path, handle: int) -> bool:
 
 
 def _refusal(path: Path, handle: int) -> str:
-    """The message that names the holder of a lock."""
     try:
         record = json.loads(os.pread(handle, 4096, 0))
         pid, since, doing = int(record["pid"]), record["started"], str(record["doing"])
@@ -352,13 +336,12 @@ def _refusal(path: Path, handle: int) -> str:
 
 
 def _file_of(gpu: DeviceInfo, ending: str) -> Path:
-    """Path for a GPU; a simulated GPU exists once per user, since its state is kept in the user's cache."""
+    """Path for a GPU; a simulated GPU exists once per user, since its state is in the user's cache."""
     own = f"-{os.getuid()}" if gpu.simulated and hasattr(os, "getuid") else ""
     return shared_folder() / f"{safe_name(f'jouletrace-{gpu.id}{own}')}{ending}"
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The content of a journal, by kind of change."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW)
         with os.fdopen(handle) as file:

@@ -24,7 +24,7 @@ from jouletrace.run.model import Run
 Checksums = dict[str, str | int]
 """By file name: SHA-256 in hexadecimal, or CRC-32 as a number in Runs of format 1.1 and older."""
 
-_BLANK = "0" * 64
+_BLANK = b"0" * 64
 """Placeholder in ``run.json`` for its own checksum while that is computed."""
 
 
@@ -46,44 +46,22 @@ def matches(parts: Iterable[bytes], stated: str | int) -> bool:
     return crc == stated
 
 
-def blank(name: str) -> Checksums:
-    """The placeholder for a file's own checksum, which ``seal`` replaces."""
-    return {name: _BLANK}
-
-
-def seal(text: bytes, name: str) -> bytes:
-    """The text with its own checksum in place of the placeholder, which is the last entry of that name."""
-    before, after = _around(text, name) or (text, b"")
-    return before + checksum([text]).encode() + after
-
-
-def is_sealed(text: bytes, name: str) -> bool | None:
-    """Whether a text matches its own checksum; None if it contains none."""
-    around = _around(text, name)
+def is_sealed(text: bytes) -> bool | None:
+    """Whether the text of ``run.json`` matches its own checksum; None if it contains none."""
+    around = _around(text)
     if around is None:
         return None
-    before, after = around
-    stated = text[len(before) : len(text) - len(after)].decode()
-    return matches([before, _BLANK.encode(), after], stated)
+    before, stated, after = around
+    return checksum([before, _BLANK, after]) == stated.decode()
 
 
-def _around(text: bytes, name: str) -> tuple[bytes, bytes] | None:
-    """The text before and after its own checksum."""
+def _around(text: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """The text before its own checksum, which is the last entry of that name, the checksum, and the text after it."""
     found = None
     # Quotes inside a JSON string are escaped as \\", so only a key matches this pattern.
-    for found in re.finditer(rb'"%s": "([0-9a-f]{64})"' % re.escape(name.encode()), text):  # noqa: B007
+    for found in re.finditer(rb'"run\.json": "([0-9a-f]{64})"', text):  # noqa: B007
         pass
-    return None if found is None else (text[: found.start(1)], text[found.end(1) :])
-
-
-def understood(stated: object) -> Checksums:
-    """The valid checksums of a header; anything else in that field is ignored."""
-    found = stated.items() if isinstance(stated, dict) else ()
-    return {name: value for name, value in found if type(value) is int or _is_digest(value)}
-
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+    return None if found is None else (text[: found.start(1)], found[1], text[found.end(1) :])
 
 
 FORMAT = "jouletrace-run"
@@ -92,6 +70,7 @@ SCHEMA_VERSION = (1, 2)
 
 RUN_JSON = "run.json"
 
+_DIGEST = re.compile("[0-9a-f]{64}")
 _RECORDS = ("devices", "channels", "warnings")
 _FIELDS = [f.name for f in fields(Run) if f.init and f.name not in tables.TABLES]
 _TYPES = {name: hint for name, hint in get_type_hints(Run, include_extras=True).items() if name in _FIELDS}
@@ -105,8 +84,10 @@ def encode(run: Run, checksums: Checksums | None = None) -> bytes:
         value = getattr(run, name)
         header[name] = [item.to_dict() for item in value] if name in _RECORDS else value
     header = masked_all(jsonable(header))
-    header["checksums"] = {**(checksums or {}), **blank(RUN_JSON)}
-    return seal(json.dumps(header, indent=1, allow_nan=False).encode(), RUN_JSON)
+    header["checksums"] = {**(checksums or {}), RUN_JSON: _BLANK.decode()}
+    text = json.dumps(header, indent=1, allow_nan=False).encode()
+    before, _, after = _around(text) or (text, b"", b"")
+    return before + checksum([text]).encode() + after
 
 
 def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
@@ -129,7 +110,10 @@ def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
             f"{where} was written in format {version[:40]}, and this jouletrace reads up to "
             f"{SCHEMA_VERSION[0]}.x: upgrade jouletrace"
         )
-    return _typed(header, where), understood(header.get("checksums"))
+    stated = header.get("checksums")
+    valid = stated.items() if isinstance(stated, dict) else ()
+    checksums = {name: value for name, value in valid if type(value) is int or _DIGEST.fullmatch(str(value))}
+    return _typed(header, where), checksums
 
 
 def _parse(data: bytes, where: str) -> Any:
