@@ -17,9 +17,8 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up
-from jouletrace.profiler.prepare import check, prepare, resolve
+from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session

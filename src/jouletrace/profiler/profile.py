@@ -16,10 +16,9 @@ from jouletrace.errors import BadInputError
 from jouletrace.execution.steps import check_outputs
 from jouletrace.execution.steps.nodes import KnowsNodes
 from jouletrace.profiler import board_store, calibrations, generation, passes
-from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.detail.recording import nodes, record
 from jouletrace.profiler.passes import warm_up
-from jouletrace.profiler.prepare import check, for_workload, load_libraries, prepare, resolve
+from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session

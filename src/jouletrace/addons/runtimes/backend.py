@@ -18,8 +18,8 @@ from jouletrace.addons.runtimes.signature import tensors_of
 from jouletrace.addons.runtimes.step import RuntimeStep
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.backends.torch import torch_device_of
+from jouletrace.profiler.prepare import Prepared
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
@@ -49,7 +49,7 @@ def load_libraries(workload: Workload, device: Device) -> None:
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
-    """See ``profiler.backends.base.Backend``.
+    """See ``profiler.prepare``.
 
     Raises:
         BadInputError: If options, model, device and runtime don't fit together.
