@@ -115,14 +115,8 @@ def energy(
 ) -> None:
     """Measure windows until the requested interval is reached: a first stage, then the number that it determines.
 
-    Args:
-        session: The session in progress.
-        step: The load.
-        settings: The settings.
-        iteration_s: Seconds per iteration.
-        progress: Receives the elapsed seconds.
-        between: Runs between the stages; its record is compared with windows on both sides, since a die that warms
-            from pass to pass draws more.
+    ``between`` runs between the stages; its record is compared with windows on both sides, since a die that warms from
+    pass to pass draws more.
     """
     power = power_channel(session)
     if power is None:

@@ -39,18 +39,11 @@ def profile_workload(
     progress: Progress | None = None,
     ready: Callable[[Session], None] | None = None,
 ) -> Run:
-    """Measure latency, power and energy of a workload.
+    """Measure latency, power and energy of a workload; returns the analysed Run.
 
-    Args:
-        workload: Name, path, or workload object.
-        settings: The settings.
-        folder: Folder of the Run; None keeps it in memory.
-        command: For ``Run.command``.
-        progress: Receives phases and elapsed seconds.
-        ready: Called after the warm-up; the first pass starts when it returns.
-
-    Returns:
-        The analysed Run. After an interruption ``folder`` holds the recorded data, marked incomplete.
+    ``ready`` is called after the warm-up; the first pass starts when it returns. After an interruption ``folder`` holds
+    the
+    recorded data, marked incomplete.
 
     Raises:
         BadInputError, NotPossibleError: As ``prepare``, and for the device.

@@ -98,7 +98,7 @@ class Session:
         return self
 
     def open(self) -> None:
-        """Accept spans; the first half of ``with``, for who doesn't want to wait for the recorder.
+        """Accept spans: the first half of ``with``, for who doesn't want to wait for the recorder.
 
         Raises:
             BadInputError: If the folder can't be written.
@@ -178,10 +178,10 @@ class Session:
             self._on_disk.append(columns)
 
     def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
-        """Add one span per entry of a trace, within one span per iteration.
+        """Add one span per entry of a trace of the first device, within one span per iteration.
 
         Args:
-            trace: Trace of the first device.
+            trace: The trace.
             units: Unit id of each entry, length n.
             iteration: Iteration of each entry, shape (n,).
         """

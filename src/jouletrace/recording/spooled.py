@@ -70,15 +70,7 @@ _SPAN_KIND = {"kernel": "kernel", "memcpy": "memcpy", "memset": "memcpy"}
 def span_rows(
     trace: Trace, units: Sequence[int], parents: Sequence[int], first_id: int, device: str
 ) -> list[dict[str, object]]:
-    """One row per entry of a trace.
-
-    Args:
-        trace: The trace.
-        units: Unit id of each entry.
-        parents: Id of the enclosing span of each entry.
-        first_id: Id of the first row.
-        device: Id of the device.
-    """
+    """One row per entry of a trace; ``units`` and ``parents`` are the ids of each entry's unit and enclosing span."""
     configured = trace.source == "cupti"
     rows: list[dict[str, object]] = []
     for i, (name, kind) in enumerate(zip(trace.name.tolist(), trace.kind.tolist(), strict=True)):

@@ -200,18 +200,15 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 
 
 def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table:
-    """Read the table ``name`` from Parquet, checked byte by byte.
+    """Read the table ``name`` from Parquet opened for random access, checked byte by byte.
 
-    Columns that this version doesn't know are ignored.
-
-    Args:
-        source: The file, opened for random access.
-        name: Name of the table.
-        allowance: How much it may unpack to, reduced by what is read; derived from the file size if None.
+    Columns that this version doesn't know are ignored. ``allowance``, how much it may unpack to, is reduced by what is
+    read, and derived from the file size if None.
 
     Raises:
         ValueError: With one line, if it is damaged, a column of ``REQUIRED`` is missing, or it would unpack to more
-            than is allowed.
+            than is
+            allowed.
     """
     try:
         if allowance is None:

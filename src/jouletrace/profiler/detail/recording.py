@@ -55,14 +55,9 @@ def record(
     iteration_s: float,
     progress: Progress,
 ) -> None:
-    """Trace a program; add its units, its kernels and the excitation to the session.
+    """Trace a program that is warmed up; add its units, its kernels and the excitation to the session.
 
-    Args:
-        session: The session in progress.
-        program: The program, warmed up.
-        settings: The length of the recording, and the seed.
-        iteration_s: Seconds per plain iteration.
-        progress: Receives the elapsed seconds.
+    ``iteration_s`` are the seconds of a plain iteration.
     """
     progress.begin("listing operators", 1.0)
     try:
@@ -134,14 +129,7 @@ class Rows:
 
 
 def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: int) -> Rows:
-    """Convert a recording to rows of a Run.
-
-    Args:
-        listing: The listing of the program.
-        traced: The recording.
-        excitation: The excitation of the program.
-        first_id: Id of the first unit.
-    """
+    """Convert a recording to rows of a Run, whose first unit has the id ``first_id``."""
     matched, trace = traced.matched, traced.trace
     units = _Units(first_id)
     kernel_of, site_of = _listed(units, listing)

@@ -56,13 +56,7 @@ class SummaryRow:
 
 
 class Summary:
-    """Summary of all runs of a profiler; ``print`` it, or read ``rows``.
-
-    Args:
-        runs: The Runs, at least one.
-        tables: The rows of each Run.
-        noun: "layer" or "kernel".
-    """
+    """Summary of all runs of a profiler, whose ``noun`` is "layer" or "kernel"; ``print`` it, or read ``rows``."""
 
     def __init__(self, runs: Sequence[Run], tables: Sequence[Sequence[PartRow]], noun: str) -> None:
         self.noun = noun

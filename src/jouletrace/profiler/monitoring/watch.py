@@ -82,9 +82,7 @@ class Reading:
     """The latest readings of one device.
 
     Attributes:
-        device: Its id.
-        name: Its name.
-        info: Its description.
+        device, name, info: Its id, name and description.
         time_ns: Stamp of the newest reading.
         values: Latest value by channel name; power is the mean since the last tick.
         energy_j: Joules since the monitor began, up to the end of the record; None without a power record.

@@ -63,13 +63,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parent)
 
 
-_CODE = "record_within"
-
-
 class Within:
-    """A range of the active recording in place of a recording of its own.
+    """A range of the active recording in place of a recording of its own, which must not end the program.
 
-    Create it with ``active.lock`` held since ``outer`` was read: ``outer`` then can't end before it has the range.
+    Create it with ``lock`` held since ``outer`` was read: ``outer`` then can't end before it has the range.
 
     Args:
         label: Name of the range.
@@ -88,10 +85,10 @@ class Within:
         else:
             text = f"record: {label!r} is within the active {outer.label!r}: it becomes a range there, not a Run"
             text += lost
-        if outer is None or not outer.has_warned(_CODE):
+        if outer is None or not outer.has_warned("record_within"):
             warnings.warn(text, RuntimeWarning, stacklevel=3)  # where the program says `with`
         if outer is not None:
-            outer.warn(_CODE, text)
+            outer.warn("record_within", text)
             self._opened = outer.marks, outer.marks.begin(label)
 
     def end(self) -> None:

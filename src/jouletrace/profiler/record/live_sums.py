@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from jouletrace import analysis
 from jouletrace.analysis.power import most_w, tail_s
@@ -224,8 +224,7 @@ class LiveSums:
         return max((span.end_ns for span in self._spans), default=self._start_ns)
 
     def _energy(self, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        nothing = np.zeros(np.shape(time_ns))
-        return np.asarray(sum((meter.until(time_ns) for meter in self._meters), start=nothing), np.float64)
+        return np.sum([np.zeros(np.shape(time_ns)), *(meter.until(time_ns) for meter in self._meters)], axis=0)
 
     def _note_starts(self, still_open: Iterable[Opened], reached: int) -> None:
         """Store the energy at the starts of open ranges: an epoch may be longer than the kept curve."""
@@ -276,37 +275,29 @@ class LiveSums:
         return RangeSoFar(sums.count, sums.seconds / sums.count, each, sums.last_s, last, reason)
 
 
-class _PowerMeter:
-    """The meter of one device, corrected for its sensor's delay."""
+class _PowerMeter(Meter):
+    """The meter of one device, whose times are corrected for its sensor's delay."""
 
     def __init__(self, channel: ChannelInfo, start_ns: int, most_w: float) -> None:
+        super().__init__(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
         self._device = channel.device
         response = response_of(channel)
         # The meter takes a reading as the mean over the preceding period, which accounts for half a period of delay.
         self._delay_ns = int((response.delay_s - response.period_s / 2) * 1e9)
-        self._meter = Meter(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
         self.first_ns = 0
 
     def take(self, fresh: pa.Table) -> None:
         rows = fresh.filter(pc.and_(pc.equal(fresh["channel"], POWER), pc.equal(fresh["device"], self._device)))
         if not self.first_ns and len(rows):
             self.first_ns = int(pc.min(rows["time_ns"]).as_py())
-        self._meter.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
+        self.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
 
     @property
     def reached_ns(self) -> int:
-        return self._meter.last_ns - self._delay_ns
+        return self.last_ns - self._delay_ns
 
-    @property
-    def oldest_ns(self) -> int:
-        return self._meter.oldest_ns
-
-    @property
-    def hole_s(self) -> float:
-        return self._meter.hole_s
-
-    def until(self, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        return self._meter.until(np.asarray(time_ns, np.int64) + self._delay_ns)
+    def until(self, time_ns: ArrayLike) -> NDArray[np.float64]:
+        return super().until(np.asarray(time_ns, np.int64) + self._delay_ns)
 
 
 def span_columns(spans: Sequence[Span], device: str) -> dict[str, list[object]]:

@@ -100,10 +100,9 @@ _OF_PROCESS: tuple[Literal["pid", "ended", "devices"], ...] = ("pid", "ended", "
 def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> tuple[Run, Run | None]:
     """Merge the parts once all ranks have ended or died, or the wait is over; returns the Run and its split.
 
-    Args:
-        place: Place of the merged Run.
-        rank: The merging rank; parts of an earlier start aren't awaited.
-        wait_s: Longest wait in seconds for a rank that records; ranks without a part get ``ABSENT_S``.
+    Parts of an earlier start than that of the merging ``rank`` aren't awaited; ranks without a part get ``ABSENT_S``,
+    others
+    ``wait_s``.
 
     Raises:
         BadInputError: If the merged Run can't be written.
