@@ -7,6 +7,7 @@ changed, so that the earlier state survives a crash. A watcher (see ``watcher``)
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -24,11 +25,6 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import PATIENCE_S, our_module, python_path
 from jouletrace.run import DeviceInfo
 from jouletrace.run.files import safe_name, shown, sync_folder
-
-try:
-    import fcntl
-except ImportError:  # Windows, where no driver lets a GPU be changed
-    fcntl = None  # type: ignore[assignment]
 
 FOLDER_VARIABLE = "JOULETRACE_LOCKS"
 LOCK = ".lock"
@@ -76,11 +72,11 @@ class Hold:
 
     Attributes:
         gpu: The GPU.
-        handle: File descriptor of its lock, shared with the watcher; None where there are no locks.
+        handle: File descriptor of its lock, shared with the watcher.
         left: Whether a watcher still holds the lock.
     """
 
-    def __init__(self, gpu: DeviceInfo, handle: int | None) -> None:
+    def __init__(self, gpu: DeviceInfo, handle: int) -> None:
         self.gpu = gpu
         self.handle = handle
         self.left = False
@@ -154,9 +150,6 @@ class Watch:
 
     def __init__(self, order: Mapping[str, Any] | None = None, handle: int | None = None) -> None:
         self.is_done = order is None
-        self._process: subprocess.Popen[bytes] | None = None
-        if fcntl is None:
-            return
         argument = json.dumps({**(order or {}), "holder": os.getpid()})
         try:
             self._process = subprocess.Popen(
@@ -180,8 +173,7 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._process is None or self._process.stdin is None:
-            return
+        assert self._process.stdin is not None, "Popen was given PIPE"
         with suppress(OSError), self._process.stdin as pipe:
             pipe.write(b"done" if self.is_done else b"")
         if self.is_done:
@@ -203,7 +195,7 @@ def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
         try:
             yield held
         finally:
-            if handle is not None and not held.left:
+            if not held.left:
                 release(handle)
 
 
@@ -228,10 +220,9 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
         try:
             yield
         finally:
-            if handle is not None:
-                with suppress(OSError):
-                    path.unlink()
-                release(handle)
+            with suppress(OSError):
+                path.unlink()
+            release(handle)
 
 
 def say_who(handle: int, doing: str) -> None:
@@ -257,10 +248,7 @@ def started(pid: int) -> int | None:
 
 
 @contextmanager
-def _locked(path: Path, doing: str) -> Iterator[int | None]:
-    if fcntl is None:
-        yield None
-        return
+def _locked(path: Path, doing: str) -> Iterator[int]:
     handle = _lock(path)
     try:
         say_who(handle, doing)
@@ -271,23 +259,21 @@ def _locked(path: Path, doing: str) -> Iterator[int | None]:
 
 def _lock(path: Path) -> int:
     for _ in range(_ATTEMPTS):
+        handle = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = _open(path)
-        except OSError as error:
-            raise NotPossibleError(f"the lock {path} can't be created: {error.strerror or error}") from None
-        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_there(path, handle):
                 return handle
-        except BlockingIOError:
-            refusal = _refusal(path, handle)
-            os.close(handle)
-            raise NotPossibleError(refusal) from None
+            os.close(handle)  # its holder has removed it in between
         except OSError as error:
-            os.close(handle)
-            raise NotPossibleError(f"the lock {path} can't be taken: {error.strerror or error}") from None
-        os.close(handle)  # its holder has removed it in between
+            failed = "created" if handle is None else "taken"
+            refusal = f"the lock {path} can't be {failed}: {error.strerror or error}"
+            if handle is not None:
+                refusal = _refusal(path, handle) if isinstance(error, BlockingIOError) else refusal
+                os.close(handle)
+            raise NotPossibleError(refusal) from None
     raise NotPossibleError(f"the lock {path} can't be taken: it is removed again and again")
 
 

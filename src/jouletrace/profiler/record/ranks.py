@@ -174,8 +174,8 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
         environment=first.environment,
         clock_pairs=[pair for one in runs for pair in one.clock_pairs[:2] if len(one.clock_pairs) >= 2],
     )
-    for of_rank in _OF_RANK:
-        run.workload.pop(of_rank, None)
+    for name in _OF_RANK:
+        run.workload.pop(name, None)
     for of_process in _OF_PROCESS:
         run.settings.pop(of_process, None)
     samples, spans, members = [], [], []
@@ -231,16 +231,15 @@ def _loaded(parts: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 def _others(parts: Path, rank: Rank) -> tuple[int, int]:
     """The number of ranks that may still end normally, and the number of ranks without a part."""
-    going_on = 0
     names = [replace(rank, rank=number).name for number in range(rank.world_size)]
     there = [parts / name for name in names if (parts / name).exists()]
+    going_on = 0
     for part in there:
         try:
             header = load_header(part)
+            going_on += not (header.settings.get("ended") or _dead(header))
         except BadInputError:
             going_on += 1  # just being created
-            continue
-        going_on += not (header.settings.get("ended") or _dead(header))
     return going_on, rank.world_size - len(there)
 
 
