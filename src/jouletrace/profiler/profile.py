@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def _measure(
     progress.begin("warming up", settings.warmup_s)
     with session.phase("warm-up"):
         warm = warm_up(session, step, settings.warmup_s, progress)
-    workload["warm_up"] = warm.to_dict()
+    workload["warm_up"] = asdict(warm)
     session.save_header()
     passes.idle(session, "context idle before", settings, progress)
     if ready is not None:

@@ -179,7 +179,7 @@ class Collector:
         }
         with written_to(self.path):
             self._writer.append(columns)
-        self.samples += len(columns["time_ns"])
+        self.samples += sum(len(samples.time_ns) for _, samples in pending)
 
     def close(self) -> None:
         """Write the remaining readings and end the stream.

@@ -140,15 +140,15 @@ def _check_values(header: Any, where: str) -> None:
         for value in level:
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise BadInputError(f"{where} holds a number of more than 64 bits: {str(value)[:20]}...")
-        inner = [value.values() if isinstance(value, dict) else value for value in level if value and _holds(value)]
+        inner = [
+            value.values() if isinstance(value, dict) else value
+            for value in level
+            if value and isinstance(value, dict | list)
+        ]
         if not inner:
             return
         level = [value for values in inner for value in values]
     raise BadInputError(f"{where} is nested more than {DEEPEST_JSON} deep: refused")
-
-
-def _holds(value: Any) -> bool:
-    return isinstance(value, dict | list)
 
 
 def _typed(header: dict[str, Any], where: str) -> Run:

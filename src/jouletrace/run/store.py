@@ -335,7 +335,9 @@ def _compare(files: RunFiles, place: Path) -> Verified:
                     doubts.look_at(name, file)
             except (OSError, BadInputError) as error:
                 problems[name] = f"it can't be read: {getattr(error, 'strerror', None) or error}"
-        elif name not in there and (name in checksums or (run.complete and _is_needed(name))):
+        elif name not in there and (
+            name in checksums or (run.complete and name.removesuffix(".parquet") not in (*tables.OPTIONAL, RUN_JSON))
+        ):
             problems[name] = "it is missing"
     problems |= dict.fromkeys(doubts.changed, "it is not what was saved: it was damaged or changed since")
     if not run.complete and len(checksums) < 2:  # only its own: nothing was saved after the start
@@ -344,7 +346,3 @@ def _compare(files: RunFiles, place: Path) -> Verified:
         unknown = "it has no checksum, as in older versions: whether it is what was saved can't be determined"
         problems |= dict.fromkeys(doubts.unknown, unknown)
     return Verified(place, len(set(there) - set(problems)), dict(sorted(problems.items())))
-
-
-def _is_needed(name: str) -> bool:
-    return name.removesuffix(".parquet") not in (*tables.OPTIONAL, RUN_JSON)

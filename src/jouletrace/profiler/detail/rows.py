@@ -126,15 +126,13 @@ class _Figures:
         self._found = {(row["unit"], row["metric"]): row for row in run.results.to_pylist()}
 
     def has(self, unit: int, metric: str) -> bool:
-        """Whether such a figure exists."""
         return (unit, metric) in self._found
 
     def pooled(self, unit: int | None) -> bool:
-        """Whether a unit is a pool or belongs to one, which has its figures."""
+        """Whether a unit is a pool (the sum of parts whose energies are known together alone) or belongs to one."""
         return unit in self._pooled
 
     def is_pool(self, unit: int) -> bool:
-        """Whether a unit is a pool: the sum of parts whose energies are known together alone."""
         return unit in self._pools
 
     def is_rest(self, unit: UnitRow) -> bool:
@@ -150,7 +148,6 @@ class _Figures:
         )
 
     def row(self, unit: UnitRow, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
-        """A unit as a row."""
         time, energy = (self._estimate(unit["id"], metric) for metric in metrics)
         power = self._estimate(unit["id"], "power_w") if metrics == _TOTAL else _power(energy, time)
         flags = (self._found.get((unit["id"], metrics[1])) or {}).get("flags") or ""

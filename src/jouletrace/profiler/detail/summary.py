@@ -66,7 +66,7 @@ class Summary:
         self.time = _over_runs([iteration_time(run) for run in runs])
         self.energy = _over_runs([run.result("energy_total_j") for run in runs])
         self.power = _over_runs([run.result("power_w") for run in runs])
-        self.closure = _over_runs([_closure(run) for run in runs])
+        self.closure = _over_runs([run.result("closure_layers") for run in runs])
         self.warnings = list({warning.code: warning.message for run in runs for warning in run.warnings}.values())
         rows = [_row(name, of_runs) for name, of_runs in _by_name(tables).items()]
         by_energy = any(row.energy.total is not None for row in rows)
@@ -184,10 +184,6 @@ def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
     return Estimate(value, value - half, value + half, len(every), "runs")
 
 
-def _closure(run: Run) -> Estimate:
-    return run.result("closure_layers")
-
-
 def _cost(row: SummaryRow, by_energy: bool) -> float:
     value = row.energy.total if by_energy else row.time.total
     return -math.inf if value is None else value
@@ -204,5 +200,4 @@ def _number(value: float | None) -> str:
 
 
 def _short(name: str) -> str:
-    """A name shortened to fit a line."""
     return name if len(name) <= 48 else f"{name[:47]}…"

@@ -154,9 +154,6 @@ def with_command(session: Session, command: Sequence[str], interval_s: float, ti
             process.wait()
         session.add_span("range", " ".join(command), start, session.clock.time_ns(), "command")
     if process.returncode != 0:
-        session.run.warn("command_failed", f"{command[0]} ended with {_how(process.returncode)}")
+        how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
+        session.run.warn("command_failed", f"{command[0]} ended with {how}")
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -224,7 +224,8 @@ class LiveSums:
         return max((span.end_ns for span in self._spans), default=self._start_ns)
 
     def _energy(self, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        return np.sum([np.zeros(np.shape(time_ns)), *(meter.until(time_ns) for meter in self._meters)], axis=0)
+        nothing = np.zeros(np.shape(time_ns))
+        return np.asarray(sum((meter.until(time_ns) for meter in self._meters), start=nothing), np.float64)
 
     def _note_starts(self, still_open: Iterable[Opened], reached: int) -> None:
         """Store the energy at the starts of open ranges: an epoch may be longer than the kept curve."""

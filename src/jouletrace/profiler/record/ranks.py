@@ -174,8 +174,8 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
         environment=first.environment,
         clock_pairs=[pair for one in runs for pair in one.clock_pairs[:2] if len(one.clock_pairs) >= 2],
     )
-    for name in _OF_RANK:
-        run.workload.pop(name, None)
+    for of_rank in _OF_RANK:
+        run.workload.pop(of_rank, None)
     for of_process in _OF_PROCESS:
         run.settings.pop(of_process, None)
     samples, spans, members = [], [], []
