@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -219,8 +218,7 @@ class Session:
         """The Run so far, without figures: the input of the stopping rule."""
         self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
         if "samples" in self._rows:
-            both = pa.concat_tables([self.run.samples, self._rows["samples"].table()])
-            self.run.samples = tables.conform(both, "samples")
+            self.run.samples = tables.concat([self.run.samples, self._rows["samples"].table()], "samples")
         if self._on_disk is None:
             self.run.spans = self._rows["spans"].table()
         elif self._finished:

@@ -53,9 +53,7 @@ class SpooledRows:
         """All rows so far; only rows added since the last call are converted."""
         if self._fresh:
             fresh, self._fresh = self._fresh, []
-            self._whole = tables.conform(
-                pa.concat_tables([self._whole, tables.from_rows(fresh, self._name)]), self._name
-            )
+            self._whole = tables.concat([self._whole, tables.from_rows(fresh, self._name)], self._name)
         return self._whole
 
     def close(self) -> None:

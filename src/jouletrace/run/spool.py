@@ -69,11 +69,11 @@ def read_spool(folder: Path | str, table: str) -> pa.Table:
     Raises:
         BadInputError: If a file is too large, or doesn't hold this table.
     """
-    parts = [tables.empty(table)]
+    parts: list[pa.Table] = []
     for path in sorted(Path(folder).glob(f"{table}*{SUFFIX}")):
         if path.name == f"{table}{SUFFIX}" or path.name.startswith(f"{table}."):
             parts += _whole_pieces(path, table)
-    return tables.conform(pa.concat_tables(parts), table)
+    return tables.concat(parts, table)
 
 
 def _whole_pieces(path: Path, table: str) -> Iterator[pa.Table]:

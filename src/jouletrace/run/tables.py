@@ -6,6 +6,7 @@ All times are integer nanoseconds since the Unix epoch.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any, TypedDict
 
 import numpy as np
@@ -278,6 +279,18 @@ def conform(table: pa.Table, name: str) -> pa.Table:
     schema, there, rows = TABLES[name], set(table.column_names), len(table)
     columns = [_conform(table.column(f.name), f.type, rows) if f.name in there else nulls(rows, f.type) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def concat(parts: Iterable[pa.Table], name: str) -> pa.Table:
+    """Tables one after another in the schema ``name``, empty if there is none."""
+    return conform(pa.concat_tables([empty(name), *parts]), name)
+
+
+def changed(table: pa.Table, column: str, values: Any) -> pa.Table:
+    """The table with other values in a column, whose type stays."""
+    field = table.schema.field(column)
+    new = values if isinstance(values, pa.Array | pa.ChunkedArray) else array(values, field.type)
+    return table.set_column(table.schema.get_field_index(column), field, new)
 
 
 def _conform(column: pa.ChunkedArray, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:

@@ -165,7 +165,6 @@ def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: 
 
 
 def _keep(session: Session, listing: Listing, traced: Traced, excitation: Excitation) -> None:
-    """Store the recording in the session."""
     rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
     session.add_units(rows.units)
     session.add_activity(rows.activity)

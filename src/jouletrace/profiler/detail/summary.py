@@ -175,9 +175,9 @@ def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
     number.
     """
     every = list(estimates)
-    for one in every:
-        if one.value is None or len(every) == 1:
-            return one
+    null = next((one for one in every if one.value is None), None)
+    if null is not None or len(every) == 1:
+        return null or every[0]
     between = mean_estimate([one.value or 0.0 for one in every], method="runs")
     value = between.value or 0.0
     half = max(between.half_width or 0.0, float(np.mean([one.half_width or 0.0 for one in every])))

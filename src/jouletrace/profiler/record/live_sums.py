@@ -197,15 +197,14 @@ class LiveSums:
         start = max(end - int(min(seconds, RECENT_S) * 1e9), self._start_ns)
         inside = [span for span in self._spans if start <= span.start_ns and span.end_ns <= end]
         run = replace(self._run, warnings=list(self._run.warnings), complete=False)
-        run.samples = tables.conform(
-            pa.concat_tables([tables.empty("samples"), *(t for _, t in self._samples)]), "samples"
-        )
+        run.samples = tables.concat((table for _, table in self._samples), "samples")
         device = self._run.devices[0].id
         rows = span_columns(inside, device)
         phase: dict[str, object] = {"id": 0, "kind": "phase", "name": "monitor", "lane": "record", "device": device}
         phase |= {"start_ns": start, "end_ns": max(end, start)}
-        both = [tables.from_rows([phase], "spans"), tables.conform(pa.table(rows), "spans")]
-        run.spans = tables.conform(pa.concat_tables(both), "spans")
+        run.spans = tables.concat(
+            [tables.from_rows([phase], "spans"), tables.conform(pa.table(rows), "spans")], "spans"
+        )
         return analysis.analyse(run)
 
     @property

@@ -198,8 +198,8 @@ def merged(runs: Sequence[Run], lost: Sequence[str] = ()) -> Run:
     marks = {name for one in runs for name in one.settings.get("not_synchronised", ())}
     run.settings["not_synchronised"] = sorted(marks)
     run.settings["ranks"] = members
-    run.samples = tables.conform(pa.concat_tables(samples), "samples")
-    run.spans = tables.conform(pa.concat_tables(spans), "spans")
+    run.samples = tables.concat(samples, "samples")
+    run.spans = tables.concat(spans, "spans")
     _say_what_is_missing(run, members, world, lost)
     return analysis.analyse(run)
 
@@ -320,14 +320,11 @@ def _spans(run: Run, name: str, next_id: int) -> tuple[pa.Table, int]:
     ]
     lanes = [f"{name}, {lane}" if lane else name for lane in spans["lane"].to_pylist()]
     for column, values in (("id", first + order.reshape(-1)), ("parent", parents), ("lane", lanes)):
-        field = spans.schema.field(column)
-        where = spans.schema.get_field_index(column)
-        spans = spans.set_column(where, field, tables.array(values, field.type))
+        spans = tables.changed(spans, column, values)
     start, end = _edges(run)
     row: dict[str, object] = {"id": root, "kind": "range", "name": name, "lane": name}
     row |= {"device": run.devices[0].id, "start_ns": start, "end_ns": end}
-    both = [tables.from_rows([row], "spans"), tables.conform(spans, "spans")]
-    return pa.concat_tables(both), first + len(places)
+    return tables.concat([tables.from_rows([row], "spans"), spans], "spans"), first + len(places)
 
 
 def _edges(run: Run) -> tuple[int, int]:
