@@ -139,7 +139,7 @@ def split_of_ranks(run: Run, parts: Sequence[Path], place: Path) -> Run | None:
             try:
                 found.append(Traced.load(part / TRACED))
             except BadInputError as error:
-                run.warn("child_lost", f"what {part.name} ran is a {error}: its kernels are missing")
+                run.warn("child_lost", f"what {part.name} ran can't be read ({error}): its kernels are missing")
     return split_of(run, found, place)
 
 
