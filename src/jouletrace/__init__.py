@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 if "IPython" in sys.modules:
-    from jouletrace.report.notebook import register
+    from jouletrace.report import register
 
     register()
 

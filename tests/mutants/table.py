@@ -339,16 +339,6 @@ MUTANTS = [
             "scale) ** 2 / len(group) for group in (a, b))",
             "scale) ** 2 for group in (a, b))",
         ),
-        (
-            "spread between runs dropped where it is stated",
-            "((between * side.known) ** 2 + within**2)",
-            "(within**2)",
-        ),
-        (
-            "a run's own uncertainty dropped where spread is stated",
-            "((between * side.known) ** 2 + within**2)",
-            "((between * side.known) ** 2)",
-        ),
         ("what parts share dropped", "found.append((common + variance, (", "found.append((variance, ("),
         ("a part's own scatter dropped", "found.append((common + variance, (", "found.append((common, ("),
         (
@@ -356,7 +346,6 @@ MUTANTS = [
             "np.maximum(own, left).tolist()",
             "own.tolist()",
         ),
-        ("the lesser of stated and seen spread", "found.append(max(both,", "found.append(min(both,"),
     ),
     *_of(
         "compare/paired.py",

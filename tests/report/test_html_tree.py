@@ -6,12 +6,10 @@ import types
 
 import pytest
 
-from jouletrace.report.drawing import plain
-from jouletrace.report.icicle import icicle
-from jouletrace.report.notebook import register
+from jouletrace.report import register
+from jouletrace.report.charts import icicle, plain
 from jouletrace.report.results import Results
-from jouletrace.report.traced import by_name
-from jouletrace.report.tree import ROOT, tree, widths
+from jouletrace.report.tree import ROOT, by_name, tree, widths
 from jouletrace.run import Estimate, Run, tables
 from make_runs import e, profile_run, result, simulated_run
 from timeline_runs import timeline_run

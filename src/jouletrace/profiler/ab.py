@@ -22,7 +22,7 @@ from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
-from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.comparison import Comparison
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings
 from jouletrace.run.store import check_free, save

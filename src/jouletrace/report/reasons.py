@@ -5,8 +5,6 @@ A code without words is printed as it is, so that nothing is lost when a new one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 REASONS: dict[str, str] = {
     "not_measured": "not measured",
     "unknown": "no reason was recorded",
@@ -45,8 +43,12 @@ REASONS: dict[str, str] = {
     "ran_beside_others": "other kernels ran meanwhile: what each drew can't be determined; see the rows beneath",
     "no_work_counted": "no work was counted",
     "denominator_near_zero": "what it would be divided by may be nothing",
+    "one_run": "one run per side doesn't show the spread between runs: use --repeats or several Runs",
+    "sensor_gain": "not distinguishable from sensor gain",
+    "spread_between_runs": "the spread between runs leaves it open",
+    "few_blocks": "too few blocks for a verdict",
 }
-"""By reason code: why a value is null."""
+"""By reason code: why a value is null, or a verdict inconclusive."""
 
 FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same GPU",
@@ -75,6 +77,10 @@ FLAGS: dict[str, str] = {
     "interval_assumed": "the log has no times: its rows are taken to be equally far apart",
     "power_implausible": "more power than any GPU board draws: is its unit right?",
     "device_assumed": "nothing says which device a part ran on: it is given to the only one with a power record",
+    "dtype_differs": "matched though the types of its inputs differ",
+    "shapes_differ": "matched though the shapes of its inputs differ",
+    "kernel_differs": "another kernel under the same operator",
+    "below_margin": "significant, but below the margin",
 }
 """By flag code: what a reader must know about a figure."""
 
@@ -125,11 +131,6 @@ def reason(code: str | None) -> str:
 def flag(code: str) -> str:
     """A flag in words."""
     return FLAGS.get(code, code)
-
-
-def flags(codes: Iterable[str]) -> str:
-    """Several flags in words."""
-    return "; ".join(flag(code) for code in codes)
 
 
 def method(code: str) -> str:

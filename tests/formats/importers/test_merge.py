@@ -11,7 +11,7 @@ from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOp
 from jouletrace.formats.importers.clock import extent
 from jouletrace.formats.importers.columns import block
 from jouletrace.formats.importers.merge import merge
-from jouletrace.report.methods import methods
+from jouletrace.report.facts import methods
 from jouletrace.run import ChannelInfo, DeviceInfo, tables
 
 
