@@ -124,7 +124,7 @@ def test_every_process_of_ours_is_started_so():
     assert plain == {
         "processes/children.py",
         "processes/locks.py",
-        "recording/link.py",
+        "recording/process.py",
         "addons/toolchain/loop.py",
         "devices/cuda_order.py",
         "profiler/program/command.py",

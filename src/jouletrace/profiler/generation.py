@@ -73,14 +73,9 @@ def measure(
 ) -> None:
     """Time iterations and first tokens individually, then measure rounds.
 
-    Args:
-        session: The session in progress.
-        step: The whole load, warmed up.
-        make_pieces: Builds its pieces.
-        settings: The settings.
-        iteration_s: Seconds per iteration of the whole.
-        progress: Receives the elapsed seconds.
-        between: See ``passes.energy``.
+    ``step`` runs the whole load and is warmed up; one of its iterations takes ``iteration_s`` seconds. ``between`` as
+    in
+    ``passes.energy``.
     """
     pieces = make_pieces()
     try:

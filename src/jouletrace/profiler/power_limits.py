@@ -87,11 +87,7 @@ def restore(limiter: PowerLimiter) -> float | None:
 def changing(limiter: PowerLimiter, device: str) -> Iterator[None]:
     """Restore the GPU's power limit at the end of the context, also after an exception, Ctrl-C and ``kill -9``.
 
-    A change that an earlier run has left is undone first.
-
-    Args:
-        limiter: The GPU's power limit.
-        device: The user's name for the GPU.
+    A change that an earlier run has left is undone first. ``device`` is the user's name for the GPU.
 
     Raises:
         NotPossibleError: If another jouletrace changes this GPU, or the journal can't be written.

@@ -20,8 +20,8 @@ from jouletrace.profiler.program.traced import Traced
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record import split
-from jouletrace.profiler.record.merge_ranks import merge_ranks
-from jouletrace.profiler.record.summary import summary, totals
+from jouletrace.profiler.record.ranks import merge_ranks
+from jouletrace.profiler.record.split import summary, totals
 from jouletrace.run import DeviceInfo
 from jouletrace.tracing.log import Launched
 from places import REPOSITORY
