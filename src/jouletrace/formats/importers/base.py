@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.numbers import number
+from jouletrace.formats.importers.units import number
 from jouletrace.run import Run
 from jouletrace.run.files import open_regular
 from jouletrace.run.forms import Imported

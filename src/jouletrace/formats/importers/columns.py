@@ -70,9 +70,9 @@ def block(name: str, n: int, /, **columns: Column) -> pa.Table:
     unknown = set(columns) - set(schema.names)
     if unknown:
         raise KeyError(f"{name} has no column {sorted(unknown)[0]}")
-    empty = pa.nulls(n, pa.int64())
     arrays = [
-        _array(columns[f.name], f.type, n) if columns.get(f.name) is not None else _nulls(empty, f.type) for f in schema
+        _array(columns[f.name], f.type, n) if columns.get(f.name) is not None else tables.nulls(n, f.type)
+        for f in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -82,13 +82,6 @@ def join(name: str, blocks: Sequence[pa.Table]) -> pa.Table:
     if not blocks:
         return tables.empty(name)
     return pa.concat_tables(blocks).unify_dictionaries()  # in chunks: a copy would double a large file
-
-
-def _nulls(empty: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Nulls of another type, in the memory of ``empty``: half of the columns of spans are null at a time."""
-    if pa.types.is_dictionary(kind):
-        return pa.DictionaryArray.from_arrays(_nulls(empty, kind.index_type), pa.array([], kind.value_type))
-    return pa.Array.from_buffers(kind, len(empty), empty.buffers(), len(empty))
 
 
 def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:

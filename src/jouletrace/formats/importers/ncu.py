@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,7 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, about, decode_text, new_run, read_text
 from jouletrace.formats.importers.columns import Partly, block, coded, launch_shape
-from jouletrace.formats.importers.ncu.units import to_si
-from jouletrace.formats.importers.numbers import decimal_sign, number
+from jouletrace.formats.importers.units import decimal_sign, number
 from jouletrace.run import DeviceInfo, Run
 
 _HEADER = re.compile(r'^"?ID"?,"?Process ID"?,.*"?Kernel Name"?', re.MULTILINE)
@@ -37,6 +37,11 @@ _BOARD_NAME = "device__attribute_display_name"
 _CURVE = re.compile(r"^(?:launch__occupancy|derived__pct_occupancy)_per_\w+$")
 """Occupancy as a function of block size, number of registers and so on. The raw page contains the sum over such a
 curve, with the prefix of its unit inverted (2,570 %/byte is also 2.57 %/Kbyte)."""
+
+_PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BASE = {"second": "s", "sec": "s", "s": "s", "hz": "Hz", "Hz": "Hz", "byte": "B", "B": "B"}
+_UNIT = re.compile(r"^([numkKMGT]?)(second|sec|s|hz|Hz|byte|B)$")
+_PER = re.compile(r"^([numkKMGT]?)(second|sec|s)$")
 
 
 @dataclass
@@ -253,3 +258,26 @@ def _add_counters(run: Run, counts: Counts, left: Left) -> None:
         value=Partly(values[keep], ~np.isnan(values[keep])),
         value_unit=coded([units[k] for k in keep]),
     )
+
+
+@cache
+def to_si(unit: str) -> tuple[float, str]:
+    """The factor for a reading in ``unit``, and the resulting unit.
+
+    Seconds, hertz and bytes (decimal multiples, as in ncu) and rates of them become s, Hz, B and
+    B/s; cycles per time become Hz; a missing unit becomes 1; other units stay unchanged ("%",
+    "inst/cycle", "register/thread").
+    """
+    plain = unit.strip()
+    over, _, under = plain.partition("/")
+    if not plain:
+        return 1.0, "1"
+    time = _PER.match(under)
+    per = _PREFIX[time[1]] if time else 1.0
+    if over == "cycle" and time:
+        return 1 / per, "Hz"
+    found = _UNIT.match(over)
+    if found is None:
+        return 1.0, plain
+    base = _BASE[found[2]]
+    return _PREFIX[found[1]] / per, f"{base}/s" if time else f"{base}/{under}" if under else base
