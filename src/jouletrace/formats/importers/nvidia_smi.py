@@ -206,11 +206,11 @@ def _name(header: str) -> str:
     return header.partition("[")[0].strip().strip("\"'").lower()
 
 
-def _without_header(text: str) -> list[str] | None:
-    """Columns of a file of ``--format=csv,noheader``, identified by the units in its cells alone."""
+def _without_header(text: str) -> list[str]:
+    """Columns of a file of ``--format=csv,noheader``, identified by the units in its cells alone; else none."""
     first = text.split("\n", 1)[0]
     if not _STAMPED.match(first):
-        return None
+        return []
     names = ["timestamp"]
     for i, cell in enumerate(first.split(",")[1:], start=2):
         watts = units.split(cell.strip())[1] == "W" and "power.draw" not in names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from pathlib import Path
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, ImportOptions, Left, decode_text, new_run, read_text
-from jouletrace.formats.importers.delimited import rejoined, split_row
 from jouletrace.formats.importers.nvprof_trace import Trace
 from jouletrace.formats.importers.stated import Stated
 from jouletrace.formats.importers.units import plain_number, quantity
@@ -30,6 +30,8 @@ _KINDS = (
     ("trace", re.compile(r"^\W*Start\W+Duration\W")),
 )
 _MESSAGE = re.compile(r"^=+\d*=+ ")
+_BETWEEN_ROWS = ("warning", "error", "profiling app", "nvprof is", "some kernel")
+"""Beginnings of messages that end no section."""
 
 _SUMMARY_ROW = re.compile(
     r"^\s*(?:(?P<type>[A-Z][\w ]*?):\s+)?(?P<share>[\d.]+)%\s+(?P<time>\S+)\s+(?P<calls>\d+)\s+"
@@ -113,11 +115,11 @@ class _Section:
                 found = next(filter(None, (form.match(text) for form in forms)), None)
                 yield line, text, {key: cell or "" for key, cell in found.groupdict().items()} if found else None
             return
-        names = [name.strip().lower() for name in split_row(self.header) or []]
+        names = [name.strip().lower() for name in _cells(self.header)]
         kernel = next((names.index(name) for name in ("name", "kernel") if name in names), None)
         stated = [""] * len(names)
         for line, text in self.lines:
-            cells = [cell.strip() for cell in rejoined(split_row(text) or [], len(names), kernel)]
+            cells = [cell.strip() for cell in _rejoined(_cells(text), len(names), kernel)]
             if not cells or len(cells) != len(names):
                 yield line, text, None
             elif _is_units(cells):
@@ -126,30 +128,37 @@ class _Section:
                 yield line, text, dict(zip(names, map(_with_unit, cells, stated), strict=True))
 
 
-def _sections(text: str) -> Iterator[_Section]:
+def _sections(text: str) -> list[_Section]:
     """The sections of a file, in order."""
-    section: _Section | None = None
-    title = ""
+    found: list[_Section] = []
+    title, inside = "", False
     for number, line in enumerate(text.split("\n"), start=1):
         row = line.rstrip("\r")
-        kind = next((name for name, header in _KINDS if header.match(row)), None)
         if _MESSAGE.match(row):
             title = _MESSAGE.sub("", row).strip()
-            if section is not None and title.lower().startswith(
-                ("warning", "error", "profiling app", "nvprof is", "some kernel")
-            ):
-                continue  # between the rows of a section
-            if section is not None:
-                yield section
-            section = None
-        elif kind is not None:
-            if section is not None:
-                yield section
-            section = _Section(kind, row, title, row.count(",") >= 3)
-        elif section is not None and row.strip():
-            section.lines.append((number, row))
-    if section is not None:
-        yield section
+            inside = inside and title.lower().startswith(_BETWEEN_ROWS)
+        elif kind := next((name for name, header in _KINDS if header.match(row)), None):
+            found.append(_Section(kind, row, title, row.count(",") >= 3))
+            inside = True
+        elif inside and row.strip():
+            found[-1].lines.append((number, row))
+    return found
+
+
+def _cells(row: str) -> list[str]:
+    """The cells of a line of CSV; none if it can't be read."""
+    try:
+        return next(csv.reader([row]), [])
+    except csv.Error:
+        return []
+
+
+def _rejoined(cells: list[str], width: int, name: int | None) -> list[str]:
+    """A row's cells in ``width`` cells, where the unquoted name, the cell ``name``, holds commas: "f(float*, int)"."""
+    surplus = len(cells) - width
+    if surplus <= 0 or name is None:
+        return cells
+    return [*cells[:name], ",".join(cells[name : name + surplus + 1]), *cells[name + surplus + 1 :]]
 
 
 def _is_units(cells: list[str]) -> bool:
@@ -200,34 +209,20 @@ def _take_metrics(section: _Section, stated: Stated, left: Left) -> None:
         elif row is None:
             left.add("broken_rows", "rows of metrics can't be read", place=f"line {line}")
         else:
+            metric = row.get("metric name") or row.get("event name") or row.get("name", "")
+            count = row.get("invocations", "")
+            values = [_si(row.get(key, "")) for key in ("min", "max", "avg")]
             place = row.get("device", device), row.get("kernel", kernel)
-            _metric(place, row, stated, units_of, left, line)
-
-
-def _metric(
-    place: tuple[str, str],
-    row: dict[str, str],
-    stated: Stated,
-    units_of: dict[tuple[str, str], int],
-    left: Left,
-    line: int,
-) -> None:
-    """One metric of a kernel on a device."""
-    metric = row.get("metric name") or row.get("event name") or row.get("name", "")
-    count = row.get("invocations", "")
-    values = {key: _si(row.get(key, "")) for key in ("min", "max", "avg")}
-    if not (place[0] or metric):
-        return
-    if not count.isdecimal() or len(count) > 15 or None in values.values():
-        left.add("not_a_number", "metrics have values that aren't numbers", place=f"line {line}")
-        return
-    if place not in units_of:
-        units_of[place] = stated.unit("kernel", place[1], module=place[0] or None, count=int(count))
-    for key, value in values.items():
-        if value is not None:
-            # The unit comes last in the printed form of a metric.
-            suffix = "" if key == "avg" else f"_{key}"
-            stated.add(units_of[place], f"{metric}{suffix}{value[1].suffix}", value[0], int(count))
+            if not (place[0] or metric):
+                continue
+            if not count.isdecimal() or len(count) > 15 or None in values:
+                left.add("not_a_number", "metrics have values that aren't numbers", place=f"line {line}")
+                continue
+            if place not in units_of:
+                units_of[place] = stated.unit("kernel", place[1], module=place[0] or None, count=int(count))
+            for suffix, (value, unit) in zip(("_min", "_max", ""), filter(None, values), strict=True):
+                # The unit comes last in the printed form of a metric.
+                stated.add(units_of[place], f"{metric}{suffix}{unit.suffix}", value, int(count))
 
 
 def _si(text: str) -> tuple[float, units.Unit] | None:

@@ -91,8 +91,15 @@ class Trace:
         if len(self._spans) >= _BLOCK:
             self._pack()
         for name, cell in row.items():
-            if name not in _KNOWN and name not in _SENSORS and cell:
-                self._counter(line, number, name, cell)
+            if name in _KNOWN or name in _SENSORS or not cell:
+                continue
+            digits, unit = units.split(cell)
+            kind, value = units.unit(unit) or units.NO_UNIT, plain_number(digits)
+            if value is None:
+                self._left.add("not_a_number", "metrics aren't numbers", place=f"line {line}, column {name}")
+                continue
+            counter = {"span": number, "metric": name, "value": value * kind.factor, "value_unit": kind.si}
+            self._counters.append(counter)
 
     def _sample(self, line: int, row: dict[str, str], device: str, start: float) -> bool:
         """Add the readings of a row; returns whether it has any."""
@@ -116,15 +123,6 @@ class Trace:
             if most is not None:
                 self._log.add(device, LIMIT, most, si, source)
         return found
-
-    def _counter(self, line: int, span: int, name: str, cell: str) -> None:
-        digits, unit = units.split(cell)
-        kind = units.unit(unit) or units.NO_UNIT
-        value = plain_number(digits)
-        if value is None:
-            self._left.add("not_a_number", "metrics aren't numbers", place=f"line {line}, column {name}")
-            return
-        self._counters.append({"span": span, "metric": name, "value": value * kind.factor, "value_unit": kind.si})
 
     def _device(self, text: str) -> str:
         """The id of a device; "" for a row that names none."""

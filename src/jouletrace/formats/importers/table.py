@@ -21,7 +21,6 @@ from jouletrace.formats.importers.table_headings import (
     NUMBER,
     UUID,
     Columns,
-    Times,
     Value,
     find_columns,
 )
@@ -65,7 +64,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells")
     table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
-    stamps = _times(path, table, _checked(path, table, meaning), options)
+    stamps = _times(path, table, meaning, options)
     _add_readings(log, table, meaning, stamps, options.device)
     if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
         names = "+".join(table.header[i] for _, i in meaning.maybe_device)
@@ -96,21 +95,6 @@ def _header(text: str) -> int | None:
     return None
 
 
-def _checked(path: Path, table: Delimited, meaning: Columns) -> Times:
-    """The column of the time, after a check that readings exist too."""
-    there = f"the columns are {', '.join(table.header)[:200]}"
-    if not table.rows:
-        raise BadInputError(f"{path}: a header without a row that fits it")
-    if meaning.time is None:
-        raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
-    if not meaning.values:
-        raise BadInputError(
-            f"{path}: which column is the power? Give --map power_w=COLUMN if it is in watts, "
-            f"--map power_mw=COLUMN if in milliwatts; {there}"
-        )
-    return meaning.time
-
-
 def _add_readings(log: Log, table: Delimited, meaning: Columns, stamps: Stamps, name: str | None) -> None:
     """The readings of all rows with a time; devices are named ``name``, if it is given."""
     decimal = _decimal(table, meaning, log)
@@ -131,11 +115,20 @@ def _add_readings(log: Log, table: Delimited, meaning: Columns, stamps: Stamps, 
             log.add(devices[key], value.channel, reading, unit._replace(suffix=""), f"column {heading}")
 
 
-def _times(path: Path, table: Delimited, when: Times, options: ImportOptions) -> Stamps:
+def _times(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> Stamps:
     """The times of rows. Their unit is stated or queried: a wrong one changes all energies by factors of 1000."""
-    if len(table.rows) > 2 and len({tuple(row[i] for i in when.places) for row in table.rows}) == 1:
-        raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")
+    there = f"the columns are {', '.join(table.header)[:200]}"
+    when = meaning.time
+    if not table.rows:
+        raise BadInputError(f"{path}: a header without a row that fits it")
+    if when is None:
+        raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
+    if not meaning.values:
+        wanted = "--map power_w=COLUMN if it is in watts, --map power_mw=COLUMN if in milliwatts"
+        raise BadInputError(f"{path}: which column is the power? Give {wanted}; {there}")
     cells = [" ".join(row[i] for i in when.places) for row in table.rows]
+    if len(cells) > 2 and len(set(cells)) == 1:
+        raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")
     stamps = read_stamps(cells, options.time_zone, when.unit)
     unit, column = stamps.assumed_unit, table.header[when.places[0]]
     if not unit:
