@@ -77,11 +77,9 @@ class Log:
         return sum(len(series.rows) for series in self._readings.values())
 
     def row(self, stamp: str, of: str = "") -> int:
-        """Begin a row and return its number.
+        """Begin a row, with its time as printed ("" if it is missing), and return its number.
 
-        Args:
-            stamp: Its time as printed; "" if it is missing.
-            of: The device whose row it is, where several alternate; it distinguishes rows without times.
+        ``of`` is the device whose row it is, where several alternate; it distinguishes rows without times.
         """
         tick = self._counts[of] = self._counts.get(of, -1) + 1
         self._times.append(stamp)
@@ -144,14 +142,9 @@ class Log:
     def run(
         self, form: str, what: str, *, dialect: str = "", sensor: SensorOf = nvidia, stamps: Stamps | None = None
     ) -> Run:
-        """A Run of everything added.
+        """A Run of everything added, in the format ``form``; ``what`` is the word for its rows ("scrapes").
 
-        Args:
-            form: Name of the format.
-            what: Word for the rows ("rows", "scrapes").
-            dialect: Dialect of the format, if it has several.
-            sensor: Known properties of the sensors.
-            stamps: Times of the rows, if they were read already.
+        ``stamps`` are the times of the rows, if they were read already.
 
         Raises:
             BadInputError: If no reading has a time, or the time zone is unknown.

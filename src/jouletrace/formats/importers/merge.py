@@ -29,12 +29,7 @@ _TIMES = {"spans": ("start_ns", "end_ns"), "samples": ("time_ns",), "windows": (
 
 
 def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
-    """One Run of the contents of all files, in the order of the files.
-
-    Args:
-        runs: One per file, from its importer; they are consumed.
-        paths: Path of each file.
-        options: Source of the offsets.
+    """One Run of the contents of all files, in the order of the files; Runs of one file each are consumed.
 
     A Run measured by jouletrace keeps its kind, and the others join it.
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from jouletrace.analysis.rows import Figures
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers import columns, dcgm
+from jouletrace.formats.importers import dcgm
 from jouletrace.formats.importers.base import (
     NO_CLOCK,
     UNIX,
@@ -29,9 +28,10 @@ from jouletrace.formats.importers.base import (
     read_head,
     read_text,
 )
+from jouletrace.formats.importers.columns import join
 from jouletrace.formats.importers.delimited import read_delimited
 from jouletrace.formats.importers.stated import PREFIX
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 
 LOG = "dcgm.csv"
 METHOD = PREFIX + "the MIG profiler"
@@ -107,7 +107,7 @@ def sniff(head: bytes) -> bool:
 
 def is_folder(path: Path) -> bool:
     """Whether a folder contains a result CSV at any depth."""
-    return any(True for _ in _results(path))
+    return bool(_results(path))
 
 
 def read(path: Path, options: ImportOptions) -> Run:
@@ -117,38 +117,30 @@ def read(path: Path, options: ImportOptions) -> Run:
         BadInputError: If it contains no row.
     """
     left = Left(path)
-    files = list(_results(path)) if path.is_dir() else [path]
     by_log: dict[Path | None, list[_Point]] = {}
-    for file in files:
+    for file in _results(path) if path.is_dir() else [path]:
         by_log.setdefault(_log_of(file, path), []).extend(_read_points(file, left))
     if not any(by_log.values()):
         raise BadInputError(f"{path}: no row of results in it{left.first()}")
     run = new_run(path, "mig_folder", NO_CLOCK if None in by_log and len(by_log) == 1 else UNIX)
     figures = Figures()
     figures.unit(MODEL_UNIT, "model", path.name, count=1)
-    spans = []
-    number = MODEL_UNIT
+    spans: list[dict[str, object]] = []
     for log, points in by_log.items():
         recorded = _read_log(run, log, options)
         for point in _once(points):
-            number += 1
-            spans.append(_add(figures, number, point, recorded, left))
+            _add(figures, point, spans, recorded, left)
     if None in by_log:
         run.warn("no_activity_log", f"no {LOG} beside or above some result files: activity is unknown", path.name)
     run.units, run.results = figures.units(), figures.results()
-    run.spans = _spans([span for span in spans if span is not None])
+    run.spans = tables.from_rows(spans, "spans")
     left.warn(run)
     return run
 
 
 def _results(folder: Path) -> list[Path]:
-    found = []
-    for file in sorted(folder.rglob("*.csv")):
-        if file.name == LOG or not file.is_file() or not file.stat().st_size:
-            continue
-        if sniff(read_head(file)):
-            found.append(file)
-    return found
+    files = [file for file in sorted(folder.rglob("*.csv")) if file.name != LOG and file.is_file()]
+    return [file for file in files if file.stat().st_size and sniff(read_head(file))]
 
 
 def _log_of(file: Path, top: Path) -> Path | None:
@@ -248,7 +240,7 @@ def _read_log(run: Run, log: Path | None, options: ImportOptions) -> Run | None:
     if log is None:
         return None
     recorded = dcgm.read_csv(log, options)
-    run.samples = columns.join("samples", [run.samples, recorded.samples])
+    run.samples = join("samples", [run.samples, recorded.samples])
     known = {device.id for device in run.devices}
     run.devices += [device for device in recorded.devices if device.id not in known]
     run.channels += [one for one in recorded.channels if run.channel(one.device, one.name) is None]
@@ -258,68 +250,45 @@ def _read_log(run: Run, log: Path | None, options: ImportOptions) -> Run | None:
     return recorded
 
 
-def _add(
-    figures: Figures, number: int, point: _Point, recorded: Run | None, left: Left
-) -> tuple[int, str, int, int] | None:
+def _add(figures: Figures, point: _Point, spans: list[dict[str, object]], recorded: Run | None, left: Left) -> None:
     """Add a unit with its figures, and its span, if it has one."""
     length = f" seq {point.seq_len}" if point.seq_len is not None else ""
     name = f"{point.model} batch {point.batch}{length} on {point.instance or 'an instance'}"
-    unit = figures.unit(number, "range", name, MODEL_UNIT, count=1)
-    if point.failed:
+    unit = figures.unit(figures.last_unit() + 1, "range", name, MODEL_UNIT, count=1)
+    if point.start_s is None or point.end_s is None:
         left.add("failed_rows", "runs failed (zeros in the file, mostly for lack of memory)", place=point.place)
         for metric in ("latency_mean_s", "throughput_per_s"):
             figures.add(unit, metric, Estimate.null("run_failed", METHOD))
-        return None
-    for column, metric, factor in (("latency", "latency_mean_s", 1e-3), ("latency_std", "latency_std_s", 1e-3)):
-        if column in point.figures:
-            figures.add(unit, metric, Estimate(point.figures[column] * factor, method=METHOD))
-    _add_throughput(figures, unit, point, left)
-    window = (point.start_s or 0, point.end_s or 0)
-    if recorded is not None:
-        _join(figures, unit, recorded, window)
-    return unit, name, window[0] * 10**9, window[1] * 10**9
-
-
-def _add_throughput(figures: Figures, unit: int, point: _Point, left: Left) -> None:
-    """Add samples per second by batch and latency; the file's own figure must agree, or is left out."""
-    latency, stated = point.figures.get("latency"), point.figures.get("throughput")
-    if not latency or latency <= 0:
         return
-    rate = point.batch * 1e3 / latency
-    figures.add(unit, "throughput_per_s", Estimate(rate, method=f"{METHOD}: batch / latency"))
-    if stated is not None and abs(stated - rate) > _RATE_SLACK * rate:
-        text = "stated throughputs do not agree with batch and latency and were left out"
-        left.add("throughput_differs", text, place=point.place)
+    for column, metric in (("latency", "latency_mean_s"), ("latency_std", "latency_std_s")):
+        if column in point.figures:
+            figures.add(unit, metric, Estimate(point.figures[column] * 1e-3, method=METHOD))
+    latency, stated = point.figures.get("latency"), point.figures.get("throughput")
+    if latency is not None and latency > 0:
+        rate = point.batch * 1e3 / latency
+        figures.add(unit, "throughput_per_s", Estimate(rate, method=f"{METHOD}: batch / latency"))
+        if stated is not None and abs(stated - rate) > _RATE_SLACK * rate:
+            text = "stated throughputs do not agree with batch and latency and were left out"
+            left.add("throughput_differs", text, place=point.place)
+    if recorded is not None:
+        _join(figures, unit, recorded, point.start_s, point.end_s)
+    span = {"id": len(spans), "kind": "range", "name": name, "lane": "MIG results", "unit": unit}
+    spans.append({**span, "start_ns": point.start_s * 10**9, "end_ns": point.end_s * 10**9})
 
 
-def _join(figures: Figures, unit: int, recorded: Run, window: tuple[int, int]) -> None:
+def _join(figures: Figures, unit: int, recorded: Run, start_s: int, end_s: int) -> None:
+    """Add means and standard deviations of the log's readings in a window."""
     device = recorded.devices[0].id
     for channel, (name, suffix) in _JOINS.items():
-        stamps, values = recorded.series(device, channel)
-        seconds = stamps // 10**9  # as printed: readings within one second have been spread over it
-        inside = values[(seconds >= window[0]) & (seconds <= window[1])]
         if recorded.channel(device, channel) is None:
             continue
-        count = len(inside)
-        mean = (
-            Estimate(float(np.mean(inside)), n=count, method=JOINED) if count else Estimate.null("no_samples", JOINED)
-        )
+        stamps, values = recorded.series(device, channel)
+        seconds = stamps // 10**9  # as printed: readings within one second have been spread over it
+        inside = values[(seconds >= start_s) & (seconds <= end_s)]
+        mean, n = Estimate.null("no_samples", JOINED), len(inside)
+        if n:
+            mean = Estimate(float(np.mean(inside)), n=n, method=JOINED)
         figures.add(unit, f"{name}_mean{suffix}", mean)
-        if count > 1:
-            spread = Estimate(float(np.std(inside, ddof=1)), n=count, method=JOINED)
+        if n > 1:
+            spread = Estimate(float(np.std(inside, ddof=1)), n=n, method=JOINED)
             figures.add(unit, f"{name}_std{suffix}", spread)
-
-
-def _spans(rows: list[tuple[int, str, int, int]]) -> pa.Table:
-    units, names, starts, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return columns.block(
-        "spans",
-        len(rows),
-        id=np.arange(len(rows)),
-        kind="range",
-        name=columns.coded(names),
-        lane="MIG results",
-        unit=units,
-        start_ns=starts,
-        end_ns=ends,
-    )

@@ -93,11 +93,9 @@ def decimal_sign(texts: Iterable[str]) -> str:
 
 
 def number(text: str, decimal: str = ".") -> float | None:
-    """A printed number; None where the tool prints none.
+    """A printed number, without its unit; None where the tool prints none.
 
-    Args:
-        text: The cell, without its unit.
-        decimal: "." or ",", from ``decimal_sign``; the other one separates thousands.
+    The decimal sign is "." or ","; the other one separates thousands.
 
     Raises:
         ValueError: If it is another kind of text, or beyond ``LARGEST``.

@@ -17,11 +17,8 @@ from jouletrace.run.files import open_regular
 
 Ints = NDArray[np.signedinteger[Any]]
 
-_ROWS = 16384
-"""Rows fetched at a time, which bounds their memory as Python objects."""
-
-_BATCH = 1 << 17
-"""Rows per array while a table is read: smaller arrays would fragment the memory."""
+_ROWS = 1 << 15
+"""Rows fetched at a time: more would take memory as Python objects, and smaller arrays would fragment it."""
 
 _WIDE = frozenset({"start", "end", "timestamp", "globalTid", "globalPid", "rowid", "value"})
 """Columns that need 64 bits; others take 32 where they fit."""
@@ -141,16 +138,16 @@ class Database:
         return found
 
     def _fetch(self, table: str, columns: list[str], term: str, where: str) -> list[Ints]:
-        found = [_Growing(column) for column in columns]
+        found: list[list[Ints]] = [[_missing(0, column)] for column in columns]
         terms = ", ".join(term.format(_quoted(column)) for column in columns)
         try:
             cursor = self._connection.execute(f"SELECT {terms} FROM {_quoted(table)} {where}")
             while rows := cursor.fetchmany(_ROWS):
-                for column, values in zip(found, zip(*rows, strict=True), strict=True):
-                    column.extend(values)
+                for name, parts, values in zip(columns, found, zip(*rows, strict=True), strict=True):
+                    parts.append(_packed(name, values))
         except _ERRORS as error:
             self._damaged(table, error)
-        return [column.whole() for column in found]
+        return [np.concatenate(found.pop(0)) for _ in columns]
 
     def _damaged(self, table: str, error: Exception) -> None:
         self._left.add("damaged_table", f"tables are damaged, and the rest of them is lost ({error})", 1, table)
@@ -216,35 +213,15 @@ class Devices:
         return name
 
 
-class _Growing:
-    """A column of integers that grows by batches, of 32 bits where they fit."""
+def _packed(name: str, values: Sequence[int]) -> Ints:
+    """Values of a column in 32 bits where they fit.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._full: list[Ints] = []
-        self._batch: Ints = np.empty(0, np.int64)
-        self._used = 0
-
-    def extend(self, values: Sequence[int]) -> None:
-        """Add up to ``_ROWS`` values; a TypeError, ValueError or OverflowError for a value that isn't an integer."""
-        if self._used + len(values) > len(self._batch):
-            self._put_by()
-            self._batch = np.empty(_BATCH, np.int64)
-        self._batch[self._used : self._used + len(values)] = np.array(values, np.int64)
-        self._used += len(values)
-
-    def whole(self) -> Ints:
-        """The column; nothing can be added to it afterwards."""
-        self._put_by()
-        full, self._full = self._full, []
-        return np.concatenate(full) if full else _missing(0, self._name)
-
-    def _put_by(self) -> None:
-        values, self._used = self._batch[: self._used], 0
-        if not len(values):
-            return
-        narrow = self._name not in _WIDE and values.min() >= -(1 << 31) and values.max() < 1 << 31
-        self._full.append(values.astype(np.int32) if narrow else values.copy())
+    Raises:
+        TypeError, ValueError, OverflowError: If one isn't an integer of 64 bits.
+    """
+    packed = np.array(values, np.int64)
+    narrow = name not in _WIDE and packed.min() >= -(1 << 31) and packed.max() < 1 << 31
+    return packed.astype(np.int32) if narrow else packed
 
 
 def _missing(n: int, column: str) -> Ints:
