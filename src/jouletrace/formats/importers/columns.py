@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.run import tables
 
+LAUNCH_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+"""Columns of the grid and block of a launch."""
+
 
 class Coded(NamedTuple):
     """A column of text: an index into ``values`` for each row, negative where the text is missing.
@@ -50,8 +53,7 @@ def known(values: NDArray[np.integer], least: int = 0, most: int = (1 << 63) - 1
 
 def launch_shape(axes: NDArray[np.integer]) -> dict[str, Partly]:
     """The six columns of grid and block with 32 bits, from integers of shape (6, n), -1 where unknown."""
-    names = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-    return {name: known(values, most=(1 << 31) - 1) for name, values in zip(names, axes, strict=True)}
+    return {name: known(values, most=(1 << 31) - 1) for name, values in zip(LAUNCH_SHAPE, axes, strict=True)}
 
 
 Column = ArrayLike | Coded | Partly | str | None

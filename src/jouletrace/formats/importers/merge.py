@@ -23,8 +23,8 @@ _ANONYMOUS = "imported:"
 CORRELATIONS_OF_A_FILE = 1 << 52
 """Correlations reserved per file: more than any file has, over all its processes."""
 
-_UNIT_COLUMNS = {"spans": ("unit",), "units": ("id", "parent"), "windows": ("unit",), "results": ("unit",)}
-_SPAN_COLUMNS = {"spans": ("id", "parent"), "counters": ("span",)}
+_UNIT_COLUMNS = [("spans", "unit"), ("units", "id"), ("units", "parent"), ("windows", "unit"), ("results", "unit")]
+_SPAN_COLUMNS = [("spans", "id"), ("spans", "parent"), ("counters", "span")]
 _TIMES = {"spans": ("start_ns", "end_ns"), "samples": ("time_ns",), "windows": ("start_ns", "end_ns")}
 
 
@@ -138,9 +138,13 @@ def _rename_devices(run: Run, new_ids: dict[str, str]) -> None:
         codes, texts = tables.decoded(table["device"])
         named = coded([new_ids.get(text, text) for text in texts])
         column = block(name, len(table), device=Coded(np.append(named.codes, -1)[codes], named.values))["device"]
-        setattr(
-            run, name, table.set_column(table.schema.get_field_index("device"), table.schema.field("device"), column)
-        )
+        _replace(run, name, "device", column)
+
+
+def _replace(run: Run, name: str, column: str, values: pa.ChunkedArray) -> None:
+    """Put other values into a column of a Run's table."""
+    table = run.table(name)
+    setattr(run, name, table.set_column(table.schema.get_field_index(column), table.schema.field(column), values))
 
 
 def _renumber(runs: list[Run]) -> None:
@@ -152,12 +156,10 @@ def _renumber(runs: list[Run]) -> None:
     for k, run in enumerate(runs):
         _map(run, "spans", "correlation", k * CORRELATIONS_OF_A_FILE, keep=None)
         last_span, last_unit = pc.max(run.spans["id"]).as_py(), pc.max(run.units["id"]).as_py()
-        for name, columns in _SPAN_COLUMNS.items():
-            for column in columns:
-                _map(run, name, column, spans, keep=None)
-        for name, columns in _UNIT_COLUMNS.items():
-            for column in columns:
-                _map(run, name, column, units, keep=MODEL_UNIT)
+        for name, column in _SPAN_COLUMNS:
+            _map(run, name, column, spans, keep=None)
+        for name, column in _UNIT_COLUMNS:
+            _map(run, name, column, units, keep=MODEL_UNIT)
         spans += 0 if last_span is None else last_span + 1
         units += 0 if last_unit is None else last_unit
 
@@ -170,7 +172,7 @@ def _map(run: Run, name: str, column: str, by: int, keep: int | None) -> None:
     new = pc.add(old, pa.scalar(by, pa.int64()))
     if keep is not None:
         new = pc.if_else(pc.equal(old, keep), old, new)
-    setattr(run, name, table.set_column(table.schema.get_field_index(column), table.schema.field(column), new))
+    _replace(run, name, column, new)
 
 
 def _once(units: pa.Table) -> pa.Table:
@@ -197,7 +199,7 @@ def _bring_counters(runs: list[Run], paths: list[str]) -> None:
         ids = kernels["id"].to_numpy()
         new = np.where(matching.rows >= 0, ids[np.maximum(matching.rows, 0)], old)
         spans = new[np.searchsorted(old, run.counters["span"].to_numpy())]
-        run.counters = run.counters.set_column(0, run.counters.schema.field("span"), pa.array(spans))
+        _replace(run, "counters", "span", pa.array(spans))
         run.spans = run.spans.filter(pa.array(matching.rows < 0))
         if facts["matched"] < facts["launches"]:
             message = (
@@ -227,29 +229,18 @@ class Extent:
 
 def extent(run: Run) -> Extent:
     """The time range of a Run."""
-    starts: list[int] = []
-    ends: list[int] = []
-    for name, columns in _TIMES.items():
-        table = run.table(name)
-        for column in columns:
-            edges = pc.min_max(table[column])
-            if edges["min"].is_valid:
-                starts.append(edges["min"].as_py())
-                ends.append(edges["max"].as_py())
-    return Extent(min(starts), max(ends)) if starts else Extent(None, None)
+    edges = [pc.min_max(run.table(name)[column]) for name, columns in _TIMES.items() for column in columns]
+    known = [edge for edge in edges if edge["min"].is_valid]
+    if not known:
+        return Extent(None, None)
+    return Extent(min(edge["min"].as_py() for edge in known), max(edge["max"].as_py() for edge in known))
 
 
 def _shift(run: Run, by_ns: int) -> None:
     """Add to all times of a Run."""
-    if by_ns == 0:
-        return
     for name, columns in _TIMES.items():
-        table: pa.Table = run.table(name)
-        for column in columns:
-            where = table.schema.get_field_index(column)
-            moved = pc.add(table[column], pa.scalar(by_ns, pa.int64()))
-            table = table.set_column(where, table.schema.field(column), moved)
-        setattr(run, name, table)
+        for column in columns if by_ns else ():
+            _replace(run, name, column, pc.add(run.table(name)[column], pa.scalar(by_ns, pa.int64())))
 
 
 def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
@@ -280,7 +271,7 @@ def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
                     run.warn("clock_assumed", message, Path(path).name)
         if offset_s is not None and clock != NO_CLOCK:
             by_ns += round(offset_s * 1e9)
-            said = f"{said}; {offset_s:+g} s were added"
+            said += f"; {offset_s:+g} s were added"
         _shift(run, by_ns)
         about(run)["aligned"] = said
 

@@ -57,6 +57,14 @@ class Counts:
     boards: dict[str, dict[str, str]] = field(default_factory=dict)
     rules: int = 0
 
+    def add(self, launch: int, metric: str, section: str, unit: str, text: str) -> None:
+        """Add a reading of a launch, by the launch's number."""
+        self.launch.append(launch)
+        self.metric.append(metric)
+        self.section.append(section)
+        self.unit.append(unit)
+        self.text.append(text)
+
 
 def sniff(head: bytes) -> bool:
     """Whether the text contains a header of ncu, possibly after messages and the program's own output."""
@@ -127,9 +135,8 @@ def _launch(counts: Counts, header: list[str], row: list[str]) -> int | None:
     cells = dict(zip(header, row, strict=False))
     key = (cells.get("Process ID", ""), row[0])
     if key not in counts.launches:
-        counts.launches[key] = {name: cells.get(name, "") for name in _NO_METRICS} | {
-            "number": str(len(counts.launches))
-        }
+        number = str(len(counts.launches))
+        counts.launches[key] = {**{name: cells.get(name, "") for name in _IDENTITY}, "number": number}
     return int(counts.launches[key]["number"])
 
 
@@ -148,11 +155,8 @@ def _details(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Lef
         if not cells[metric]:
             counts.rules += 1
             continue
-        counts.launch.append(launch)
-        counts.metric.append(cells[metric])
-        counts.section.append(cells[section] if section is not None else "")
-        counts.unit.append(cells[unit] if unit is not None else "")
-        counts.text.append(cells[value])
+        of, printed = (cells[k] if k is not None else "" for k in (section, unit))
+        counts.add(launch, cells[metric], of, printed, cells[value])
     return counts
 
 
@@ -181,11 +185,7 @@ def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -
         left.add("curves", "readings are sums over a curve", sum(1 for k in curves if row[k]))
         for k in metrics:
             if row[k]:
-                counts.launch.append(launch)
-                counts.metric.append(header[k])
-                counts.section.append("")
-                counts.unit.append(units[k])
-                counts.text.append(row[k])
+                counts.add(launch, header[k], "", units[k], row[k])
     return counts
 
 
@@ -232,18 +232,16 @@ def _add_counters(run: Run, counts: Counts, left: Left) -> None:
     """Add readings in SI units; missing and impossible ones become null, and texts are counted."""
     decimal = decimal_sign(text.removeprefix(_DOUBT) for text in counts.text)
     values = np.full(len(counts.text), np.nan)
-    units = []
+    scales = [to_si(unit) for unit in counts.unit]
     texts = np.zeros(len(counts.text), bool)
-    for k, (text, unit) in enumerate(zip(counts.text, counts.unit, strict=True)):
-        factor, si = to_si(unit)
-        units.append(si)
+    for k, text in enumerate(counts.text):
         try:
             value = number(text.removeprefix(_DOUBT), decimal)
         except ValueError:
             texts[k] = True
-            continue
-        if value is not None:
-            values[k] = value * factor
+        else:
+            values[k] = np.nan if value is None else value * scales[k][0]
+    units = [si for _, si in scales]
     impossible = (values < 0) & (np.array(units) == "%")
     values[impossible] = np.nan
     left.add("below_zero", "percentages are below 0, which is impossible", int(impossible.sum()))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left
-from jouletrace.formats.importers.columns import join
+from jouletrace.formats.importers.columns import LAUNCH_SHAPE, join
 from jouletrace.formats.importers.log import LIMIT, Log
 from jouletrace.formats.importers.stamps import Stamps
 from jouletrace.formats.importers.units import UNITS, plain_number, quantity
@@ -30,7 +30,6 @@ _SENSORS = {
 }
 """Channel, unit of a number without one, and unit of the channel, of the columns of ``--system-profiling on``."""
 
-_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _BYTES = {
     "shared_static_bytes": ("static smem", 2**31),
     "shared_dynamic_bytes": ("dynamic smem", 2**31),
@@ -39,7 +38,7 @@ _BYTES = {
 """Column of the table and the limit of each size."""
 
 _KNOWN = {
-    *("start", "duration", *(name.replace("_", " ") for name in _SIZES), "registers per thread", "static smem"),
+    *("start", "duration", *(name.replace("_", " ") for name in LAUNCH_SHAPE), "registers per thread", "static smem"),
     *("dynamic smem", "size", "throughput", "srcmemtype", "dstmemtype", "device", "context", "stream", "name"),
     *("correlation_id", "src dev", "src ctx", "dst dev", "dst ctx", "unified memory", "virtual address"),
 }
@@ -168,7 +167,7 @@ def _span(number: int, row: dict[str, str], device: str, start: float, took: flo
         "correlation": _integer(correlation, 2**62),
         "registers": _integer(row.get("registers per thread")),
     }
-    span |= {size: _integer(row.get(size.replace("_", " "))) for size in _SIZES}
+    span |= {size: _integer(row.get(size.replace("_", " "))) for size in LAUNCH_SHAPE}
     for column, (cell, most) in _BYTES.items():
         value = quantity(row.get(cell, ""), "B") if row.get(cell) else None
         span[column] = round(value) if value is not None and 0 <= value < most else None
