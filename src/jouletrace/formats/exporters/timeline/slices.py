@@ -263,12 +263,9 @@ def _arrows(spans: Spans) -> Arrows:
 
 
 def _units(run: Run, spans: Spans, known: Collection[int]) -> tuple[NDArray[np.int64], frozenset[int]]:
-    """The unit of each span, shape (n,), -1 where it is missing; and the units that represent a name.
+    """The unit of each span, shape (n,), ``_NO_UNIT`` where it is missing; and the units that represent a name.
 
-    Args:
-        run: With units.
-        spans: Of the Run.
-        known: Units with figures; names of others are ignored.
+    In an import, a unit represents all spans of its name. Units that are not ``known`` to have figures are ignored.
     """
     own = spans.table["unit"].fill_null(_NO_UNIT).to_numpy().astype(np.int64)
     if run.kind != "import":

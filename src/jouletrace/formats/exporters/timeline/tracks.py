@@ -217,16 +217,10 @@ def _marked(name: str, simulated: bool) -> str:
 
 
 def sub_tracks(start: NDArray[np.int64], end: NDArray[np.int64], *, nest: bool) -> NDArray[np.int32]:
-    """Assign each span to a sub-track so that any two spans of one are nested or disjoint.
+    """Assign each span to a sub-track so that any two spans of one are nested or disjoint; numbers from 0, shape (n,).
 
-    Args:
-        start: Starts, increasing, shape (n,).
-        end: Ends, not before their starts; of equal starts the longest span first.
-        nest: Whether a span may lie inside another (calls do; kernels don't, they run beside each
-            other).
-
-    Returns:
-        Numbers from 0, shape (n,).
+    Starts increase; of equal starts the longest span is first. With ``nest`` a span may lie inside another (calls do;
+    kernels don't, they run beside each other).
     """
     number = np.zeros(len(start), np.int32)
     if np.all(start[1:] >= end[:-1]):
