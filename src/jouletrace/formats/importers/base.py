@@ -122,10 +122,11 @@ def read_bytes(path: Path, left: Left | None = None) -> bytes:
     Raises:
         BadInputError: If it can't be read, is empty, or is larger than ``LIMIT_BYTES``.
     """
-    large = path.is_file() and path.stat().st_size > LIMIT_BYTES
-    data = b"" if large else _read(path, LIMIT_BYTES + 1, left)
-    if large or len(data) > LIMIT_BYTES:
+    if path.is_file() and path.stat().st_size > LIMIT_BYTES:
         raise BadInputError(f"{path} is larger than {LIMIT_BYTES >> 30} GiB: record a shorter time")
+    data = _read(path, LIMIT_BYTES + 1, left)
+    if len(data) > LIMIT_BYTES:
+        raise BadInputError(f"{path} holds more than {LIMIT_BYTES >> 30} GiB: record a shorter time")
     return data
 
 
