@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis.recording import PHASE
+from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.recorded import activity_columns, recording_of
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.profiler.program.traced import Traced, empty_marks
-from jouletrace.profiler.program.tracer import Duty
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.tracing.log import Launched
 

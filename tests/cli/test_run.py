@@ -12,6 +12,8 @@ import pytest
 
 from commands import PATIENCE_S, only_run, start
 from jouletrace import load
+from jouletrace.profiler.program.command import Command, program_of
+from jouletrace.profiler.program.script import Script
 
 SEEN = """
 import sys
@@ -126,11 +128,48 @@ def test_a_signal_ends_the_program_where_it_is_and_the_recording_is_kept(place, 
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 128 + number
+    assert process.returncode == -number
     assert "caught" not in out
     assert "no\n" not in out
     assert err.splitlines() == ["saved kept.zip", f"long.py ended with exit code {128 + number}"]
     assert load(place / "kept.zip").workload["exit_code"] == 128 + number
+
+
+def test_a_signal_ends_a_program_that_is_in_a_long_call(place):
+    (place / "stuck.py").write_text(STUCK)
+    process = start("run", "-d", "cpu", "-o", "kept", "stuck.py", cwd=place)
+    assert process.stdout.readline() == "up\n"
+    process.terminate()
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -signal.SIGTERM
+    assert load(place / "kept").complete
+
+
+STUCK = """
+import ctypes
+lock, library = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+library.pthread_mutex_lock(lock)
+print("up", flush=True)
+library.pthread_mutex_lock(lock)
+"""
+
+
+def test_the_exit_code_is_that_of_the_program_when_the_figures_cannot_be_printed(place):
+    (place / "fails.py").write_text("raise SystemExit(5)")
+    with open("/dev/full", "w") as full:
+        process = start("run", "-d", "cpu", "fails.py", cwd=place, stdout=full)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 5
+    assert "cannot write the output" in err
+
+
+def test_modules_of_the_program_do_not_replace_those_that_print_the_figures(place):
+    for name in ("rich", "jinja2", "scipy"):
+        (place / "package" / f"{name}.py").write_text("")
+    (place / "package" / "user.py").write_text("import rich, jinja2, scipy\nprint(rich.__file__)\n")
+    out, err, code = ran(place, "package/user.py")
+    assert out.startswith(f"{place}/package/rich.py\nprogram "), err
+    assert code == 0, err
 
 
 def test_ctrl_c_shows_where_the_program_was(place):
@@ -166,6 +205,24 @@ def test_a_command_has_its_own_output_and_exit_code(place):
     assert out.startswith("said\nprogram ")
     assert err.endswith("ended with exit code 4\n")
     assert code == 4
+
+
+def test_a_command_gets_an_interrupt_that_no_terminal_sends(place):
+    text = "trap 'echo got; exit 7' INT; echo up; while :; do sleep 0.1; done"
+    process = start("run", "-d", "cpu", "sh", "-c", text, cwd=place, start_new_session=True)
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=PATIENCE_S)
+    assert out.startswith("got\n")
+    assert process.returncode == 7
+
+
+def test_a_script_of_another_python_is_a_command(place):
+    for name, first in (("ours", sys.executable), ("options", f"{sys.executable} -I"), ("another", "/opt/python3")):
+        path = place / name
+        path.write_text(f"#!{first}\n")
+        path.chmod(0o755)
+        assert isinstance(program_of([str(path)], False), Script if name == "ours" else Command)
 
 
 def test_a_command_ends_by_the_signal_that_we_get(place):

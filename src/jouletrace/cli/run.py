@@ -8,10 +8,11 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.encoding import print_any_text, print_as_python
+from jouletrace.cli.failures import exit_code
 from jouletrace.cli.output import Place, check_form, print_runs, say
 
 if TYPE_CHECKING:
-    from jouletrace.profiler.program.tracer import Duty
+    from jouletrace.profiler.program.duty import Duty
     from jouletrace.run import Run
 
 
@@ -62,7 +63,11 @@ def run(
         def show(found: Run, code: int) -> None:
             print_any_text()
             place.done(found)
-            print_runs([found], form=form, top=top)
+            try:
+                print_runs([found], form=form, top=top)
+            except (OSError, SystemExit) as error:  # what the program made of itself counts for more
+                if not code or exit_code(error) is None:
+                    raise
             place.close()
             if code:
                 say(f"{chosen.name} ended with exit code {code}")
@@ -84,7 +89,7 @@ def _duty(text: str | None) -> Duty:
         BadInputError: If it isn't two numbers, the first of which is smaller.
     """
     from jouletrace.errors import BadInputError
-    from jouletrace.profiler.program.tracer import Duty
+    from jouletrace.profiler.program.duty import Duty
 
     if text is None:
         return Duty()

@@ -31,7 +31,8 @@ _COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "
 _WAITS_FOR_GPU = (1, 3, 4)
 """Types of synchronisation for which the host waits: for an event, a stream, a context."""
 
-_NON_BLOCKING = 1
+_NON_BLOCKING, _RELAXED = 1, 2
+"""CU_STREAM_NON_BLOCKING, CU_STREAM_CAPTURE_MODE_RELAXED."""
 
 _GLANCED = 10
 """Most names in a glance."""
@@ -243,11 +244,16 @@ class _Marker:
 
     def _place(self) -> tuple[ctypes.c_uint64, ctypes.c_void_p] | None:
         assert self._driver is not None
-        memory, stream = ctypes.c_uint64(), ctypes.c_void_p()
-        if self._driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(MARK_BYTES)):
-            return None
-        if self._driver.cuStreamCreate(ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING)):
-            return None
+        memory, stream, mode = ctypes.c_uint64(), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
+        # This thread may capture a graph, which an allocation would break.
+        self._driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+        try:
+            if self._driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(MARK_BYTES)):
+                return None
+            if self._driver.cuStreamCreate(ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING)):
+                return None
+        finally:
+            self._driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
         return memory, stream
 
 

@@ -50,6 +50,18 @@ def test_collectives_of_different_number_are_not_matched():
     assert not any(wait.any() for wait in waits.wait_ns)
 
 
+def test_a_process_of_the_program_without_collectives_matches_none():
+    waits = waits_of([rank(0), rank(1, late=50), traced(2, [("gemm", 0, 10)])])
+    assert (waits.matched, waits.collectives) == (4, 4)
+    assert waits.last == {0: 0, 1: 4}
+
+
+def test_a_kernel_that_runs_for_longer_than_a_block_is_analysed():
+    one = traced(None, [("k", 0, 100), ("spin", 200, 40_000_000)], segments=((0, 41 * 10**9),))
+    found = rows_of(gpus_of([one], ["GPU-a"])[0][0].parts, 1)
+    assert found.end_ns - found.begin_ns > 39 * 10**9
+
+
 def test_collectives_that_cannot_belong_together_are_not_matched():
     first = traced(0, [(SUM, 0, 100), (SUM, 1000, 1100)])
     second = traced(1, [(SUM, 5000, 5100), (SUM, 6000, 6100)], device=1)

@@ -6,7 +6,8 @@ import pytest
 
 import fake_kernels
 from jouletrace.profiler.program import live, tracer
-from jouletrace.profiler.program.tracer import Duty, Tracer
+from jouletrace.profiler.program.duty import Cycle, Duty
+from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.profiler.record.partial import SoFar
 
 
@@ -62,16 +63,21 @@ def test_a_part_of_every_period_is_traced_after_the_beginning(traced):
     assert all(later[0] > before[1] for before, later in zip(found.segments, found.segments[1:], strict=False))
 
 
-def test_many_kernels_end_the_beginning_and_lengthen_the_period(traced):
-    one = traced(duty=Duty(first_kernels=10, traced_s=0.02, every_s=0.04, most_kernels=100))
-    log = fake_kernels.current
-    log.kernels = 10
-    wait_for(log, ["pause", "resume", "pause", "resume"])
-    assert one._watch.every_s == 0.04
-    log.kernels = 1000
-    seen = len(log.calls)
-    wait_for(log, [*log.calls[:seen], *(["pause", "resume"] if log.calls[seen - 1] == "resume" else ["resume"])])
-    assert one._watch.every_s >= 0.08
+def test_many_kernels_end_the_beginning_and_lengthen_the_period():
+    cycle = Cycle(Duty(first_kernels=10, traced_s=5.0, every_s=60.0, most_kernels=100), now=0.0)
+    assert not cycle.due(100.0, kernels=9)
+    assert cycle.due(100.0, kernels=10)
+    kernels = 10
+    for now, more, period in ((100.0, 0, 60.0), (160.0, 50, 60.0), (220.0, 60, 120.0), (340.0, 80, 120.0)):
+        kernels += more
+        cycle.count(kernels)
+        assert cycle.every_s == period
+        cycle.changed(now, paused=True)
+        assert not cycle.due(now + period - 5.1, kernels)
+        assert cycle.due(now + period - 4.9, kernels)
+        cycle.changed(now + period - 5.0, paused=False)
+        assert not cycle.due(now + period - 0.1, kernels)
+        assert cycle.due(now + period, kernels)
 
 
 def test_torchs_profiler_gets_cupti_while_the_program_uses_it(traced):
@@ -100,9 +106,7 @@ def test_the_beginning_goes_on_after_torchs_profiler_and_a_pause_stays_one(trace
         pass
     time.sleep(0.1)
     assert log.calls == ["pause", "resume"]
-    one._watch.begun = True
-    one._duty = Duty(traced_s=0.01, every_s=3600.0)
-    one._watch.every_s = 3600.0
+    one._cycle = Cycle(Duty(first_s=0.0, traced_s=0.01, every_s=3600.0), time.monotonic())
     wait_for(log, ["pause", "resume", "pause"])
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU]):
         pass

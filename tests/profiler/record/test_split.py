@@ -14,9 +14,10 @@ from fake_kernels import launch
 from jouletrace.analysis.recording import PHASE
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.program import tracer
+from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
 from jouletrace.profiler.program.timeline import Marks
 from jouletrace.profiler.program.traced import Traced
-from jouletrace.profiler.program.tracer import FIRST_RANGE, RangeMarks, Tracer
+from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record import split
 from jouletrace.profiler.record.merge_ranks import merge_ranks

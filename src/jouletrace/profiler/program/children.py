@@ -15,11 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from zipfile import BadZipFile
 
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.traced import Traced
-from jouletrace.profiler.program.tracer import Duty, Tracer
+from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.run.scratch import Scratch
 
 FOLDER, SOURCE, SETTINGS = "JOULETRACE_CHILDREN", "JOULETRACE_SOURCE", "JOULETRACE_CHILD_SETTINGS"
@@ -73,8 +74,8 @@ class Children:
         for path in sorted(folder.glob("*.npz")):
             try:
                 found.append(Traced.load(path))
-            except (OSError, ValueError, KeyError, BadZipFile) as error:
-                lost.append(f"process {path.stem} handed over a damaged file ({error})")
+            except BadInputError as error:
+                lost.append(f"process {path.stem} handed over a {error}")
         return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.pid)), lost
 
     def _open(self) -> set[int]:

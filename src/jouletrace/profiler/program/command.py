@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -56,9 +57,21 @@ class Command:
                 before = signal.signal(number, lambda got, _frame: _send(process, got))
                 stack.callback(signal.signal, number, before)
             while True:
-                with suppress(KeyboardInterrupt):  # the terminal has sent it to the command, too
+                try:
                     code = process.wait()
                     return code if code >= 0 else 128 - code
+                except KeyboardInterrupt:
+                    if not _at_terminal():  # which has sent it to the command, too
+                        _send(process, signal.SIGINT)
+
+
+def _at_terminal() -> bool:
+    """Whether keys of a terminal reach this process and those that it starts."""
+    try:
+        with open("/dev/tty", "rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def _send(process: subprocess.Popen[Any], number: int) -> None:
@@ -89,7 +102,7 @@ def program_of(arguments: Sequence[str], module: bool) -> Script | Command:
 
 
 def _python(path: Path) -> bool:
-    """Whether Python runs a file: by its suffix, its first line, or as an archive of modules."""
+    """Whether this Python runs a file: by its suffix, its first line, or as an archive of modules."""
     if path.suffix in (".py", ".pyc", ".pyw", ".pyz", ".zip"):
         return True
     try:
@@ -97,4 +110,18 @@ def _python(path: Path) -> bool:
             first = file.readline(256)
     except OSError:
         return False
-    return first.startswith(b"PK") or (first.startswith(b"#!") and b"python" in first)
+    return first.startswith(b"PK") or (first.startswith(b"#!") and _is_this_python(os.fsdecode(first[2:]).split()))
+
+
+def _is_this_python(interpreter: Sequence[str]) -> bool:
+    """Whether a first line names the Python that runs this, without options; another one runs as a command."""
+    if interpreter and Path(interpreter[0]).name == "env":
+        interpreter = interpreter[1:]
+    found = shutil.which(interpreter[0]) if len(interpreter) == 1 else None
+    return found is not None and os.path.realpath(found) == os.path.realpath(sys.executable) and _prefix(found)
+
+
+def _prefix(python: str) -> bool:
+    """Whether a Python has the packages of this one: the same environment, if it is of one."""
+    folder = Path(python).parent.parent
+    return not (folder / "pyvenv.cfg").exists() or folder.resolve() == Path(sys.prefix).resolve()

@@ -125,17 +125,18 @@ def _within(part: Part, process: str) -> Part:
 def waits_of(found: Sequence[Traced]) -> Waits:
     """How long each kernel of each process waited for other ranks.
 
-    The collectives of a name are matched by their order. They aren't where ranks have different numbers of them, as
-    for messages between some ranks only, or where one would end before its last rank has come.
+    The collectives of a name are matched by their order, between the ranks that have any. They aren't where these have
+    different numbers of them, or where one would end before its last rank has come.
     """
     waits = Waits([np.zeros(len(traced.work), np.int64) for traced in found])
-    ranks = [place for place, traced in enumerate(found) if traced.rank is not None]
+    ranked = [place for place, traced in enumerate(found) if traced.rank is not None]
     last: dict[int, int] = {}
     matched = total = 0
-    for calls in _collectives([found[place] for place in ranks]) if len(ranks) > 1 else ():
-        count = min(len(mine) for mine in calls)
+    for of_all in _collectives([found[place] for place in ranked]) if len(ranked) > 1 else ():
+        calls = [mine for mine in of_all if len(mine)]
+        ranks = [place for place, mine in zip(ranked, of_all, strict=True) if len(mine)]
         total += max(len(mine) for mine in calls)
-        if count == 0 or any(len(mine) != count for mine in calls):
+        if len(ranks) < 2 or len({len(mine) for mine in calls}) > 1:
             continue
         start, end = (
             np.stack([getattr(found[place].work, edge)[mine] for place, mine in zip(ranks, calls, strict=True)])

@@ -19,13 +19,14 @@ from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
+from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.recorded import activity_columns, add_apart, recording_of
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.streams import Streams
 from jouletrace.profiler.program.traced import Traced
-from jouletrace.profiler.program.tracer import Duty, Tracer
+from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
@@ -117,6 +118,8 @@ def run_program(
                 with finishing:
                     if not finished:
                         streams.restore()
+                        if live is not None:
+                            live.close()
                         finished.append(_finish(session, tracer, children, begin_ns, code))
                         then(finished[0], code)
 
@@ -159,7 +162,8 @@ def _look(session: Session, live: Live | None, tracer: Tracer) -> None:
     try:
         session.recorder.check()
     except RecorderDiedError as error:
-        session.run.warn("failed", str(error))
+        if all(warning.code != "failed" for warning in session.run.warnings):
+            session.run.warn("failed", str(error))
 
 
 def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int, code: int) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib.util
 import os
 import pkgutil
@@ -11,7 +12,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -104,6 +105,7 @@ class Script:
                 calls the handlers of ``atexit``.
         """
         before = sys.argv, sys.path[:], sys.modules["__main__"]
+        known = set(sys.modules)
         sys.argv = ["-m" if self.module else self.target, *self.arguments]
         sys.path[:] = _without_launcher(before[0])
         sys.modules["__main__"] = main = ModuleType("__main__")
@@ -112,7 +114,10 @@ class Script:
             if ends:
                 code = _exit_code_of(_python_ends) or code
         finally:
+            folder = Path(sys.path[0]) if sys.path else None
             sys.argv, sys.path[:], sys.modules["__main__"] = before
+            if folder is not None:
+                _forget_modules(folder, known)
         return code
 
     def _execute(self, main: ModuleType) -> None:
@@ -135,6 +140,18 @@ class Script:
         main.__loader__ = (SourcelessFileLoader if compiled else SourceFileLoader)("__main__", file)
         main.__dict__["__cached__"] = None
         exec(code, main.__dict__)
+
+
+def _forget_modules(folder: Path, known: Collection[str]) -> None:
+    """Forget what was imported from the program's folder: a ``rich.py`` there isn't the library that we print with."""
+    places = {name: getattr(sys.modules[name], "__file__", None) for name in set(sys.modules) - set(known)}
+    own = {
+        name
+        for name, place in places.items()
+        if place in (str(folder / f"{name}.py"), str(folder / name / "__init__.py"))
+    }
+    for name in [name for name in sys.modules if name.partition(".")[0] in own]:
+        del sys.modules[name]
 
 
 def _near(target: str) -> str:
@@ -199,7 +216,9 @@ def _print_uncaught(error: BaseException) -> None:
 class HardExit:
     """Calls ``before`` ahead of ``os._exit``, also in forks, and of a death by SIGTERM or SIGHUP.
 
-    A signal ends the program where it is, as without us: nothing is unwound, and no handler of ``atexit`` is called.
+    A signal ends the program where it is, as without us: nothing is unwound, no handler of ``atexit`` is called, and
+    the process dies of that signal. A thread learns of it by Python's wake-up pipe, since the main one may be in a long
+    call that isn't Python.
 
     Args:
         before: Receives the exit code.
@@ -208,6 +227,8 @@ class HardExit:
     def __init__(self, before: Callable[[int], None]) -> None:
         self._before, self._original, self._owner = before, os._exit, os.getpid()
         self._handlers: dict[int, Any] = {}
+        self._pipe: tuple[int, int] | None = None
+        self._dying, self._finished = threading.Lock(), threading.Event()
         self._masks = threading.local()
 
     def __enter__(self) -> HardExit:
@@ -219,6 +240,7 @@ class HardExit:
                     signal.signal(number, self._signalled)
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._forget)
+                self._listen()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -227,6 +249,29 @@ class HardExit:
         for number, handler in self._handlers.items():  # the program may have set its own
             signal.signal(number, handler)
         self._handlers = {}
+        self._deafen()
+
+    def _listen(self) -> None:
+        """Let a thread read the number of each signal that arrives."""
+        self._pipe = reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+        def listen() -> None:
+            while got := os.read(reading, 1):
+                if signal.getsignal(got[0]) == self._signalled:
+                    self._die(got[0])
+            os.close(reading)
+
+        threading.Thread(target=listen, name="jouletrace-signals", daemon=True).start()
+
+    def _deafen(self) -> None:
+        if self._pipe is not None:
+            if (other := signal.set_wakeup_fd(-1)) not in (-1, self._pipe[1]):
+                signal.set_wakeup_fd(other)  # of the program
+            with suppress(OSError):  # the program has closed all that it didn't open
+                os.close(self._pipe[1])
+            self._pipe = None
 
     def _hold(self) -> None:
         """Hold signals during a fork: Python drops those that reach the new process before it is ready."""
@@ -240,27 +285,44 @@ class HardExit:
         for number in _DEADLY:
             if signal.getsignal(number) == self._signalled:
                 signal.signal(number, signal.SIG_DFL)
+        if self._pipe is not None:
+            os.close(self._pipe[0])
+            self._deafen()
         self._release()
 
     def _exit(self, status: int) -> None:
         os._exit = self._original
         if os.getpid() == self._owner:
             _stop_timers()
+        self._finish(status & 0xFF)
+        self._original(status)
+
+    def _finish(self, code: int) -> None:
         try:
-            self._before(status & 0xFF)
+            self._before(code)
         except JouletraceError as error:
             print(f"jouletrace: {error}", file=sys.stderr, flush=True)
         except BaseException:
             traceback.print_exc()
-        self._original(status)
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         for other in _DEADLY:  # a second one ends the process at once
             signal.signal(other, signal.SIG_DFL)
-        # In a thread of its own, since this one may be anywhere, with any lock.
-        ending = threading.Thread(target=self._exit, args=(128 + number,), name="jouletrace-end", daemon=True)
-        ending.start()
-        ending.join(PARKED_S)
+        # In a thread of its own, since this one may be anywhere, with any lock; the program may hold the wake-up pipe.
+        threading.Thread(target=self._die, args=(number,), name="jouletrace-end", daemon=True).start()
+        self._finished.wait(PARKED_S)
+
+    def _die(self, number: int) -> None:
+        """End the process by a signal, once; from a thread."""
+        if not self._dying.acquire(blocking=False):
+            return
+        os._exit = self._original
+        _stop_timers()
+        self._finish(128 + number)
+        self._finished.set()
+        ctypes.CDLL(None).signal(number, None)  # SIG_DFL; Python's own call works in the main thread alone
+        os.kill(os.getpid(), number)
+        self._original(128 + number)
 
 
 def _stop_timers() -> None:

@@ -350,7 +350,7 @@ def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]]) -> NDArr
             at = int(np.flatnonzero(inside > inside.max() / 1.02)[0])
             since = max(begin, first + int(edges[at]) * second)
             best, most = (since, min(until, since + int(BLOCK_S * 1e9))), float(inside[at])
-    chosen = (start >= best[0]) & (end <= best[1])
+    chosen = (start >= best[0]) & (start < best[1])  # the last one may run for longer than a block
     if chosen.sum() > MOST_KERNELS:
         chosen &= end <= np.sort(end[chosen])[MOST_KERNELS]
     return np.asarray(chosen)

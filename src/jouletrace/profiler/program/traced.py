@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.program.timeline import Marks
+from jouletrace.run.files import write_whole
 from jouletrace.tracing.log import Ints, Launched
 
 SIDE_S = 5.0
@@ -77,21 +82,31 @@ class Traced:
             "first_range": marks.first_range,
         }
         columns = {name: getattr(work, name) for name in _COLUMNS} | {"syncs": self.syncs}
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
-            np.savez(file, about=np.array(json.dumps(about)), number=marks.number, meaning=marks.meaning, **columns)
-        os.replace(part, path)
+        file = io.BytesIO()
+        columns |= {"number": marks.number, "meaning": marks.meaning}
+        np.savez_compressed(file, about=np.array(json.dumps(about)), **columns)
+        write_whole(path, file.getvalue(), durable=False)
 
     @classmethod
     def load(cls, path: Path) -> Traced:
-        """Read what ``save`` wrote."""
-        with np.load(path) as file:
-            about = json.loads(str(file["about"]))
-            work = Launched(tuple(about.pop("names")), *(file[name] for name in _COLUMNS))
-            labels = [(op, module) for op, module in about.pop("labels")]
-            ranges = [tuple(names) for names in about.pop("ranges")]
-            syncs = file["syncs"]
-            marks = Marks(file["number"], file["meaning"], labels, ranges, about.pop("first_range"))
+        """Read what ``save`` wrote.
+
+        Raises:
+            BadInputError: If it can't be read.
+        """
+        try:
+            with np.load(path) as file:
+                return cls._of(json.loads(str(file["about"])), file)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise BadInputError(f"damaged file ({error})") from None
+
+    @classmethod
+    def _of(cls, about: dict[str, Any], file: Mapping[str, Any]) -> Traced:
+        work = Launched(tuple(about.pop("names")), *(file[name] for name in _COLUMNS))
+        labels = [(op, module) for op, module in about.pop("labels")]
+        ranges = [tuple(names) for names in about.pop("ranges")]
+        syncs = file["syncs"]
+        marks = Marks(file["number"], file["meaning"], labels, ranges, about.pop("first_range"))
         about |= {name: [tuple(pair) for pair in about[name]] for name in ("segments", "loads", "notes")}
         return cls(work=work, marks=marks, syncs=syncs, **about)
 

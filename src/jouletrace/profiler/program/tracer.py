@@ -10,30 +10,28 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jouletrace.devices.cuda_order import cuda_uuids
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.measure import synchronize
+from jouletrace.profiler.program import wrapped
+from jouletrace.profiler.program.duty import Cycle, Duty
 from jouletrace.profiler.program.imports import AfterImport
 from jouletrace.profiler.program.operators import OperatorSampler
+from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
 from jouletrace.profiler.program.timeline import Marks
 from jouletrace.profiler.program.traced import Segment, Traced
+from jouletrace.profiler.program.wrapped import Wrapped
 from jouletrace.profiler.record.annotations import Annotations
-from jouletrace.profiler.record.ranges import Marks as RangesOfThreads
-from jouletrace.profiler.record.ranges import Opened
 from jouletrace.profiler.record.ranks import this_rank
 from jouletrace.tracing.log import KernelLog
 
 LOOK_S = 0.25
 """Time between looks at the program."""
-
-FIRST_RANGE = 1 << 20
-"""Meanings of marks from here on are ranges."""
 
 MOST_LOADS = 1_000_000
 """Largest number of calls of a data loader whose times are kept."""
@@ -41,107 +39,11 @@ MOST_LOADS = 1_000_000
 PATIENCE_S = 2.0
 """Longest wait for the GPU at the end: a collective whose peer has died never ends."""
 
-_WRAPPED = ("torch.cuda", "torch.cuda.nvtx", "torch.autograd.profiler", "nvtx.nvtx", "torch.utils.data.dataloader")
+_RANGES = ("torch.cuda.nvtx", "nvtx.nvtx")
+"""Modules whose ranges are marked."""
 
 _CUDA_USERS = ("cupy", "jax", "numba.cuda", "pycuda.driver", "tensorflow", "cuda.bindings.driver", "cuda.core")
 """Libraries that start CUDA themselves: tracing begins with their import. That of torch begins with its first call."""
-
-
-@dataclass(frozen=True)
-class Duty:
-    """Which part of a program is traced: all of its beginning, and a part of every minute from then on.
-
-    Attributes:
-        first_s: Length of the beginning, s.
-        first_kernels: Largest number of kernels of the beginning.
-        traced_s, every_s: From then on, so many seconds in so many.
-        most_kernels: Kernels after which ``every_s`` doubles, and after twice as many again: records stay in memory.
-    """
-
-    first_s: float = float("inf")
-    first_kernels: int = 1_500_000
-    traced_s: float = 5.0
-    every_s: float = 60.0
-    most_kernels: int = 4_000_000
-
-
-class RangeMarks(RangesOfThreads):
-    """Marks of ranges, which also mark the launches within them.
-
-    Args:
-        mark: Marks the place between two launches; False before CUDA runs, and while tracing pauses.
-        time_ns: As in ``Marks``.
-        keep: Whether the spans themselves are kept, for ``take``.
-    """
-
-    def __init__(
-        self, mark: Callable[[int], bool], time_ns: Callable[[], int] = time.time_ns, keep: bool = False
-    ) -> None:
-        super().__init__(time_ns)
-        self.paths: list[tuple[str, ...]] = []
-        self._mark, self._keep = mark, keep
-        self._index, self._unmarked, self._marking = dict[int, int](), list[int](), threading.RLock()
-
-    def begin(self, name: str) -> Opened:
-        """See ``Marks``."""
-        opened = super().begin(name)
-        with self._marking:
-            number = self._index[opened.id] = len(self.paths)
-            self.paths.append(opened.path)
-            self._put(FIRST_RANGE + 2 * number)
-        return opened
-
-    def end(self, opened: Opened, sync: bool = False) -> None:
-        """See ``Marks``."""
-        with self._marking:
-            number = self._index.pop(opened.id, None)
-            if number is not None:
-                self._close(number)
-        super().end(opened, sync)
-        if not self._keep:
-            self.take()
-
-    def _close(self, number: int) -> None:
-        begun = FIRST_RANGE + 2 * number
-        if begun not in self._unmarked:
-            self._put(begun + 1)
-            return
-        self._unmarked.remove(begun)  # nothing was traced within it
-        if number == len(self.paths) - 1:
-            self.paths.pop()
-
-    def _put(self, meaning: int) -> None:
-        """Mark what is still unmarked, and this."""
-        self._unmarked.append(meaning)
-        while self._unmarked and self._mark(self._unmarked[0]):
-            del self._unmarked[0]
-
-
-@dataclass
-class _Watch:
-    """The state of tracing in one process.
-
-    Attributes:
-        log: None before CUDA runs.
-        since, first: When it was last paused or resumed, and when it began; monotonic.
-        kernels: Of those that are kept, up to the last change of the period.
-        held, released: Whether torch's profiler holds CUPTI, and whether its end resumes tracing.
-        begun: Whether the beginning, all of which is traced, is over.
-        segments, segment_ns: Traced intervals, and the start of the present one.
-        paused, every_s: Whether tracing is paused, and the present period.
-    """
-
-    log: KernelLog | None = None
-    since: float = 0.0
-    kernels: int = 0
-    held: bool = False
-    released: bool = False
-    begun: bool = False
-    first: float = 0.0
-    segments: list[Segment] = field(default_factory=list)
-    segment_ns: int | None = None
-    paused: bool = False
-    every_s: float = 0.0
 
 
 class Tracer:
@@ -151,7 +53,7 @@ class Tracer:
         name: What the process runs.
         operators: Whether operators and modules are sampled.
         duty: Which part is traced.
-        begun: Called when tracing begins, with the process id.
+        begun: Called when tracing begins.
         look: Called with this every ``LOOK_S``.
         time_ns: As in ``Marks``.
         keep: Whether ``marks`` keeps its spans.
@@ -184,8 +86,8 @@ class Tracer:
         self._begun, self._look = begun, look
         self._time_ns, self._keep, self._pick_up = time_ns, keep, annotations
         self._state = threading.RLock()
-        self._undo: list[Callable[[], None]] = []
-        self._imports = AfterImport((*_WRAPPED, *_CUDA_USERS), self._wrap).__enter__()
+        self._wrapped = Wrapped(self.begin, self._hold, self._release, self._waited)
+        self._imports = AfterImport((*wrapped.MODULES, *_RANGES, *_CUDA_USERS), self._wrap).__enter__()
         os.register_at_fork(after_in_child=partial(_call, weakref.WeakMethod(self._forked)))
         self._fresh()
         self._wrap()
@@ -199,7 +101,12 @@ class Tracer:
         self.problem, self.notes = "", list[tuple[str, str]]()
         self.loads: list[tuple[int, int]] = []
         self._owner, self._over, self._forked_here = os.getpid(), False, False
-        self._watch = _Watch()
+        self._log: KernelLog | None = None  # before CUDA runs
+        self._cycle = Cycle(self._duty, 0.0)
+        self._segments = list[Segment]()
+        self._segment_ns: int | None = None
+        self._rank: int | None = None
+        self._held = self._resumes = False  # whether torch's profiler holds CUPTI, and whether its end resumes tracing
         self._ending = threading.Event()
         self.marks = RangeMarks(self._mark, self._time_ns, self._keep)
         self.sampler = OperatorSampler(self._mark) if self._operators else None
@@ -214,7 +121,7 @@ class Tracer:
         """A fork traces itself if it may use CUDA, which it can't once its parent has."""
         if self._over:
             return
-        had, annotations = self._watch.log is not None, self._annotations
+        had, annotations = self._log is not None, self._annotations
         self._state = threading.RLock()
         annotations.detach()
         self._fresh()
@@ -230,13 +137,13 @@ class Tracer:
 
     def _mark(self, meaning: int) -> bool:
         """Mark the place between two launches; False where no mark is recorded, whose meaning others would get."""
-        log = self._watch.log
-        return log is not None and not self._watch.paused and os.getpid() == self._owner and log.mark(meaning)
+        log = self._log
+        return log is not None and not self._cycle.paused and os.getpid() == self._owner and log.mark(meaning)
 
     def begin(self) -> None:
         """Begin to trace, if it hasn't begun; called before CUDA starts."""
         with self._state:
-            if self._over or self._watch.log is not None or self.problem or os.getpid() != self._owner:
+            if self._over or self._log is not None or self.problem or os.getpid() != self._owner:
                 return
             try:
                 _check_free()
@@ -246,17 +153,16 @@ class Tracer:
                 self.problem = str(error)
                 return
             Tracer.tracing = self
-            self._watch.log, self._watch.every_s = log, self._duty.every_s
-            self._watch.since = self._watch.first = time.monotonic()
-            self._watch.segment_ns = time.time_ns()
+            self._log, self._cycle = log, Cycle(self._duty, time.monotonic())
+            self._segment_ns = time.time_ns()
         self._begun()
         if self._forked_here:
             self._thread = self._started()
 
     def glance(self) -> tuple[float, dict[str, float]] | None:
         """As ``KernelLog.glance``; None while nothing is traced."""
-        log = self._watch.log
-        return log.glance() if log is not None and not self._watch.paused else None
+        log = self._log
+        return log.glance() if log is not None and not self._cycle.paused else None
 
     def _keep_up(self) -> None:
         mine = os.getpid()
@@ -265,7 +171,8 @@ class Tracer:
         while not self._ending.wait(LOOK_S) and os.getpid() == mine:
             self._wrap()
             self._look(self)
-            log = self._watch.log
+            self._rank = self._rank if self._rank is not None else _rank()
+            log = self._log
             if log is None:
                 if cuda_runs():
                     self.begin()
@@ -280,42 +187,34 @@ class Tracer:
 
     def _follow_duty(self, log: KernelLog) -> None:
         """Pause or resume if it is due."""
-        watch, duty, now = self._watch, self._duty, time.monotonic()
-        if watch.held:
+        if self._held or not self._cycle.due(time.monotonic(), log.kernels):
             return
-        took = now - watch.since
-        if watch.paused:
-            if took >= watch.every_s - duty.traced_s:
-                self._resume()
-        elif watch.begun and took >= duty.traced_s:
-            if log.kernels - watch.kernels > duty.most_kernels:
-                watch.kernels, watch.every_s = watch.kernels + duty.most_kernels, 2 * watch.every_s
-            self._pause()
-        elif not watch.begun and (now - watch.first >= duty.first_s or log.kernels >= duty.first_kernels):
-            watch.begun = True
+        if self._cycle.paused:
+            self._resume()
+        else:
+            self._cycle.count(log.kernels)
             self._pause()
 
     def _pause(self) -> None:
         with self._state:
-            watch = self._watch
-            if watch.log is None or watch.paused:
+            if self._log is None or self._cycle.paused:
                 return
             self._end_segment()
-            watch.paused, watch.since = True, time.monotonic()
-            watch.log.pause()
+            self._cycle.changed(time.monotonic(), paused=True)
+            self._log.pause()
 
     def _resume(self) -> None:
         with self._state:
-            watch = self._watch
-            if watch.log is None or not watch.paused or self._over:
+            if self._log is None or not self._cycle.paused or self._over:
                 return
-            watch.log.resume()
-            watch.paused, watch.since, watch.segment_ns = False, time.monotonic(), time.time_ns()
+            self._log.resume()
+            self._cycle.changed(time.monotonic(), paused=False)
+            self._segment_ns = time.time_ns()
 
     def _end_segment(self) -> None:
-        if self._watch.segment_ns is not None:
-            self._watch.segments.append((self._watch.segment_ns, time.time_ns()))
-            self._watch.segment_ns = None
+        if self._segment_ns is not None:
+            self._segments.append((self._segment_ns, time.time_ns()))
+            self._segment_ns = None
 
     def _wrap(self) -> None:
         """Wrap what the program has imported since."""
@@ -323,101 +222,34 @@ class Tracer:
             return
         if self._pick_up:
             self._annotations.attach()
-        self._wrap_cuda()
-        self._wrap_profiler()
-        self._wrap_loader()
+        self._wrapped.look()
         if any(name in sys.modules for name in _CUDA_USERS):
             self.begin()
 
-    def _put(self, owner: Any, name: str, made: Callable[[Any], Any]) -> None:
-        """Replace a function by ``made`` of it, once."""
-        original = getattr(owner, name, None)
-        if original is None or getattr(original, "_jouletrace", False):
-            return
-        new = made(original)
-        new._jouletrace = True
-        setattr(owner, name, new)
-        self._undo.append(lambda: setattr(owner, name, original))
-
-    def _wrap_cuda(self) -> None:
-        """Begin before torch starts CUDA: all that does so calls this function."""
-
-        def made(original: Any) -> Any:
-            def init() -> Any:
-                self.begin()
-                return original()
-
-            return init
-
-        torch = sys.modules.get("torch")
-        if torch is not None and "torch.cuda" in sys.modules and hasattr(torch, "_C"):
-            self._put(torch._C, "_cuda_init", made)
-
-    def _wrap_profiler(self) -> None:
-        """Leave CUPTI to torch's profiler while the program uses it: it takes our records otherwise."""
-
-        def preparing(original: Any) -> Any:
-            def prepare(*args: Any, **options: Any) -> Any:
-                self._hold()
-                return original(*args, **options)
-
-            return prepare
-
-        def disabling(original: Any) -> Any:
-            def disable(*args: Any, **options: Any) -> Any:
-                try:
-                    return original(*args, **options)
-                finally:
-                    self._release()
-
-            return disable
-
-        module = sys.modules.get("torch.autograd.profiler")
-        if module is not None and hasattr(module, "_disable_profiler"):
-            for name in ("_prepare_profiler", "_enable_profiler"):
-                self._put(module, name, preparing)
-            self._put(module, "_disable_profiler", disabling)
-
     def _hold(self) -> None:
-        if self._watch.log is None or self._watch.held:
+        """Leave CUPTI to torch's profiler, which the program starts."""
+        if self._log is None or self._held:
             return
-        self._watch.held = True
-        self._watch.released = not self._watch.paused
-        if self._watch.released:
+        self._held, self._resumes = True, not self._cycle.paused
+        if self._resumes:
             with suppress(NotPossibleError, ValueError):
                 self._pause()
         text = "torch's profiler, which the program uses, holds CUPTI meanwhile: kernels of that time are like those"
         self.notes.append(("profiler_inside", f"{text} before and after it"))
 
     def _release(self) -> None:
-        if not self._watch.held:
+        if not self._held:
             return
-        self._watch.held = False
+        self._held = False
         try:
-            if self._watch.released:
+            if self._resumes:
                 self._resume()
         except NotPossibleError as error:
             self.problem = f"{error}; kernels after torch's profiler are missing"
 
-    def _wrap_loader(self) -> None:
-        """Time what the program waits for torch's data loader."""
-        module = sys.modules.get("torch.utils.data.dataloader")
-        if not hasattr(module, "_BaseDataLoaderIter"):
-            return
-        assert module is not None
-
-        def made(original: Any) -> Any:
-            def timed(it: Any) -> Any:
-                begin = time.time_ns()
-                try:
-                    return original(it)
-                finally:
-                    if len(self.loads) < MOST_LOADS:
-                        self.loads.append((begin, time.time_ns()))
-
-            return timed
-
-        self._put(module._BaseDataLoaderIter, "__next__", made)
+    def _waited(self, begin_ns: int, end_ns: int) -> None:
+        if len(self.loads) < MOST_LOADS:
+            self.loads.append((begin_ns, end_ns))
 
     def end(self) -> Traced | None:
         """End tracing; what ran, and None if nothing was traced."""
@@ -430,16 +262,15 @@ class Tracer:
             self._thread.join(10.0)
         self._imports.__exit__()
         self._annotations.detach()
-        for undo in reversed(self._undo):
-            undo()
+        self._wrapped.undo()
         if self.sampler is not None:
             self.sampler.end()
-        log = self._watch.log
+        log = self._log
         if log is None:
             return None
         settle()
-        if self._watch.paused:  # what came last is like what was traced before it
-            self._watch.segment_ns = time.time_ns()
+        if self._cycle.paused:  # what came last is like what was traced before it
+            self._segment_ns = time.time_ns()
         self._end_segment()
         try:
             log.stop()
@@ -449,18 +280,17 @@ class Tracer:
         if log.dropped:
             self.notes.append(("records_dropped", f"the tracer dropped {log.dropped} records: kernels are missing"))
         work, number, meanings = log.launched()
-        self._watch.log = None
+        self._log = None
         labels = self.sampler.labels if self.sampler is not None else []
         unsampled = self.sampler.problem if self.sampler is not None and not labels else ""
-        rank = this_rank()
         return Traced(
             pid=os.getpid(),
             name=self.name,
-            rank=rank.rank if rank is not None else None,
+            rank=self._rank if self._rank is not None else _rank(),
             devices=cuda_uuids() or [],
             work=work,
             marks=Marks(number, np.array(meanings, np.int64), labels, self.marks.paths, FIRST_RANGE),
-            segments=self._watch.segments,
+            segments=self._segments,
             loads=self.loads,
             syncs=log.syncs(),
             notes=self.notes + ([("not_traced", f"kernels: {self.problem}")] if self.problem else []),
@@ -476,6 +306,17 @@ def _check_free() -> None:
     inner = getattr(getattr(sys.modules.get("torch"), "_C", None), "_autograd", None)
     if inner is not None and inner._profiler_enabled():
         raise NotPossibleError("torch's profiler, which the program has started before, holds CUPTI")
+
+
+def _rank() -> int | None:
+    """The rank of this process by its launcher, or in torch's process group; None if it runs alone."""
+    if (launched := this_rank()) is not None:
+        return launched.rank
+    torch = sys.modules.get("torch.distributed")
+    with suppress(AttributeError, RuntimeError, ValueError):  # while it is imported or ends
+        if torch is not None and torch.is_initialized() and torch.get_world_size() > 1:
+            return int(torch.get_rank())
+    return None
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 from jouletrace import analysis
 from jouletrace.analysis.spans import of_kind
@@ -132,6 +131,6 @@ def split_of_ranks(run: Run, parts: Sequence[Path], place: Path) -> Run | None:
         if (part / TRACED).exists():
             try:
                 found.append(Traced.load(part / TRACED))
-            except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-                run.warn("child_lost", f"what {part.name} ran can't be read ({error}): its kernels are missing")
+            except BadInputError as error:
+                run.warn("child_lost", f"what {part.name} ran is a {error}: its kernels are missing")
     return split_of(run, found, place)
