@@ -130,7 +130,7 @@ def _facts(run: Run) -> dict[str, Any]:
     """What was imported, as counts."""
     import pyarrow.compute as pc
 
-    from jouletrace.formats.importers.clock import extent
+    from jouletrace.formats.importers.merge import extent
 
     kinds = pc.value_counts(run.spans["kind"].cast("string")).to_pylist()
     whole = extent(run)

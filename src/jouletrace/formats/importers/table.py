@@ -12,21 +12,19 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
 from jouletrace.formats.importers.delimited import Delimited, delimiter_of, read_delimited
-from jouletrace.formats.importers.log import Log
-from jouletrace.formats.importers.numbers import decimal_sign
+from jouletrace.formats.importers.log import MOST_W, Log
 from jouletrace.formats.importers.power_sensor import METER
-from jouletrace.formats.importers.readings import MOST_W
 from jouletrace.formats.importers.stamps import Stamps, read_stamps
-from jouletrace.formats.importers.table.headings import (
+from jouletrace.formats.importers.table_headings import (
     HOST,
     INSTANCE,
     NUMBER,
     UUID,
     Columns,
-    Times,
     Value,
     find_columns,
 )
+from jouletrace.formats.importers.units import decimal_sign
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
@@ -38,6 +36,8 @@ _PREAMBLE_LINES = 100
 
 MOST_OF_A_BOARD_W = 1500.0
 """No GPU board draws more for long."""
+
+_ROLES = (HOST, UUID, NUMBER, INSTANCE)
 
 _DAY_NS = 86_400 * 10**9
 """Rows with a larger distance must be in another unit."""
@@ -64,8 +64,16 @@ def read(path: Path, options: ImportOptions) -> Run:
         raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells")
     table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
-    devices = _Devices(log, meaning, options.device)
-    return _samples(path, table, meaning, _checked(path, table, meaning), log, devices, options)
+    stamps = _times(path, table, meaning, options)
+    _add_readings(log, table, meaning, stamps, options.device)
+    if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
+        names = "+".join(table.header[i] for _, i in meaning.maybe_device)
+        log.note("one_device_assumed", f"rows share times: for several devices, give --map device={names}")
+    _choose_power(log)
+    _check_power(path, log, {table.header[value.column]: value for value in meaning.values})
+    unknown = [name for name in meaning.unknown if name]
+    log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
+    return log.run("table", "rows", sensor=lambda _, __: METER, stamps=stamps)
 
 
 def _header(text: str) -> int | None:
@@ -87,52 +95,40 @@ def _header(text: str) -> int | None:
     return None
 
 
-def _checked(path: Path, table: Delimited, meaning: Columns) -> Times:
-    """The column of the time, after a check that readings exist too."""
-    there = f"the columns are {', '.join(table.header)[:200]}"
-    if not table.rows:
-        raise BadInputError(f"{path}: a header without a row that fits it")
-    if meaning.time is None:
-        raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
-    if not meaning.values:
-        raise BadInputError(
-            f"{path}: which column is the power? Give --map power_w=COLUMN if it is in watts, "
-            f"--map power_mw=COLUMN if in milliwatts; {there}"
-        )
-    return meaning.time
-
-
-def _samples(
-    path: Path, table: Delimited, meaning: Columns, when: Times, log: Log, devices: _Devices, options: ImportOptions
-) -> Run:
-    if len(table.rows) > 2 and len({tuple(row[i] for i in when.places) for row in table.rows}) == 1:
-        raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")
-    stamps = _times(path, table, when, options)
+def _add_readings(log: Log, table: Delimited, meaning: Columns, stamps: Stamps, name: str | None) -> None:
+    """The readings of all rows with a time; devices are named ``name``, if it is given."""
     decimal = _decimal(table, meaning, log)
+    devices: dict[tuple[str, ...], str] = {}
     for row, (cells, line) in enumerate(zip(table.rows, table.lines, strict=True)):
         log.row("")
         for value in meaning.values if stamps.valid[row] else ():
+            heading = table.header[value.column]
             digits, printed = units.split(cells[value.column])
-            reading = log.left.number(digits, decimal, f"line {line}, column {table.header[value.column]}")
-            if reading is not None:
-                unit = (units.unit(printed) if printed else None) or value.unit
-                source = f"column {table.header[value.column]}"
-                log.readings.add(
-                    devices.id(cells, value.device), value.channel, row, reading * unit.factor, unit.si, source
-                )
-    if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
-        names = "+".join(table.header[i] for _, i in meaning.maybe_device)
-        log.note("one_device_assumed", f"rows share times: for several devices, give --map device={names}")
-    _choose_power(log)
-    _check_power(path, log, {table.header[value.column]: value for value in meaning.values})
-    unknown = [name for name in meaning.unknown if name]
-    log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
-    return log.run("table", "rows", sensor=lambda _, __: METER, stamps=stamps)
+            reading = log.left.number(digits, decimal, f"line {line}, column {heading}")
+            if reading is None:
+                continue
+            key = (*(cells[column] for _, column in meaning.device), value.device)
+            if key not in devices:
+                devices[key] = _device(log, meaning, cells, value.device, name)
+            unit = (units.unit(printed) if printed else None) or value.unit
+            # The channel keeps its name whatever the unit of a single cell.
+            log.add(devices[key], value.channel, reading, unit._replace(suffix=""), f"column {heading}")
 
 
-def _times(path: Path, table: Delimited, when: Times, options: ImportOptions) -> Stamps:
+def _times(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> Stamps:
     """The times of rows. Their unit is stated or queried: a wrong one changes all energies by factors of 1000."""
+    there = f"the columns are {', '.join(table.header)[:200]}"
+    when = meaning.time
+    if not table.rows:
+        raise BadInputError(f"{path}: a header without a row that fits it")
+    if when is None:
+        raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
+    if not meaning.values:
+        wanted = "--map power_w=COLUMN if it is in watts, --map power_mw=COLUMN if in milliwatts"
+        raise BadInputError(f"{path}: which column is the power? Give {wanted}; {there}")
     cells = [" ".join(row[i] for i in when.places) for row in table.rows]
+    if len(cells) > 2 and len(set(cells)) == 1:
+        raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")
     stamps = read_stamps(cells, options.time_zone, when.unit)
     unit, column = stamps.assumed_unit, table.header[when.places[0]]
     if not unit:
@@ -170,9 +166,9 @@ def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
 def _choose_power(log: Log) -> None:
     """Compute energy from the only column of power, whatever its name."""
     for device in log.devices.values():
-        powers = [channel for channel in log.readings.channels(device.id) if channel.endswith("_w")]
+        powers = [channel for channel in log.channels(device.id) if channel.endswith("_w")]
         if POWER not in powers and len(powers) == 1:
-            log.readings.rename(device.id, powers[0], POWER)
+            log.rename(device.id, powers[0], POWER)
         elif POWER not in powers and powers:
             text = f"powers of {device.name} without a choice of one for energy: give --map power_w=COLUMN"
             log.left.add("which_power", text, len(powers))
@@ -186,10 +182,10 @@ def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
             anything with a single meter.
     """
     for device in log.devices:
-        typical = log.readings.median(device, POWER)
+        typical = log.median(device, POWER)
         if typical is None or typical <= MOST_OF_A_BOARD_W:
             continue
-        source = log.readings.source(device, POWER).removeprefix("column ")
+        source = log.source(device, POWER).removeprefix("column ")
         slip = f"if {source!r} is in milliwatts, give --map power_mw={source}"
         if source in values and not values[source].stated:
             raise BadInputError(
@@ -202,35 +198,19 @@ def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
         log.note("power_implausible", f"{text}; of a whole server it may be right", device)
 
 
-class _Devices:
-    """The device of each row: distinguished by host, UUID, number and MIG instance."""
-
-    def __init__(self, log: Log, meaning: Columns, name: str | None) -> None:
-        self._log = log
-        self._columns = meaning.device
-        self._name = name
-        self._ids: dict[tuple[str, ...], str] = {}
-
-    def id(self, cells: Sequence[str], number: str = "") -> str:
-        """Id of the device of a row; of the one with this number, where a row holds several."""
-        key = (*(cells[column] for _, column in self._columns), number)
-        if key not in self._ids:
-            facts: dict[str, list[str]] = {role: [] for role in (HOST, UUID, NUMBER, INSTANCE)}
-            for role, column in self._columns:
-                facts[role].append(cells[column])
-            host, uuid = "/".join(filter(None, facts[HOST])), "".join(facts[UUID])
-            self._ids[key] = self._add(host, uuid, number or "".join(facts[NUMBER]), "".join(facts[INSTANCE]))
-        return self._ids[key]
-
-    def _add(self, host: str, uuid: str, number: str, instance: str) -> str:
-        known = uuid.upper().startswith(("GPU-", "MIG-"))
-        index = int(number) if number.isdecimal() and len(number) < 5 else None
-        if not (uuid or number or host):
-            index = 0
-        plain = uuid if known else f"imported:{uuid or number or (host if not instance else '') or 0}"
-        words = [f"device {number or uuid or host}" if (number or uuid or host) else "meter"]
-        words += [f"of {host}"] if host and (number or uuid) else []
-        words += [f"MIG {instance}"] if instance else []
-        kind = "mig" if instance else "gpu" if index is not None or known else "meter"
-        id = f"{plain}/{instance}" if instance else plain
-        return self._log.device(id, self._name or " ".join(words), kind=kind, host=host, index=index)
+def _device(log: Log, roles: Columns, cells: Sequence[str], number: str, name: str | None) -> str:
+    """Id of the device of a row, by host, UUID, number and MIG instance; ``number`` where a row holds several."""
+    facts = {role: [cells[column] for of, column in roles.device if of == role] for role in _ROLES}
+    host, uuid, instance = "/".join(filter(None, facts[HOST])), "".join(facts[UUID]), "".join(facts[INSTANCE])
+    number = number or "".join(facts[NUMBER])
+    known = uuid.upper().startswith(("GPU-", "MIG-"))
+    index = int(number) if number.isdecimal() and len(number) < 5 else None
+    if not (uuid or number or host):
+        index = 0
+    plain = uuid if known else f"imported:{uuid or number or (host if not instance else '') or 0}"
+    words = [f"device {number or uuid or host}" if (number or uuid or host) else "meter"]
+    words += [f"of {host}"] if host and (number or uuid) else []
+    words += [f"MIG {instance}"] if instance else []
+    kind = "mig" if instance else "gpu" if index is not None or known else "meter"
+    id = f"{plain}/{instance}" if instance else plain
+    return log.device(id, name or " ".join(words), kind=kind, host=host, index=index)

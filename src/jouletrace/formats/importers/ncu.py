@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,7 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, Left, about, decode_text, new_run, read_text
 from jouletrace.formats.importers.columns import Partly, block, coded, launch_shape
-from jouletrace.formats.importers.ncu.units import to_si
-from jouletrace.formats.importers.numbers import decimal_sign, number
+from jouletrace.formats.importers.units import decimal_sign, number
 from jouletrace.run import DeviceInfo, Run
 
 _HEADER = re.compile(r'^"?ID"?,"?Process ID"?,.*"?Kernel Name"?', re.MULTILINE)
@@ -38,6 +38,11 @@ _CURVE = re.compile(r"^(?:launch__occupancy|derived__pct_occupancy)_per_\w+$")
 """Occupancy as a function of block size, number of registers and so on. The raw page contains the sum over such a
 curve, with the prefix of its unit inverted (2,570 %/byte is also 2.57 %/Kbyte)."""
 
+_PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BASE = {"second": "s", "sec": "s", "s": "s", "hz": "Hz", "Hz": "Hz", "byte": "B", "B": "B"}
+_UNIT = re.compile(r"^([numkKMGT]?)(second|sec|s|hz|Hz|byte|B)$")
+_PER = re.compile(r"^([numkKMGT]?)(second|sec|s)$")
+
 
 @dataclass
 class Counts:
@@ -51,6 +56,14 @@ class Counts:
     text: list[str] = field(default_factory=list)
     boards: dict[str, dict[str, str]] = field(default_factory=dict)
     rules: int = 0
+
+    def add(self, launch: int, metric: str, section: str, unit: str, text: str) -> None:
+        """Add a reading of a launch, by the launch's number."""
+        self.launch.append(launch)
+        self.metric.append(metric)
+        self.section.append(section)
+        self.unit.append(unit)
+        self.text.append(text)
 
 
 def sniff(head: bytes) -> bool:
@@ -122,9 +135,8 @@ def _launch(counts: Counts, header: list[str], row: list[str]) -> int | None:
     cells = dict(zip(header, row, strict=False))
     key = (cells.get("Process ID", ""), row[0])
     if key not in counts.launches:
-        counts.launches[key] = {name: cells.get(name, "") for name in _NO_METRICS} | {
-            "number": str(len(counts.launches))
-        }
+        number = str(len(counts.launches))
+        counts.launches[key] = {**{name: cells.get(name, "") for name in _IDENTITY}, "number": number}
     return int(counts.launches[key]["number"])
 
 
@@ -143,11 +155,8 @@ def _details(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Lef
         if not cells[metric]:
             counts.rules += 1
             continue
-        counts.launch.append(launch)
-        counts.metric.append(cells[metric])
-        counts.section.append(cells[section] if section is not None else "")
-        counts.unit.append(cells[unit] if unit is not None else "")
-        counts.text.append(cells[value])
+        of, printed = (cells[k] if k is not None else "" for k in (section, unit))
+        counts.add(launch, cells[metric], of, printed, cells[value])
     return counts
 
 
@@ -176,11 +185,7 @@ def _raw(header: list[str], rows: Iterator[tuple[int, list[str]]], left: Left) -
         left.add("curves", "readings are sums over a curve", sum(1 for k in curves if row[k]))
         for k in metrics:
             if row[k]:
-                counts.launch.append(launch)
-                counts.metric.append(header[k])
-                counts.section.append("")
-                counts.unit.append(units[k])
-                counts.text.append(row[k])
+                counts.add(launch, header[k], "", units[k], row[k])
     return counts
 
 
@@ -227,18 +232,16 @@ def _add_counters(run: Run, counts: Counts, left: Left) -> None:
     """Add readings in SI units; missing and impossible ones become null, and texts are counted."""
     decimal = decimal_sign(text.removeprefix(_DOUBT) for text in counts.text)
     values = np.full(len(counts.text), np.nan)
-    units = []
+    scales = [to_si(unit) for unit in counts.unit]
     texts = np.zeros(len(counts.text), bool)
-    for k, (text, unit) in enumerate(zip(counts.text, counts.unit, strict=True)):
-        factor, si = to_si(unit)
-        units.append(si)
+    for k, text in enumerate(counts.text):
         try:
             value = number(text.removeprefix(_DOUBT), decimal)
         except ValueError:
             texts[k] = True
-            continue
-        if value is not None:
-            values[k] = value * factor
+        else:
+            values[k] = np.nan if value is None else value * scales[k][0]
+    units = [si for _, si in scales]
     impossible = (values < 0) & (np.array(units) == "%")
     values[impossible] = np.nan
     left.add("below_zero", "percentages are below 0, which is impossible", int(impossible.sum()))
@@ -253,3 +256,26 @@ def _add_counters(run: Run, counts: Counts, left: Left) -> None:
         value=Partly(values[keep], ~np.isnan(values[keep])),
         value_unit=coded([units[k] for k in keep]),
     )
+
+
+@cache
+def to_si(unit: str) -> tuple[float, str]:
+    """The factor for a reading in ``unit``, and the resulting unit.
+
+    Seconds, hertz and bytes (decimal multiples, as in ncu) and rates of them become s, Hz, B and
+    B/s; cycles per time become Hz; a missing unit becomes 1; other units stay unchanged ("%",
+    "inst/cycle", "register/thread").
+    """
+    plain = unit.strip()
+    over, _, under = plain.partition("/")
+    if not plain:
+        return 1.0, "1"
+    time = _PER.match(under)
+    per = _PREFIX[time[1]] if time else 1.0
+    if over == "cycle" and time:
+        return 1 / per, "Hz"
+    found = _UNIT.match(over)
+    if found is None:
+        return 1.0, plain
+    base = _BASE[found[2]]
+    return _PREFIX[found[1]] / per, f"{base}/s" if time else f"{base}/{under}" if under else base

@@ -43,12 +43,7 @@ _BESIDE_SPACE = 2
 
 @dataclass(frozen=True)
 class Times:
-    """Times of rows.
-
-    Attributes:
-        places: Indices of the columns that together form the time, in order (a date, a time of day).
-        unit: Unit of numeric times, as stated by the heading or the user; "" if it isn't stated.
-    """
+    """The columns that together form the time of a row (a date, a time of day), and the stated unit of numbers."""
 
     places: tuple[int, ...]
     unit: str = ""
@@ -93,48 +88,45 @@ class Columns:
 
 
 def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) -> Columns:
-    """The meaning of each column.
+    """The meaning of each column of the table in ``path``.
 
-    Args:
-        header: Names of the columns.
-        mapping: Target -> column, as given by the user; empty to use the names alone. Targets are
-            "time", with the unit of numbers as a suffix ("time_ms"; two columns are joined by "+"),
-            "device", or a channel with the unit of the cells as its suffix ("power_w", "power_mw"),
-            followed by ":1" for the second of several devices in one row.
-            Other columns are recognised by their names; devices only if the mapping omits times or readings.
-        path: Path of the file, for errors.
+    ``mapping`` is the user's: target -> column. Targets are "time", with the unit of numbers as a suffix ("time_ms";
+    two columns are joined by "+"), "device", or a channel with the unit of the cells as its suffix ("power_w",
+    "power_mw"), followed by ":1" for the second of several devices in one row. Other columns are recognised by their
+    names; devices only if the mapping omits times or readings.
 
     Raises:
         BadInputError: If a column of the mapping is missing, or a target has no unit.
     """
     guessed = _guessed(header)
-    return _mapped(header, mapping, guessed, path) if mapping else guessed
-
-
-def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns, path: Path) -> Columns:
+    if not mapping:
+        return guessed
     found = Columns()
     used: set[int] = set()
     for target, wanted in mapping.items():
-        places = [_place(header, name, path) for name in _joined(header, wanted)]
+        parts = [wanted] if wanted in header or "+" not in wanted else wanted.split("+")
+        places = [_place(header, name, path) for name in parts]
         used.update(places)
         base, _, device = target.partition(":")
         name, unit = _suffix(base)
         kind = units.unit(unit) if unit else None
-        if name == "time" and (kind is None) == (not unit) and (kind is None or kind.si == "s"):
-            found.time = Times(tuple(places), unit or _printed_unit(header[places[0]])[1])
+        printed = _printed_unit(header[places[0]])[1]
+        if name == "time" and (not unit if kind is None else kind.si == "s"):
+            found.time = Times(tuple(places), unit or printed)
         elif base == "device":
             found.device = [(_role(header[place]) or NUMBER, place) for place in places]
         elif kind is None or kind.si == "s":
             wrong = f"{path}: --map {target}={wanted}: a target is time_s (or _ms, _us, _ns), device"
             raise BadInputError(f"{wrong}, or a channel followed by its unit, such as power_w or power_mw")
         else:
-            cells = units.unit(_printed_unit(header[places[0]])[1]) if unit in ("W", "J", "C") else None
+            cells = units.unit(printed) if unit in ("W", "J", "C") else None
             if cells is not None and cells.si == kind.si:  # the header's own statement of its unit
                 kind = cells
             found.values.append(Value(places[0], _channel(name, kind), kind, device))
     _fill(found, guessed, used)
-    known = used | _places(found)
-    found.unknown = [name for i, name in enumerate(header) if i not in known]
+    used |= {place for _, place in found.device} | {value.column for value in found.values}
+    used.update(found.time.places if found.time is not None else ())
+    found.unknown = [name for i, name in enumerate(header) if i not in used]
     return found
 
 
@@ -151,16 +143,6 @@ def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
         found.device, found.maybe_device = ([], devices) if whole else (devices, [])
 
 
-def _places(columns: Columns) -> set[int]:
-    """Columns with a known meaning."""
-    places = {place for _, place in columns.device} | {value.column for value in columns.values}
-    return places | set(columns.time.places if columns.time is not None else ())
-
-
-def _joined(header: Sequence[str], wanted: str) -> list[str]:
-    return [wanted] if wanted in header or "+" not in wanted else wanted.split("+")
-
-
 def _place(header: Sequence[str], wanted: str, path: Path) -> int:
     names = [name.strip().lower() for name in header]
     if wanted.strip().lower() in names:
@@ -173,38 +155,34 @@ def _place(header: Sequence[str], wanted: str, path: Path) -> int:
 
 def _guessed(header: Sequence[str]) -> Columns:
     found = Columns()
-    times: list[tuple[int, str]] = []
+    dates: list[int] = []
+    clocks: list[tuple[int, str]] = []
     for i, text in enumerate(header):
         name, unit = _printed_unit(text)
         plain = _plain(name)
         kind = units.unit(unit) if unit else None
-        timed = not unit or (kind is not None and kind.si == "s")
         role = _role(text)
-        if _TIME.match(plain) and timed:
-            times.append((i, unit))
+        if _TIME.match(plain) and (not unit or (kind is not None and kind.si == "s")):
+            if text.strip().lower() == "date":
+                dates.append(i)
+            else:
+                clocks.append((i, unit))
         elif role is not None and (role == HOST or role not in [one for one, _ in found.device]):
             found.device.append((role, i))
         elif (value := _value(i, plain, unit, kind)) is not None:
             found.values.append(value)
         else:
             found.unknown.append(text)
-    if times:
-        found.time = _one_time(header, times)
+    if clocks:  # a date and a time of day form one time; the first of several complete times is used
+        found.time = Times((*dates, clocks[0][0]), clocks[0][1])
+    elif dates:
+        found.time = Times((dates[0],))
     return found
 
 
 def _role(heading: str) -> str | None:
     """The property of a device that a column states, by its name."""
     return next((role for role, form in _DEVICE.items() if form.match(_plain(heading))), None)
-
-
-def _one_time(header: Sequence[str], times: Sequence[tuple[int, str]]) -> Times:
-    """A date and a time of day form one time; the first of several complete times is used."""
-    dates = [i for i, _ in times if header[i].strip().lower() == "date"]
-    clocks = [(i, unit) for i, unit in times if i not in dates]
-    if dates and clocks:
-        return Times((*dates, clocks[0][0]), clocks[0][1])
-    return Times((times[0][0],), times[0][1])
 
 
 def _value(column: int, plain: str, unit: str, kind: Unit | None) -> Value | None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.formats.importers.columns import LAUNCH_SHAPE
 from jouletrace.formats.importers.joins import match_launch
 from jouletrace.run import tables
 from jouletrace.run.forms import Match
@@ -33,8 +34,6 @@ _DEEPEST = 1000
 
 _TELLING = 4
 """Least number of consecutive launches that can't match an iteration by chance."""
-
-_GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,8 @@ class Matching:
     def facts(self) -> Match:
         """The counts that the Run states."""
         n, matched = len(self.rows), int((self.rows >= 0).sum())
-        return {
-            "launches": n,
-            "matched": matched,
-            "rate": matched / n if n else 0.0,
-            "ambiguous": self.ambiguous,
-            "unknown": self.unknown,
-        }
+        rate = matched / n if n else 0.0
+        return {"launches": n, "matched": matched, "rate": rate, "ambiguous": self.ambiguous, "unknown": self.unknown}
 
 
 def match_launches(launches: pa.Table, timeline: pa.Table) -> Matching:
@@ -68,9 +62,9 @@ def match_launches(launches: pa.Table, timeline: pa.Table) -> Matching:
     kernels = _kernels_in_launch_order(timeline)
     seen, there = _codes(launches, timeline.take(kernels))
     rows = np.full(len(seen), -1, np.int64)
-    run = _unbroken(seen, there)
-    if run is not None:
-        rows[:] = kernels[run : run + len(seen)]
+    whole = list(islice(_places(seen, there), 2))
+    if len(whole) == 1:
+        rows[:] = kernels[whole[0] : whole[0] + len(seen)]
         return Matching(rows, 0, 0)
     ambiguous = unknown = 0
     iterations = _iterations(seen, there, _by_iteration(timeline, kernels))
@@ -136,7 +130,7 @@ def _codes(launches: pa.Table, kernels: pa.Table) -> tuple[Ints, Ints]:
     for table in (launches, kernels):
         columns = [_numbered(table["name"], names, base_name)]
         columns.append(_numbered(table["device"], places, str) if by_device else np.zeros(len(table), np.int64))
-        columns += [pc.fill_null(table[axis], -1).to_numpy().astype(np.int64) for axis in _GEOMETRY]
+        columns += [pc.fill_null(table[axis], -1).to_numpy().astype(np.int64) for axis in LAUNCH_SHAPE]
         both.append(np.stack(columns, axis=1))
     if any((part[:, 2:] < 0).all() for part in both):  # old versions of ncu report no devices
         both = [part[:, :2] for part in both]
@@ -149,12 +143,6 @@ def _numbered(column: pa.ChunkedArray, known: dict[str, int], plain: Callable[[s
     codes, texts = tables.decoded(column)
     numbers = np.array([*(known.setdefault(plain(text), len(known)) for text in texts), -1], np.int64)
     return numbers[codes]  # a missing text has code -1, the last
-
-
-def _unbroken(seen: Ints, there: Ints) -> int | None:
-    """Position in the timeline of all launches of ncu in one piece; None if they occur nowhere or more than once."""
-    found = list(islice(_places(seen, there), 2))
-    return found[0] if len(found) == 1 else None
 
 
 def _places(part: Ints, whole: Ints) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""A folder with one CSV file per table, with units in the headings, and ``run.json``."""
+"""The whole Run for other programs: a folder of CSV files, a folder of Parquet tables, or one zip."""
 
 from __future__ import annotations
 
@@ -9,11 +9,36 @@ import pyarrow.csv as pacsv
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
-from jouletrace.run.store import check_free, save_header
+from jouletrace.run.store import check_free, save, save_header
 from jouletrace.spreadsheets import csv_text
 
 
-def write(run: Run, path: Path | str) -> Path:
+def write_parquet(run: Run, path: Path | str) -> Path:
+    """Write a Run as a folder of Parquet tables; the folder is a Run that ``load`` reads.
+
+    Tables of a simulated Run have a last column SIMULATED.
+
+    Raises:
+        BadInputError: If the path exists already, can't be written, or is the name of a zip file.
+    """
+    if Path(path).suffix.lower() == ".zip":
+        raise BadInputError(f"{path}: Parquet tables go to a folder; for one file use the format zip")
+    return save(run, check_free(path))
+
+
+def write_zip(run: Run, path: Path | str) -> Path:
+    """Write a Run as one file; ".zip" is appended to a name without it.
+
+    Raises:
+        BadInputError: If the path exists already, or can't be written.
+    """
+    target = Path(path)
+    if target.suffix.lower() != ".zip":
+        target = target.with_name(f"{target.name}.zip")
+    return save(run, check_free(target))
+
+
+def write_csv(run: Run, path: Path | str) -> Path:
     """Write a Run as CSV files: times in whole nanoseconds, numbers in full precision.
 
     A heading states its unit by its suffix ("start_ns") or in brackets ("grid_x [blocks]"). An empty
@@ -48,15 +73,13 @@ def _heading(field: pa.Field) -> str:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The table without dictionary columns, which CSV doesn't support, and without formulas."""
-    if not pa.types.is_dictionary(column.type):
-        return pa.chunked_array([_texts(chunk) for chunk in column.chunks], column.type) if _is_text(column) else column
-    chunks = [pa.DictionaryArray.from_arrays(one.indices, _texts(one.dictionary)) for one in column.chunks]
-    return pa.chunked_array(chunks, column.type).cast(column.type.value_type)
-
-
-def _is_text(column: pa.ChunkedArray) -> bool:
-    return bool(pa.types.is_string(column.type))
+    """The column without a dictionary, which CSV doesn't support, and without formulas."""
+    if pa.types.is_dictionary(column.type):
+        chunks = [pa.DictionaryArray.from_arrays(one.indices, _texts(one.dictionary)) for one in column.chunks]
+        return pa.chunked_array(chunks, column.type).cast(column.type.value_type)
+    if pa.types.is_string(column.type):
+        return pa.chunked_array([_texts(chunk) for chunk in column.chunks], column.type)
+    return column
 
 
 def _texts(values: pa.Array) -> pa.Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,26 +12,24 @@ import pyarrow as pa
 
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left
-from jouletrace.formats.importers.columns import join
-from jouletrace.formats.importers.numbers import plain_number
-from jouletrace.formats.importers.nvprof.sections import Section, quantity, seconds
-from jouletrace.formats.importers.readings import LIMIT, Readings
+from jouletrace.formats.importers.columns import LAUNCH_SHAPE, join
+from jouletrace.formats.importers.log import LIMIT, Log
 from jouletrace.formats.importers.stamps import Stamps
-from jouletrace.run import DeviceInfo, Run, tables
+from jouletrace.formats.importers.units import UNITS, plain_number, quantity
+from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 
 _SENSORS = {
-    "sm clock": ("clock_sm_mhz", "MHz", "MHz"),
-    "memory clock": ("clock_memory_mhz", "MHz", "MHz"),
-    "mem clock": ("clock_memory_mhz", "MHz", "MHz"),
-    "temperature": ("temperature_c", "C", "Cel"),
-    "power": ("power_w", "mW", "W"),
-    "fan": ("fan_pct", "%", "%"),
-    "fan speed": ("fan_pct", "%", "%"),
+    "sm clock": ("clock_sm_mhz", "MHz", UNITS["MHz"]),
+    "memory clock": ("clock_memory_mhz", "MHz", UNITS["MHz"]),
+    "mem clock": ("clock_memory_mhz", "MHz", UNITS["MHz"]),
+    "temperature": ("temperature_c", "C", UNITS["C"]),
+    "power": ("power_w", "mW", UNITS["W"]),
+    "fan": ("fan_pct", "%", UNITS["%"]),
+    "fan speed": ("fan_pct", "%", UNITS["%"]),
 }
-"""Channel, default printed unit, and SI unit of the columns of ``--system-profiling on``."""
+"""Channel, unit of a number without one, and unit of the channel, of the columns of ``--system-profiling on``."""
 
-_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _BYTES = {
     "shared_static_bytes": ("static smem", 2**31),
     "shared_dynamic_bytes": ("dynamic smem", 2**31),
@@ -38,15 +38,12 @@ _BYTES = {
 """Column of the table and the limit of each size."""
 
 _KNOWN = {
-    *("start", "duration", *(name.replace("_", " ") for name in _SIZES), "registers per thread", "static smem"),
+    *("start", "duration", *(name.replace("_", " ") for name in LAUNCH_SHAPE), "registers per thread", "static smem"),
     *("dynamic smem", "size", "throughput", "srcmemtype", "dstmemtype", "device", "context", "stream", "name"),
     *("correlation_id", "src dev", "src ctx", "dst dev", "dst ctx", "unified memory", "virtual address"),
 }
 
 _BLOCK = 20_000
-
-_ONLY = "imported:0"
-"""The device of rows that name none."""
 
 _CORRELATION = re.compile(r"\s\[(\d{1,15})\]$")
 _INDEX = re.compile(r"\((\d{1,4})\)\s*$")
@@ -55,37 +52,35 @@ _INDEX = re.compile(r"\((\d{1,4})\)\s*$")
 class Trace:
     """Rows of all traces of a file."""
 
-    def __init__(self, left: Left) -> None:
+    def __init__(self, path: Path, options: ImportOptions, left: Left) -> None:
         self._left = left
+        self._name = options.device
+        self._log = Log(path, options, left)
+        self._times: list[int] = []
+        self._devices: dict[str, str] = {}
         self._spans: list[dict[str, Any]] = []
         self._blocks: list[pa.Table] = []
         self._count = 0
         self._counters: list[dict[str, Any]] = []
-        self._readings = Readings()
-        self._times: list[int] = []
-        self._devices: dict[str, str] = {}
 
     def __len__(self) -> int:
-        return self._count + len(self._readings)
+        return self._count + len(self._log)
 
-    def take(self, section: Section) -> None:
-        """Add the rows of a section."""
-        if not section.csv:
-            self._left.add("text_trace", "traces are printed as text: run nvprof with --csv", place=section.title)
-            return
-        for line, _, row in section.rows():
+    def take(self, rows: Iterable[tuple[int, str, dict[str, str] | None]]) -> None:
+        """Add rows: line, text, and cells by the names of the columns; None for lines that are no rows."""
+        for line, _, row in rows:
             if row is not None:
                 self._row(line, row)
             else:
                 self._broken(line)
 
     def _row(self, line: int, row: dict[str, str]) -> None:
-        start, took = seconds(row.get("start", "")), seconds(row.get("duration", ""))
+        start, took = (quantity(row.get(edge, ""), "s") for edge in ("start", "duration"))
         if start is None or not 0 <= start < 1e9:
             self._broken(line)
             return
         device = self._device(row.get("device", ""))
-        sampled = self._sample(line, row, device or _ONLY, start)
+        sampled = self._sample(line, row, device, start)
         if took is None or not 0 <= took < 1e9 or not row.get("name"):
             if not sampled:
                 self._broken(line)
@@ -95,8 +90,15 @@ class Trace:
         if len(self._spans) >= _BLOCK:
             self._pack()
         for name, cell in row.items():
-            if name not in _KNOWN and name not in _SENSORS and cell:
-                self._counter(line, number, name, cell)
+            if name in _KNOWN or name in _SENSORS or not cell:
+                continue
+            digits, unit = units.split(cell)
+            kind, value = units.unit(unit) or units.NO_UNIT, plain_number(digits)
+            if value is None:
+                self._left.add("not_a_number", "metrics aren't numbers", place=f"line {line}, column {name}")
+                continue
+            counter = {"span": number, "metric": name, "value": value * kind.factor, "value_unit": kind.si}
+            self._counters.append(counter)
 
     def _sample(self, line: int, row: dict[str, str], device: str, start: float) -> bool:
         """Add the readings of a row; returns whether it has any."""
@@ -105,35 +107,31 @@ class Trace:
             draw, _, limit = row.get(column, "").partition("/")
             if not draw:
                 continue
-            value = quantity(draw, si, usual)
+            value = quantity(draw, si.si, usual)
             if value is None:
                 self._left.add("not_a_number", "readings aren't numbers", place=f"line {line}, column {column}")
                 continue
             if not found:
+                device = device or self._log.gpu("0")
                 self._times.append(round(start * 1e9))
+                self._log.row("")
             found = True
-            number, source = len(self._times) - 1, f"nvprof system profiling, {column}"
-            self._readings.add(device, channel, number, value, si, source)
-            most = quantity(limit, si, usual) if channel == POWER else None
+            source = f"nvprof system profiling, {column}"
+            self._log.add(device, channel, value, si, source)
+            most = quantity(limit, si.si, usual) if channel == POWER else None
             if most is not None:
-                self._readings.add(device, LIMIT, number, most, si, source)
+                self._log.add(device, LIMIT, most, si, source)
         return found
 
-    def _counter(self, line: int, span: int, name: str, cell: str) -> None:
-        digits, unit = units.split(cell)
-        kind = units.unit(unit) or units.NO_UNIT
-        value = plain_number(digits)
-        if value is None:
-            self._left.add("not_a_number", "metrics aren't numbers", place=f"line {line}, column {name}")
-            return
-        self._counters.append({"span": span, "metric": name, "value": value * kind.factor, "value_unit": kind.si})
-
     def _device(self, text: str) -> str:
-        if text not in self._devices:
+        """The id of a device; "" for a row that names none."""
+        if text and text not in self._devices:
             index = _INDEX.search(text)
             # Text output truncates names and has no index: GPUs can then be distinguished by order only.
-            self._devices[text] = f"imported:{index[1] if index else len(self._devices)}" if text else ""
-        return self._devices[text]
+            number = int(index[1]) if index else len(self._devices)
+            name = self._name or _INDEX.sub("", text).strip()
+            self._devices[text] = self._log.device(f"imported:{number}", name, index=number)
+        return self._devices.get(text, "")
 
     def _broken(self, line: int) -> None:
         self._left.add("broken_rows", "rows of a trace can't be read", place=f"line {line}")
@@ -143,23 +141,13 @@ class Trace:
         self._blocks.append(tables.from_rows(self._spans, "spans"))
         self._spans = []
 
-    def write(self, run: Run, options: ImportOptions) -> None:
-        """Add spans, counters and samples to a Run."""
-        infos = {
-            id: DeviceInfo(id, options.device or _INDEX.sub("", text).strip(), index=int(id.partition(":")[2]))
-            for text, id in self._devices.items()
-            if text
-        }
+    def write(self, run: Run) -> None:
+        """Add spans, counters, samples and devices to a Run."""
         self._pack()
         run.spans = join("spans", self._blocks)
         run.counters = tables.from_rows(self._counters, "counters")
-        if not len(self._readings):
-            run.devices += list(infos.values())
-            return
-        if self._readings.channels(_ONLY) and _ONLY not in infos:
-            infos[_ONLY] = DeviceInfo(_ONLY, options.device or "device 0", index=0)
         time = np.array(self._times, np.int64)
-        self._readings.write(run, Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0), infos.values())
+        self._log.write(run, Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0))
 
 
 def _span(number: int, row: dict[str, str], device: str, start: float, took: float) -> dict[str, Any]:
@@ -179,7 +167,7 @@ def _span(number: int, row: dict[str, str], device: str, start: float, took: flo
         "correlation": _integer(correlation, 2**62),
         "registers": _integer(row.get("registers per thread")),
     }
-    span |= {size: _integer(row.get(size.replace("_", " "))) for size in _SIZES}
+    span |= {size: _integer(row.get(size.replace("_", " "))) for size in LAUNCH_SHAPE}
     for column, (cell, most) in _BYTES.items():
         value = quantity(row.get(cell, ""), "B") if row.get(cell) else None
         span[column] = round(value) if value is not None and 0 <= value < most else None
