@@ -28,6 +28,7 @@ def ab(
     fail_if: FailIf = None,
     strict: Strict = False,
     output: options.Output = None,
+    verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -64,4 +65,4 @@ def ab(
                 progress=progress,
             )
         place.done(run)
-    conclude(comparison, form=form, top=10, strict=strict)
+    conclude(comparison, form=form, top=10, strict=strict, verbose=verbose)

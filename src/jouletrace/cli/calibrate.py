@@ -14,6 +14,7 @@ def calibrate(
     device: options.Device = "auto",
     seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of the pulse train.")] = 16.0,
     output: options.Output = None,
+    verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -37,4 +38,4 @@ def calibrate(
                 device, seconds=seconds, folder=place.folder, command=command_line(), progress=progress
             )
         place.done(run)
-        print_runs([run], form=form)
+        print_runs([run], form=form, verbose=verbose)

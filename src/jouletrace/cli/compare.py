@@ -31,6 +31,7 @@ def compare(
     fail_if: FailIf = None,
     strict: Strict = False,
     top: Annotated[int, typer.Option(min=1, help="Number of rows listed per level.")] = 10,
+    verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -46,7 +47,7 @@ def compare(
     relative = options.parse_percent(margin, "--margin")
     check_expressions(fail_if or [])
     found = compare_runs(open_runs(_listed(a)), open_runs(_listed(b)), relative, fail_if=fail_if or [])
-    conclude(found, form=form, top=top, strict=strict)
+    conclude(found, form=form, top=top, strict=strict, verbose=verbose)
 
 
 def check_expressions(texts: list[str]) -> None:
@@ -61,7 +62,7 @@ def check_expressions(texts: list[str]) -> None:
         parse(text)
 
 
-def conclude(found: Comparison, *, form: str, top: int, strict: bool) -> None:
+def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: bool = False) -> None:
     """Print a comparison and the outcome of its checks.
 
     Raises:
@@ -69,7 +70,8 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool) -> None:
     """
     from jouletrace.report.comparison import FAILED, INCONCLUSIVE, render
 
-    sys.stdout.write(render(found, form, top=top).rstrip("\n") + "\n")
+    text = render(found, form, top=top, verbose=verbose, colour=sys.stdout.isatty())
+    sys.stdout.write(text.rstrip("\n") + "\n")
     sys.stdout.flush()
     failing = (FAILED, INCONCLUSIVE) if strict else (FAILED,)
     for check in found.checks:

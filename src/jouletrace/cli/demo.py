@@ -16,6 +16,7 @@ def demo(
         bool, typer.Option("--with-profile", help="Also profile deit-tiny on the best local device, and show both.")
     ] = False,
     top: options.Top = None,
+    verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -32,9 +33,9 @@ def demo(
     for group in [[entry] for entry in recorded] if form == "table" else [recorded]:
         for entry in group:
             say(f"Recorded on {entry.run.devices[0].name}: {entry.command}")
-        print_runs([entry.run for entry in group], form=form, top=top)
+        print_runs([entry.run for entry in group], form=form, top=top, verbose=verbose)
     if with_profile:
         from jouletrace.cli.profile import profile
 
         say("On this machine: jouletrace profile deit-tiny")
-        profile("deit-tiny", form=form)
+        profile("deit-tiny", form=form, verbose=verbose)

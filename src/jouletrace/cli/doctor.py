@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from jouletrace.devices.base import Capability
-    from jouletrace.profiler.doctor import DeviceDiagnosis
+    from jouletrace.profiler.doctor import DeviceDiagnosis, Diagnosis
     from jouletrace.run import DeviceInfo
 
 
@@ -40,6 +40,9 @@ def doctor(
         print(json_module.dumps(found.to_dict(), indent=1))
         return
     console = Console(highlight=False)
+    for line in _verdict(found):
+        _item(console, line, indent=0)
+    console.print()
     for one in found.devices:
         _print_device(console, one)
     if found.no_gpu is not None:
@@ -49,6 +52,32 @@ def doctor(
     console.print(Text("Libraries and tools", style="bold"))
     for name, extra in found.extras.items():
         _item(console, str(extra["note"]), _GOOD if extra["available"] else _BAD, name=f"{name:<14}")
+
+
+def _verdict(found: Diagnosis) -> list[str]:
+    """What can be measured here, what can be run, and what to do next: a line each."""
+    gpus = [one for one in found.devices if one.info.kind != "cpu" and not one.problem]
+    powered = [one for one in found.devices if any(_of_power(one_can) for one_can in one.capabilities)]
+    names = ", ".join(dict.fromkeys(one.info.name for one in powered))
+    energy = f"energy: yes, of {names}" if powered else "energy: no, no device here reports its power; time alone"
+    missing = [name for name in ("torch", "transformers") if not found.extras.get(name, {}).get("available")]
+    models = f"models: no {' and '.join(missing)}; pip install 'jouletrace[torch]'" if missing else "models: yes"
+    busy = [process for one in gpus for process in one.processes]
+    uncalibrated = next((one for one in gpus if one.calibrated_days_ago is None), None)
+    if busy:
+        what = f"wait until pid {busy[0].pid} ends, or end it: other processes spoil figures"
+    elif uncalibrated is not None:
+        what = "jouletrace calibrate, once; then jouletrace profile deit-tiny"
+    elif powered and not missing:
+        what = "jouletrace profile deit-tiny"
+    else:
+        what = "jouletrace demo, a Run recorded on an H100"
+    return [energy, models, f"next: {what}"]
+
+
+def _of_power(capability: Capability) -> bool:
+    """Whether energy can be computed from it."""
+    return capability.available and ("power" in capability.name.lower() or "energy" in capability.name.lower())
 
 
 _GOOD, _BAD, _NOTE = "✓", "✗", "!"

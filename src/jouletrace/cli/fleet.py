@@ -62,6 +62,7 @@ def run(
         typer.Option("--output", "-o", help="Folder; repeating the command resumes. [default: under runs/]"),
     ] = None,
     top: Top = 10,
+    verbose: options.Verbose = False,
     json: options.Json = False,
 ) -> None:
     """Run the same load on every GPU, each repeat in a fresh process, and report how much the GPUs differ.
@@ -89,7 +90,7 @@ def run(
         f"{found.wanted - found.before - found.measured} missing; saved {place}"
     )
     results = _opened([str(place)])
-    _print(results, _find(results), top=top, json=json)
+    _print(results, _find(results), top=top, json=json, verbose=verbose)
     if found.failed:
         reasons = "; ".join(list(dict.fromkeys(one.text for one in found.failed))[:3])
         again = f"repeat the command with -o {place} for the missing ones"
@@ -132,6 +133,7 @@ def report(
     ask: Ask = None,
     worth: Annotated[str, typer.Option(help="Gain from which requesting a GPU pays.")] = "1%",
     top: Top = 10,
+    verbose: options.Verbose = False,
     json: options.Json = False,
 ) -> None:
     """Report how GPUs differ: spread, outliers, components of variance, correlates of slowness, worth of a request."""
@@ -140,7 +142,7 @@ def report(
         raise BadInputError(f"--worth {worth}: must lie between 0 and 100 %")
     fleet = _opened(places)
     found = _find(fleet, ask, gain)
-    _print(fleet, found, top=top, json=json)
+    _print(fleet, found, top=top, json=json, verbose=verbose)
     if output is not None:
         from jouletrace.addons.fleet.html import write
 
@@ -205,14 +207,15 @@ def _why_not(fleet: Fleet, ask: str) -> str:
     return f"several are meant; write one of {', '.join(meant)[:300]}"
 
 
-def _print(fleet: Fleet, found: list[Findings], *, top: int, json: bool) -> None:
-    from jouletrace.addons.fleet.document import document
+def _print(fleet: Fleet, found: list[Findings], *, top: int, json: bool, verbose: bool) -> None:
+    from jouletrace.addons.fleet.document import document, short
     from jouletrace.addons.fleet.findings import to_dict
     from jouletrace.report.text import typeset
 
     if json:
         text = json_module.dumps(to_dict(fleet, found), indent=1, allow_nan=False)
     else:
-        text = typeset(document(fleet, found, top)).rstrip("\n")
+        shown = document(fleet, found, top) if verbose else short(fleet, found, top)
+        text = typeset(shown, colour=sys.stdout.isatty()).rstrip("\n")
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -41,6 +41,7 @@ def import_(
     ] = None,
     device: Annotated[str | None, typer.Option(help="Name of the device, if no file states it.")] = None,
     time_zone: Annotated[str | None, typer.Option(help="Time zone of local times, such as Europe/Berlin.")] = None,
+    verbose: options.Verbose = False,
     json: options.Json = False,
 ) -> None:
     """Import files of other profilers and power loggers into a Run, on one clock.
@@ -65,15 +66,17 @@ def import_(
     if output is not None:
         check_free(output)
     with bounded(files):
-        _import(files, chosen, output, json)
+        _import(files, chosen, output, json=json, verbose=verbose)
 
 
-def _import(files: list[Path], chosen: ImportOptions, output: Path | None, json: bool) -> None:
+def _import(files: list[Path], chosen: ImportOptions, output: Path | None, *, json: bool, verbose: bool) -> None:
     """Read, save and print."""
     from jouletrace.analysis import analyse
     from jouletrace.analysis.recording import has_recording
     from jouletrace.formats.importers import import_files
     from jouletrace.report.contract import to_json_object
+    from jouletrace.report.scale import NBSP
+    from jouletrace.report.trust import trust
     from jouletrace.run import save
     from jouletrace.run.masking import masked_arguments
     from jouletrace.run.store import fresh_folder
@@ -87,10 +90,12 @@ def _import(files: list[Path], chosen: ImportOptions, output: Path | None, json:
         report = {"report": to_json_object(run)} if asked else {}
         print(json_module.dumps({**facts, **report}, indent=1))
     else:
-        put("\n".join(_lines(run, facts)))
+        put("\n".join(_lines(run, facts) if verbose else [_counted(facts)]))
         if asked:  # the figures are the result
-            print_runs([run], form="table", detail="kernel" if has_recording(run) else "model")
-    say(f"saved {place}")
+            print_runs([run], form="table", detail="kernel" if has_recording(run) else "model", verbose=verbose)
+        else:
+            put("\n".join(trust(run).lines()).replace(NBSP, " "))
+    say(f"saved {place} · more: jouletrace show {place} -v")
 
 
 def _seconds(text: str) -> float:
@@ -141,10 +146,19 @@ def _facts(run: Run) -> dict[str, Any]:
         "spans": {str(one["values"]): one["counts"] for one in sorted(kinds, key=lambda one: -one["counts"])},
         "samples": len(run.samples),
         "counters": len(run.counters),
+        "figures": len(run.results),
         "start_ns": whole.start_ns,
         "time_s": seconds,
         "warnings": [one.to_dict() for one in run.warnings],
     }
+
+
+def _counted(facts: dict[str, Any]) -> str:
+    """What was read, in one line."""
+    counted = [f"{n} {kind}" for kind, n in facts["spans"].items()]
+    counted += [f"{facts[what]} {what}" for what in ("samples", "counters") if facts[what]]
+    seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"
+    return (", ".join(counted) or f"{facts['figures']} figures") + seconds
 
 
 def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
@@ -170,10 +184,7 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
             )
         if one.get("not_read"):
             lines.append("  not read: " + ", ".join(f"{table} ({n} rows)" for table, n in one["not_read"].items()))
-    counted = [f"{n} {kind}" for kind, n in facts["spans"].items()]
-    counted += [f"{facts[what]} {what}" for what in ("samples", "counters") if facts[what]]
-    seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"
-    lines.append((", ".join(counted) or f"{len(run.results)} figures") + seconds)
+    lines.append(_counted(facts))
     lines += [f"device {one['id']}: {one['name']}" for one in facts["devices"]]
     if about := run.workload.get(RECORDING):
         by = about["iterations_by"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jouletrace.cli.options import Verbose
 from jouletrace.cli.output import put, say
 from jouletrace.errors import BadInputError, NotPossibleError
 
@@ -113,6 +114,7 @@ def sweep(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Permit dividing a real GPU; it is restored at the end.")] = False,
+    verbose: Verbose = False,
     json: JsonOut = False,
 ) -> None:
     """Run workloads on slices of several profiles: latency, throughput, activity, memory, power, energy per sample.
@@ -155,7 +157,7 @@ def sweep(
         rows = [{key: value for key, value in row.items() if key != "latency_quantiles_s"} for row in store.rows]
         print(json_module.dumps({"schema": 1, "simulated": simulated, "rows": rows}, indent=1))
     else:
-        put(summary(store.rows, simulated=simulated))
+        put(summary(store.rows, simulated=simulated, verbose=verbose))
     lost = [row for row in store.rows if row["status"] == "failed" and row["reason"] != "out_of_memory"]
     if lost:
         reasons = "; ".join(list(dict.fromkeys(str(row["detail"]) for row in lost))[:3])

@@ -60,6 +60,7 @@ def monitor(
         typer.Option(metavar="ADDRESS", help="Serve the readings to Prometheus at 127.0.0.1:PORT, or PORT."),
     ] = None,
     output: options.Output = None,
+    verbose: options.Verbose = False,
     form: Annotated[
         str, typer.Option("--format", "-f", help="table; csv streams lines to stdout; json prints only the result.")
     ] = "table",
@@ -114,7 +115,7 @@ def monitor(
             )
         place.done(run)
         # The CSV stream on stdout stays parsable: the summary goes to stderr.
-        print_runs([run], form="table" if streaming else form, to=sys.stderr if streaming else None)
+        print_runs([run], form="table" if streaming else form, to=sys.stderr if streaming else None, verbose=verbose)
     if code:
         raise typer.Exit(code)
 

@@ -18,6 +18,9 @@ Device = Annotated[str, typer.Option("--device", "-d", help=DEVICE_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]
 Format = Annotated[str, typer.Option("--format", "-f", help="table, json, csv, markdown or latex.")]
 Top = Annotated[int | None, typer.Option("--top", min=1, help="Only the N rows with the most energy.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print all figures, sensors, conditions and checks below the verdict.")
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Place of the Run: a folder, or a .zip. [default: under runs/]")
 ]

@@ -30,12 +30,28 @@ _KEPT = (RecorderDiedError, BrokenOffError, TimedOutError)
 
 
 def print_runs(
-    runs: list[Run], *, form: str, detail: str | None = None, top: int | None = None, to: TextIO | None = None
+    runs: list[Run],
+    *,
+    form: str,
+    detail: str | None = None,
+    top: int | None = None,
+    to: TextIO | None = None,
+    verbose: bool = False,
+    more: str = "",
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout by default.
 
     Without a ``detail`` one Run is shown at its own level (``report.default_detail``), several as whole models. The
     comparison of its two sides precedes a Run of ``ab``.
+
+    Args:
+        runs: What to print.
+        form: A format of ``show``.
+        detail: Which parts are listed.
+        top: So many of them.
+        to: Where; None for stdout.
+        verbose: Everything in a table; else the verdict and one table.
+        more: The command that shows more, which stands below a verdict.
 
     Raises:
         BadInputError: If there is no such format.
@@ -50,7 +66,9 @@ def print_runs(
         from jouletrace.compare.paired import own_sides
 
         compared = [own_sides(run) for run in runs]
-    sink.write(report.render(runs, form, detail=detail, top=top, compared=compared).rstrip("\n") + "\n")
+    how = {"verbose": verbose, "colour": sink.isatty()}
+    text = report.render(runs, form, detail=detail, top=top, compared=compared, **how).rstrip("\n") + "\n"
+    sink.write(text + (f"more: {plain(more)} -v\n" if more and form == "table" and not verbose else ""))
     sink.flush()
 
 
@@ -151,7 +169,8 @@ class Place:
         from jouletrace.run.files import shown
 
         if self._saved is not None and not self._closed:
-            say(f"saved {shown(self._saved)}")
+            place = shown(self._saved)
+            say(f"saved {place} · more: jouletrace show {place} -v")
             self._closed = True
 
 

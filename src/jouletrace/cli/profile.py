@@ -24,6 +24,7 @@ def profile(
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes; shows the spread within and between them.")] = 1,
     output: options.Output = None,
     top: options.Top = None,
+    verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -45,7 +46,7 @@ def profile(
         with Place(output, workload.rpartition("/")[2]) as place:
             run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)
             place.done(run)
-            print_runs([run], form=form, detail=settings.detail, top=top)
+            print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose)
         return
     with quiet_output():
         found = resolve(workload)
@@ -57,4 +58,4 @@ def profile(
             else:
                 run = profile_workload(found, settings, folder=folder, command=typed, progress=progress)
         place.done(run)
-        print_runs([run], form=form, detail=settings.detail, top=top)
+        print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose)

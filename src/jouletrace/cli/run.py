@@ -42,6 +42,7 @@ def run(
     live: Annotated[bool, typer.Option("--live", help="Print power, energy and what runs, every 2 s.")] = False,
     output: options.Output = None,
     top: options.Top = None,
+    verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
@@ -64,7 +65,7 @@ def run(
             print_any_text()
             place.done(found)
             try:
-                print_runs([found], form=form, top=top)
+                print_runs([found], form=form, top=top, verbose=verbose)
             except (OSError, SystemExit) as error:  # what the program made of itself counts for more
                 if not code or exit_code(error) is None:
                     raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -20,9 +21,11 @@ def show(
         ),
     ] = None,
     top: options.Top = None,
+    verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
     form = check_form(form, json)
-    print_runs([opened(path) for path in runs], form=form, detail=detail, top=top)
+    more = shlex.join(["jouletrace", "show", *runs])
+    print_runs([opened(path) for path in runs], form=form, detail=detail, top=top, verbose=verbose, more=more)

@@ -76,8 +76,8 @@ def sweep(
             folder.rmdir()  # refused before anything was measured
         elif folder.is_dir():
             runs = any((folder / POINTS).glob("*"))
-            say(f"saved {folder}" + (f"; show its Runs with: jouletrace show {folder / POINTS}/*" if runs else ""))
-    sys.stdout.write(render(found, form))
+            say(f"saved {folder}" + (f"; its Runs: jouletrace show {folder / POINTS}/*" if runs else ""))
+    sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))
     sys.stdout.flush()
     open_points = [entry for entry in found if entry.outcome not in (DONE, OUT_OF_MEMORY)]
     if open_points:

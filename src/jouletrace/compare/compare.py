@@ -36,6 +36,7 @@ from jouletrace.report.comparison import (
     Side,
 )
 from jouletrace.report.facts import title
+from jouletrace.report.trust import joined, trust
 from jouletrace.run import Estimate, Run
 
 Runs = Sequence[tuple[Run, str]]
@@ -100,6 +101,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
         method=_method(side_a, side_b),
         checks=evaluate(checks, entries, rows),
+        trust=joined([trust(source.run) for source in (*side_a, *side_b)]),
     )
 
 

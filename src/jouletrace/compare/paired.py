@@ -26,6 +26,7 @@ from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.spread import Entry, Figures
 from jouletrace.report.comparison import Comparison, Side
+from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.stats.quantiles import student
@@ -135,6 +136,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         warnings=[warning.message for warning in run.warnings],
         margin=margin,
         simulated=run.simulated,
+        trust=trust(run),
         checks=evaluate([parse(text) for text in fail_if], entries, rows),
         method=(
             f"A and B alternating on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "

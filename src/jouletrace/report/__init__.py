@@ -40,6 +40,8 @@ def render(
     top: int | None = None,
     compared: Sequence[Comparison | None] = (),
     width: int | None = None,
+    verbose: bool = False,
+    colour: bool = False,
 ) -> str:
     """One Run, or several side by side, as text; with a finer ``detail`` than "model", each by itself below that.
 
@@ -51,6 +53,8 @@ def render(
         compared: By Run, what one of ``ab`` says of its two sides (see ``compare.paired``), None for others; in all
             formats but CSV, which is one table.
         width: Columns of the terminal, for "table"; None asks it (80 where there is none).
+        verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
+        colour: Colours and bars in a "table".
 
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
@@ -73,9 +77,8 @@ def render(
     from jouletrace.report.content import documents
     from jouletrace.report.text import typeset
 
-    return "\n".join(
-        typeset(one, form, width=width) for one in documents(runs, detail=detail, top=top, compared=compared)
-    )
+    found = documents(runs, detail=detail, top=top, compared=compared, verbose=verbose or form != "table")
+    return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
 
 
 def register() -> None:

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from jouletrace.errors import BadInputError, check_format
-from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnotes, Section, printable
+from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
 from jouletrace.report.reasons import flag, reason
 from jouletrace.report.results import metric, three_cells, three_columns
-from jouletrace.report.scale import NBSP, NONE, cell, fixed, unit_for
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
+from jouletrace.report.trust import NO, YES, Failed, Trust, of, rule
 from jouletrace.run import Estimate
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
@@ -124,6 +125,7 @@ class Comparison:
         simulated: Whether some GPU was simulated.
         method: How the figures came about, in one sentence.
         checks: Outcomes of ``--fail-if``.
+        trust: How far the Runs of both sides can be trusted; None where that isn't known.
     """
 
     a: Side
@@ -139,6 +141,7 @@ class Comparison:
     simulated: bool = False
     method: str = ""
     checks: list[Check] = field(default_factory=list)
+    trust: Trust | None = None
 
     def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
         """A row by metric, and by name below the model.
@@ -168,17 +171,22 @@ class Comparison:
             "unmatched": {side: own[f"unmatched_{side}"] for side in ("a", "b")},
             "checks": [{"check": one.text, "outcome": one.outcome, "says": one.says} for one in self.checks],
             **{name: own[name] for name in ("notes", "warnings", "method")},
+            "trust": trusted(self).to_dict(),
         }
         return dict(jsonable(found))
 
 
-def render(found: Comparison, form: str = "table", *, top: int = TOP) -> str:
+def render(
+    found: Comparison, form: str = "table", *, top: int = TOP, verbose: bool = False, colour: bool = False
+) -> str:
     """A comparison as text; JSON and CSV have all rows.
 
     Args:
         found: Result of ``compare`` or ``ab``.
         form: A name in ``FORMATS``.
         top: List so many parts of a level, those that differ first, and then by size.
+        verbose: Everything in a "table"; else the verdict and the figures of the whole.
+        colour: Colours in a "table".
 
     Raises:
         BadInputError: If there is no such format, or ``top`` is below 1.
@@ -192,7 +200,8 @@ def render(found: Comparison, form: str = "table", *, top: int = TOP) -> str:
         return _csv(found)
     from jouletrace.report.text import typeset
 
-    return typeset(document(found, top=top), form)
+    shown = document(found, top=top) if verbose or form != "table" else short(found, top=top)
+    return typeset(shown, form, colour=colour)
 
 
 _NAMES = ("level", "name", "where", "shapes", "metric")
@@ -244,6 +253,11 @@ _KINDS = {BETTER: "better", WORSE: "worse"}
 _MARKS = {BETTER: "✓ ", WORSE: "✗ "}
 """Marks before printed verdicts, which distinguish them without colour."""
 
+_PERCENT = Unit(0.01, "%")
+
+_FOLD = 2.0
+"""Change from which on a side is said to take so many times the other."""
+
 _UNMATCHED_SHOWN = 8
 _PLACE = " in "
 """Stands between a part's name and the module it is in."""
@@ -262,7 +276,7 @@ _COLUMNS = (
 
 def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> Document:
     """Everything that is shown of a comparison; ``marks`` are the footnotes of what is shown with it."""
-    marks = Footnotes(marks)
+    marks = marks or Footnotes()
     titles = (found.a.title, found.b.title)
     title = f"A against B: {titles[0]}" if titles[0] == titles[1] else f"A: {titles[0]}  →  B: {titles[1]}"
     shown = Document(title, SIMULATED if found.simulated else "")
@@ -287,11 +301,77 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
     shown.facts.append(("Method", found.method))
     shown.warnings = list(found.warnings)
+    shown.verdict = [*verdict(found), *trusted(found).lines()]
     return shown.printable()
 
 
+def short(found: Comparison, *, top: int) -> Document:
+    """The verdict on B against A, and one table."""
+    whole = document(found, top=top, marks=NoFootnotes())
+    shown = Document(("SIMULATED: " if found.simulated else "") + whole.title)
+    shown.subtitle = list(dict.fromkeys(name for side in (found.a, found.b) for name in side.devices))
+    shown.verdict = whole.verdict
+    shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[:2]
+    for section in shown.sections:
+        section.notes = [note for note in section.notes if not note.startswith("[")]
+    return shown.printable()
+
+
+def verdict(found: Comparison) -> list[str]:
+    """How B differs from A in energy, time and power, each with its verdict; and the checks that were asked for."""
+    rows = {row.metric: row for row in found.rows if row.level == "model"}
+    time = "iteration_time_s" if "iteration_time_s" in rows else "latency_s"
+    asked = (("energy_total_j", "energy"), (time, "time"))
+    lines = [_said(rows[name], noun, found.margin) for name, noun in asked if name in rows]
+    lines += [f"check {check.text}: {check.outcome}, {check.says}" for check in found.checks]
+    return lines
+
+
+def trusted(found: Comparison) -> Trust:
+    """Trust in both sides, and in the verdict on the energy."""
+    sides = found.trust or Trust()
+    row = next((row for row in found.rows if row.level == "model" and row.metric == "energy_total_j"), None)
+    names = [*sides.passed, *(one.check for one in sides.failed), "verdict"]
+    failed = list(sides.failed)
+    if row is not None and row.verdict == INCONCLUSIVE:
+        own = rule(row.reason or "unknown")
+        level = NO if own.level == YES else own.level
+        action = own.action.format(max_time="80", warmup="15")
+        failed.append(Failed("verdict", level, row.reason or "unknown", reason(row.reason), action))
+    return of(names, failed)
+
+
+def _said(row: Row, noun: str, margin: float) -> str:
+    """One figure's line: "B takes 37.3 ± 0.2 % less energy per iteration: better"."""
+    change = row.change
+    if change.value is None:
+        return f"{noun} per iteration: {reason(row.reason or change.reason)}"
+    if row.verdict == SAME:
+        return f"B takes as much {noun} per iteration as A: no difference beyond {percent(margin)} shown"
+    less = change.value < 0
+    if change.value >= _FOLD:
+        size = f"{cell(_moved(change, 1.0), Unit(1.0, ''))} times the {noun} per iteration of A"
+        return f"B takes {size}: {_judged(row)}"
+    size = f"{cell(change.scaled(-1.0) if less else change, _PERCENT)}{NBSP}%"
+    return f"B takes {size} {'less' if less else 'more'} {noun} per iteration: {_judged(row)}"
+
+
+def _moved(estimate: Estimate, by: float) -> Estimate:
+    """An estimate plus a number."""
+    low, high = (None if end is None else end + by for end in (estimate.low, estimate.high))
+    return Estimate((estimate.value or 0.0) + by, low, high, estimate.n, estimate.method)
+
+
+def _judged(row: Row) -> str:
+    """The verdict, with what could have been detected where it is open."""
+    if row.verdict != INCONCLUSIVE:
+        return row.verdict
+    least = "" if row.detectable is None else f", {percent(row.detectable)} could have been detected"
+    return f"{INCONCLUSIVE}{least}"
+
+
 def _model_section(found: Comparison, marks: Footnotes) -> Section:
-    section, footnotes = Section("", [Column("per iteration"), *_COLUMNS], apart=True, id="model"), Footnotes(marks)
+    section, footnotes = Section("", [Column("per iteration"), *_COLUMNS], apart=True, id="model"), marks.of_table()
     rows = [row for row in found.rows if row.level == "model"]
     section.rows = [[Cell(metric(r.metric).label, full=r.metric), *_figures(r, footnotes)] for r in rows]
     section.notes = footnotes.lines()
@@ -300,7 +380,7 @@ def _model_section(found: Comparison, marks: Footnotes) -> Section:
 
 def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) -> Section:
     """The rows of a level, without those that have no figure, and operators in the place of unknown kernels."""
-    footnotes = Footnotes(marks)
+    footnotes = marks.of_table()
     ops = {_what(row) for row in found.rows if row.level == "op"} if level == "kernel" else set()
     own = [row for row in found.rows if row.level == level and _what(row) not in ops]
     listed = _ranked([row for row in own if row.a.value is not None or row.b.value is not None])
@@ -344,7 +424,7 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     """The cells of ``_COLUMNS``."""
     unit = unit_for([row.a.value if row.a.value is not None else row.b.value], metric(row.metric).unit)
     remarks = [*([reason(row.reason)] if row.verdict == INCONCLUSIVE else []), *map(flag, row.flags)]
-    verdict = " ".join([_MARKS.get(row.verdict, "") + row.verdict, *map(footnotes.mark, remarks)])
+    verdict = " ".join(filter(None, [_MARKS.get(row.verdict, "") + row.verdict, *map(footnotes.mark, remarks)]))
     sides = [
         f"{cell(one, unit)}{NBSP}{unit.name}".strip(NBSP) if one.value is not None else NONE for one in (row.a, row.b)
     ]

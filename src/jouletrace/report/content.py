@@ -8,10 +8,13 @@ from jouletrace.analysis.recording import RECORDING
 from jouletrace.report import facts, parts, program, reasons
 from jouletrace.report.comparison import TOP, Comparison
 from jouletrace.report.comparison import document as comparison_document
-from jouletrace.report.document import Column, Document, Footnotes, Section
+from jouletrace.report.comparison import short as short_comparison
+from jouletrace.report.document import Column, Document, Footnotes, NoFootnotes, Section
 from jouletrace.report.facts import endings, methods, others, said
 from jouletrace.report.results import OF_PARTS, PROFILE, Figure, Results, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
+from jouletrace.report.trust import Trust, joined, trust
+from jouletrace.report.verdict import verdict
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.forms import Recording
 
@@ -55,10 +58,10 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
             shown = [level for level in shown if level != "range"]
         count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
         hidden = [f"{n} {_PLURAL[level]} (--detail {level})" for level, n in count.items() if n]
-    if run.kind == "program":
-        found.subtitle += program.verdict(run, results)
-        if detail == "model":
-            shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
+    trusted = trust(run, results)
+    found.verdict = _verdict(run, results, trusted)
+    if run.kind == "program" and detail == "model":
+        shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
     for level in shown:
         long = level not in ("device", "layer") and len(results.units(level)) > _MOST_ROWS
         limit = _MOST_ROWS if top is None and long and run.kind in ("import", "program") else top
@@ -66,19 +69,62 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
     if run.kind == "calibrate":
         found.sections.append(sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
-    found.facts = _facts(run)
+    found.facts = _facts(run) + _asked(run, trusted)
     if hidden:
         found.facts.append(("Not listed", facts.SEPARATOR.join(hidden)))
     if detail != "model" and not results.units(detail):
-        asked = run.settings.get("detail") == detail
-        why = "--detail-time was too short for any" if asked else "not measured at that detail"
-        found.facts.insert(0, (parts.LEVELS[detail], f"none: {why}"))
+        found.facts.insert(0, (parts.LEVELS[detail], f"none: {_why_not(run, detail)}"))
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
     found.unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
     found.warnings = [said(warning) for warning in others(run)]
     found.methods = [methods(run)]
     return found.printable()
+
+
+def short(run: Run, *, detail: str = "model", top: int | None = None) -> Document:
+    """The verdict on one Run, and one table of its parts where it has some."""
+    results = Results(run)
+    found = Document(facts.headline(run))
+    found.unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
+    found.verdict = _verdict(run, results, trust(run, results))
+    level = _level_of_short(run, results, detail)
+    if level and results.units(level):
+        found.sections = [section for section in [parts.short(run, results, level, top)] if section.rows]
+    elif run.kind == "calibrate":
+        found.sections = [sensor_section(run.channels)]
+    if detail != "model" and not results.units(detail):
+        found.verdict.append(f"no {parts.LEVELS[detail].lower()}: {_why_not(run, detail)}")
+    return found.printable()
+
+
+def _level_of_short(run: Run, results: Results, detail: str) -> str:
+    """The one level that is listed below a verdict; "" for none."""
+    if detail != "model":
+        return detail
+    if run.kind == "program":
+        levels = ("layer", "kernel", "phase", "device")
+        return next((level for level in levels if len(results.units(level)) > (level == "layer")), "")
+    if results.units("range"):
+        return "range"
+    shown = [level for level in levels_shown(results, detail) if level != "device"]
+    return shown[0] if shown else "device" if len(results.units("device")) > 1 else ""
+
+
+def _why_not(run: Run, detail: str) -> str:
+    """Why there is nothing at the detail that was asked for."""
+    asked = run.settings.get("detail") == detail
+    return "--detail-time was too short for any" if asked else "not measured at that detail"
+
+
+def _verdict(run: Run, results: Results, trusted: Trust) -> list[str]:
+    return [*verdict(run, results), *trusted.lines()]
+
+
+def _asked(run: Run, trusted: Trust) -> list[tuple[str, str]]:
+    """The checks that were passed, and how many kernels have an operator."""
+    lines = [("Passed", facts.SEPARATOR.join(trusted.passed))] if trusted.passed else []
+    return lines + ([("Operators", words)] if (words := program.matched(run)) else [])
 
 
 def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
@@ -100,7 +146,7 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
     metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
     section = Section("", [Column(name) for name in varying], apart=True)
     section.rows = [[row[name] for name in varying] for row in own]
-    parts.add_figures(section, figures, metrics, Footnotes(marks))
+    parts.add_figures(section, figures, metrics, marks or Footnotes())
     found.sections = [section]
     sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
     found.facts = [("Sensor", line) for line in sensors]
@@ -115,7 +161,12 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
 
 
 def documents(
-    runs: Sequence[Run], *, detail: str, top: int | None, compared: Sequence[Comparison | None] = ()
+    runs: Sequence[Run],
+    *,
+    detail: str,
+    top: int | None,
+    compared: Sequence[Comparison | None] = (),
+    verbose: bool = True,
 ) -> list[Document]:
     """One Run, or several side by side; with a finer ``detail`` than "model", each by itself after that.
 
@@ -124,7 +175,10 @@ def documents(
         detail: Which parts are listed.
         top: So many of them.
         compared: By Run, what one of ``ab`` says of its two sides: that is what it was made for, so it comes first.
+        verbose: Everything; else verdicts with one table each.
     """
+    if not verbose:
+        return _short_documents(runs, detail, top, compared)
     marks = Footnotes()
     found = [comparison_document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
     told = [line for one in found for line in one.warnings]
@@ -140,6 +194,36 @@ def documents(
         for one in rest:
             one.unfinished = []
     return found
+
+
+def _short_documents(
+    runs: Sequence[Run], detail: str, top: int | None, compared: Sequence[Comparison | None]
+) -> list[Document]:
+    """The same as verdicts, each with one table."""
+    found = [short_comparison(one, top=top or TOP) for one in compared if one is not None]
+    if len(runs) > 1:
+        found.append(_short_table(runs))
+    if (len(runs) == 1 and not found) or detail != "model":
+        found += [short(run, detail=detail, top=top) for run in runs]
+    elif found and len(runs) == 1:
+        found[0].unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(runs[0])]
+    return found
+
+
+def _short_table(runs: Sequence[Run]) -> Document:
+    """Several Runs in one table, with how far they can be trusted together."""
+    whole = comparison(runs, NoFootnotes())
+    for section in whole.sections:
+        section.notes = []
+    trusted = joined([trust(run) for run in runs])
+    return Document(
+        whole.title,
+        whole.simulated,
+        whole.unfinished,
+        subtitle=whole.subtitle,
+        verdict=trusted.lines(),
+        sections=whole.sections,
+    )
 
 
 def levels_shown(results: Results, detail: str) -> list[str]:

@@ -19,6 +19,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
 from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS, Results
+from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.tables import UnitRow
@@ -66,6 +67,7 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
         "workload": run.workload,
         "device": run.devices[0].to_dict() if run.devices else None,
         "simulated": run.simulated,
+        "trust": trust(run, results).to_dict(),
         "model": _model(run, results),
         "phases": parts("phase"),
         "lengths": parts("length"),

@@ -112,6 +112,7 @@ class Document:
         unfinished: How what did not end by itself is marked: a line each.
         caption: What was run on what, in one line: enough for a reader of a paper.
         subtitle: On what exactly, when, with which weights: a line each.
+        verdict: What was measured, in lines that stand alone, and whether to trust it.
         sections: The tables.
         facts: Names and lines below the tables: latency, sensor, conditions.
         warnings: Known failures that touch the figures.
@@ -123,6 +124,7 @@ class Document:
     unfinished: list[str] = field(default_factory=list)
     caption: str = ""
     subtitle: list[str] = field(default_factory=list)
+    verdict: list[str] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -173,9 +175,21 @@ class Footnotes:
         self._here.add(remark)
         return f"[{self._letters[remark]}]"
 
+    def of_table(self) -> Footnotes:
+        """Those of one table among them."""
+        return type(self)(self)
+
     def lines(self) -> list[str]:
         """What each mark of this table means."""
         return [f"[{letters}] {remark}" for remark, letters in self._letters.items() if remark in self._here]
+
+
+class NoFootnotes(Footnotes):
+    """Drops remarks, where a verdict has those that matter."""
+
+    def mark(self, remark: str) -> str:
+        """Nothing."""
+        return ""
 
 
 def _letters(n: int) -> str:

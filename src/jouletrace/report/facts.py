@@ -70,6 +70,13 @@ def title(run: Run) -> str:
     return SEPARATOR.join(parts)
 
 
+def headline(run: Run) -> str:
+    """What was run on which devices, in one line, which says if they were simulated."""
+    names = [device.name.removeprefix("SIMULATED ") for device in run.devices]
+    devices = [f"{names.count(name)} × {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
+    return ("SIMULATED: " if run.simulated else "") + SEPARATOR.join([title(run), *devices])
+
+
 def device_line(device: DeviceInfo) -> str:
     """A device in one line: name, id, host, driver, power limit."""
     limit = "" if device.power_limit_w is None else f"limit {device.power_limit_w:g} W"

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from jouletrace.analysis.ranges import OF_RANKS
 from jouletrace.report import reasons
-from jouletrace.report.document import Cell, Column, Footnotes, Section
+from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
 from jouletrace.report.results import CLOSURES, OF_PARTS, Figure, Results, metric, ordered
-from jouletrace.report.scale import NBSP, Unit, cell, figure, quantity, unit_for
+from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
@@ -49,6 +49,14 @@ _A_TOKEN = ("tokens_per_s", "energy_per_token_j")
 _SMALL = 0.01
 """Share of a program's energy below which a range or module isn't listed; --detail layer lists all."""
 
+MOST_ROWS = 20
+"""Rows of a table below a verdict, unless more are asked for."""
+
+_SHARE_DIGITS = 3
+
+_LEAST = (0.01, 0.02, 0.05, 0.1)
+"""Shares below which parts of a program are left out, the first that leaves few enough."""
+
 
 def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
     """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
@@ -63,6 +71,40 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
     if untold:
         section.notes += _unattributed(results, untold, top)
     return [section, *checks]
+
+
+def short(run: Run, results: Results, level: str, top: int | None) -> Section:
+    """The units of a level as they stand below a verdict: those with a figure, the costliest, without footnotes."""
+    if level == "layer" and top is None:
+        least = _SMALL if run.kind == "program" else 0.0
+        if run.kind == "program":
+            few = (one for one in _LEAST if len(_tree_rows(results, one, brief=True)) <= MOST_ROWS)
+            least = next(few, _LEAST[-1])
+        found = _tree_section(results, NoFootnotes(), least, brief=True)
+        found.notes = []
+    else:
+        ranked = top is not None or level in ("kernel", "op")
+        found, rest, untold = table(run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=True)
+        found.notes = [_rest(results, rest, ("energy_total_j", "share"))] if rest else []
+        if untold:
+            found.notes.append(_without_energy(results, untold))
+    for n, column in enumerate(found.columns):
+        if column.key == "share":
+            for row in found.rows:
+                share = getattr(row[n], "value", None)
+                row[n] = Cell("" if share is None else number(100 * share, _SHARE_DIGITS), share)
+    return found
+
+
+def _without_energy(results: Results, units: Sequence[UnitRow]) -> str:
+    """What the parts without an energy come to."""
+    time = sum(
+        results.get("time_s", unit["id"]).value or results.get("time_traced_s", unit["id"]).value or 0.0
+        for unit in units
+    )
+    rows = "1 row" if len(units) == 1 else f"{len(units)} rows"
+    together = f", together {quantity(time, 's')}" if time else ""
+    return f"{rows} without energy{together}: too short for the sensor"
 
 
 def check_section(results: Results) -> Section:
@@ -81,9 +123,18 @@ def check_section(results: Results) -> Section:
 
 
 def table(
-    run: Run, results: Results, level: str, top: int | None, marks: Footnotes, *, ranked: bool
+    run: Run,
+    results: Results,
+    level: str,
+    top: int | None,
+    marks: Footnotes,
+    *,
+    ranked: bool,
+    known: bool = False,
 ) -> tuple[Section, list[UnitRow], list[UnitRow]]:
     """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
+
+    With ``known`` only those with an energy, if any has one.
 
     Returns:
         The table with at most ``top`` rows, the costliest first if ``ranked``; units that are beyond, and kernels
@@ -94,6 +145,11 @@ def table(
         units = units + results.outside()
     names = ordered({name for unit in units for name in results.metrics(unit["id"])})
     units, untold = _told(results, units) if level == "kernel" else (units, [])
+    if known:
+        energies = {unit["id"]: results.get("energy_total_j", unit["id"]).value for unit in units}
+        if any(value is not None for value in energies.values()):
+            untold = [*untold, *(unit for unit in units if energies[unit["id"]] is None)]
+            units = [unit for unit in units if energies[unit["id"]] is not None]
     shown = units if top is None else units[:top]
     columns, fields = _naming(level, shown)
     short = short_names(unit["name"] or "?" for unit in shown if unit["level"] == "kernel")
@@ -144,10 +200,12 @@ def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Results, marks: Footnotes, least: float = 0.0) -> Section:
+def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Section:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
-    rows = _tree_rows(results, least)
-    title, column = (f"Ranges and modules of {least:.0%} and more", "part") if least else (LEVELS["layer"], "layer")
+    rows = _tree_rows(results, least, brief=brief)
+    title, column = (
+        (f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", "part") if least else (LEVELS["layer"], "layer")
+    )
     section = Section(title, [Column(column, long="middle")], [[label] for label, _ in rows])
     figures = [figures for _, figures in rows]
     names = ordered({name for row in figures for name in row})
@@ -234,7 +292,7 @@ def add_figures(
         marks: Footnotes of the same output.
         aside: Metrics that are shown where there is room.
     """
-    footnotes = Footnotes(marks)
+    footnotes = marks.of_table()
     units = _units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in aside]) for found in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
@@ -264,7 +322,7 @@ def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footn
     if estimate.value is None:
         remarks.insert(0, reasons.reason(estimate.reason))
     value, *interval = cell(estimate, unit).split(" ", 1)
-    text = " ".join([NBSP.join([value, *sorted(map(footnotes.mark, remarks))]), *interval])
+    text = " ".join([NBSP.join(filter(None, [value, *sorted(map(footnotes.mark, remarks))])), *interval])
     how = [reasons.method(estimate.method)] if estimate.method else []
     hint = remarks if estimate.value is None else [*how, *([f"n = {estimate.n}"] if estimate.n else []), *remarks]
     return Cell(text, estimate.value, estimate.low, estimate.high, hint=", ".join(hint))
@@ -286,10 +344,14 @@ def _common_flags(figures: dict[str, Figure], names: Sequence[str]) -> tuple[str
     return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
 
 
-def _rest(results: Results, units: Sequence[UnitRow]) -> str:
+def _rest(
+    results: Results,
+    units: Sequence[UnitRow],
+    names: Sequence[str] = ("energy_total_j", "energy_active_j", "time_s", "share"),
+) -> str:
     """What the rows that are left out come to."""
     parts = []
-    for name in ("energy_total_j", "energy_active_j", "time_s", "share"):
+    for name in names:
         known = [value for unit in units if (value := results.get(name, unit["id"]).value) is not None]
         if known:
             unknown = f" ({len(units) - len(known)} unknown)" if len(known) < len(units) else ""
@@ -297,8 +359,11 @@ def _rest(results: Results, units: Sequence[UnitRow]) -> str:
     return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
 
 
-def _tree_rows(results: Results, least: float) -> list[tuple[str, dict[str, Figure]]]:
-    """The layers with a share of ``least``, outer modules first, then what no operator accounts for."""
+def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[tuple[str, dict[str, Figure]]]:
+    """The layers with a share of ``least``, outer modules first, then what no operator accounts for.
+
+    If ``brief``, all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
+    """
     units = [u for u in results.units("layer") if (results.get("share", u["id"]).value or 0.0) >= least]
     known = {unit["id"] for unit in units}
     children: dict[int | None, list[UnitRow]] = {}
@@ -308,6 +373,9 @@ def _tree_rows(results: Results, least: float) -> list[tuple[str, dict[str, Figu
     waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
     while waiting:
         unit, depth = waiting.pop()
+        if brief and depth and str(unit["name"]).endswith(".*") and len(children[unit["parent"]]) == 1:
+            waiting += [(child, depth) for child in reversed(children.get(unit["id"], []))]
+            continue
         figures, name = dict(results.metrics(unit["id"])), str(unit["name"] or "?")
         own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
         found.append(("  " * depth + (name.rpartition(".")[2] if depth else name), figures))

@@ -1,10 +1,11 @@
-"""The verdict of a program: what it took, the largest causes, and whether to trust them."""
+"""The verdict of a program: what it took, and the largest causes."""
 
 from __future__ import annotations
 
 from jouletrace.analysis.recording import IDLE_NAME, RECORDING, WAITING
+from jouletrace.report.reasons import reason
 from jouletrace.report.results import Results
-from jouletrace.report.scale import figure, quantity
+from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Recording
 from jouletrace.run.names import short_names
@@ -21,11 +22,11 @@ _CAUSES = {
 
 
 def verdict(run: Run, results: Results) -> list[str]:
-    """Three lines: energy, power and time; the largest causes; trust."""
+    """Two lines and more: energy, power and time; the largest causes; of several GPUs, who waits for whom."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = quantity(results.get("iteration_time_s").value, "s")
     if energy.value is None:
-        lines = [f"{time}; energy unknown: {energy.reason or 'not measured'}"]
+        lines = [f"{time}; energy unknown: {reason(energy.reason or 'not_measured')}"]
     else:
         lines = [f"{figure(energy, 'J')} in {time}, {figure(power, 'W')} on average"]
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
@@ -35,8 +36,15 @@ def verdict(run: Run, results: Results) -> list[str]:
         lines.append("beside it, " + ", ".join(costs))
     if causes := _causes(run, results):
         lines.append("mostly " + ", ".join(causes))
-    lines += _of_ranks(run)
-    return [*lines, _trust(run, results)]
+    return lines + _of_ranks(run)
+
+
+def energy_by_part(run: Run) -> dict[str, float]:
+    """Joules of what the energy of several GPUs together went to, by name; empty with one GPU."""
+    joules: dict[str, float] = {}
+    for part in (part for gpu in run.workload.get("gpus", ()) for part in gpu["parts"]):
+        joules[part["name"]] = joules.get(part["name"], 0.0) + (part["energy_j"] or 0.0)
+    return joules
 
 
 def _of_ranks(run: Run) -> list[str]:
@@ -50,7 +58,7 @@ def _of_ranks(run: Run) -> list[str]:
         waits = [part["time_s"] or 0.0 for part in parts if part["name"] == WAITING]
         share = 100 * last["last"] / last["collectives"]
         lines.append(
-            f"{last['name']} comes last in {share:.0f} % of {last['collectives']} collectives; "
+            f"{last['name']} comes last in {share:.0f}{NBSP}% of {last['collectives']} collectives; "
             f"the others wait for {quantity(sum(waits) / (len(ranked) - 1), 's')} on average"
         )
     if gpus:
@@ -68,17 +76,14 @@ def _causes(run: Run, results: Results) -> list[str]:
     shares = [(results.get("share", unit["id"]).value or 0.0, unit) for unit in [*parts, *idle]]
     best = [(share, unit) for share, unit in sorted(shares, key=lambda one: -one[0])[:_MOST] if share > 0]
     short = short_names((unit["name"] or "?" for _, unit in best), 40)
-    return [f"{short[unit['name'] or '?']} {100 * share:.0f} %{_of_idle(run, unit)}" for share, unit in best]
+    return [f"{short[unit['name'] or '?']} {100 * share:.0f}{NBSP}%{_of_idle(run, unit)}" for share, unit in best]
 
 
 def _causes_of_all(run: Run, results: Results) -> list[str]:
     """What all GPUs together spent the largest shares of the energy on."""
-    joules: dict[str, float] = {}
-    for part in (part for gpu in run.workload.get("gpus", ()) for part in gpu["parts"]):
-        joules[part["name"]] = joules.get(part["name"], 0.0) + (part["energy_j"] or 0.0)
     whole = results.get("energy_total_j").value
-    best = sorted(joules.items(), key=lambda one: -one[1])[:_MOST] if whole else []
-    return [f"{name} {100 * energy / (whole or 1):.0f} %" for name, energy in best if energy > 0]
+    best = sorted(energy_by_part(run).items(), key=lambda one: -one[1])[:_MOST] if whole else []
+    return [f"{name} {100 * energy / (whole or 1):.0f}{NBSP}%" for name, energy in best if energy > 0]
 
 
 def _of_idle(run: Run, unit: UnitRow) -> str:
@@ -87,15 +92,10 @@ def _of_idle(run: Run, unit: UnitRow) -> str:
     if unit["name"] != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
-    return f" ({100 * by[cause]:.0f} % of it {_CAUSES[cause]})"
+    return f" ({100 * by[cause]:.0f}{NBSP}% of it {_CAUSES[cause]})"
 
 
-def _trust(run: Run, results: Results) -> str:
-    """Whether energies of parts can be trusted, and why."""
-    closure, left = results.get("closure_kernels"), results.get("residual_w")
-    if closure.value is None:
-        why = next((w.message for w in run.warnings if w.code in ("not_attributed", "not_traced")), "no kernels")
-        return f"parts: no energies ({why})"
+def matched(run: Run) -> str | None:
+    """How many kernels have an operator, in words; None if none was looked for."""
     unmatched = run.workload.get(RECORDING, Recording()).get("unmatched")
-    named = "" if unmatched is None else f", {100 * (1 - unmatched):.1f} % of the kernels have an operator"
-    return f"trust: parts are {figure(closure, '')} of the whole, residual {quantity(left.value, 'W')}{named}"
+    return None if unmatched is None else f"{100 * (1 - unmatched):.1f}{NBSP}% of the kernels have an operator"

@@ -54,7 +54,7 @@ FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same GPU",
     "hole_in_record": "the power record has a hole there",
     "implausible_readings": "readings beyond what the GPU can draw were left out",
-    "nominal_response": "sensor response not calibrated: run jouletrace calibrate once",
+    "nominal_response": "the sensor's response is not calibrated",
     "unmodelled": "readings do not fit the model of the sensor's response",
     "baseline_drifted": "idle power before and after differ",
     "drifting": "was drifting while it was measured",

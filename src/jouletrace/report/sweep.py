@@ -11,8 +11,9 @@ from jouletrace.errors import check_format
 from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.results import Results
-from jouletrace.report.scale import cell, unit_for
+from jouletrace.report.scale import NBSP, cell, figure, number, unit_for
 from jouletrace.report.text import typeset
+from jouletrace.report.trust import joined, trust
 from jouletrace.run import Estimate, Run
 
 DONE = "done"
@@ -74,8 +75,8 @@ class Entry:
         return found | {"energy_per_sample_j": results.get("energy_total_j").scaled(1 / items)}
 
 
-def render(entries: Sequence[Entry], form: str = "table") -> str:
-    """A sweep as text.
+def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = False) -> str:
+    """A sweep as text; a "table" may have ``colour``.
 
     Raises:
         BadInputError: If there is no such format.
@@ -87,8 +88,12 @@ def render(entries: Sequence[Entry], form: str = "table") -> str:
         for one in entries:
             rows.append({"point": one.point, "outcome": one.outcome, "reason": one.reason or None, "run": one.place})
             rows[-1] |= {name: estimate.to_dict() for name, estimate in one.figures().items()}
+            rows[-1]["trust"] = None if one.run is None else trust(one.run).to_dict()
         return json.dumps({"schema": 1, "simulated": simulated, "points": rows}, indent=2, allow_nan=False) + "\n"
-    return typeset(_document(entries, SIMULATED if simulated else ""), form)
+    shown = _document(entries, SIMULATED if simulated else "")
+    if simulated and form == "table":  # its first line says so
+        shown.title, shown.simulated = f"SIMULATED: {shown.title}", ""
+    return typeset(shown, form, colour=colour)
 
 
 def _document(entries: Sequence[Entry], mark: str) -> Document:
@@ -112,7 +117,49 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
             what = " ".join(_said(entry.point.get(name)) for name in varying)
             section.notes.append(f"{what}: {entry.outcome.replace('_', ' ')}: {entry.reason}")
     found.sections = [section]
+    found.verdict = _verdict(entries, varying)
     return found.printable()
+
+
+def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
+    """The points with the least energy per sample and with the most samples per second, and how far to trust all."""
+    done = [entry for entry in entries if entry.run is not None]
+    if not done:
+        return []
+    best = {name: _best(done, name) for name in ("energy_per_sample_j", "throughput_per_s")}
+    lines = []
+    for name, words in (("energy_per_sample_j", "least energy"), ("throughput_per_s", "fastest")):
+        entry = best[name]
+        if entry is None or (name == "throughput_per_s" and entry is best["energy_per_sample_j"]):
+            continue
+        both = entry is best["throughput_per_s"] and name == "energy_per_sample_j"
+        lines.append(f"{'least energy and fastest' if both else words}: {_point(entry, varying)}: {_took(entry)}")
+    return [*lines, *joined([trust(entry.run) for entry in done if entry.run is not None]).lines()]
+
+
+def _best(entries: Sequence[Entry], name: str) -> Entry | None:
+    """The point with the least energy, or the most samples per second."""
+    known = {n: value for n, one in enumerate(entries) if (value := one.figures()[name].value) is not None}
+    if not known:
+        return None
+    return entries[(min if name.startswith("energy") else max)(known, key=lambda n: known[n])]
+
+
+def _point(entry: Entry, varying: Sequence[str]) -> str:
+    """What is set at a point."""
+    plain = ("workload", "dtype", "mode")
+    return ", ".join(
+        _said(entry.point.get(name)) if name in plain else f"{AXES[name]} {_said(entry.point.get(name))}"
+        for name in varying
+    )
+
+
+def _took(entry: Entry) -> str:
+    """Energy and rate of a point."""
+    own = entry.figures()
+    energy, rate = own["energy_per_sample_j"], own["throughput_per_s"].value
+    said = [f"{figure(energy, 'J')} per sample"] if energy.value is not None else []
+    return ", ".join(said + ([f"{number(rate, 3)}{NBSP}samples/s"] if rate is not None else []))
 
 
 def _said(value: object) -> str:

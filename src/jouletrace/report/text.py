@@ -6,14 +6,17 @@ LaTeX has booktabs tables with a caption, and the methods sentence, ready to pas
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from io import StringIO
+from typing import Any
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +33,11 @@ _SHORT = {"middle": 15, "start": 12}
 
 _TAILS = {"middle": (0.6, 0.4, 0.8, 1.0, 0.0), "start": (1.0, 0.8, 0.6, 0.4)}
 """How much of what is left of a name may be its end, by what it loses: the first that keeps names apart is taken."""
+
+_BAR = 10
+"""Columns of a bar that stands for the whole."""
+
+_LEVEL_STYLES = {"yes": "bold green", "with care": "bold yellow", "no": "bold red"}
 
 _MARK = re.compile(r"\[[a-z]+\]")
 _INTERVAL = re.compile(rf" (?:±{NBSP}[^{NBSP}]+|\([^)]*\))")
@@ -49,32 +57,36 @@ _TEX = {char: "\\" + char for char in "{}$&#%_"} | {
 }
 
 
-def typeset(found: Document, form: str = "table", *, width: int | None = None) -> str:
+def typeset(found: Document, form: str = "table", *, width: int | None = None, colour: bool = False) -> str:
     """A document in the format "table", "markdown" or "latex".
 
     Args:
         found: What to show.
         form: The format.
         width: Columns of the terminal, for "table"; None asks it (80 where there is none).
+        colour: Colours and bars of shares, for "table": where it goes to a terminal.
     """
     if form == "table":
-        return _terminal(found, width)
+        return _terminal(found, width, colour and "NO_COLOR" not in os.environ)
     return _latex(found) if form == "latex" else _markdown(found)
 
 
-def _terminal(found: Document, width: int | None) -> str:
+def _terminal(found: Document, width: int | None, colour: bool) -> str:
     sink = StringIO()
-    console = Console(file=sink, width=width, highlight=False, markup=False, emoji=False, legacy_windows=False)
-    console.print(_document(found, console.width))
+    how: Any = {"force_terminal": True, "color_system": "standard"} if colour else {}
+    console = Console(file=sink, width=width, highlight=False, markup=False, emoji=False, legacy_windows=False, **how)
+    console.print(_document(found, console.width, bars=colour))
     lines = [line.rstrip() for line in sink.getvalue().replace(_HARD, " ").splitlines()]
     return "\n".join(lines).strip("\n") + "\n"
 
 
-def _document(found: Document, width: int) -> Group:
+def _document(found: Document, width: int, *, bars: bool) -> Group:
     heads = [found.title, found.simulated, *found.unfinished, *found.subtitle]
     parts: list[RenderableType] = [_text(line) for line in heads if line]
+    if found.verdict:
+        parts += [Text(), *map(_verdict, found.verdict)]
     for section in found.sections:
-        parts += [Text(), *_section(section, width)]
+        parts += [Text(), *_section(section, width, bars=bars)]
     if found.facts:
         named = zip(["", *(name for name, _ in found.facts)], found.facts, strict=False)
         parts += [Text(), _grid([("" if name == last else name, line) for last, (name, line) in named], 2)]
@@ -83,7 +95,7 @@ def _document(found: Document, width: int) -> Group:
     return Group(*parts)
 
 
-def _section(section: Section, width: int) -> list[RenderableType]:
+def _section(section: Section, width: int, *, bars: bool) -> list[RenderableType]:
     """A table, or a block for each of its rows, with the notes on what is shown of it."""
     columns, rows = _fitting(section, width)
     marks = " ".join(text for row in rows for text in row)
@@ -96,6 +108,7 @@ def _section(section: Section, width: int) -> list[RenderableType]:
     widths = _widths(columns, rows, _room(columns, width))
     if section.apart and not _readable(columns, rows, widths):
         return [*(_block(columns, row) for row in rows), *notes]
+    drawn = _bars(columns, rows) if bars and sum(widths) + _BAR <= _room(columns, width) - 2 else []
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     if section.title:
         table.title, table.title_justify = section.title, "left"
@@ -105,9 +118,20 @@ def _section(section: Section, width: int) -> list[RenderableType]:
         if column.long:
             for row, text in zip(rows, fitted([row[n] for row in rows], widths[n], column.long), strict=True):
                 row[n] = text
-    for row in rows:
-        table.add_row(*map(_text, row))
+    if drawn:
+        table.add_column("", width=_BAR)
+    for n, row in enumerate(rows):
+        table.add_row(*map(_text, row), *drawn[n : n + 1])
     return [table, *notes]
+
+
+def _bars(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[Text]:
+    """A bar for the share of each row; none without shares."""
+    place = next((n for n, column in enumerate(columns) if column.key == "share"), None)
+    if place is None:
+        return []
+    shares = [getattr(row[place], "value", None) or 0.0 for row in rows]
+    return [Text("█" * round(_BAR * min(max(share, 0.0), 1.0)), style="cyan") for share in shares]
 
 
 def fitted(names: Sequence[str], width: int, lost: str = "middle") -> list[str]:
@@ -211,6 +235,16 @@ def _grid(lines: Sequence[tuple[str, str]], gap: int) -> Table:
     return grid
 
 
+def _verdict(line: str) -> RenderableType:
+    """A line of a verdict: trust by its colour; what is indented stays so where it breaks."""
+    own = line.lstrip(" " + NBSP)
+    text = _text(own)
+    if own.startswith("trust: "):
+        level = own.removeprefix("trust: ").partition(",")[0]
+        text.stylize(_LEVEL_STYLES.get(level, ""), 0, len("trust: ") + len(level))
+    return Padding(text, (0, 0, 0, len(line) - len(own)))
+
+
 def _text(text: str) -> Text:
     return Text(text.replace(NBSP, _HARD))
 
@@ -222,6 +256,8 @@ def _markdown(found: Document) -> str:
         blocks.append(f"**{_escape(found.simulated)}**")
     blocks += [f"**{_escape(line)}**" for line in found.unfinished]
     blocks += map(_escape, found.subtitle)
+    if found.verdict:
+        blocks.append("  \n".join(map(_escape, found.verdict)))
     for section in found.sections:
         if section.title:
             blocks.append(f"**{_escape(section.title)}**")
@@ -251,7 +287,7 @@ def _escape(text: str) -> str:
 def _latex(found: Document) -> str:
     """A document as LaTeX."""
     caption = ". ".join(filter(None, [found.caption or found.title, found.simulated]))
-    about = [r"needs \usepackage{booktabs}", found.title, *found.unfinished, *found.subtitle]
+    about = [r"needs \usepackage{booktabs}", found.title, *found.unfinished, *found.subtitle, *found.verdict]
     blocks = ["\n".join(f"% {line}" for line in about)]
     blocks += [rf"\textbf{{{_tex(line)}}}" for line in found.unfinished]
     blocks += [_latex_table(section, caption) for section in found.sections] or [_tex(caption) + "."]

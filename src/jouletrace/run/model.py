@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -86,6 +87,11 @@ class Run:
         state = "" if self.complete else ", incomplete"
         shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(name))
         return f"Run({self.kind} {shown}, {rows}{state})"
+
+    def __str__(self) -> str:
+        """The verdict and one table, as ``jouletrace show`` prints them."""
+        report = import_module("jouletrace.report")  # by name, since it stands above
+        return str(report.render([self], detail=report.default_detail(self))).rstrip("\n")
 
     @property
     def simulated(self) -> bool:

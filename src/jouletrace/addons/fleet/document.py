@@ -9,9 +9,10 @@ from jouletrace.addons.fleet.findings import CONDITIONS, Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, Place
 from jouletrace.report import reasons
-from jouletrace.report.document import Cell, Column, Document, Footnotes, Section, printable
+from jouletrace.report.document import Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
+from jouletrace.report.trust import CARE, YES, Failed, Trust, of, rule
 from jouletrace.run import Estimate
 
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
@@ -52,6 +53,44 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) ->
     return page.printable()
 
 
+def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
+    """The verdict on a fleet, and the table of its GPUs."""
+    page = Document(("SIMULATED: " if fleet.simulated else "") + f"Fleet {fleet.source}".strip())
+    for one in found:
+        page.verdict += [f"{one.group.title}: {line}" if len(found) > 1 else line for line in _verdict(one)]
+        section = _gpus(one, NoFootnotes(), top)
+        section.notes = [note for note in section.notes if "left out" in note]
+        page.sections.append(section)
+    page.verdict += _trust(fleet, found).lines()
+    return page.printable()
+
+
+def _verdict(found: Findings) -> list[str]:
+    """How far GPUs are apart in time and energy, and whether one is worth asking for."""
+    count = len(found.group.gpus)
+    lines = []
+    for name, words in (("time_s", "time"), ("energy_j", "energy")):
+        apart = found.spreads[name].range
+        if apart.value is not None and count > 1:
+            lines.append(f"{words} per iteration differs by {cell(apart, PERCENT)}{NBSP}% between {count} GPUs")
+    return lines + ([f"worth asking for {text}"] if (text := _worth(found)) else [])
+
+
+def _trust(fleet: Fleet, found: Sequence[Findings]) -> Trust:
+    """Whether all results are there, and whether they can tell GPUs from runs."""
+    failed = [Failed("all results there", CARE, "run_failed", line, "") for line in warnings(fleet, found)]
+    splits = [spread.split for one in found for spread in one.spreads.values() if spread.split is not None]
+    codes = dict.fromkeys(part.sd.reason for split in splits for part in split.components if part.sd.value is None)
+    for code in codes:
+        own = rule(code or "unknown")
+        if own.level != YES:
+            failed.append(Failed("repeats", own.level, code or "unknown", reason(code), own.action))
+    if any(one.hides_in_gain for one in found):
+        text = "the differences in energy are within the gain error of the GPUs' sensors"
+        failed.append(Failed("gain of the sensors", CARE, "sensor_gain", text, ""))
+    return of(["all results there", "repeats", "gain of the sensors"], failed)
+
+
 def sections(found: Findings, marks: Footnotes, top: int | None = None) -> list[Section]:
     """The tables of a group; ``marks`` are the footnotes of the whole output, ``top`` as for ``document``."""
     return [_spread(found, marks), _variance(found, marks), _gpus(found, marks, top), *_slowness(found)]
@@ -63,7 +102,7 @@ def _spread(found: Findings, others: Footnotes) -> Section:
         *(Column(n, numeric=True) for n in ("mean", "max/min − 1 (%)", "as measured (%)", "IQR/median (%)")),
     ]
     section = Section(found.group.title, columns)
-    marks = Footnotes(others)
+    marks = others.of_table()
     for figure, spread in found.spreads.items():
         if spread.split is None:
             continue
@@ -88,7 +127,7 @@ def _variance(found: Findings, others: Footnotes) -> Section:
     """Contributions to the variance."""
     numbers = [Column(name, numeric=True) for name in ("(% of mean)", "share of variance (%)")]
     section = Section("Where the spread comes from", [Column("figure"), Column("standard deviation"), *numbers])
-    marks = Footnotes(others)
+    marks = others.of_table()
     for figure, spread in found.spreads.items():
         if spread.split is None:
             continue
@@ -103,7 +142,7 @@ def _variance(found: Findings, others: Footnotes) -> Section:
 def _gpus(found: Findings, others: Footnotes, top: int | None) -> Section:
     """Every GPU, the fastest first; with ``top``, as many of the best and of the worst."""
     group = found.group
-    marks = Footnotes(others)
+    marks = others.of_table()
     cells: list[tuple[Column, Callable[[int], str]]] = [
         (Column("GPU"), lambda code: label(group.gpus[code].label)),
         (Column("runs", numeric=True, wide=1), lambda code: str(int((group.runs["gpu"] == code).sum()))),

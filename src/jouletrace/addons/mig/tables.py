@@ -12,6 +12,7 @@ from jouletrace.devices.mig import GpuInstance, MigBackend, Profile
 from jouletrace.errors import NotPossibleError
 from jouletrace.report.document import printable
 from jouletrace.report.scale import NBSP, NONE, figure, number, quantity
+from jouletrace.report.trust import CARE, Failed, Trust, of
 from jouletrace.run import Estimate
 
 
@@ -146,25 +147,68 @@ _HEADS = (
 )
 
 
-def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False) -> str:
-    """All rows; concurrent slices form one line: means, and sums of rates."""
+_BRIEF = ("profile", "together", "batch", "latency mean ± sd", "samples/s", "power, modelled", "J/sample with idle")
+"""Columns of a summary that isn't verbose: they fit a terminal."""
+
+
+def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False, verbose: bool = False) -> str:
+    """All rows; concurrent slices form one line: means, and sums of rates. All columns if ``verbose``."""
     parts = ["SIMULATED: a simulated GPU, no hardware was measured"] if simulated else []
     for model, task, seq_len in dict.fromkeys((row["model"], row["task"], row["seq_len"]) for row in rows):
         mine = [row for row in rows if (row["model"], row["task"], row["seq_len"]) == (model, task, seq_len)]
         length = f" · seq {seq_len}" if seq_len else ""
         keys = dict.fromkeys((row["profile"], row["together"], row["batch"], row["dtype"], row["mode"]) for row in mine)
         names = ("profile", "together", "batch", "dtype", "mode")
-        lines = [_line([row for row in mine if tuple(row[name] for name in names) == key]) for key in keys]
-        parts.append(f"{model} · {task}{length}\n\n{table(_HEADS, lines)}")
+        grouped = [[row for row in mine if tuple(row[name] for name in names) == key] for key in keys]
+        heads = _HEADS if verbose else _BRIEF
+        lines = [_shown(_line(group), heads) for group in grouped]
+        best = "".join(f"{line}\n" for line in _best(grouped))
+        words = [_SHORT.get(head, head) for head in heads] if not verbose else heads
+        parts.append(f"{model} · {task}{length}\n{best}\n{table(words, lines)}")
     failures = dict.fromkeys(f"! {row['detail']}" for row in rows if row["status"] != "done")
     if failures:
         parts.append("\n".join(failures))
-    if any(row["power_w"] is not None for row in rows):
+    parts.append(_trust(rows).headline())
+    if verbose and any(row["power_w"] is not None for row in rows):
         parts.append(
             "Power of a slice is modelled: the GPU's power above idle, split by activity; intervals are 95 %. "
             "Rates of slices together are sums, other figures means."
         )
     return "\n\n".join(parts).replace(NBSP, " ")
+
+
+_SHORT = {"latency mean ± sd": "latency ± sd", "power, modelled": "power", "J/sample with idle": "J/sample"}
+"""Headings of a summary that isn't verbose."""
+
+
+def _shown(line: Sequence[str], heads: Sequence[str]) -> tuple[str, ...]:
+    """The cells of some columns; why a line has no figures stands in place of its latency."""
+    own = dict(zip(_HEADS, line, strict=True))
+    if own["samples/s"] == NONE and own["FB used"] != NONE:
+        own["latency mean ± sd"] = own["FB used"]
+    return tuple(own[head] for head in heads)
+
+
+def _best(groups: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    """The slices with the least energy per sample."""
+    known = [(_mean(rows, "energy_per_sample_j"), rows) for rows in groups if all(r["status"] == "done" for r in rows)]
+    energies = [(value, rows) for value, rows in known if value is not None]
+    if len(energies) < 2:
+        return []
+    _, rows = min(energies, key=lambda one: one[0])
+    first = rows[0]
+    what = f"{first['together']} × {first['profile']}, batch {first['batch']}"
+    return [f"least energy: {what}: {figure(_estimate(rows, 'energy_per_sample_j'), 'J')} per sample"]
+
+
+def _trust(rows: Sequence[dict[str, Any]]) -> Trust:
+    """Whether all slices were measured."""
+    failed = [
+        Failed("all slices measured", CARE, str(row["reason"]), str(row["detail"]), "")
+        for row in rows
+        if row["status"] != "done"
+    ]
+    return of(["all slices measured", "power sensor"], failed)
 
 
 def _line(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
@@ -181,13 +225,20 @@ def _line(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         *head,
         NONE if used is None else f"{used / 2**20:.0f} MiB",
         NONE if active is None else f"{active * 100:.1f} %",
-        f"{quantity(mean, 's')} ± {quantity(spread, 's')}",
+        _plus_minus(mean, spread),
         *(quantity(_mean(rows, f"latency_{p}_s"), "s") for p in ("p50", "p95", "p99")),
         *(_rate(rows, name) for name in ("requests_per_s", "samples_per_s")),
         figure(_estimate(rows, "power_w"), "W"),
         figure(_estimate(rows, "energy_active_per_sample_j"), "J"),
         figure(_estimate(rows, "energy_per_sample_j"), "J"),
     )
+
+
+def _plus_minus(mean: float | None, spread: float | None) -> str:
+    """A mean and its standard deviation in one unit."""
+    if mean is None or spread is None:
+        return quantity(mean, "s")
+    return figure(Estimate(mean, mean - spread, mean + spread), "s")
 
 
 def _mean(rows: Sequence[dict[str, Any]], name: str) -> float | None:

@@ -21,9 +21,10 @@ from jouletrace.profiler.program.recorded import add_apart, of_gpu
 from jouletrace.profiler.program.timeline import Part
 from jouletrace.profiler.program.traced import Traced
 from jouletrace.report.document import printable
-from jouletrace.report.program import verdict
+from jouletrace.report.program import energy_by_part, verdict
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, figure, quantity
+from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.names import short_names
 from jouletrace.run.store import save
@@ -158,6 +159,7 @@ def summary(run: Run, split: Run | None) -> str:
     else:
         results = Results(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
+        lines += trust(split, results).lines()
         lines += _gpus(split) if split.workload.get("gpus") else _kernels(results)
     return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
 
@@ -180,11 +182,7 @@ def whole(run: Run) -> tuple[float | None, Estimate]:
 
 def _parts(split: Run) -> dict[str, float]:
     """Joules of what the energy of a split went to, at its top level."""
-    joules: dict[str, float] = {}
-    for gpu in split.workload.get("gpus", ()):
-        for part in gpu["parts"]:
-            joules[part["name"]] = joules.get(part["name"], 0.0) + (part["energy_j"] or 0.0)
-    if joules:
+    if joules := energy_by_part(split):
         return joules
     results = Results(split)
     tops = [unit for unit in results.units("layer") if unit["parent"] == MODEL_UNIT]

@@ -151,6 +151,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> dict[
         "id": f"run{number}",
         "tab": _tab(run, runs),
         "document": document,
+        "ab": run.kind == "ab",
         "cards": cards,
         "stated": any("±" in card.interval or " to " in card.interval.replace(NBSP, " ") for card in cards),
         "footnotes": footnotes,

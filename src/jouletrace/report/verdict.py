@@ -1,0 +1,119 @@
+"""The verdict of a Run: what it took, in lines that stand alone."""
+
+from __future__ import annotations
+
+from jouletrace.analysis.conditions import conditions
+from jouletrace.report import program, reasons
+from jouletrace.report.facts import power_channels, sensor_line
+from jouletrace.report.results import Figure, Results
+from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.stats.interval import total
+
+_DIGITS = 3
+"""Significant digits of what stands beside the energy without an interval."""
+
+_CAPPED = 0.05
+"""Share of the time at the power cap from which the verdict says so."""
+
+_ALWAYS = 0.995
+"""Share of the time that reads as all of it."""
+
+_MOST_LEVELS = 1
+"""Devices whose idle and working levels are stated one by one."""
+
+
+def verdict(run: Run, results: Results) -> list[str]:
+    """What a Run took: energy, power and time, and what shaped them."""
+    if run.kind == "program":
+        return program.verdict(run, results)
+    if run.kind == "calibrate":
+        return [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
+    if "energy_total_j" in results.metrics() or "latency_s" in results.metrics():
+        return _iterations(run, results)
+    return _watched(run, results)
+
+
+def brief(value: float | None, unit: str) -> str:
+    """A figure that stands beside others, to three digits: "687 W"."""
+    scale = unit_for([value], unit)
+    return "unknown" if value is None else f"{number(value / scale.factor, _DIGITS)}{NBSP}{scale.name}".rstrip(NBSP)
+
+
+def _iterations(run: Run, results: Results) -> list[str]:
+    """What an iteration took: energy, also per sample or token; power, time; how much of it an idle GPU draws."""
+    energy, power = results.get("energy_total_j"), results.get("power_w").value
+    time = results.get("iteration_time_s").value or results.get("latency_s").value
+    each = "per iteration" if run.kind != "import" or run.workload.get("items") else "per inference"
+    if energy.value is None:
+        why = f"; energy unknown: {reasons.reason(energy.reason)}" if energy.reason else ""
+        return [f"{brief(time, 's')} {each}{why}"] if time is not None else _watched(run, results)
+    beside = [brief(one, unit) for one, unit in ((power, "W"), (time, "s")) if one is not None]
+    lines = [f"{figure(energy, 'J')} {each}: {', '.join([*_of_each(run, results), *beside])}"]
+    return lines + _shares(run, results, energy)
+
+
+def _of_each(run: Run, results: Results) -> list[str]:
+    """Energy per sample or per token."""
+    token = results.get("energy_per_token_j")
+    if token.value is not None:
+        return [f"{figure(token, 'J')} per new token"]
+    items = run.workload.get("items") or 1
+    return [f"{figure(results.get('energy_total_j').scaled(1 / items), 'J')} per sample"] if items > 1 else []
+
+
+def _shares(run: Run, results: Results, energy: Estimate) -> list[str]:
+    """How much of the energy is active, and what an idle GPU would have drawn; whether the power cap held it."""
+    active, idle = results.get("energy_active_over_context_idle_j").value, results.get("baseline_context_idle_w").value
+    parts = []
+    if active is not None and energy.value and idle is not None:
+        share = round(100 * active / energy.value)
+        drawn = f"{100 - share}{NBSP}% is what the GPU draws when idle ({brief(idle, 'W')})"
+        parts.append(f"{share}{NBSP}% of it active, {drawn}" if 0 < share < 100 else drawn)
+    capped = (conditions(run)["throttle_reasons"] or {}).get("sw_power_cap", 0.0)
+    if capped >= _CAPPED:
+        limit = run.devices[0].power_limit_w
+        watts = "" if limit is None else f" ({limit:g}{NBSP}W)"
+        long = "all the time" if capped > _ALWAYS else f"{100 * capped:.0f}{NBSP}% of the time"
+        parts.append(f"at the power cap{watts} {long}")
+    return ["; ".join(parts)] if parts else []
+
+
+def _watched(run: Run, results: Results) -> list[str]:
+    """What devices drew over the time that they were watched: energy, power, time, levels, work."""
+    units = results.units("device")
+    if not units:
+        return []
+    energies = [results.figure("energy_total_j", unit["id"]) for unit in units]
+    known = [one.estimate for one in energies if one.estimate.value is not None]
+    seconds = max((results.get("time_s", unit["id"]).value or 0.0 for unit in units), default=0.0)
+    if not known:
+        return [_without(energies, seconds)]
+    energy = known[0] if len(known) == 1 else total(known)
+    power = sum(results.get("power_w", unit["id"]).value or 0.0 for unit in units)
+    of = "" if len(units) == 1 else f" of {len(known)} devices together"
+    lines = [f"{figure(energy, 'J')} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
+    lines += _levels(results, units[0]["id"]) if len(units) <= _MOST_LEVELS else []
+    work = results.get("energy_per_work_j")
+    if work.value is not None:
+        counted = quantity(results.get("work_done").value, "1")
+        lines.append(f"{figure(work, 'J')} per unit of work, {counted} of {run.settings.get('per') or 'it'} counted")
+    inference = results.get("energy_per_inference_j")
+    per = inference if inference.value is not None else results.get("energy_per_inference_j", units[0]["id"])
+    if per.value is not None:
+        lines.append(f"{figure(per, 'J')} per inference")
+    return lines
+
+
+def _levels(results: Results, unit: int = MODEL_UNIT) -> list[str]:
+    """Idle and working power of a device, where there were two levels."""
+    idle, working = results.get("power_idle_w", unit), results.get("power_working_w", unit)
+    if idle.value is None or working.value is None:
+        return []
+    return [f"{brief(idle.value, 'W')} idle, {brief(working.value, 'W')} at work"]
+
+
+def _without(energies: list[Figure], seconds: float) -> str:
+    """The line of devices none of which has an energy."""
+    why = ", ".join(dict.fromkeys(reasons.reason(one.estimate.reason) for one in energies))
+    return f"{brief(seconds or None, 's')}; energy unknown: {why}" if seconds else f"energy unknown: {why}"
