@@ -46,7 +46,7 @@ def test_power_is_higher_or_lower_and_neither_better_nor_worse():
     base, more = side(1.0, 1.002, 0.998), side(1.05, 1.052, 1.048)
     verdicts = [compare(*sides).row("power_w").verdict for sides in ((base, more), (more, base))]
     assert verdicts == [HIGHER, LOWER]
-    rows = [line for line in render(compare(base, more)).splitlines() if "higher" in line]
+    rows = [line for line in render(compare(base, more), verbose=True).splitlines() if "higher" in line]
     assert [row.split()[0] for row in rows] == ["Power,"]
     assert not set("✓✗") & set(rows[0])
 
@@ -98,7 +98,7 @@ def test_on_two_gpus_what_gain_may_explain_is_reported_so():
     found = compare(side(1.0, 1.001, 0.999), side(1.05, 1.051, 1.049, device=OTHER))
     assert found.gain == pytest.approx(0.05 * 2**0.5)
     assert (energy(found).verdict, energy(found).reason) == (INCONCLUSIVE, "sensor_gain")
-    assert "not distinguishable from sensor gain" in " ".join(render(found).split())
+    assert "not distinguishable from sensor gain" in " ".join(render(found, verbose=True).split())
 
 
 def test_on_two_gpus_a_difference_beyond_gain_is_reported():
@@ -350,7 +350,7 @@ def test_a_run_against_itself_is_reported_and_a_run_like_it_is_not(tmp_path):
         assert compare([one], open_runs([tmp_path / path])).warnings[0] == said.format(words)
     found = compare([one], open_runs([tmp_path / "one"]))
     assert said.format(f"{tmp_path}/one") in json.loads(render(found, "json"))["warnings"]
-    assert "both sides are the same Run" in " ".join(render(found).split())
+    assert "both sides are the same Run" in " ".join(render(found, verbose=True).split())
     values = one[0].samples["value"].to_numpy().copy()
     values[0] = np.nan
     torn, later = (replace(one[0], samples=changed(one[0], values)) for _ in range(2))
@@ -424,7 +424,7 @@ def found():
 
 
 def test_the_table_names_sides_verdicts_and_what_is_of_one_side(found):
-    text = render(found, "table")
+    text = render(found, "table", verbose=True)
     for part in ("✗ worse", "Only in A", "layer gone", "Method", "Margin"):
         assert part in text
 
@@ -458,4 +458,4 @@ def test_csv_has_one_width(found):
 
 
 def test_only_so_many_parts_are_listed_and_the_rest_is_counted(found):
-    assert "3 more:" in render(found, "table", top=1)
+    assert "3 more:" in render(found, "table", top=1, verbose=True)

@@ -189,7 +189,7 @@ def test_figures_are_the_same_when_computed_again(captured):
 
 def test_phases_are_shown_and_in_the_json_object(eager):
     for detail in ("model", "phase"):
-        text = render([eager], detail=detail, width=150)
+        text = render([eager], detail=detail, width=150, verbose=True)
         for words in (
             "12 new · dynamic cache",
             "prefill",

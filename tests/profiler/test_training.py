@@ -134,7 +134,7 @@ def test_backward_operators_belong_to_the_modules_of_their_forward(trained):
 
 
 def test_phases_are_in_the_table_and_in_the_json_object(trained):
-    text = render([trained], detail="phase", width=100)
+    text = render([trained], detail="phase", width=100, verbose=True)
     for words in ("forward", "backward", "optimizer", "idle", "Parts / untraced whole"):
         assert words in text
     found = to_json_object(trained)["phases"]

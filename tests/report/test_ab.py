@@ -20,15 +20,17 @@ def words(text):
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_what_was_compared_comes_before_the_figures_of_the_run(form):
-    text = words(report.render([profile_run()], form, compared=[COMPARED]))
-    alone = words(report.render([profile_run()], form))
+    text = words(report.render([profile_run()], form, compared=[COMPARED], verbose=True))
+    alone = words(report.render([profile_run()], form, verbose=True))
     assert 0 <= text.index("inconclusive") < text.index("Throughput")
     assert "inconclusive" not in alone
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_of_several_runs_each_says_what_it_compared(form):
-    text = words(report.render([profile_run(), profile_run(name="other")], form, compared=[None, COMPARED]))
+    text = words(
+        report.render([profile_run(), profile_run(name="other")], form, compared=[None, COMPARED], verbose=True)
+    )
     assert text.count("detectable") <= 1
     assert text.index("inconclusive") < text.index("2 runs")
 
@@ -38,7 +40,7 @@ def test_a_warning_of_both_is_reported_once():
     run.warn("target_not_met", "9 blocks were wanted, 4 fitted the time")
     compared = compare(side(1.0), side(1.2))
     compared.warnings = [warning.message for warning in run.warnings]
-    text = words(report.render([run], compared=[compared]))
+    text = words(report.render([run], compared=[compared], verbose=True))
     assert text.count("9 blocks were wanted") == 1
 
 
@@ -48,7 +50,7 @@ def test_a_comparison_that_was_interrupted_says_so_first_and_once():
     run.warn("interrupted", "the run ended early")
     compared = compare(side(1.0), side(1.2))
     compared.warnings = ["the run ended early"]
-    text = words(report.render([run], compared=[compared]))
+    text = words(report.render([run], compared=[compared], verbose=True))
     assert text.count("the run ended early") == 1
     assert text.index("INCOMPLETE: the run ended early") < text.index("verdict")
 
@@ -64,7 +66,9 @@ def test_equal_remarks_share_a_letter_in_all_tables_and_others_go_on_in_the_alph
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_a_letter_means_one_thing_through_a_whole_output(form):
     meant = {}
-    text = report.render([profile_run(kernels=2), cpu_run(), monitor_run()], form, detail="kernel", compared=[COMPARED])
+    text = report.render(
+        [profile_run(kernels=2), cpu_run(), monitor_run()], form, detail="kernel", compared=[COMPARED], verbose=True
+    )
     for letter, remark in re.findall(r"^\\?\[([a-z]+)\\?\] (.{0,12})", text, re.M):
         assert meant.setdefault(letter, remark) == remark
     assert len(meant) > 1

@@ -65,7 +65,7 @@ def test_both_are_in_what_is_printed(form):
 
         text = page([profile()])
     else:
-        text = render([profile()], form)
+        text = render([profile()], form, verbose=True)
     said = " ".join(text.replace("\N{NO-BREAK SPACE}", " ").split())
     assert "1790 MHz reported, 1652 MHz measured" in said
 

@@ -191,7 +191,7 @@ def test_rows_without_a_figure_on_either_side_are_counted_and_kept_in_files():
         run.results = tables.from_rows(rows, "results")
         sides.append([(run, mode)])
     found = compare(*sides)
-    text = render(found)
+    text = render(found, verbose=True)
     assert "2 rows without a figure on either side" in " ".join(text.split())
     assert "vectorized_elementwise_kernel" not in text
     assert LONG in render(found, "json")

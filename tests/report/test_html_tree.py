@@ -151,7 +151,8 @@ def test_ipython_is_reported_how_a_run_is_shown(monkeypatch):
     assert place == (Run.__module__, Run.__qualname__)
     show(simulated_run(), types.SimpleNamespace(text=shown.append), False)
     assert "SIMULATED" in shown[0]
-    assert "Energy, total" in shown[0]
+    assert "per iteration" in shown[0]
+    assert "trust: yes" in shown[0]
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
     register()  # imported, but nothing runs in it
 

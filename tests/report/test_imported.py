@@ -35,7 +35,7 @@ def rows(text, title):
 def test_kernels_are_listed_and_not_every_frame(tmp_path):
     run = trace(tmp_path)
     assert report.default_detail(run) == "kernel"
-    text = report.render([run], detail="kernel")
+    text = report.render([run], detail="kernel", verbose=True)
     assert any("vectorized_elementwise" in row for row in rows(text, "Operators and kernels"))
     assert "module.py" not in text
     assert len(text.splitlines()) < 40
@@ -48,10 +48,10 @@ def test_kernels_are_listed_and_not_every_frame(tmp_path):
 def test_lists_end_with_how_many_more_there_are(tmp_path, detail):
     run = trace(tmp_path, more=40)
     count = len([unit for unit in run.units.to_pylist() if unit["level"] == detail])
-    text = report.render([run], detail=detail)
+    text = report.render([run], detail=detail, verbose=True)
     assert f"{count - 20} more, together" in text
     assert "--top lists more" in text
-    every = report.render([run], detail=detail, top=1000)
+    every = report.render([run], detail=detail, top=1000, verbose=True)
     assert " more, together" not in every
 
 
@@ -75,11 +75,11 @@ def test_layers_are_listed_where_there_are_no_kernels(tmp_path):
     path.write_text(TRTEXEC_PROFILE)
     run = analyse(import_files([path]))
     assert report.default_detail(run) == "layer"
-    assert "Conv_0 + Relu_1" in report.render([run], detail="layer")
+    assert "Conv_0 + Relu_1" in report.render([run], detail="layer", verbose=True)
 
 
 def test_nothing_is_reported_of_a_power_record_where_there_is_none(tmp_path):
-    text = report.render([trace(tmp_path)], detail="kernel")
+    text = report.render([trace(tmp_path)], detail="kernel", verbose=True)
     assert "power record" not in text
     assert "durations of the spans" in text
 
@@ -88,7 +88,7 @@ def test_times_from_zero_have_no_date(tmp_path):
     path = tmp_path / "dmon.log"
     path.write_text(dmon([61] * 10 + [87] * 10))
     run = analyse(import_files([path], None))
-    assert "1970" not in report.render([run])
+    assert "1970" not in report.render([run], verbose=True)
     assert "1970" not in report.render([run], "markdown")
     run.created_ns = 1_709_294_400 * 10**9
-    assert "2024-03-01 12:00 UTC" in report.render([run])
+    assert "2024-03-01 12:00 UTC" in report.render([run], verbose=True)

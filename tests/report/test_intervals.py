@@ -30,7 +30,7 @@ SHORT = ("step/forward", 500, e(0.005, 0.0004, 500, "clock"), e(2.5, 0.003, 500,
 
 
 def shown(run):
-    return render([run], width=200)
+    return render([run], width=200, verbose=True)
 
 
 def test_energies_whose_interval_is_the_sensors_alone_are_marked_beside_those_of_a_spread():

@@ -47,7 +47,11 @@ def lines(text: str, heading: str = "Operators and kernels") -> list[str]:
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 220])
 def test_an_operator_is_one_line_with_its_interval_beside_it(width):
-    found = [line for line in lines(report.render([graph_run()], detail="kernel", width=width)) if "addmm" in line]
+    found = [
+        line
+        for line in lines(report.render([graph_run()], detail="kernel", width=width, verbose=True))
+        if "addmm" in line
+    ]
     assert len(found) == len(MODULES)
     assert all(re.search(r"\d ± \d", line) for line in found)
     assert all(len(line) <= width for line in found)
@@ -55,7 +59,7 @@ def test_an_operator_is_one_line_with_its_interval_beside_it(width):
 
 
 def test_more_columns_come_with_more_room_the_most_informative_first():
-    shown = [report.render([graph_run()], detail="kernel", width=width) for width in (80, 130, 200)]
+    shown = [report.render([graph_run()], detail="kernel", width=width, verbose=True) for width in (80, 130, 200)]
     narrow, wide, wider = (" ".join(lines(text)) for text in shown)
     assert "active" not in narrow
     assert "active" in wide
@@ -70,7 +74,7 @@ def test_layers_lie_under_the_modules_around_them():
     rows = [result(id, "energy_total_j", e(0.1, 0.001)) for id in (1, 2, 3, 4)]
     rows += [result(2, "energy_own_j", e(0.02, 0.001))]
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
-    text = lines(report.render([run], detail="layer", width=100), "Layers")
+    text = lines(report.render([run], detail="layer", width=100, verbose=True), "Layers")
     found = [
         line[: len(line) - len(line.lstrip())] + line.split("  ")[(len(line) - len(line.lstrip())) // 2]
         for line in text[3:]
@@ -79,13 +83,13 @@ def test_layers_lie_under_the_modules_around_them():
 
 
 def test_where_there_is_little_room_a_share_stands_without_its_interval():
-    narrow, wide = (report.render([graph_run()], detail="kernel", width=width) for width in (80, 200))
+    narrow, wide = (report.render([graph_run()], detail="kernel", width=width, verbose=True) for width in (80, 200))
     assert re.search(r"addmm .* 7\.00$", narrow, re.MULTILINE)
     assert re.search(r"7\.00 ± 0\.35", wide)
 
 
 def test_what_holds_for_a_whole_row_is_marked_once():
-    text = report.render([graph_run(flagged=("overlapped",))], detail="kernel", width=80)
+    text = report.render([graph_run(flagged=("overlapped",))], detail="kernel", width=80, verbose=True)
     row = next(line for line in lines(text) if "q_proj" in line)
     assert row.count("[a]") == 1
     assert row.endswith("[a]")
@@ -93,7 +97,7 @@ def test_what_holds_for_a_whole_row_is_marked_once():
 
 
 def test_kernels_without_figures_are_a_list_and_not_rows_of_dashes():
-    text = report.render([graph_run(named=12)], detail="kernel", width=80)
+    text = report.render([graph_run(named=12)], detail="kernel", width=80, verbose=True)
     assert "– [" not in text
     assert "kernels not attributed: 12 names (the readings don't determine it" in text
     listed = [line for line in text.splitlines() if "vectorized_elementwise_kernel" in line]
@@ -103,7 +107,7 @@ def test_kernels_without_figures_are_a_list_and_not_rows_of_dashes():
 
 
 def test_of_many_kernels_without_figures_the_top_is_listed_and_the_rest_counted():
-    text = report.render([graph_run(named=12)], detail="kernel", top=5, width=80)
+    text = report.render([graph_run(named=12)], detail="kernel", top=5, width=80, verbose=True)
     assert len([line for line in text.splitlines() if "vectorized_elementwise_kernel" in line]) == 5
     assert "and 7 more" in text
 
@@ -111,7 +115,7 @@ def test_of_many_kernels_without_figures_the_top_is_listed_and_the_rest_counted(
 def test_kernels_stay_rows_where_nothing_else_is_known():
     run = graph_run()
     run.units = tables.from_rows([u for u in run.units.to_pylist() if u["level"] != "op"], "units")
-    text = report.render([run], detail="kernel", width=120)
+    text = report.render([run], detail="kernel", width=120, verbose=True)
     assert "not attributed:" not in text
     assert text.count("– [") >= 3
 
@@ -132,7 +136,9 @@ def test_kernels_of_one_operator_are_distinguished_at_any_width():
         ]
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
     for width in (80, 120, 200):
-        found = [line for line in lines(report.render([run], detail="kernel", width=width)) if "q_proj" in line]
+        found = [
+            line for line in lines(report.render([run], detail="kernel", width=width, verbose=True)) if "q_proj" in line
+        ]
         assert len({line[:17] if width == 80 else line[:34] for line in found}) == 3
         assert all(line.startswith("addmm") for line in found)
 
@@ -163,7 +169,7 @@ def test_a_remark_on_all_rows_is_reported_once_below_and_one_on_some_by_a_mark_o
         rows += [result(i, metric, e(0.1 * i, 0.01), flags) for metric in ("time_s", "energy_total_j")]
     run = Run(kind="profile", workload={"name": "net"})
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
-    text = report.render([run], detail="layer", width=120)
+    text = report.render([run], detail="layer", width=120, verbose=True)
     words = "known with others alone"
     assert text.count(words) == 1
     assert f"{'all rows:' if alike else '[a]'} {words}" in text
@@ -187,7 +193,7 @@ def generated() -> Run:
 
 def test_phases_of_a_generation_say_which_tokens_they_are_about():
     run = generated()
-    text = report.render([run], width=120)
+    text = report.render([run], width=120, verbose=True)
     shown = {line.split("  ")[0] for line in lines(text, "Phases")}
     assert {"prefill (prompt tokens)", "decode (new tokens)", "between forwards"} <= shown
     assert "New tokens" in text
@@ -201,4 +207,4 @@ def test_phases_of_training_keep_their_names():
     run = generated()
     rows = [{**row, "name": row["name"].replace("prefill", "forward")} for row in run.units.to_pylist()]
     run.units = tables.from_rows(rows, "units")
-    assert any(line.startswith("forward  ") for line in lines(report.render([run], width=120), "Phases"))
+    assert any(line.startswith("forward  ") for line in lines(report.render([run], width=120, verbose=True), "Phases"))

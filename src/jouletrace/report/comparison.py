@@ -309,7 +309,9 @@ def short(found: Comparison, *, top: int) -> Document:
     """The verdict on B against A, and one table."""
     whole = document(found, top=top, marks=NoFootnotes())
     shown = Document(("SIMULATED: " if found.simulated else "") + whole.title)
-    shown.subtitle = list(dict.fromkeys(name for side in (found.a, found.b) for name in side.devices))
+    devices = list(dict.fromkeys(name for side in (found.a, found.b) for name in side.devices))
+    alone = len(devices) == 1 and found.a.count == found.b.count == 1
+    shown.subtitle = [name.partition(" (")[0].removeprefix("SIMULATED ") for name in devices] if alone else whole.subtitle
     shown.verdict = whole.verdict
     shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[:2]
     for section in shown.sections:
@@ -323,7 +325,7 @@ def verdict(found: Comparison) -> list[str]:
     time = "iteration_time_s" if "iteration_time_s" in rows else "latency_s"
     asked = (("energy_total_j", "energy"), (time, "time"))
     lines = [_said(rows[name], noun, found.margin) for name, noun in asked if name in rows]
-    lines += [f"check {check.text}: {check.outcome}, {check.says}" for check in found.checks]
+    lines += [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
     return lines
 
 

@@ -189,6 +189,7 @@ def documents(
     if len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
         found[-1].warnings = [line for line in found[-1].warnings if line not in told]
         found[0].unfinished, rest = found[-1].unfinished, found[1:]
+        found[-1].verdict = found[-1].verdict if len(found) == 1 else []
         said_before = [line.removeprefix(INCOMPLETE) for line in found[0].unfinished]
         found[0].warnings = [line for line in found[0].warnings if line not in said_before]
         for one in rest:

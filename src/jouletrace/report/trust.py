@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jouletrace.analysis.conditions import conditions
 from jouletrace.report import reasons
-from jouletrace.report.facts import endings, others, said
+from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS, Results
 from jouletrace.report.scale import NBSP, figure
 from jouletrace.run import MODEL_UNIT, Run, RunWarning
@@ -417,7 +417,9 @@ def asked(run: Run, results: Results) -> list[str]:
 
 def _raised(run: Run, results: Results) -> Iterator[tuple[str, str]]:
     """Codes and messages: of warnings, of what is missing from the whole, of flags, of clocks, of parts."""
-    for warning in (*endings(run), *others(run)):
+    for warning in endings(run):  # how stands at the head of all that is shown
+        yield warning.code, "it did not end by itself"
+    for warning in others(run):
         yield warning.code, _worded(warning)
     for metric in _headline(run):
         for unit in _wholes(run, results):
@@ -464,7 +466,7 @@ def _wholes(run: Run, results: Results) -> list[int]:
 
 def _worded(warning: RunWarning) -> str:
     """A warning in words, without its own words of trust and of what to do, which ``RULES`` has."""
-    return said(warning).replace("trust: no, ", "").removesuffix(": see --max-time")
+    return warning.message.replace("trust: no, ", "").removesuffix(": see --max-time")
 
 
 def _level(run: Run, code: str, level: str) -> str:
