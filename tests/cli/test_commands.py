@@ -76,8 +76,9 @@ def test_a_profile_on_the_cpu_validates(capsys, place, no_rapl):
 @pytest.mark.thorough
 def test_without_power_the_table_has_one_line_for_it_and_says_what_it_needs(capsys, no_rapl):
     pytest.importorskip("torch")
-    said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", *QUICK)
+    said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", *QUICK, "-o", "run")
     assert " ".join(said.out.split()).count("no RAPL energy counter here") == 1
+    said = command(capsys, "show", "run", "-v")
     assert [line[:16] for line in said.out.splitlines()].count("Power and energy") == 1
     assert "Baseline" not in said.out
     assert "no RAPL package counter under" in said.out
@@ -92,7 +93,8 @@ def test_a_profile_on_a_simulated_gpu_validates_and_says_simulated(capsys, place
     assert found["workload"]["mode"] == "graph"
     assert all(found["model"]["energy_j"][key]["value"] > 0 for key in found["model"]["energy_j"])
     assert only_run(place).name.endswith("deit-tiny-b8")
-    table = command(capsys, "show", str(only_run(place))).out
+    assert command(capsys, "show", str(only_run(place))).out.startswith("SIMULATED: ")
+    table = command(capsys, "show", str(only_run(place)), "-v").out
     assert "SIMULATED: a simulated GPU, no hardware was measured" in table
 
 
@@ -108,10 +110,10 @@ def test_a_profile_prints_in_the_format_asked_for(capsys):
 def test_a_profile_goes_where_it_is_wanted(capsys, place):
     pytest.importorskip("torch")
     said = command(capsys, "profile", "toy.py:toy", "-d", "cpu", "-o", "mine", *QUICK)
-    assert said.err == "saved mine\n"
+    assert said.err == "saved mine · more: jouletrace show mine -v\n"
     assert load("mine").command.startswith("jouletrace")
     packed = command(capsys, "profile", "toy.py:toy", "-d", "cpu", "-o", "mine.zip", *QUICK)
-    assert packed.err == "saved mine.zip\n"
+    assert packed.err == "saved mine.zip · more: jouletrace show mine.zip -v\n"
     assert load("mine.zip").complete
     assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == ["mine", "mine.zip", "toy.py"]
 
@@ -285,7 +287,7 @@ def recorded(monkeypatch, tmp_path):
 
 
 def test_demo_analyses_the_recorded_run_again(capsys, recorded, place):
-    said = command(capsys, "demo")
+    said = command(capsys, "demo", "-v")
     assert said.code == 0
     assert "Recorded on GPU by hand: jouletrace profile toy" in said.err
     assert "299.98" in said.out
@@ -306,7 +308,7 @@ def test_demo_shows_a_profile_made_here_too(capsys, recorded, monkeypatch):
     from jouletrace.cli import profile
 
     called = []
-    monkeypatch.setattr(profile, "profile", lambda workload, form: called.append((workload, form)))
+    monkeypatch.setattr(profile, "profile", lambda workload, form, verbose: called.append((workload, form)))
     assert command(capsys, "demo", "--with-profile").code == 0
     assert called == [("deit-tiny", "table")]
 

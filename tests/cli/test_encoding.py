@@ -57,7 +57,7 @@ def test_the_encoding_of_a_process_is_that_of_its_terminal(saved):
 
 
 def test_signs_of_ours_read_well_in_ascii(saved):
-    said = jouletrace("show", saved / "full", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    said = jouletrace("show", saved / "full", "-v", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert "6.7120 +- 0.0041 ms" in said.stdout.decode("ascii")
     assert "\\x" not in said.stdout.decode("ascii")
 

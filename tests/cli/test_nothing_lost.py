@@ -204,7 +204,7 @@ def test_an_ab_that_is_interrupted_shows_what_was_measured_until_then(capsys, wo
     run = load("cut")
     assert len(run.windows) == 14
     assert [warning.code for warning in run.warnings if warning.code == "interrupted"]
-    shown = command(capsys, "show", "cut")
+    shown = command(capsys, "show", "cut", "-v")
     assert shown.code == 0
     assert "nothing was measured" not in shown.out
     assert "3 blocks of A B B A" in shown.out, "the one that was cut off is left out"

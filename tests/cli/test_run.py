@@ -131,7 +131,10 @@ def test_a_signal_ends_the_program_where_it_is_and_the_recording_is_kept(place, 
     assert process.returncode == -number
     assert "caught" not in out
     assert "no\n" not in out
-    assert err.splitlines() == ["saved kept.zip", f"long.py ended with exit code {128 + number}"]
+    assert err.splitlines() == [
+        "saved kept.zip · more: jouletrace show kept.zip -v",
+        f"long.py ended with exit code {128 + number}",
+    ]
     assert load(place / "kept.zip").workload["exit_code"] == 128 + number
 
 

@@ -64,5 +64,5 @@ def ab(
                 command=command_line(),
                 progress=progress,
             )
-        place.done(run)
+        place.done(run, more=form == "table" and not verbose)
     conclude(comparison, form=form, top=10, strict=strict, verbose=verbose)

@@ -37,5 +37,5 @@ def calibrate(
             run = run_calibration(
                 device, seconds=seconds, folder=place.folder, command=command_line(), progress=progress
             )
-        place.done(run)
+        place.done(run, more=form == "table" and not verbose)
         print_runs([run], form=form, verbose=verbose)

@@ -113,7 +113,7 @@ def monitor(
                 typed=command_line(),
                 displays=displays,
             )
-        place.done(run)
+        place.done(run, more=form == "table" and not verbose)
         # The CSV stream on stdout stays parsable: the summary goes to stderr.
         print_runs([run], form="table" if streaming else form, to=sys.stderr if streaming else None, verbose=verbose)
     if code:

@@ -123,6 +123,7 @@ class Place:
         packed = output is not None and output.suffix.lower() == ".zip"
         self._zip = check_free(output).absolute() if output is not None and packed else None
         self._saved: Path | None = None
+        self._more = False
         self._closed = False
         if output is None:
             folder = fresh_folder("runs", name)
@@ -148,8 +149,14 @@ class Place:
         elif self.folder.is_dir():
             self.folder.rmdir()
 
-    def done(self, run: Run) -> None:
-        """Finish a complete Run; pack it if a zip was requested. Call it before printing, which can fail."""
+    def done(self, run: Run, *, more: bool = False) -> None:
+        """Finish a complete Run; pack it if a zip was requested. Call it before printing, which can fail.
+
+        Args:
+            run: The Run.
+            more: Say how to see all of it, since its verdict alone is printed.
+        """
+        self._more = more
         if self._zip is None:
             self._saved = self.folder
             return
@@ -170,7 +177,7 @@ class Place:
 
         if self._saved is not None and not self._closed:
             place = shown(self._saved)
-            say(f"saved {place} · more: jouletrace show {place} -v")
+            say(f"saved {place} · more: jouletrace show {place} -v" if self._more else f"saved {place}")
             self._closed = True
 
 

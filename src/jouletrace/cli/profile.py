@@ -45,7 +45,7 @@ def profile(
 
         with Place(output, workload.rpartition("/")[2]) as place:
             run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)
-            place.done(run)
+            place.done(run, more=form == "table" and not verbose)
             print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose)
         return
     with quiet_output():
@@ -57,5 +57,5 @@ def profile(
                 run = profile_repeats(workload, settings, repeats, folder=folder, command=typed, progress=progress)
             else:
                 run = profile_workload(found, settings, folder=folder, command=typed, progress=progress)
-        place.done(run)
+        place.done(run, more=form == "table" and not verbose)
         print_runs([run], form=form, detail=settings.detail, top=top, verbose=verbose)

@@ -63,7 +63,7 @@ def run(
 
         def show(found: Run, code: int) -> None:
             print_any_text()
-            place.done(found)
+            place.done(found, more=form == "table" and not verbose)
             try:
                 print_runs([found], form=form, top=top, verbose=verbose)
             except (OSError, SystemExit) as error:  # what the program made of itself counts for more

@@ -256,7 +256,7 @@ _MARKS = {BETTER: "✓ ", WORSE: "✗ "}
 _PERCENT = Unit(0.01, "%")
 
 _FOLD = 2.0
-"""Change from which on a side is said to take so many times the other."""
+"""Change from which on a side takes so many times the other, in words."""
 
 _UNMATCHED_SHOWN = 8
 _PLACE = " in "
@@ -311,7 +311,9 @@ def short(found: Comparison, *, top: int) -> Document:
     shown = Document(("SIMULATED: " if found.simulated else "") + whole.title)
     devices = list(dict.fromkeys(name for side in (found.a, found.b) for name in side.devices))
     alone = len(devices) == 1 and found.a.count == found.b.count == 1
-    shown.subtitle = [name.partition(" (")[0].removeprefix("SIMULATED ") for name in devices] if alone else whole.subtitle
+    shown.subtitle = (
+        [name.partition(" (")[0].removeprefix("SIMULATED ") for name in devices] if alone else whole.subtitle
+    )
     shown.verdict = whole.verdict
     shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[:2]
     for section in shown.sections:

@@ -173,6 +173,7 @@ RULES: dict[str, Rule] = {
     "nodes_not_timed": Rule("tracing", YES),
     "profiler_inside": Rule("tracing", CARE, "run the program without its own profiler"),
     "traced_by_torch": Rule("tracing", YES),
+    "graphs_hide_kernels": Rule("tracing", CARE),
     "one_device": Rule("tracing", CARE, "record the power of the others, too"),
     "outside_of_iterations": Rule("tracing", CARE, "mark the iterations around all kernels"),
     "kernels_overlap": Rule("tracing", YES),
@@ -425,7 +426,7 @@ def _raised(run: Run, results: Results) -> Iterator[tuple[str, str]]:
         for unit in _wholes(run, results):
             own = results.figure(metric, unit)
             if own.estimate.value is None and metric in results.metrics(unit):
-                yield own.estimate.reason or "unknown", f"no energy: {reasons.reason(own.estimate.reason)}"
+                yield own.estimate.reason or "unknown", "the energy is missing"
     flags = dict.fromkeys(
         code
         for unit in (MODEL_UNIT, *(unit["id"] for unit in results.all()))

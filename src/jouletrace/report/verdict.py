@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.report import program, reasons
 from jouletrace.report.facts import power_channels, sensor_line
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.forms import Recording
 from jouletrace.stats.interval import total
 
 _DIGITS = 3
@@ -44,12 +46,15 @@ def _iterations(run: Run, results: Results) -> list[str]:
     """What an iteration took: energy, also per sample or token; power, time; how much of it an idle GPU draws."""
     energy, power = results.get("energy_total_j"), results.get("power_w").value
     time = results.get("iteration_time_s").value or results.get("latency_s").value
-    each = "per iteration" if run.kind != "import" or run.workload.get("items") else "per inference"
+    whole = run.kind == "import" and not run.workload.get(RECORDING, Recording()).get("iterations_by")
     if energy.value is None:
         why = f"; energy unknown: {reasons.reason(energy.reason)}" if energy.reason else ""
-        return [f"{brief(time, 's')} {each}{why}"] if time is not None else _watched(run, results)
+        each = "" if whole else " per iteration"
+        return [f"{brief(time, 's')}{each}{why}"] if time is not None else _watched(run, results)
+    if whole:
+        return [f"{figure(energy, 'J')} in {brief(time, 's')}, {brief(power, 'W')} on average"]
     beside = [brief(one, unit) for one, unit in ((power, "W"), (time, "s")) if one is not None]
-    lines = [f"{figure(energy, 'J')} {each}: {', '.join([*_of_each(run, results), *beside])}"]
+    lines = [f"{figure(energy, 'J')} per iteration: {', '.join([*_of_each(run, results), *beside])}"]
     return lines + _shares(run, results, energy)
 
 

@@ -77,7 +77,7 @@ def _verdict(found: Findings) -> list[str]:
 
 
 def _trust(fleet: Fleet, found: Sequence[Findings]) -> Trust:
-    """Whether all results are there, and whether they can tell GPUs from runs."""
+    """Whether all results are there, and whether they can distinguish GPUs from runs."""
     failed = [Failed("all results there", CARE, "run_failed", line, "") for line in warnings(fleet, found)]
     splits = [spread.split for one in found for spread in one.spreads.values() if spread.split is not None]
     codes = dict.fromkeys(part.sd.reason for split in splits for part in split.components if part.sd.value is None)

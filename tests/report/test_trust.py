@@ -1,0 +1,223 @@
+"""Every code that a Run can hold has a check, a level and an action; what fails is counted and said."""
+
+import ast
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import jouletrace
+import pytest
+from jouletrace.attribution import checks as attribution_checks
+from jouletrace.report import render
+from jouletrace.report.contract import to_json_object
+from jouletrace.report.reasons import FLAGS, REASONS
+from jouletrace.report.scale import NBSP
+from jouletrace.report.trust import ATTRIBUTION, CARE, NO, RULES, YES, Failed, joined, of, trust
+from jouletrace.run import Estimate, tables
+from make_runs import cpu_run, monitor_run, profile_run, simulated_run
+from places import REPOSITORY
+
+PACKAGE = Path(jouletrace.__file__).parent
+CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+|[a-z]+")
+WARNING, NULL, LEFT_OUT = {"warn", "RunWarning"}, {"null"}, {"add"}
+
+
+def literals(node: ast.expr) -> list[str]:
+    """Texts that an expression may be: a constant, or the sides of a condition."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    if isinstance(node, ast.IfExp):
+        return literals(node.body) + literals(node.orelse)
+    if isinstance(node, ast.BoolOp):
+        return [text for value in node.values for text in literals(value)]
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return [text for one in node.elts for text in literals(one)]
+    return []
+
+
+def called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def pairs(tree: ast.AST) -> Iterator[str]:
+    """First parts of pairs of a code and a message: ``found.append(("code", f"..."))``, ``notes["code"] = ...``."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and called(node) == "append"
+            and node.args
+            and isinstance(node.args[0], ast.Tuple)
+        ):
+            yield from literals(node.args[0].elts[0])
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            if ast.unparse(node.targets[0].value).endswith("notes"):
+                yield from literals(node.targets[0].slice)
+
+
+def raised() -> dict[str, str]:
+    """Codes that the source names where it warns, flags, leaves out or has no figure, each with a place."""
+    found: dict[str, str] = {}
+    for path in PACKAGE.rglob("*.py"):
+        home = path.relative_to(PACKAGE).as_posix()
+        tree = ast.parse(path.read_text())
+        codes: list[str] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and node.args:
+                name, first = called(node), node.args[0]
+                of_import = (
+                    home.startswith("formats/importers") and name in LEFT_OUT and "left" in ast.unparse(node.func)
+                )
+                of_flag = name in ("append", "add") and "flag" in ast.unparse(node.func)
+                if name in WARNING | NULL or of_import or of_flag:
+                    codes += literals(first)
+            elif isinstance(node, ast.Assign | ast.AugAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if any(ast.unparse(target).split(".")[-1] in ("flags", "reason") for target in targets):
+                    codes += literals(node.value)
+        if home.startswith(("profiler", "recording", "formats/importers", "tracing")):
+            codes += pairs(tree)
+        for code in codes:
+            if CODE.fullmatch(code):
+                found.setdefault(code, home)
+    return found
+
+
+NO_CODES = {"flush"}
+"""First parts of pairs that are no codes."""
+
+
+def test_every_code_that_the_source_raises_has_its_check():
+    there = raised()
+    assert len(there) > 100, "the source was read"
+    without = {code: place for code, place in there.items() if code not in RULES and code not in NO_CODES}
+    assert not without
+
+
+def test_every_flag_and_reason_with_words_has_its_check():
+    assert not (set(REASONS) | set(FLAGS)) - set(RULES)
+
+
+def test_every_repair_of_a_record_that_is_reported_has_its_check():
+    assert {f"record_{code}" for code in import_module("jouletrace.analysis.analyse")._RECORD_WARNINGS} <= set(RULES)
+
+
+def test_every_check_of_an_attribution_has_its_rule():
+    source = ast.parse(Path(attribution_checks.__file__).read_text())
+    names = {
+        node.args[0].value
+        for node in ast.walk(source)
+        if isinstance(node, ast.Call) and called(node) == "Check" and isinstance(node.args[0], ast.Constant)
+    }
+    assert names == set(ATTRIBUTION)
+
+
+def test_no_rule_is_of_a_code_that_nothing_raises():
+    text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name not in ("trust.py", "reasons.py"))
+    words = set(re.findall(r"\w+", text))
+    made = {"closure", "clock_not_as_told", "ran_beside_others"}  # here; by earlier versions
+    parts = {code: code.removeprefix("record_") for code in RULES}
+    assert not {code for code, part in parts.items() if code not in words and part not in words} - made
+
+
+@pytest.mark.parametrize("place", [*(PACKAGE / "recorded").glob("*.zip"), *(REPOSITORY / "docs").rglob("*.zip")])
+def test_recorded_runs_hold_no_code_without_a_check(place):
+    with zipfile.ZipFile(place) as packed:
+        header = json.loads(packed.read("run.json"))
+    assert {warning["code"] for warning in header["warnings"]} <= set(RULES)
+
+
+def test_a_run_without_a_fault_passes_all_checks():
+    found = trust(profile_run())
+    assert (found.level, found.failed) == (YES, ())
+    assert found.headline() == f"trust: yes, all {found.asked} checks passed"
+    assert found.asked == len(found.passed) >= 8
+
+
+def test_a_failure_counts_once_a_check_and_says_what_to_do():
+    run = profile_run()
+    before = trust(run).asked
+    run.warn("not_settled", "power was still changing after 5.0 s of warm-up", "warm-up")
+    run.warn("not_settled", "latency was still changing after 5.0 s of warm-up", "warm-up")
+    run.workload["warm_up"] = {"power_settled": False, "latency_settled": False}
+    run.settings["warmup_s"] = 5.0
+    found = trust(run)
+    assert found.headline() == f"trust: no, 1 of {before} checks failed"
+    assert found.lines()[1].strip() == "power was still changing after 5.0 s of warm-up: give --warmup 15"
+    assert len(found.lines()) == 2, "one kind of failure is one line"
+    assert len(found.failed) == 2, "none is lost"
+
+
+def test_a_warm_up_too_short_to_see_a_drift_qualifies_alone():
+    run = profile_run()
+    run.warn("not_settled", "1.0 s of warm-up were too short to determine whether power had settled", "warm-up")
+    run.workload["warm_up"] = {"power_settled": None, "latency_settled": True}
+    assert trust(run).level == CARE
+    run.workload["warm_up"] = {"power_settled": False, "latency_settled": True}
+    assert trust(run).level == NO
+    run.kind = "ab"
+    assert trust(run).level == CARE, "A and B alternate"
+
+
+def test_an_unknown_code_qualifies_the_figures():
+    run = profile_run()
+    run.warn("made_elsewhere", "something new")
+    (failed,) = trust(run).failed
+    assert (failed.check, failed.level, failed.line) == ("made elsewhere", CARE, "something new")
+
+
+def with_flags(flags, metric="energy_total_j"):
+    run = profile_run()
+    rows = [{**row, "flags": flags if row["metric"] == metric else row["flags"]} for row in run.results.to_pylist()]
+    run.results = tables.from_rows(rows, "results")
+    return run
+
+
+def test_flags_qualify_and_remarks_do_not():
+    assert trust(with_flags("nominal_response")).level == CARE
+    assert "run jouletrace calibrate once" in render([with_flags("nominal_response")])
+    assert trust(with_flags("stored")).level == YES
+
+
+def test_a_missing_sensor_is_no_doubt_of_the_time_and_a_lost_record_is_one():
+    assert trust(cpu_run()).level == CARE
+    run = profile_run()
+    rows = run.results.to_pylist()
+    for row in rows:
+        if row["metric"] == "energy_total_j" and row["unit"] == 0:
+            row |= {"value": None, "low": None, "high": None, "reason": "no_samples"}
+    run.results = tables.from_rows(rows, "results")
+    assert trust(run).level == NO
+    assert "energy unknown: the sensor gave no reading in that time" in render([run])
+
+
+def test_the_worst_comes_first():
+    failed = [Failed("a", CARE, "x", "less", ""), Failed("b", NO, "y", "more", "end it")]
+    found = of(["a", "b", "c"], failed)
+    assert [one.check for one in found.failed] == ["b", "a"]
+    assert found.headline() == "trust: no, 2 of 3 checks failed"
+
+
+def test_of_several_a_failure_of_one_is_one_of_all():
+    one, other = of(["a", "b"], []), of(["a", "b"], [Failed("b", CARE, "x", "less", "")])
+    both = joined([one, other])
+    assert (both.passed, both.asked, both.level) == (("a",), 2, CARE)
+
+
+@pytest.mark.parametrize("make", [profile_run, simulated_run, cpu_run, monitor_run])
+def test_json_states_trust(make):
+    found = to_json_object(make())["trust"]
+    assert set(found) == {"level", "passed", "checks", "failed"}
+    assert found["passed"] + len({one["check"] for one in found["failed"]}) == found["checks"]
+
+
+def test_parts_that_miss_the_whole_qualify():
+    run = profile_run()
+    rows = run.results.to_pylist()
+    made = Estimate(1.2, 1.15, 1.25, 9, "trace").to_dict()
+    rows.append({**dict.fromkeys(rows[0]), "unit": 0, "metric": "closure_kernels", **made})
+    run.results = tables.from_rows(rows, "results")
+    (failed,) = trust(run).failed
+    assert (failed.code, failed.message.replace(NBSP, " ")) == ("closure", "parts are 1.200 ± 0.050 of the whole")
