@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-import jouletrace
 import pytest
+
+import jouletrace
 from jouletrace.attribution import checks as attribution_checks
 from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
