@@ -15,6 +15,7 @@ from jouletrace.analysis.ranges import add_ranges
 from jouletrace.analysis.ranks import add_ranks
 from jouletrace.analysis.recording import has_recording
 from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
@@ -52,6 +53,8 @@ def analyse(run: Run) -> Run:
         add_work(run, figures)
     elif run.kind == "program":
         add_program(run, figures)
+    elif run.kind == "bench":
+        add_serving(run, figures)
     elif run.kind == "import":
         add_imported(run, figures)
     else:

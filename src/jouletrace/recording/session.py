@@ -81,6 +81,7 @@ class Session:
         self._windows: SpooledRows
         self._units: SpooledRows
         self._beside: SpooledRows | None = None
+        self._requests: SpooledRows | None = None
         self._on_disk: SpoolWriter | None = None
         self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL, power_s)
 
@@ -190,6 +191,12 @@ class Session:
             self._beside = SpooledRows(self._home / SPOOL, "samples", "beside")
         self._beside.append(rows)
 
+    def add_requests(self, rows: list[dict[str, object]]) -> None:
+        """Add and spool requests to a server."""
+        if self._requests is None:
+            self._requests = SpooledRows(self._home / SPOOL, "requests")
+        self._requests.append(rows)
+
     def spool_spans(self, columns: Mapping[str, Sequence[object]]) -> None:
         """Write spans that stay only on disk until the end, for recordings of any length; the caller sets the ids.
 
@@ -254,6 +261,8 @@ class Session:
             self.run.spans = self._spans.table()
         elif self._finished:
             self.run.spans = read_spool(self._home / SPOOL, "spans")
+        if self._requests is not None:
+            self.run.requests = self._requests.table()
         self.run.windows = self._windows.table()
         self.run.units = self._units.table()
         return self.run
@@ -275,8 +284,9 @@ class Session:
             self._spans.close()
             self._windows.close()
             self._units.close()
-            if self._beside is not None:
-                self._beside.close()
+            for spooled in (self._beside, self._requests):
+                if spooled is not None:
+                    spooled.close()
             if self._on_disk is not None:
                 self._on_disk.close()
                 if not self._on_disk.path.exists():
