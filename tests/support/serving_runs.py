@@ -1,7 +1,7 @@
 """Runs of a simulated server whose power follows a known formula from its requests: J per token have a known truth.
 
-A prompt takes a set time per token, an answer too; power is idle, plus a constant while any request is open, plus joules
-per token times the rate of tokens. Readings are means over 20 ms without gaps, with noise.
+A prompt takes a set time per token, an answer too. Power is idle, plus a constant while any request is open, plus
+joules per token times the rate of tokens. Readings are means over 20 ms without gaps, with noise.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def level_of(truth, rate, seconds, inputs, outputs, rng, slots=10**9):
     return {"sent": sent, "first": first, "last": last, "input_tokens": input_tokens, "output_tokens": output_tokens}
 
 
-def serving_run(truth, levels, *, pause_s=5.0, noise_w=1.0, seed=0, slo_s=None, names=None, late_s=0.0):
+def serving_run(truth, levels, *, pause_s=5.0, noise_w=1.0, seed=0, slo_s=None, names=None, late_s=0.0, rates=()):
     """A Run of kind "bench" with these levels, one after another."""
     rng = np.random.default_rng(seed + 1000)
     rows, begin, number, whole = [], pause_s, 0, []
@@ -104,7 +104,14 @@ def serving_run(truth, levels, *, pause_s=5.0, noise_w=1.0, seed=0, slo_s=None, 
                 "url": "http://127.0.0.1:8000/v1",
                 "model": "model",
                 "levels": [
-                    {"name": (names or {}).get(k, f"level {k}"), "kind": "open", "rate_per_s": None, "seconds": 60.0}
+                    {
+                        "name": (names or {}).get(k, f"level {k}"),
+                        "kind": "open",
+                        "arrivals": "poisson",
+                        "rate_per_s": float(rates[k]) if len(rates) else None,
+                        "concurrency": None,
+                        "seconds": 60.0,
+                    }
                     for k in range(len(levels))
                 ],
                 "slo_s": slo_s or {},

@@ -15,6 +15,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "calibrate": "The response of this GPU's power sensors, in a minute.",
         "profile": "Latency, power and energy of a model, and where they go.",
         "run": "Where the energy of a program goes; it runs unchanged.",
+        "bench": "A load on a server: joules per request and token.",
         "monitor": "Live power, clocks and memory, alone or beside a program.",
     },
     "Look": {
@@ -78,6 +79,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ab": (
         "jouletrace ab deit-b deit-b --mode eager --mode-b graph",
         "jouletrace ab attention.py:eager attention.py:flash --fail-if 'energy>1%'",
+    ),
+    "bench": (
+        "jouletrace bench http://127.0.0.1:8000 --rate 1,2,4,8 --slo 'ttft<0.5,tpot<50ms'",
+        "jouletrace bench http://gpu7:8000 --concurrency 1,16 --monitor http://gpu7:9400/metrics",
     ),
     "sweep": (
         "jouletrace sweep deit-b --batch 1,8,64 --dtype fp16,bf16 -o grid",

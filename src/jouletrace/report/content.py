@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jouletrace.analysis.recording import PHASE
-from jouletrace.report import facts, parts, program, reasons
+from jouletrace.report import facts, parts, program, reasons, serving
 from jouletrace.report.checks import OF_PARTS
 from jouletrace.report.comparison import content as comparing
 from jouletrace.report.comparison.data import TOP, Comparison
@@ -38,6 +38,10 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
             if detail == "model"
             else shown
         )
+    if run.kind == "bench":
+        found.subtitle = serving.verdict(run, results) + found.subtitle
+        found.sections.insert(0, serving.section(run, results, marks))
+        shown = [level for level in shown if level != "load"]
     for level in shown:
         limit = top if top is not None or run.kind not in ("import", "program") else _limit(results, level)
         found.sections += parts.sections(run, results, level, limit, marks)
@@ -143,7 +147,7 @@ def levels_shown(results: Results, detail: str) -> list[str]:
 
     Generation of tokens is always broken down by phase: prompts and new tokens differ in cost.
     """
-    always = [level for level in ("device", "range") if results.units(level)]
+    always = [level for level in ("device", "range", "load") if results.units(level)]
     if "tokens_per_s" in results.metrics() and results.units("phase"):
         always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
     return always + ([detail] if detail != "model" and detail not in always else [])
@@ -177,7 +181,11 @@ def _subtitle(run: Run) -> list[str]:
 def _facts(run: Run) -> list[tuple[str, str]]:
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
-    lines = facts.latency_lines(run) + [("Sensor", line) for line in (*sensors, *missing)]
+    lines = (
+        facts.latency_lines(run)
+        + (serving.facts(run) if run.kind == "bench" else [])
+        + [("Sensor", line) for line in (*sensors, *missing)]
+    )
     return lines + (facts.condition_lines(run) if len(run.devices) == 1 else [])
 
 

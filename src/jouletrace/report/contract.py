@@ -81,6 +81,8 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
     }
+    if results.units("load"):
+        found["loads"] = _parts(results, "load", top)
     if compared is not None:
         found["comparison"] = compared.to_dict()
     return dict(_stated(jsonable(found), measurand(run)))

@@ -3,8 +3,8 @@
 **The regression.** Readings are explained by four powers: context idle, what is added while any request is open, a
 prompt's tokens (spread evenly from sending to first token) and output tokens (from first to last). Each is seen through
 the sensor's response. The last two factors are joules per token: what one token more costs, at these loads. They are
-computed with the same factors for all levels, and with factors of each level's own, since batches make tokens cheaper. They are
-stated only where the load distinguishes them, which takes lengths or rates that vary, and prompts that rarely wait.
+computed with the same factors for all levels, and with factors of each level's own, since larger batches make tokens
+cheaper. They are stated only where the load distinguishes them: lengths or rates vary, and prompts rarely wait.
 
 **The bill.** A request pays for its own tokens by these two factors. What is left of the energy of the steady window is
 common. Of it, power while no request is open is shared by all requests of the window equally, by their share in it. The
@@ -39,6 +39,9 @@ _CELLS = 48
 _CORRELATED_S = 2.0
 _WIDEST = 0.5
 """Half-width of a factor over its value beyond which it isn't resolved."""
+
+OTHER_GPU, _RAISES = "gpu_not_loaded", 0.02
+"""Warning, if the mean power of no level is by so much above idle."""
 
 _VARIES = 0.02
 """Least share of a regressor's variance that the others leave unexplained."""
@@ -88,6 +91,7 @@ def add_energies(run: Run, figures: Figures, levels: Sequence[Steady]) -> None:
     else:
         figures.add(MODEL_UNIT, "baseline_context_idle_w", found.pooled.idle_w)
         figures.add(MODEL_UNIT, "residual_w", Estimate(found.residual_w, method=METHOD))
+        _warn_of_other_gpu(run, found.pooled.idle_w, levels)
     for unit, powers in [(MODEL_UNIT, found.pooled), *((level.unit, found.own[k]) for k, level in enumerate(levels))]:
         figures.add(unit, "power_busy_w", powers.busy_w)
         figures.add(unit, "energy_prompt_token_j", powers.prompt_j)
@@ -154,6 +158,14 @@ def bill(level: Steady, powers: Powers) -> Bill | None:
         "energy_unused_j": Estimate(unused, method="bill"),
     }
     return Bill(energy_j, share, parts)
+
+
+def _warn_of_other_gpu(run: Run, idle_w: Estimate, levels: Sequence[Steady]) -> None:
+    """Warn if no load raises the power: then the server runs elsewhere."""
+    loaded = [level.energy.value / level.seconds for level in levels if level.energy.value is not None]
+    if idle_w.high is not None and loaded and max(loaded) < (1 + _RAISES) * idle_w.high:
+        names = ", ".join(device.name for device in run.devices)
+        run.warn(OTHER_GPU, f"requests don't raise the power of {names}: is it the server's GPU?")
 
 
 def _scaled(factor: Estimate, joules: float) -> Estimate:

@@ -9,7 +9,7 @@ import numpy as np
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.power import energies, join, no_power_reason
 from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.serving.energy import add_energies
+from jouletrace.analysis.serving.energy import OTHER_GPU, add_energies
 from jouletrace.analysis.serving.steady import (
     FEWEST,
     Floats,
@@ -32,7 +32,7 @@ SLO_SHARE = 0.95
 """A level meets the SLO if so many of its requests do."""
 
 LATE_S, LATE_SHARE = 0.01, 0.1
-"""The client keeps up if 99 % of requests are late by no more than this, or this share of the mean time between them."""
+"""The client keeps up if 99 % of requests are late by no more than this, or this share of the mean time between two."""
 
 REACHED = 0.95
 """Share of the offered rate that must be completed."""
@@ -45,6 +45,7 @@ CODES = (
     "no_usage",
     "short_answers",
     "load_capped",
+    OTHER_GPU,
 )
 
 

@@ -1,11 +1,12 @@
 """Requests of a level, the steady state in them, and what of each request lies within it.
 
-**The steady state** of a level is the longest time up to its last sent request in which neither the number of open
-requests nor the rate of completions has a trend: the time in which requests are sent is cut into bins, and of all
-beginnings in its first half the earliest is taken from which on the slope of a straight line through either series has a
-95 % interval that contains 0, for correlated residuals. No time before the median end-to-end latency has passed counts:
-until then requests begin and none end. If there is no such beginning (as under overload, where open requests only grow),
-the second half is taken and flagged.
+**The steady state** of a level ends with its last sent request. Its time until then is cut into bins, with two
+series: the mean number of open requests, and completions. Warm-up ends where the marginal standard error of both is
+least (MSER, White 1997: what is cut off reduces the variance by more than the smaller number of bins costs), and not
+before the median end-to-end latency has passed: until then requests begin and none end. From there on neither series
+may have a trend: the slope of a straight line has a 95 % interval that contains 0, for correlated residuals; else a
+later beginning is taken. If there is none in the first half (as under overload, where open requests only grow), the
+second half is taken and flagged.
 
 **Counts** in this time are by share: a request that is open for 10 s, of which 4 s lie within, counts as 0.4. Its input
 tokens count likewise between sending and first token, its output tokens between first and last. Latencies are of the
@@ -118,6 +119,8 @@ class Steps:
 
     def integral(self, at: Floats, function: Floats | None = None) -> Floats:
         """Integral from the first time to each of ``at``; of another function with the same steps, if given."""
+        if not len(self.time):
+            return np.zeros(np.shape(at))
         values = self.value if function is None else function
         reached = np.append(0.0, np.cumsum(values[:-1] * np.diff(self.time)))
         return np.asarray(np.interp(at, self.time, reached))
@@ -146,10 +149,17 @@ def steady_window(requests: Requests) -> tuple[float, float, bool]:
     done = np.histogram(requests.last, edges)[0].astype(float)
     if len(requests) >= FEWEST and requests.ok.any():
         filled_s = float(np.median(requests.e2e[requests.ok]))
-        for first in range(int(np.searchsorted(edges - edges[0], filled_s)), count // 2 + 1):
+        begin = max(int(np.searchsorted(edges - edges[0], filled_s)), _warm_up(open_), _warm_up(done))
+        for first in range(begin, count // 2 + 1):
             if not (_trend(open_[first:]) or _trend(done[first:])):
                 return float(edges[first]), float(edges[-1]), True
     return float(edges[count // 2]), float(edges[-1]), False
+
+
+def _warm_up(values: Floats) -> int:
+    """Values to cut off at the beginning, at most half: those without which the marginal standard error is least."""
+    first = range(len(values) // 2 + 1)
+    return int(np.argmin([values[k:].var() / (len(values) - k) for k in first]))
 
 
 def _trend(values: Floats) -> bool:

@@ -127,8 +127,8 @@ def _refuse(base: str, devices: Sequence[Device]) -> None:
     host = urlsplit(base).hostname or ""
     if not any(map(is_remote, devices)) and not _is_here(host):
         raise BadInputError(
-            f"the server is on {host}, but the GPU to record is here: run jouletrace monitor --serve 0.0.0.0:9400 there, "
-            f"and add --monitor http://{host}:9400/metrics"
+            f"the server is on {host}, but the GPU to record is here: run jouletrace monitor --serve 0.0.0.0:9400 "
+            f"there, and add --monitor http://{host}:9400/metrics"
         )
     if find_spec("aiohttp") is None:
         raise NotPossibleError("bench needs aiohttp: pip install 'jouletrace[serving]'")

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.errors import BadInputError
-from jouletrace.report import content, plots, reasons
+from jouletrace.report import content, plots, reasons, serving
 from jouletrace.report.comparison.data import Comparison
 from jouletrace.report.document import Document, Footnotes, printable
 from jouletrace.report.html import assets, sections, tables
@@ -150,7 +150,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
     results = Results(run)
     document = content.document(run)
     cards, footnotes = _cards(run, results, marks)
-    specs: dict[str, Any] = {"latency": plots.histogram(run)}
+    specs: dict[str, Any] = {"latency": plots.histogram(run), "frontier": serving.frontier(run, results)}
     if run.kind != "ab":  # its two sides are no parts of one whole
         nodes = tree(run, results)
         specs |= {by: icicle(nodes, by) for by in ("energy", "time")}
@@ -167,7 +167,12 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
         timeline=timeline(run, results),
         waveform=(Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
         headline=tables.of_section(headline, "figures", "Figures") if headline.rows else None,
-        parts=[*tables.parts(run, results, marks), *sections.traced(run, results), *sections.counters(run)],
+        parts=[
+            *_loads(run, results, marks),
+            *tables.parts(run, results, marks),
+            *sections.traced(run, results),
+            *sections.counters(run),
+        ],
         latency=sections.percentiles(run),
         sensors=sensors,
         checks=sections.check_table(results),
@@ -184,6 +189,13 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
             else "Only the model as a whole was measured: profile with --detail layer or --detail kernel for its parts."
         )
     return found
+
+
+def _loads(run: Run, results: Results, marks: Footnotes) -> list[Table]:
+    """Of a server under load, a row for each load."""
+    if run.kind != "bench":
+        return []
+    return [tables.of_section(serving.section(run, results, marks).printable(), "loads")]
 
 
 def _tab(run: Run, runs: Sequence[Run]) -> str:
