@@ -104,9 +104,8 @@ def bench(
                     done = _level(session, client, number, level)
                     _pause(session, settings.pause_s)
                     if done.get("given_up") and number + 1 < len(settings.levels):
-                        session.run.warn(
-                            "given_up", f"the server stopped answering at {level.name}: later loads left out"
-                        )
+                        message = f"the server stopped answering at {level.name}: later loads were left out"
+                        session.run.warn("given_up", message, level.name)
                         break
             session.add_samples(metrics.rows)
             session.run.channels += metrics.channels()
