@@ -23,11 +23,11 @@ import numpy as np
 import onnxruntime
 import openvino
 
+from jouletrace.addons.runtimes.backend import RuntimeStep
+from jouletrace.addons.runtimes.engine import random_feeds
 from jouletrace.addons.runtimes.export import export_onnx
-from jouletrace.addons.runtimes.feeds import random_feeds
 from jouletrace.addons.runtimes.onnxruntime import OnnxRuntime
 from jouletrace.addons.runtimes.openvino import OpenVino
-from jouletrace.addons.runtimes.step import RuntimeStep
 from jouletrace.analysis.latency import median_of
 from jouletrace.formats.importers import read_file
 from jouletrace.formats.importers.base import ImportOptions

@@ -144,7 +144,7 @@ def stand_in(patch):
     patch.setattr(calibrate, "calibrate", lambda *a, **o: one)
     patch.setattr(monitor, "monitor", lambda *a, **o: (one, 0))
     patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))
-    patch.setattr("jouletrace.addons.toolchain.engine.profile_engine", lambda *a, **o: one)
+    patch.setattr("jouletrace.addons.toolchain.trtexec.profile_engine", lambda *a, **o: one)
     patch.setattr(sweep, "run_sweep", reached)
     patch.setattr(program, "run_program", reached)
     patch.setattr(mig_sweep, "sweep", reached)

@@ -19,13 +19,20 @@ ROOT = Path(__file__).resolve().parents[2]
 PASSED, FAILED = 0, 1
 """Exit codes of pytest; any other says that the tests could not be run."""
 
+PATIENCE_S = 1800.0
+
 
 def pytest(source: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     """Run tests on the source in a folder, to the first that fails."""
     paths = {str(ROOT / "tests" / test) for test in tests}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=", *sorted(paths)]
     environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    try:
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
+    except subprocess.TimeoutExpired:  # a mutant that never ends
+        return subprocess.CompletedProcess(command, FAILED, "", "")
 
 
 def try_out(mutant: Mutant, source: Path) -> str:

@@ -29,10 +29,10 @@ time.sleep({FOREVER_S})
 FLEET = """
 from pathlib import Path
 from fleet_data import gpus
-from jouletrace.addons.fleet import process
-from jouletrace.addons.fleet.node import Node
+from jouletrace.addons.fleet import engine
+from jouletrace.addons.fleet.engine import Node
 from jouletrace.addons.fleet.plan import FleetSettings, Noise, Task
-process.MODULE = "fake_fleet_child"
+engine.MODULE = "fake_fleet_child"
 some = gpus(1, 2)
 node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), some, ".")
 begun = set()
@@ -45,7 +45,7 @@ node.at_once([Task(gpu, 0) for gpu in some], print, hear)
 
 MIG = f"""
 from pathlib import Path
-from jouletrace.addons.mig.child import Child
+from jouletrace.addons.mig.bench import Child
 child = Child("toy", None)
 child.ask({{"do": "memory"}}, {PATIENCE_S})
 Path("up").touch()
@@ -112,7 +112,8 @@ def test_where_the_kernel_does_not_signal_a_thread_watches():
 
 def test_every_process_of_ours_is_started_so():
     """The recorder watches by itself: it puts away the last of what it saw. So does what puts a GPU back when its
-    holder has died (``locks``). What nsys starts isn't our child. A question to CUDA ends in seconds.
+    holder has died (``locks``). What nsys starts isn't our child. A question to CUDA ends in seconds. ``command`` compares
+    the Python of a script with ours.
     """
     package = Path(jouletrace.__file__).parent
     plain = {
@@ -126,5 +127,6 @@ def test_every_process_of_ours_is_started_so():
         "recording/link.py",
         "addons/toolchain/loop.py",
         "devices/cuda_order.py",
+        "profiler/program/command.py",
     }
     assert with_parent._LOOK_S < 1

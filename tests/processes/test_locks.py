@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from commands import children_of, command, gone, start, wait_for
-from jouletrace.addons.mig.apply import written_down
-from jouletrace.addons.mig.backend import open_backend
-from jouletrace.addons.mig.layout import Layout, layout_of
+from jouletrace.addons.mig.apply import open_backend, written_down
+from jouletrace.addons.mig.plan import Layout, layout_of
 from jouletrace.cli import main
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
 from jouletrace.processes import locks
@@ -305,7 +304,7 @@ def test_a_watcher_that_cannot_put_a_gpu_back_says_what_to_do(tmp_path):
 DIVIDES = """
 import os
 from jouletrace.addons.mig.apply import apply
-from jouletrace.addons.mig.backend import open_backend
+from jouletrace.addons.mig.apply import open_backend
 from jouletrace.addons.mig.plan import make_plan
 backend = open_backend("sim:a100-40")
 def die(text):

@@ -9,8 +9,8 @@ import pytest
 from commands import command
 from compare_runs import thing
 from import_logs import scrape
-from jouletrace.addons.mig.listing import table
-from jouletrace.addons.mig.rows import to_csv
+from jouletrace.addons.mig.sweep import to_csv
+from jouletrace.addons.mig.tables import table
 from jouletrace.cli.failures import complain
 from jouletrace.cli.output import say
 from jouletrace.compare import compare

@@ -97,10 +97,10 @@ def test_a_fork_that_measures_leaves_nothing_though_it_ends_without_cleaning_up(
 FLEET = """
 from pathlib import Path
 from fleet_data import gpus
-from jouletrace.addons.fleet import process
-from jouletrace.addons.fleet.node import Node
+from jouletrace.addons.fleet import engine
+from jouletrace.addons.fleet.engine import Node
 from jouletrace.addons.fleet.plan import FleetSettings, Task
-process.MODULE = "fake_fleet_child"
+engine.MODULE = "fake_fleet_child"
 some = gpus(1, 2)
 node = Node(FleetSettings("hangs"), some, ".")
 node.at_once([Task(gpu, 0) for gpu in some], print, lambda gpu, message: None)

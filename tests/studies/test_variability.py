@@ -10,7 +10,7 @@ from fake_nvml import FakeNvml, v100
 from fleet_data import gpus
 from import_logs import NVPROF_METRICS_CSV, NVPROF_TRACE_CSV, boxes
 from jouletrace.addons.fleet import engine
-from jouletrace.addons.fleet.node import Node
+from jouletrace.addons.fleet.engine import Node
 from jouletrace.addons.fleet.plan import Noise
 from jouletrace.devices import cuda_order
 from jouletrace.devices.nvml import api

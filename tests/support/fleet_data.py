@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
-from jouletrace.addons.fleet.results import Fleet, of_rows
-from jouletrace.addons.fleet.rows import Row
+from jouletrace.addons.fleet.results import Fleet, Row, of_rows
 from jouletrace.run import Run
 from make_runs import GPU, profile_run
 

@@ -21,7 +21,6 @@ from jouletrace.cli import (
     import_,
     merge,
     mig,
-    mig_sweep,
     monitor,
     profile,
     report,
@@ -132,7 +131,7 @@ _add(mig_app, "list", mig.list_profiles)
 _add(mig_app, "plan", mig.plan)
 _add(mig_app, "apply", mig.apply)
 _add(mig_app, "restore", mig.restore)
-_add(mig_app, "sweep", mig_sweep.sweep)
+_add(mig_app, "sweep", mig.sweep)
 app.add_typer(mig_app, short_help=SUMMARIES["mig"], no_args_is_help=True)
 
 fleet_app = typer.Typer(

@@ -196,7 +196,7 @@ def _find(fleet: Fleet, ask: str | None = None, worth: float | None = None) -> l
 
 def _why_not(fleet: Fleet, ask: str) -> str:
     """Why the GPU is ambiguous or unknown, and what to write."""
-    from jouletrace.addons.fleet.names import is_meant
+    from jouletrace.addons.fleet.plan import is_meant
 
     gpus = {(gpu.node, gpu.id): gpu for group in fleet.groups for gpu in group.gpus}.values()
     meant = [gpu.label for gpu in gpus if is_meant(ask, gpu.node, gpu.id, gpu.label)]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.addons.fleet.engine import Watch
-from jouletrace.addons.fleet.names import gpu_names
+from jouletrace.addons.fleet.plan import gpu_names
 from jouletrace.cli.output import say
 from jouletrace.cli.progress import Drawn
 from jouletrace.report.document import printable
 
 if TYPE_CHECKING:
-    from jouletrace.addons.fleet.node import Outcome
+    from jouletrace.addons.fleet.engine import Outcome
     from jouletrace.addons.fleet.plan import FleetGpu
 
 _MOST_LINES = 16

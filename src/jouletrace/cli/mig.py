@@ -1,16 +1,19 @@
-"""``jouletrace mig``: list, plan, apply and restore."""
+"""``jouletrace mig``: list, plan, apply, restore and sweep."""
 
 from __future__ import annotations
 
 import json as json_module
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jouletrace.cli.output import put, say
+from jouletrace.errors import BadInputError, NotPossibleError
 
 if TYPE_CHECKING:
-    from jouletrace.addons.mig.layout import Layout
+    from jouletrace.addons.mig.plan import Layout
 
 Device = Annotated[
     str, typer.Option("--device", "-d", help="The GPU: auto, cuda:N, a UUID, or sim:NAME (sim:a100-80).")
@@ -24,28 +27,22 @@ Wanted = Annotated[
 
 def list_profiles(device: Device = "auto", json: JsonOut = False) -> None:
     """List the MIG profiles of the GPU and its current division. Changes nothing."""
-    from jouletrace.addons.mig.backend import open_backend
-    from jouletrace.addons.mig.listing import listing, render
+    from jouletrace.addons.mig.apply import open_backend
+    from jouletrace.addons.mig.tables import listing, render
 
-    backend = open_backend(device)
-    try:
+    with closing(open_backend(device)) as backend:
         found = listing(backend)
-    finally:
-        backend.close()
     put(json_module.dumps(found, indent=1) if json else render(found))
 
 
 def plan(wanted: Wanted, device: Device = "auto", json: JsonOut = False) -> None:
     """Show whether and where instances fit on the undivided GPU, and what remains. Changes nothing."""
-    from jouletrace.addons.mig.backend import open_backend
-    from jouletrace.addons.mig.listing import render_plan
+    from jouletrace.addons.mig.apply import open_backend
     from jouletrace.addons.mig.plan import make_plan
+    from jouletrace.addons.mig.tables import render_plan
 
-    backend = open_backend(device)
-    try:
+    with closing(open_backend(device)) as backend:
         found = make_plan(wanted, backend)
-    finally:
-        backend.close()
     put(json_module.dumps(found.to_dict(), indent=1) if json else render_plan(found))
 
 
@@ -60,13 +57,10 @@ def apply(
     Instances that are not in the plan are destroyed. The command is refused while processes use the GPU.
     """
     from jouletrace.addons.mig.apply import apply as divide
-    from jouletrace.addons.mig.backend import open_backend
-    from jouletrace.addons.mig.layout import layout_of
-    from jouletrace.addons.mig.plan import make_plan
-    from jouletrace.errors import BadInputError
+    from jouletrace.addons.mig.apply import open_backend
+    from jouletrace.addons.mig.plan import layout_of, make_plan
 
-    backend = open_backend(device)
-    try:
+    with closing(open_backend(device)) as backend:
         found = make_plan(wanted, backend)
         if not yes:
             change = f"from [{layout_of(backend)}] to [{found.layout}]"
@@ -74,24 +68,98 @@ def apply(
         now = divide(found, backend, device, say)
         say(f"to restore: jouletrace mig restore --device {device}")
         _print_layout(now, backend.info.id, json)
-    finally:
-        backend.close()
 
 
 def restore(device: Device = "auto", json: JsonOut = False) -> None:
     """Restore the division and mode that the GPU had before apply or sweep, also after a crash."""
+    from jouletrace.addons.mig.apply import open_backend
     from jouletrace.addons.mig.apply import restore as bring_back
-    from jouletrace.addons.mig.backend import open_backend
-    from jouletrace.addons.mig.layout import layout_of
+    from jouletrace.addons.mig.plan import layout_of
 
-    backend = open_backend(device)
-    try:
+    with closing(open_backend(device)) as backend:
         now = bring_back(backend, say)
         if now is None:
             say("jouletrace has changed nothing on this GPU")
         _print_layout(now or layout_of(backend), backend.info.id, json)
-    finally:
-        backend.close()
+
+
+def sweep(
+    profiles: Annotated[str, typer.Option(metavar="P,P,...", help="Slices: 1g.10gb,3g.40gb,7g.80gb.")],
+    models: Annotated[
+        str,
+        typer.Option(metavar="M,M,...", help="vit,resnet50,swin,bert-base,distilbert,minilm,mpnet, or any workload."),
+    ],
+    tasks: Annotated[
+        str, typer.Option(metavar="T,T,...", help="infer, train (also cv_infer, nlp_train, ...).")
+    ] = "infer",
+    batch: Annotated[str, typer.Option(metavar="N,N,...", help="Samples per request.")] = "1",
+    seq_len: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Tokens per sample. [default: the model's]")
+    ] = None,
+    together: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Concurrently busy slices of a profile: numbers, or max.")
+    ] = "1",
+    device: Device = "auto",
+    dtype: Annotated[str | None, typer.Option(help="fp32, tf32, fp16, bf16, amp. [default: fp16]")] = None,
+    mode: Annotated[str, typer.Option(help="eager or graph.")] = "eager",
+    seconds: Annotated[float, typer.Option("--seconds", metavar="SECONDS", help="Length of each measurement.")] = 10.0,
+    dcgm_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="A dcgm-exporter for activity and memory. [default: GPM]")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder of the rows; repeating the command resumes. [default: under runs/]"
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Permit dividing a real GPU; it is restored at the end.")] = False,
+    json: JsonOut = False,
+) -> None:
+    """Run workloads on slices of several profiles: latency, throughput, activity, memory, power, energy per sample.
+
+    The GPU is divided for each profile and restored at the end, also after Ctrl-C.
+    """
+    from jouletrace.addons.mig.apply import open_backend
+    from jouletrace.addons.mig.jobs import read_jobs
+    from jouletrace.addons.mig.point import PointSettings
+    from jouletrace.addons.mig.sweep import SweepSettings
+    from jouletrace.addons.mig.sweep import sweep as run_sweep
+    from jouletrace.addons.mig.tables import summary
+    from jouletrace.cli.progress import ProgressLine
+    from jouletrace.run.store import fresh_folder
+
+    if not 1 <= seconds <= 3600:
+        raise BadInputError(f"--seconds {seconds:g}: must be between 1 and 3600 s")
+    lengths = _numbers(seq_len, "--seq-len") if seq_len else [None]
+    jobs = read_jobs(_names(models), _names(tasks), _numbers(batch, "--batch"), lengths, dtype=dtype, mode=mode)
+    counts = tuple(0 if one == "max" else _numbers(one, "--together")[0] for one in _names(together))
+    point = PointSettings(seconds=seconds, solo_s=max(1.0, seconds * 0.4))
+    settings = SweepSettings(tuple(_names(profiles)), tuple(jobs), counts, point, dcgm_url)
+    with closing(open_backend(device)) as backend:
+        simulated = backend.info.simulated
+        if not (yes or simulated):
+            raise BadInputError(
+                f"this divides {backend.info.name} for each profile and restores it: add --yes to permit it"
+            )
+        folder = output or fresh_folder("runs", "mig-sweep")
+        with ProgressLine() as progress:
+            store = run_sweep(
+                device,
+                backend,
+                settings,
+                folder,
+                begin=lambda number, count, what: progress.begin(f"{number}/{count} {what}", 0),
+            )
+    say(f"saved {folder} (sweep.csv, sweep.parquet)")
+    if json:
+        rows = [{key: value for key, value in row.items() if key != "latency_quantiles_s"} for row in store.rows]
+        print(json_module.dumps({"schema": 1, "simulated": simulated, "rows": rows}, indent=1))
+    else:
+        put(summary(store.rows, simulated=simulated))
+    lost = [row for row in store.rows if row["status"] == "failed" and row["reason"] != "out_of_memory"]
+    if lost:
+        reasons = "; ".join(list(dict.fromkeys(str(row["detail"]) for row in lost))[:3])
+        raise NotPossibleError(f"{len(lost)} of {len(store.rows)} rows have no figures: {reasons}")
 
 
 def _print_layout(layout: Layout, board: str, json: bool) -> None:
@@ -100,3 +168,14 @@ def _print_layout(layout: Layout, board: str, json: bool) -> None:
         print(json_module.dumps(found, indent=1))
     else:
         put(str(layout))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(name) for name in _names(text)]
+    except ValueError:
+        raise BadInputError(f"{option} {text}: write whole numbers, such as 1,2,4") from None

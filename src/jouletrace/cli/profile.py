@@ -41,7 +41,7 @@ def profile(
 
     form = check_form(form, json)
     if settings.backend == "trtexec":
-        from jouletrace.addons.toolchain.engine import profile_engine
+        from jouletrace.addons.toolchain.trtexec import profile_engine
 
         with Place(output, workload.rpartition("/")[2]) as place:
             run = profile_engine(workload, settings, place.folder, typed=command_line(), say=say)

@@ -7,7 +7,7 @@ In NVIDIA's terms a *GPU instance* is a share of the memory (memory slices) with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from jouletrace.devices.base import Process
 from jouletrace.errors import NotPossibleError
@@ -64,7 +64,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class ComputeInstance:
-    """A share of a GPU instance's SMs.
+    """A share of a GPU instance's SMs, numbered within it.
 
     Attributes:
         id: Number within its GPU instance.
@@ -81,14 +81,7 @@ class ComputeInstance:
 
 @dataclass(frozen=True)
 class GpuInstance:
-    """An existing share of the GPU.
-
-    Attributes:
-        id: Number on the GPU.
-        profile: Name of its profile.
-        placement: Its memory slices.
-        compute: Its compute instances, by id.
-    """
+    """An existing share of the GPU: its number, its profile's name, its memory slices, its compute instances by id."""
 
     id: int
     profile: str
@@ -159,8 +152,3 @@ class MigBackend(Protocol):
 
     def close(self) -> None:
         """Release the driver's library."""
-
-
-def board_facts(info: DeviceInfo) -> dict[str, Any]:
-    """Facts of a GPU for a listing."""
-    return {"id": info.id, "name": info.name, "index": info.index, "simulated": info.simulated}

@@ -7,14 +7,11 @@ import pytest
 
 from commands import command
 from fleet_data import run_of, stored
-from jouletrace.addons.fleet import engine, gpus
-from jouletrace.addons.fleet.engine import Host, open_host, run_fleet
-from jouletrace.addons.fleet.folder import Folder
-from jouletrace.addons.fleet.node import Outcome
+from jouletrace.addons.fleet import engine, plan
+from jouletrace.addons.fleet.engine import Outcome, open_host
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
 from jouletrace.cli.fleet_progress import FleetProgress
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import load, save
 
 SIZE = ("--config", "size=4096")
@@ -55,25 +52,14 @@ def test_every_result_is_a_run_whose_figures_are_those_of_the_report(measured, c
     place, _, _ = measured
     run = load(next(place.rglob("*1/repeat-0000.zip")))
     assert run.settings["fleet"]["placement"] == "together"
+    assert len({load(path).settings["fleet"]["at_ns"] for path in place.rglob("*.zip")}) == 1, "a common start"
+    assert len({load(path).devices[0].id for path in place.rglob("*.zip")}) == 2
     (group,) = json.loads(command(capsys, "fleet", "report", str(place), "--json").out)["groups"]
     row = next(gpu for gpu in group["gpus"] if gpu["gpu"] == run.devices[0].id)
     assert row["idle_w"] == run.result("baseline_deep_idle_w").value
     assert 50 < row["idle_w"] < 100
     assert row["clock_mhz"] > 600
     assert row["energy_j"]["value"]["value"] == pytest.approx(run.result("energy_total_j").value, rel=0.05)
-
-
-@pytest.mark.thorough
-def test_processes_that_run_together_begin_at_one_moment(tmp_path):
-    """On the CPU, which is two devices here: that they disturb one another doesn't matter."""
-    pytest.importorskip("torch")
-    boards = [FleetGpu("host", f"cpu-{n}", n, "cpu", "CPU") for n in range(2)]
-    profile = ProfileSettings(config={"size": "64"}, warmup_s=0.2, idle_s=0.1, latency_s=0.1)
-    folder = Folder(tmp_path / "f")
-    found = run_fleet(FleetSettings("gemm", profile, repeats=1, seconds=0.5), Host(boards, [], {}), folder)
-    assert found.measured == 2
-    at_ns = {load(path).settings["fleet"]["at_ns"] for path in folder.root.rglob("*.zip")}
-    assert len(at_ns) == 1
 
 
 @pytest.mark.thorough
@@ -210,33 +196,29 @@ def test_beside_json_only_failures_are_reported(capsys):
     assert watched(capsys, quiet=True).err.splitlines() == ["a:0, repeat 1: it took too long"]
 
 
-def test_simulated_gpus_differ():
-    assert len({board.id for board in gpus.simulated("sim:h100", "2")}) == 2
-
-
 HERE = [FleetGpu("host", f"GPU-{name}", n, f"GPU-{name}") for n, name in enumerate(("aa11", "aa22", "bb33"))]
 
 
 def test_gpus_are_named_by_place_or_beginning_of_uuid():
-    taken, rest = gpus.chosen(HERE, "2,gpu-aa1")
+    taken, rest = plan.chosen(HERE, "2,gpu-aa1")
     assert ([gpu.id for gpu in taken], [gpu.id for gpu in rest]) == (["GPU-bb33", "GPU-aa11"], ["GPU-aa22"])
-    assert gpus.chosen(HERE, "all") == (HERE, [])
+    assert plan.chosen(HERE, "all") == (HERE, [])
     for wrong, words in (("3", "there is no GPU '3'"), ("GPU-aa", "several begin with"), ("0,,1", "no GPU ''")):
         with pytest.raises(BadInputError, match=words):
-            gpus.chosen(HERE, wrong)
+            plan.chosen(HERE, wrong)
 
 
 def test_cuda_order_counts_and_hidden_gpus_are_left_out(monkeypatch):
     from jouletrace.run import DeviceInfo
 
     infos = [DeviceInfo(f"GPU-{n}", "H200", host="host", index=n) for n in range(3)]
-    monkeypatch.setattr(gpus, "no_gpu_reason", lambda: None)
-    monkeypatch.setattr(gpus, "list_devices", lambda: infos)
-    monkeypatch.setattr(gpus, "cuda_uuids", lambda: ["GPU-2", "GPU-0"])
-    assert [(gpu.index, gpu.id) for gpu in gpus.visible()] == [(0, "GPU-2"), (1, "GPU-0")]
-    monkeypatch.setattr(gpus, "cuda_uuids", list)
+    monkeypatch.setattr(plan, "no_gpu_reason", lambda: None)
+    monkeypatch.setattr(plan, "list_devices", lambda: infos)
+    monkeypatch.setattr(plan, "cuda_uuids", lambda: ["GPU-2", "GPU-0"])
+    assert [(gpu.index, gpu.id) for gpu in plan.visible()] == [(0, "GPU-2"), (1, "GPU-0")]
+    monkeypatch.setattr(plan, "cuda_uuids", list)
     with pytest.raises(NotPossibleError, match="CUDA shows no whole GPU"):
-        gpus.visible()
+        plan.visible()
 
 
 def test_a_fleet_of_which_every_gpu_is_busy_is_not_begun(monkeypatch):

@@ -5,8 +5,8 @@ import pytest
 from commands import command
 from fleet_data import gpus, run_of
 from jouletrace.addons.fleet import engine
+from jouletrace.addons.fleet.engine import Node, Outcome
 from jouletrace.addons.fleet.folder import Folder
-from jouletrace.addons.fleet.node import Node, Outcome
 from jouletrace.addons.fleet.plan import Task
 from jouletrace.errors import BadInputError
 

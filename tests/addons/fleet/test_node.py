@@ -9,13 +9,13 @@ import pytest
 
 from commands import PATIENCE_S, command
 from fleet_data import gpus, run_of
-from jouletrace.addons.fleet import engine, process
-from jouletrace.addons.fleet.child import reason_of
-from jouletrace.addons.fleet.engine import Host, open_host, run_fleet, todo_of
+from jouletrace.addons.fleet import engine
+from jouletrace.addons.fleet.child import reason_of, wait_until
+from jouletrace.addons.fleet.engine import Host, Node, Outcome, open_host, run_fleet, todo_of
 from jouletrace.addons.fleet.folder import Folder
-from jouletrace.addons.fleet.node import Node, Outcome
 from jouletrace.addons.fleet.plan import IN_TURN, FleetGpu, FleetSettings, Noise, Task, parse_noise, rounds
 from jouletrace.addons.fleet.results import read_fleet
+from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from places import SUPPORT
 
@@ -24,8 +24,8 @@ HERE = SUPPORT
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch):
-    monkeypatch.setattr(process, "MODULE", "fake_fleet_child")
-    monkeypatch.setattr("jouletrace.addons.fleet.node.HEAD_START_S", 0.1)
+    monkeypatch.setattr(engine, "MODULE", "fake_fleet_child")
+    monkeypatch.setattr("jouletrace.addons.fleet.engine.HEAD_START_S", 0.1)
     monkeypatch.setenv("PYTHONPATH", str(HERE))
 
 
@@ -57,6 +57,13 @@ def test_gpus_that_run_together_begin_at_one_moment_and_overlap(tmp_path):
     assert all(run["start_ns"] >= run["at_ns"] for run in runs)
     assert max(run["at_ns"] for run in runs) < min(run["end_ns"] for run in runs), "none waits for another's end"
     assert {"is": "phase", "name": "warming up", "seconds": 1.0} in heard
+
+
+def test_the_start_is_waited_for_on_the_clock_of_the_host():
+    clock = open_device("cpu").clock
+    at_ns = clock.time_ns() + 20_000_000
+    wait_until(at_ns, clock)
+    assert clock.time_ns() >= at_ns
 
 
 @pytest.mark.thorough
@@ -127,12 +134,14 @@ def test_why_a_gpu_gave_no_result_is_distinguished(error, reason):
 
 @pytest.mark.thorough
 def test_a_process_that_hangs_is_ended_and_the_others_go_on(tmp_path, monkeypatch):
+    listen = engine.listen
+
     def patient(children, until, limit_s, hear):
         """The limit counts once the others are there: a busy machine takes long to start them."""
-        process.listen([child for child in children if child.gpu.index != 1], until, PATIENCE_S, hear)
-        process.listen(children, until, limit_s, hear)
+        listen([child for child in children if child.gpu.index != 1], until, PATIENCE_S, hear)
+        listen(children, until, limit_s, hear)
 
-    monkeypatch.setattr("jouletrace.addons.fleet.node.listen", patient)
+    monkeypatch.setattr(engine, "listen", patient)
     found = do(tmp_path, "hangs", limit_s=1)
     assert found[1, 0].reason == "timed_out"
     assert "no result after 1 s" in found[1, 0].text
@@ -142,7 +151,7 @@ def test_a_process_that_hangs_is_ended_and_the_others_go_on(tmp_path, monkeypatc
 def test_an_interruption_ends_every_process_at_once(tmp_path, monkeypatch):
     made = []
 
-    class Watched(process.Child):
+    class Watched(engine.Child):
         def __init__(self, *given):
             super().__init__(*given)
             made.append(self)
@@ -151,7 +160,7 @@ def test_an_interruption_ends_every_process_at_once(tmp_path, monkeypatch):
         if message["is"] == "ready" and len(made) == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("jouletrace.addons.fleet.node.Child", Watched)
+    monkeypatch.setattr("jouletrace.addons.fleet.engine.Child", Watched)
     boards = gpus(1, 3)
     node = Node(FleetSettings("hangs", noise=(Noise("loud", (0,)),)), boards, str(tmp_path))
     with pytest.raises(KeyboardInterrupt):

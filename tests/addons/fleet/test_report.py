@@ -8,12 +8,10 @@ import pytest
 
 from fleet_data import fleet, gpus, row, stored
 from jouletrace.addons.fleet import html
-from jouletrace.addons.fleet.correlates import BETWEEN, _correlation, correlates
 from jouletrace.addons.fleet.document import document
-from jouletrace.addons.fleet.findings import find, to_dict
+from jouletrace.addons.fleet.findings import BETWEEN, _correlation, correlates, find, to_dict
 from jouletrace.addons.fleet.folder import Folder
-from jouletrace.addons.fleet.names import gpu_names, is_meant
-from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, gpu_names, is_meant
 from jouletrace.addons.fleet.results import fleet_of, of_rows, read_fleet
 from jouletrace.addons.fleet.spread import Spread
 from jouletrace.errors import BadInputError

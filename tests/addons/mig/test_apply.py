@@ -15,8 +15,7 @@ from commands import PATIENCE_S
 from fake_mig_nvml import FakeMigNvml
 from jouletrace.addons.mig.apply import CHANGE, PendingResetError, restore, written_down
 from jouletrace.addons.mig.apply import divide as divide_held
-from jouletrace.addons.mig.layout import Layout, layout_of
-from jouletrace.addons.mig.plan import make_plan
+from jouletrace.addons.mig.plan import Layout, layout_of, make_plan
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import MigRefusedError
 from jouletrace.devices.nvml.api import Nvml

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from jouletrace.addons.mig.activity import Activity
-from jouletrace.addons.mig.bench import JobFailedError, Slice
-from jouletrace.addons.mig.child import Child
-from jouletrace.addons.mig.jobs import Job
+from jouletrace.addons.mig.bench import Child, RealBench
+from jouletrace.addons.mig.jobs import Job, JobFailedError, Slice
 from jouletrace.addons.mig.point import PointSettings, measure_point
-from jouletrace.addons.mig.real_bench import RealBench
 from jouletrace.addons.mig.worker import main
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Samples

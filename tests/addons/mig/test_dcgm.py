@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from commands import PATIENCE_S
-from jouletrace.addons.mig.dcgm import DcgmExporter
+from jouletrace.addons.mig.activity import DcgmExporter
 from jouletrace.errors import BadInputError, NotPossibleError
 
 BOARD = "GPU-11111111-2222-3333-4444-555555555555"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jouletrace.addons.mig.dcgm import FIELDS
+from jouletrace.addons.mig.activity import FIELDS
 from jouletrace.addons.mig.jobs import read_jobs
 from jouletrace.addons.mig.point import PointSettings
 from jouletrace.addons.mig.sweep import SweepSettings, sweep

@@ -26,8 +26,7 @@ from jouletrace.analysis.conditions import conditions
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import METRICS, GpmSource
 from jouletrace.devices.nvml.gpu import NvmlGpu
-from jouletrace.devices.nvml.mig import NvmlMig
-from jouletrace.devices.nvml.mig_activity import instance_activity
+from jouletrace.devices.nvml.mig import NvmlMig, instance_activity
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.profiler.backends import torch as torch_backend
 from jouletrace.report.facts import condition_lines

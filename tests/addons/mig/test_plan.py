@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 
 from fake_mig_nvml import FakeMigNvml
-from jouletrace.addons.mig.listing import listing, render, render_plan
 from jouletrace.addons.mig.plan import make_plan, place, room
+from jouletrace.addons.mig.tables import listing, render, render_plan
 from jouletrace.devices.mig import Placement
 from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend

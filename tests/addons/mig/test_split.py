@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from jouletrace.addons.mig.bench import Slice
-from jouletrace.addons.mig.jobs import read_jobs
+from jouletrace.addons.mig.bench import SimulatedBench
+from jouletrace.addons.mig.jobs import Slice, read_jobs
 from jouletrace.addons.mig.point import PointSettings, latency_figures, measure_point
-from jouletrace.addons.mig.simulated_bench import SimulatedBench
 from jouletrace.addons.mig.split import fit, split
 from jouletrace.run import Estimate
 from jouletrace.simulator.boards.device import SimulatedGpu

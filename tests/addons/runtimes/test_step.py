@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from commands import PATIENCE_S, command, only_run
-from jouletrace.addons.runtimes import libraries
-from jouletrace.addons.runtimes.backend import device_for, make
-from jouletrace.addons.runtimes.engine import TensorSpec
-from jouletrace.addons.runtimes.feeds import random_feeds
+from jouletrace.addons.runtimes.backend import RuntimeStep, device_for, make
+from jouletrace.addons.runtimes.engine import TensorSpec, random_feeds, require
 from jouletrace.addons.runtimes.onnxruntime import read_profile
 from jouletrace.addons.runtimes.openvino import OpenVino
-from jouletrace.addons.runtimes.step import RuntimeStep
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.profiler.detail.nodes import nodes as time_nodes
@@ -411,7 +408,7 @@ def test_nodes_of_a_gpu_are_not_timed_by_their_launches():
 
 def test_a_library_that_is_missing_is_named_with_how_to_get_it():
     with pytest.raises(NotPossibleError, match=r"no_such_runtime can't be imported .*pip install 'jouletrace\[onnx\]'"):
-        libraries.require("no_such_runtime")
+        require("no_such_runtime")
 
 
 def test_a_profile_of_onnxruntime_keeps_the_last_runs_and_leaves_fences_out():

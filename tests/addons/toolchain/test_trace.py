@@ -9,14 +9,13 @@ import pytest
 
 from commands import command, gone, only_run, wait_for
 from import_timelines import GEMM, RELU, ncu_details, nsys
-from jouletrace.addons.toolchain import ncu, programs
-from jouletrace.addons.toolchain.nsys import NSYS
+from jouletrace.addons.toolchain import nsight, programs
+from jouletrace.addons.toolchain.loop import add_timeline
 from jouletrace.addons.toolchain.programs import Ended
 from jouletrace.addons.toolchain.recording import Recording
-from jouletrace.addons.toolchain.timeline import add_timeline
-from jouletrace.addons.toolchain.trace import TraceSettings, what
+from jouletrace.addons.toolchain.trace import what
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
+from jouletrace.errors import BrokenOffError, NotPossibleError
 from jouletrace.run import load
 from jouletrace.tracing.trace import Trace
 from stand_ins import called, install, limit_once_it_hangs
@@ -60,7 +59,7 @@ def test_a_command_under_ncu_becomes_a_run_with_its_counters(tmp_path, monkeypat
     assert len(run.counters) > 0
     asked = called(bin, "ncu")
     assert asked[-2:] == ["sleep", "0.1"]
-    assert [asked[k + 1] for k, one in enumerate(asked) if one == "--section"] == list(ncu.SECTIONS)
+    assert [asked[k + 1] for k, one in enumerate(asked) if one == "--section"] == list(nsight.SECTIONS)
     for option, value in (("--clock-control", "none"), ("--print-units", "base"), ("--launch-count", "5")):
         assert asked[asked.index(option) + 1] == value
     assert "--profile-from-start" not in asked
@@ -94,10 +93,17 @@ def test_ncu_without_permission_is_explained(tmp_path, monkeypatch, capsys):
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_counters_that_another_program_holds_are_explained(tmp_path):
-    (tmp_path / "ncu.csv").write_text("==ERROR== Profiling failed because a driver resource was unavailable.\n")
-    with pytest.raises(NotPossibleError, match="another program holds them"):
-        ncu.output(Ended(1, "", 0, 1), tmp_path)
+@pytest.mark.parametrize(
+    ("written", "kind", "says"),
+    [
+        ("Profiling failed because a driver resource was unavailable.", NotPossibleError, "another program holds them"),
+        ("An error was reported by the driver", BrokenOffError, "An error was reported by the driver"),
+    ],
+)
+def test_a_file_without_counters_says_why(tmp_path, written, kind, says):
+    (tmp_path / "ncu.csv").write_text(f"==ERROR== {written}\n")
+    with pytest.raises(kind, match=says):
+        nsight.ncu_output(Ended(1, "", 0, 1), tmp_path)
 
 
 @pytest.mark.thorough
@@ -179,7 +185,7 @@ sys.exit(ended.returncode)
 
 def test_what_is_not_installed_is_named_with_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    for known, hint in ((NSYS, "nsight-systems"), (ncu.NCU, "nsight-compute")):
+    for known, hint in ((nsight.NSYS, "nsight-systems"), (nsight.NCU, "nsight-compute")):
         with pytest.raises(NotPossibleError, match=f"{known.name} is not installed here.*{hint}"):
             replace(known, places=()).find()
 
@@ -308,20 +314,8 @@ def test_one_argument_is_a_workload_and_several_are_a_command():
     assert what([sys.executable, "-c", "1"]) == [sys.executable, "-c", "1"]
 
 
-def test_settings_refuse_an_unknown_tool():
-    with pytest.raises(BadInputError, match="--with gdb"):
-        TraceSettings("gdb")
-
-
 def test_a_failure_is_reported_by_its_informative_line():
     ended = Ended(1, "starting\nError: no such option\nbye\n", 0, 1)
     assert ended.last_complaint() == "Error: no such option"
     assert Ended(-9, "", 0, 1).how() == "signal 9"
     assert Ended(1, "", 0, 1).last_complaint() == ""
-
-
-def test_what_is_read_of_a_file_says_when_nothing_is_in_it(tmp_path):
-    place = tmp_path / "ncu.csv"
-    place.write_text("==ERROR== An error was reported by the driver\n")
-    with pytest.raises(BrokenOffError, match="An error was reported by the driver"):
-        ncu.output(Ended(1, "", 0, 1), tmp_path)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from jouletrace.addons.fleet.correlates import CONDITIONS
-from jouletrace.addons.fleet.findings import Findings
+from jouletrace.addons.fleet.findings import CONDITIONS, Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, Place
 from jouletrace.report import reasons
@@ -43,13 +42,7 @@ _CONDITIONS = (
 
 
 def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
-    """The whole report.
-
-    Args:
-        fleet: The results.
-        found: Findings on each group.
-        top: Number of the best and of the worst GPUs to show, where there are more than twice as many.
-    """
+    """The whole report. ``top`` limits the best and the worst GPUs shown, where there are more than twice as many."""
     page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
     for one in found:

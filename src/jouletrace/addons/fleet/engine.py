@@ -1,20 +1,45 @@
-"""Running a fleet: the GPUs of this host, all checks before any measurement, and the missing results."""
+"""Running a fleet: all checks before any measurement, processes on the GPUs of this host, and the missing results."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+import selectors
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from jouletrace.addons.fleet.folder import Folder, Key
-from jouletrace.addons.fleet.gpus import ALL, busy, find_gpus
-from jouletrace.addons.fleet.node import Node, Outcome
-from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, rounds
+from jouletrace.addons.fleet.folder import Folder
+from jouletrace.addons.fleet.plan import ALL, FleetGpu, FleetSettings, Key, Task, busy, find_gpus, rounds
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.processes.locks import alone_in
+from jouletrace.processes import children, locks
 from jouletrace.profiler.prepare import check_has_phases, resolve
+from jouletrace.run.scratch import Scratch
 from jouletrace.workloads.gemm import GEMMS
 from jouletrace.workloads.kernels import AUTO, whole
+
+MODULE = "jouletrace.addons.fleet.child"
+
+HEAD_START_S = 0.2
+"""Time from the readiness of all processes to their common start, within which every process must receive its order."""
+
+_THEIRS = ("bad_input", "disk_full")
+"""Reasons that the user can resolve."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a task: a code and a sentence for its failure, "" for a success."""
+
+    task: Task
+    reason: str = ""
+    text: str = ""
+
+
+Note = Callable[[Outcome], None]
+"""Receives each outcome at once."""
+
+Hear = Callable[[FleetGpu, dict[str, Any]], None]
+"""Receives a child's reports of progress."""
 
 
 class Watch:
@@ -32,13 +57,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Host:
-    """The GPUs of this host.
-
-    Attributes:
-        gpus: The GPUs to measure.
-        others: Others, on which noise may run.
-        excluded: GPUs that can't be measured, by id, and why.
-    """
+    """The GPUs of this host: to measure, others on which noise may run, and why GPUs (by id) can't be measured."""
 
     gpus: list[FleetGpu]
     others: list[FleetGpu]
@@ -47,14 +66,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a fleet run.
-
-    Attributes:
-        wanted: Number of requested results.
-        before: Number of those that existed already.
-        measured: Number of new results.
-        failed: Tasks without a result.
-    """
+    """Numbers of requested results, of those that existed already, and of new ones; and the tasks without a result."""
 
     wanted: int
     before: int
@@ -63,13 +75,7 @@ class Summary:
 
 
 def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *, allow_busy: bool = False) -> Host:
-    """Locate the GPUs and refuse impossible requests.
-
-    Args:
-        settings: The requested settings.
-        device: "auto", "cpu" or "sim:NAME".
-        gpus: "all", numbers or UUIDs; for simulated GPUs, their number.
-        allow_busy: Also measure GPUs that other processes use.
+    """Locate the GPUs and refuse impossible requests; ``device`` and ``gpus`` as for ``find_gpus``.
 
     Raises:
         BadInputError: If the request makes no sense here.
@@ -85,10 +91,17 @@ def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *,
                 raise BadInputError(f"--config size=auto: {advice}")
             whole(settings.workload, key, text)
     measured, others = find_gpus(device, gpus)
-    _check_noise(settings, [*measured, *others])
-    users = {} if allow_busy or measured[0].simulated else busy([*measured, *others])
+    present = [*measured, *others]
     for noise in settings.noise:
-        for gpu in filter(noise.on, [*measured, *others]):
+        if any(gpu.simulated for gpu in present):
+            raise BadInputError(f"--noise {noise}: noise has no effect on simulated GPUs")
+        there = {gpu.index for gpu in present}
+        missing = [place for place in noise.gpus if place not in there]
+        if missing:
+            raise BadInputError(f"--noise {noise}: {present[0].node} has no GPU {missing[0]}; it has {sorted(there)}")
+    users = {} if allow_busy or measured[0].simulated else busy(present)
+    for noise in settings.noise:
+        for gpu in filter(noise.on, present):
             if gpu.id in users:
                 raise NotPossibleError(f"--noise {noise}: {users[gpu.id]}; --allow-busy starts it nevertheless")
     if all(gpu.id in users for gpu in measured):
@@ -97,42 +110,21 @@ def open_host(settings: FleetSettings, device: str = "auto", gpus: str = ALL, *,
     return Host(measured, others, users)
 
 
-def _check_noise(settings: FleetSettings, gpus: list[FleetGpu]) -> None:
-    """Refuse noise that would run nowhere, or on GPUs that it can't affect."""
-    for noise in settings.noise:
-        if any(gpu.simulated for gpu in gpus):
-            raise BadInputError(f"--noise {noise}: noise has no effect on simulated GPUs")
-        there = {gpu.index for gpu in gpus}
-        missing = [place for place in noise.gpus if place not in there]
-        if missing:
-            raise BadInputError(f"--noise {noise}: {gpus[0].node} has no GPU {missing[0]}; it has {sorted(there)}")
-
-
 def run_fleet(
     settings: FleetSettings, host: Host, folder: Folder, *, command: str = "", watch: Watch | None = None
 ) -> Summary:
-    """Measure the missing results.
-
-    Args:
-        settings: The settings of the fleet.
-        host: Its GPUs.
-        folder: Destination of the results; a second run into it resumes.
-        command: The command line, for the record.
-        watch: The observer.
-
-    Returns:
-        The summary; the folder contains the failures too.
+    """Measure the missing results of a folder, which a second run into it resumes; failures are stored there too.
 
     Raises:
         BadInputError: If the place holds another fleet's results, or can't be written.
         NotPossibleError: If no result could be measured, or another fleet on this host writes there.
     """
     watch = watch or Watch()
-    with alone_in(folder.root, "running a fleet"):
+    with locks.alone_in(folder.root, "running a fleet"):
         folder.begin(settings, command, host.gpus)
-        asked_for = {(gpu.node, gpu.id, n) for gpu in host.gpus for n in range(settings.repeats)}
-        there = folder.done() & asked_for
-        watch.begin(len(asked_for), len(there))
+        wanted = {(gpu.node, gpu.id, n) for gpu in host.gpus for n in range(settings.repeats)}
+        there = folder.done() & wanted
+        watch.begin(len(wanted), len(there))
         outcomes: list[Outcome] = []
 
         def note(found: Outcome) -> None:
@@ -148,24 +140,146 @@ def run_fleet(
         node = Node(settings, [*host.gpus, *host.others], str(folder.root), command)
         for group in todo_of(settings, [gpu for gpu in host.gpus if gpu.id not in host.excluded], there):
             node.at_once(group, note, watch.hear)
-    return _summary(asked_for, there, outcomes)
-
-
-_THEIRS = ("bad_input", "disk_full")
-"""Reasons that the user can resolve."""
-
-
-def _summary(asked_for: set[Key], there: set[Key], outcomes: Sequence[Outcome]) -> Summary:
     failed = tuple(one for one in outcomes if one.reason)
     if outcomes and len(failed) == len(outcomes) and not there:
         reasons = list(dict.fromkeys(one.text for one in failed))
         kind = BadInputError if all(one.reason in _THEIRS for one in failed) else NotPossibleError
-        raise kind(f"none of {len(asked_for)} results could be measured: {'; '.join(reasons[:3])}")
-    new = {(one.task.gpu.node, one.task.gpu.id, one.task.repeat) for one in outcomes if not one.reason}
-    return Summary(len(asked_for), len(there), len(new - there), failed)
+        raise kind(f"none of {len(wanted)} results could be measured: {'; '.join(reasons[:3])}")
+    new = {one.task.key for one in outcomes if not one.reason}
+    return Summary(len(wanted), len(there), len(new - there), failed)
 
 
 def todo_of(settings: FleetSettings, gpus: Sequence[FleetGpu], there: Container[Key]) -> list[list[Task]]:
     """The missing results, in random order: groups of tasks that run at once, and are measured again together."""
     groups = [group for repeat in range(settings.repeats) for group in rounds(gpus, settings, repeat)]
-    return [group for group in groups if any((t.gpu.node, t.gpu.id, t.repeat) not in there for t in group)]
+    return [group for group in groups if any(task.key not in there for task in group)]
+
+
+class Node:
+    """The host of a fleet: GPUs to measure, and others on which noise may run. Results go to the folder ``store``."""
+
+    def __init__(self, settings: FleetSettings, gpus: Sequence[FleetGpu], store: str, command: str = "") -> None:
+        self._settings = settings
+        self._gpus = gpus
+        self._store = store
+        self._command = command
+
+    def at_once(self, group: Sequence[Task], note: Note, hear: Hear) -> None:
+        """Carry out tasks that run together; ``note`` receives each outcome, ``hear`` the reports of progress.
+
+        Raises:
+            BadInputError: If their recordings don't fit on the disk.
+        """
+        try:
+            scratch = Scratch()
+        except OSError as error:
+            raise BadInputError(f"no temporary folder on {group[0].gpu.node}: {error.strerror}") from None
+        noises: list[Child] = []
+        measuring: list[Child] = []
+        with scratch, locks.Watch():  # in our process, since a child that is killed leaves its recording
+            try:
+                self._make_noise(noises, hear)
+                silent = next((one for one in noises if one.over), None)
+                if silent is not None:
+                    for task in group:
+                        note(Outcome(task, "no_noise", f"noise on {silent.gpu} failed: {silent.said.get('text')}"))
+                    return
+                for task in group:
+                    measuring.append(Child(task.gpu, self._order(task, str(scratch.path))))
+                limit_s = self._settings.limit_s
+                listen(measuring, ("ready",), limit_s, hear)
+                at_ns = time.time_ns() + round(HEAD_START_S * 1e9)
+                for child in measuring:
+                    child.tell({"at_ns": at_ns})
+                listen(measuring, ("done",), limit_s, hear)
+                for task, child in zip(group, measuring, strict=True):
+                    note(_outcome(task, child, noises))
+            finally:
+                for child in measuring:
+                    if not child.over:
+                        child.interrupt()
+                for child in [*noises, *measuring]:
+                    child.stop()
+                for child in [*noises, *measuring]:
+                    child.close()
+
+    def _make_noise(self, made: list[Child], hear: Hear) -> None:
+        """Start noise on every requested GPU; it runs when this returns."""
+        profile = asdict(self._settings.noise_profile)
+        for noise in self._settings.noise:
+            for gpu in filter(noise.on, self._gpus):
+                order = {"workload": noise.workload, "profile": profile, "device": gpu.device}
+                made.append(Child(gpu, {"noise": order}))
+        listen(made, ("ready",), self._settings.limit_s, hear)
+        for child in made:
+            child.tell({"at_ns": time.time_ns()})
+
+    def _order(self, task: Task, scratch: str) -> dict[str, Any]:
+        places = {"store": self._store, "scratch": scratch, "command": self._command}
+        return {"measure": {**asdict(task), "settings": asdict(self._settings), **places}}
+
+
+def _outcome(task: Task, child: Child, noises: Sequence[Child]) -> Outcome:
+    if child.said.get("is") != "done":
+        return Outcome(task, str(child.said.get("reason", "failed")), str(child.said.get("text", "")))
+    ended = next((noise for noise in noises if not noise.alive), None)
+    if ended is not None:
+        return Outcome(task, "no_noise", f"noise on {ended.gpu} ended before the measurement did")
+    return Outcome(task)
+
+
+class Child(children.Child):
+    """One ``jouletrace.addons.fleet.child``, to which CUDA shows one GPU.
+
+    ``said`` is its last message other than progress; {} before the first.
+    """
+
+    def __init__(self, gpu: FleetGpu, order: Mapping[str, Any]) -> None:
+        # this GPU only, by UUID, whatever the order
+        super().__init__(MODULE, {"CUDA_VISIBLE_DEVICES": gpu.id} if gpu.id.startswith("GPU-") else {})
+        self.gpu = gpu
+        self.said: dict[str, Any] = {}
+        self.tell(order)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has sent its last message."""
+        return self.said.get("is") in ("done", "failed")
+
+    def hear(self) -> list[dict[str, Any]]:
+        """See ``processes.children.Child``; its end counts as a message too."""
+        heard = super().hear()
+        if heard is None:
+            if not self.over:
+                text = f"the process on {self.gpu} {self.how_it_ended()}"
+                self.said = {"is": "failed", "reason": "vanished", "text": text}
+            return [self.said]
+        for message in heard:
+            if message.get("is") != "phase":
+                self.said = message
+        return heard
+
+
+def listen(children: Sequence[Child], until: tuple[str, ...], limit_s: float, hear: Hear) -> None:
+    """Wait until every child has sent one of ``until``, or is over; one that takes over ``limit_s`` has failed."""
+    end = time.monotonic() + limit_s
+    waiting = [child for child in children if not child.over and child.said.get("is") not in until]
+    with selectors.DefaultSelector() as selector:
+        for child in waiting:
+            selector.register(child.output, selectors.EVENT_READ, child)
+        while waiting:
+            ready = selector.select(max(0.0, end - time.monotonic()))
+            for key, _ in ready:
+                heard: Child = key.data
+                for message in heard.hear():
+                    hear(heard.gpu, message)
+                if heard.over or heard.said.get("is") in until:
+                    selector.unregister(heard.output)
+                    waiting.remove(heard)
+            if not ready and waiting:
+                for late in waiting:
+                    text = f"{late.gpu}: no result after {limit_s:g} s"
+                    late.said = {"is": "failed", "reason": "timed_out", "text": text}
+                    late.close(now=True)
+                    hear(late.gpu, late.said)
+                return

@@ -6,12 +6,74 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jouletrace.addons.fleet.correlates import Correlate, correlates
-from jouletrace.addons.fleet.names import is_meant
+from jouletrace.addons.fleet.plan import is_meant
 from jouletrace.addons.fleet.results import Fleet, Group
 from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.run import Estimate
+
+Floats = NDArray[np.float64]
+
+CONDITIONS = {
+    "clock_mhz": "SM clock",
+    "counted_mhz": "SM clock, measured",
+    "temperature_c": "temperature",
+    "power_w": "power",
+    "power_cap_share": "time under the power cap",
+    "thermal_share": "time throttled for heat",
+}
+BETWEEN, WITHIN = "between GPUs", "between runs of a GPU"
+
+_METHOD = "Pearson's r"
+_LEAST = 5
+
+
+@dataclass(frozen=True)
+class Correlate:
+    """Pearson's correlation of one of ``CONDITIONS`` with the time of an iteration, ``BETWEEN`` or ``WITHIN`` GPUs."""
+
+    condition: str
+    where: str
+    r: Estimate
+
+
+def correlates(group: Group) -> list[Correlate]:
+    """Correlates of slowness, the strongest first; those that can't be estimated come last."""
+    found = []
+    for condition in CONDITIONS:
+        time, other = group.runs["time_s"], group.runs[condition]
+        known = np.isfinite(time) & np.isfinite(other)
+        gpu = group.runs["gpu"][known]
+        (means, rest), (others, other_rest) = _by_gpu(time[known], gpu), _by_gpu(other[known], gpu)
+        found.append(Correlate(condition, BETWEEN, _correlation(means, others, len(means))))
+        found.append(Correlate(condition, WITHIN, _correlation(rest, other_rest, len(gpu) - len(means) + 1)))
+    return sorted(found, key=lambda one: -abs(one.r.value) if one.r.value is not None else 1.0)
+
+
+def _by_gpu(values: Floats, gpu: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The mean of each GPU, and each value less its GPU's mean."""
+    _, place = np.unique(gpu, return_inverse=True)
+    means = np.bincount(place, values) / np.bincount(place) if len(values) else np.zeros(0)
+    return means, values - means[place]
+
+
+def _correlation(x: Floats, y: Floats, n: int) -> Estimate:
+    """Pearson's r, with its interval by Fisher's z (Fisher 1921, Metron 1:3), for ``n`` independent pairs.
+
+    The interval is that of z transformed back, so it lies within -1 and 1 and isn't symmetric about r. Each mean of
+    a GPU that was removed costs one pair, as other variables that are held constant do (Fisher 1924, Metron 3:329).
+    """
+    if n < _LEAST:
+        return Estimate.null("few_gpus", _METHOD)
+    dx, dy = x - x.mean(), y - y.mean()
+    scale = float(np.sqrt((dx**2).sum() * (dy**2).sum()))
+    if scale <= 1e-12 * float(np.abs(x).max() * np.abs(y).max() + 1e-300):
+        return Estimate.null("did_not_vary", _METHOD)
+    r = float(np.clip((dx * dy).sum() / scale, -1, 1))
+    z, half = float(np.arctanh(np.clip(r, -0.999999, 0.999999))), 1.959964 / float(np.sqrt(n - 3))
+    return Estimate(r, min(float(np.tanh(z - half)), r), max(float(np.tanh(z + half)), r), n, _METHOD)
+
 
 _MEANS = ("clock_mhz", "counted_mhz", "temperature_c", "idle_w", "context_idle_w", "power_cap_share", "hardware_share")
 
@@ -37,14 +99,9 @@ class Worth:
 
 @dataclass
 class Findings:
-    """The findings on a group.
+    """The findings on a group: spread by figure, correlates of slowness, worth of the requested or the best GPU.
 
-    Attributes:
-        group: The group.
-        spreads: Spread by figure.
-        correlates: Correlates of slowness.
-        worth: Of the requested GPU, or of the best one.
-        gain_pct: Gain error of the power sensors that can't be detected.
+    ``gain_pct`` is the gain error of the power sensors, which can't be detected.
     """
 
     group: Group
@@ -63,10 +120,8 @@ class Findings:
 def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings:
     """Compute all findings.
 
-    Args:
-        group: The GPUs.
-        ask: The GPU in question: its name or place, or a beginning of its UUID; None for the fastest.
-        worth: Relative gain that counts.
+    ``ask`` is the GPU in question: its name or place, or a beginning of its UUID; None for the fastest. ``worth`` is
+    the relative gain that counts.
     """
     spreads = {figure: Spread(group, figure) for figure in FIGURES}
     gains = group.runs["gain_pct"]

@@ -17,15 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Key, Task
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, save
 from jouletrace.run.files import write_whole
 from jouletrace.run.header import jsonable
 from jouletrace.run.store import file_mode
-
-Key = tuple[str, str, int]
-"""A result: host, UUID of the GPU, and repeat."""
 
 ABOUT = "fleet.json"
 SCHEMA = 2
@@ -35,11 +32,7 @@ _FREE = ("repeats", "limit_s")
 
 
 class Folder:
-    """The results of one fleet.
-
-    Args:
-        root: The folder.
-    """
+    """The results of one fleet."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root).absolute()
@@ -127,8 +120,7 @@ class Folder:
 
     def done(self) -> set[Key]:
         """All complete results; a file that can't be read, or belongs to another GPU, is measured again."""
-        tasks = [_task_of(run) for run in self.runs()[0].values()]
-        return {(task.gpu.node, task.gpu.id, task.repeat) for task in tasks}
+        return {_task_of(run).key for run in self.runs()[0].values()}
 
     def _place(self, task: Task, ending: str) -> Path:
         node, gpu = quote(task.gpu.node, safe="-_."), quote(task.gpu.id, safe="-_.")

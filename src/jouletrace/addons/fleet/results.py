@@ -1,7 +1,8 @@
-"""The results of a fleet as arrays, in groups that can be compared."""
+"""What a fleet's report needs of its Runs: a row of each, as arrays in groups that can be compared."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +10,125 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.addons.fleet.folder import ABOUT, Folder, Key
-from jouletrace.addons.fleet.names import Owner, gpu_names
-from jouletrace.addons.fleet.rows import Row, identity, row_of
+from jouletrace.addons.fleet.folder import ABOUT, Folder
+from jouletrace.addons.fleet.plan import Key, Owner, gpu_names
+from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.windows import of_variant
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+
+Floats = NDArray[np.float64]
+
+_MOST = 5000
+"""Largest number of launches of an imported kernel that count as windows; of more, evenly spaced ones are taken."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a report needs of a Run.
+
+    Attributes:
+        facts: Its GPU and load: model, index, serial, limits, workload, noise.
+        figures: Means while it ran, by name with unit; None where unknown. Shares lie within 0 and 1.
+        time_s, energy_j: Of an iteration in each window, in order of time; energies may be NaN. Of an imported trace,
+            times of the kernel that took longest.
+    """
+
+    facts: dict[str, Any]
+    figures: dict[str, float | None]
+    time_s: Floats
+    energy_j: Floats
+
+
+def row_of(run: Run) -> Row:
+    """The row of an analysed profile, or of an imported trace."""
+    facts, figures = _facts(run), _figures(run)
+    launches = _launches(run) if run.kind == "import" else None
+    if launches is not None:
+        return _of_launches(run, launches, facts, figures)
+    windows = of_variant(run, "untouched")
+    replays = windows["replays"].to_numpy()
+    time_s, energy_j = (
+        windows[name].to_numpy(zero_copy_only=False).astype(np.float64) / replays for name in ("time_s", "energy_j")
+    )
+    return Row(facts, figures, time_s, energy_j)
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    device, workload, own = run.devices[0], run.workload, run.settings.get("fleet", {})
+    return {
+        "placement": own.get("placement"),
+        "noise": " ".join(own.get("noise", ())) or None,
+        "noise_here": own.get("noise_here", False),
+        "model": device.name,
+        "index": device.index,
+        "serial": device.serial,
+        "pci_bus": device.pci_bus,
+        "persistence": device.persistence,
+        "power_limit_w": device.power_limit_w,
+        "power_limits_w": device.power_limits_w,
+        "workload": workload.get("name", ""),
+        "dtype": workload.get("dtype"),
+        "size": workload.get("size") or workload.get("size_mib"),
+        "simulated": run.simulated,
+    }
+
+
+def _figures(run: Run) -> dict[str, float | None]:
+    power = run.channel(run.devices[0].id, POWER)
+    time_s = run.result("iteration_time_s").value
+    found = conditions(run)
+    clocks, heat, why = found["clocks_mhz"], found["temperature_c"], found["throttle_reasons"]
+    reported, counted = clocks["sm_reported"], clocks["sm_measured"]
+
+    def share(*names: str) -> float | None:
+        return None if why is None else max(why.get(name, 0.0) for name in names)
+
+    return {
+        "time_s": run.result("latency_s").value if time_s is None else time_s,
+        "energy_j": run.result("energy_total_j").value,
+        "power_w": run.result("power_w").value,
+        "idle_w": run.result("baseline_deep_idle_w").value,
+        "context_idle_w": run.result("baseline_context_idle_w").value,
+        "gain_pct": power.gain_pct if power is not None else None,
+        "clock_mhz": reported and reported["mean"],
+        "counted_mhz": counted and counted["mean"],
+        "temperature_c": heat and heat["mean"],
+        "power_cap_share": share("sw_power_cap"),
+        "thermal_share": share("sw_thermal", "hw_thermal"),
+        "hardware_share": share("hw_slowdown", "hw_thermal", "hw_power_brake"),
+    }
+
+
+def _launches(run: Run) -> pa.Table | None:
+    """Launches of the kernel that took the most time, in order; None if the Run has no kernels."""
+    spans = run.spans.filter(pc.equal(run.spans["kind"], "kernel")).select(["start_ns", "end_ns", "name"])
+    if not len(spans):
+        return None
+    names = spans["name"].cast(pa.string())
+    table = pa.table({"name": names, "ns": pc.subtract(spans["end_ns"], spans["start_ns"])})
+    whole = table.group_by("name").aggregate([("ns", "sum")]).sort_by([("ns_sum", "descending")])
+    found = spans.filter(pc.equal(names, whole["name"][0].as_py())).sort_by("start_ns")
+    if len(found) > _MOST:
+        found = found.take(pa.array(np.linspace(0, len(found) - 1, _MOST).astype(np.int64)))
+    return found
+
+
+def _of_launches(run: Run, launches: pa.Table, facts: dict[str, Any], figures: dict[str, float | None]) -> Row:
+    starts, ends = (launches[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
+    seconds = (ends - starts) / 1e9
+    stamps, watts = run.series(run.devices[0].id, POWER)
+    inside = watts[(stamps >= starts[0]) & (stamps <= ends[-1]) & np.isfinite(watts)]
+    name = run.devices[0].name  # "Tesla V100 (2)" and "V100 2" are a Tesla V100 and a V100
+    facts |= {"model": re.sub(r"[ #]+\(?\d+\)?$", "", name) or name, "workload": str(launches["name"][0].as_py())}
+    figures |= {"time_s": float(seconds.mean()), "power_w": float(inside.mean()) if len(inside) else None}
+    return Row(facts, figures, seconds, np.full(len(seconds), np.nan))
+
 
 _ALIKE = ("model", "power_limit_w", "workload", "dtype", "size", "placement", "noise", "simulated")
 """Properties that GPUs must share to be compared."""
@@ -23,13 +136,7 @@ _ALIKE = ("model", "power_limit_w", "workload", "dtype", "size", "placement", "n
 
 @dataclass(frozen=True)
 class Gpu:
-    """Identity of a GPU.
-
-    Attributes:
-        node, id: Host and UUID.
-        facts: Its constant properties (``rows.Row.facts``).
-        label: A short name, unique in the fleet (see ``names``).
-    """
+    """A GPU: host, UUID, constant properties (``Row.facts``), and a short name that is unique in the fleet."""
 
     node: str
     id: str
@@ -64,11 +171,10 @@ class Group:
 
 @dataclass
 class Fleet:
-    """All results.
+    """All results, the largest group first.
 
     Attributes:
         source: Their place.
-        groups: The largest first.
         failures: Missing results, and why.
         damaged: A line for each file that can't be read.
         command: The command of ``fleet run``; "" for Runs from elsewhere.
@@ -118,13 +224,10 @@ def fleet_of(
     damaged: Sequence[str] = (),
     asked: Sequence[tuple[str, str, int | None]] = (),
 ) -> Fleet:
-    """Runs from anywhere as a fleet: those of one device are its repeats, in order of time.
+    """Runs from anywhere, by their place, as a fleet: those of one device are its repeats, in order of time.
 
-    Args:
-        runs: The Runs by their place.
-        source: For ``Fleet.source``.
-        damaged: A line for each file that couldn't be read.
-        asked: Host, UUID and place of GPUs that may have no result, to be named too.
+    ``damaged`` has a line for each file that couldn't be read; ``asked`` are host, UUID and place of GPUs that may have
+    no result, to be named too.
 
     Raises:
         BadInputError: If none contains a measurement.
@@ -140,7 +243,8 @@ def fleet_of(
         if not run.complete:
             lines.append(f"{origin} did not end by itself: its figures rest on the data recorded until then")
         node = run.settings.get("fleet", {}).get("node") or run.devices[0].host or "host"
-        gpu = identity(run.devices[0])
+        device = run.devices[0]  # an imported file contains no UUID: its name is the identity
+        gpu = device.name if device.id.startswith("imported:") else device.id
         rows[node, gpu, seen[gpu]] = row
         seen[gpu] += 1
     if not rows:

@@ -47,19 +47,13 @@ class Place:
 
 
 class Spread:
-    """One figure over the GPUs of a group.
-
-    Args:
-        group: The group.
-        figure: One of ``FIGURES``.
+    """One of ``FIGURES`` over the GPUs of a group.
 
     Attributes:
         split: Its variance, and draws of the true means; None without a reading.
     """
 
     def __init__(self, group: Group, figure: str) -> None:
-        self.group = group
-        self.figure = figure
         values, gpu, run, _ = readings(group, figure)
         of_gpu = dict(zip(group.runs["gpu"].tolist(), group.runs["node"].tolist(), strict=True))
         node = np.array([of_gpu[g] for g in gpu.tolist()], np.int64)
@@ -81,12 +75,14 @@ class Spread:
     @cached_property
     def range(self) -> Estimate:
         """The largest over the smallest mean, less 1, for the true means."""
-        return self._over_gpus(lambda m: m.max(axis=-1) / m.min(axis=-1) - 1)
+        return self._over_gpus(lambda means: means.max(axis=1) / means.min(axis=1) - 1)
 
     @cached_property
     def quartiles(self) -> Estimate:
         """Distance of the quartiles over the median, for the true means."""
-        return self._over_gpus(lambda m: np.subtract(*np.quantile(m, [0.75, 0.25], axis=-1)) / np.median(m, axis=-1))
+        return self._over_gpus(
+            lambda means: np.subtract(*np.quantile(means, [0.75, 0.25], axis=1)) / np.median(means, axis=1)
+        )
 
     def _over_gpus(self, what: Callable[[Floats], Floats]) -> Estimate:
         if self.apart:

@@ -37,13 +37,7 @@ ALONE = {
 
 @dataclass(frozen=True)
 class Component:
-    """The contribution of a level.
-
-    Attributes:
-        level: One of ``LEVELS``.
-        sd: Standard deviation, in the unit of the readings.
-        share: Share of the total variance.
-    """
+    """The contribution of one of ``LEVELS``: standard deviation in the readings' unit, and share of the variance."""
 
     level: str
     sd: Estimate
@@ -96,14 +90,9 @@ class Split:
 
 
 def split(values: Floats, node: Codes, gpu: Codes, run: Codes, seed: int = 0) -> Split | None:
-    """Split the variance of readings; None without one.
+    """Split the variance of readings, one per window, shape (n,); None without one.
 
-    Args:
-        values: Readings, shape (n,): one per window.
-        node: Code of the host of each, shape (n,).
-        gpu: Code of the GPU; no two hosts share one.
-        run: Code of the run; no two GPUs share one.
-        seed: Seed of the draws.
+    ``node``, ``gpu`` and ``run`` are their codes, shape (n,); no two hosts share a GPU, and no two GPUs a run.
     """
     if not len(values):
         return None

@@ -1,16 +1,24 @@
-"""Activity of slices during a measurement: sources polled in a separate thread, and means over windows."""
+"""Activity of slices during a measurement, by GPM or a dcgm-exporter."""
 
 from __future__ import annotations
 
+import math
+import re
 import threading
-from collections.abc import Sequence
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.devices.base import Samples
-from jouletrace.errors import JouletraceError
+from jouletrace.devices.samples import one_sample
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 
 Readings = dict[tuple[str, str], tuple[list[int], list[float]]]
 """Stamps and values by device and channel."""
@@ -87,3 +95,125 @@ class Activity:
                     self.failures.append(str(error))
                     self._sources.remove(source)
             self._end.wait(min((source.interval_s for source in self._sources), default=0.1))
+
+
+FIELDS: dict[str, tuple[str, float]] = {
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ("graphics_active", 1.0),
+    "DCGM_FI_PROF_SM_ACTIVE": ("sm_active", 1.0),
+    "DCGM_FI_PROF_SM_OCCUPANCY": ("sm_occupancy", 1.0),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": ("pipe_tensor_active", 1.0),
+    "DCGM_FI_PROF_DRAM_ACTIVE": ("memory_active", 1.0),
+    "DCGM_FI_DEV_FB_USED": ("memory_used_bytes", float(1 << 20)),
+}
+"""Field, channel, and the factor for its value (a share, MiB). Power belongs to the GPU and isn't read."""
+
+_LINE = re.compile(r'^(?P<name>DCGM_FI_\w+)\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\}\s+(?P<value>\S+)')
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_MOST_BYTES = 64 << 20
+_SHARE_SLACK = 1.01
+"""Upper bound of a share: counters of an interval that is slightly too short give slightly more than 1."""
+
+
+class DcgmExporter:
+    """One exporter, for the instances of one GPU.
+
+    Args:
+        url: URL of the metrics ("http://localhost:9400/metrics"; without a path, /metrics is added).
+        board: UUID of the GPU.
+        index: Its number, for exporters whose labels lack the UUID.
+        instances: Id and memory in bytes of each GPU instance, by its number.
+        timeout_s: Longest wait for an answer, in seconds.
+
+    Attributes:
+        problems: Problems of its answers, counted by code: "down", "slow", "wrong_units", "not_a_number".
+    """
+
+    interval_s = 0.2
+
+    def __init__(
+        self,
+        url: str,
+        board: str,
+        index: int | None,
+        instances: Mapping[int, tuple[str, int]],
+        timeout_s: float = 2.0,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise BadInputError(f"--dcgm-url {url}: write http://HOST:PORT/metrics")
+        self.url = url if url.count("/") > 2 else f"{url}/metrics"
+        self.problems: Counter[str] = Counter()
+        self._board, self._index = board, index
+        self._instances = instances
+        self._timeout_s = timeout_s
+
+    def check(self) -> None:
+        """Query it once, before anything is measured.
+
+        Raises:
+            NotPossibleError: If it doesn't answer, or lists none of the instances.
+        """
+        try:
+            text = self._fetch()
+        except OSError as error:
+            raise NotPossibleError(
+                f"dcgm-exporter at {self.url} doesn't answer ({_reason(error)}): start it (see docs/how-to/mig.md)"
+            ) from None
+        if not self.parse(text, time.time_ns()):
+            raise NotPossibleError(
+                f"dcgm-exporter at {self.url} reports no instance of {self._board}: start it with -d i and "
+                "the profiling fields (DCGM_FI_PROF_GR_ENGINE_ACTIVE), after the GPU was divided"
+            )
+
+    def poll(self) -> list[tuple[str, Samples]]:
+        """Its present readings, by id of the instance; empty if it doesn't answer in time."""
+        try:
+            text = self._fetch()
+        except OSError as error:
+            self.problems["slow" if "timed out" in str(error).lower() else "down"] += 1
+            return []
+        return self.parse(text, time.time_ns())
+
+    def parse(self, text: str, time_ns: int) -> list[tuple[str, Samples]]:
+        """Readings in an answer, by id of the instance."""
+        found = []
+        for line in text.splitlines():
+            match = _LINE.match(line)
+            if match is None or match["name"] not in FIELDS:
+                continue
+            labels = dict(_LABEL.findall(match["labels"]))
+            instance = self._instances.get(_number(labels.get("GPU_I_ID", "")))
+            mine = labels["UUID"] == self._board if "UUID" in labels else labels.get("gpu") == str(self._index)
+            if instance is None or not mine:
+                continue
+            channel, factor = FIELDS[match["name"]]
+            device, memory = instance
+            try:
+                value = float(match["value"]) * factor
+            except ValueError:
+                self.problems["not_a_number"] += 1
+                continue
+            if not value >= 0 or value > (memory if channel == "memory_used_bytes" else _SHARE_SLACK):
+                self.problems["not_a_number" if math.isnan(value) else "wrong_units"] += 1
+                continue
+            found.append((device, one_sample(channel, time_ns, min(value, 1.0) if factor == 1.0 else value)))
+        return found
+
+    def _fetch(self) -> str:
+        try:
+            with urllib.request.urlopen(self.url, timeout=self._timeout_s) as answer:  # http(s) only: see __init__
+                data = answer.read(_MOST_BYTES)
+                if answer.length:  # announced bytes are missing, or the answer is too long
+                    raise OSError(f"its answer is incomplete: {len(data)} bytes received, {answer.length} missing")
+                return str(data.decode(errors="replace"))
+        except HTTPException as error:  # the connection ended half way
+            raise OSError(f"the connection broke: {type(error).__name__}") from None
+        except ValueError as error:
+            raise OSError(str(error)) from None
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else -1
+
+
+def _reason(error: OSError) -> str:
+    return str(getattr(error, "reason", error) or error)

@@ -1,8 +1,4 @@
-"""Dividing a GPU and restoring its earlier layout: the only module that changes a GPU's partitioning.
-
-Both use one function, ``converge``: it reads the present layout, destroys unwanted instances and creates missing
-ones. It can be interrupted at any point and repeated.
-"""
+"""Dividing a GPU and restoring its earlier layout: the only module that changes a GPU's partitioning."""
 
 from __future__ import annotations
 
@@ -10,14 +6,41 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, suppress
 from typing import Any
 
-from jouletrace.addons.mig.backend import open_backend
-from jouletrace.addons.mig.layout import Layout, Part, layout_of
-from jouletrace.addons.mig.plan import Plan
+from jouletrace.addons.mig.plan import Layout, Part, Plan, layout_of
+from jouletrace.devices import open_device
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import MigBackend, MigRefusedError
-from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
+from jouletrace.errors import SIMULATE_GPU, BadInputError, JouletraceError, NotPossibleError
 from jouletrace.processes.locks import Hold, Watch, hold, journal_of, noted
+from jouletrace.profiler.board_store import cache_folder
 from jouletrace.run import DeviceInfo
+from jouletrace.simulator.boards.mig_state import SimulatedMig
+
+
+def open_backend(device: str) -> MigBackend:
+    """Open the partitioning of a GPU.
+
+    Args:
+        device: "auto", "cuda:N", a GPU's UUID, "sim:NAME"; a MIG instance stands for its GPU. Changes of a
+            simulated GPU are kept in the cache folder between commands.
+
+    Raises:
+        BadInputError: If the device doesn't exist, or is a CPU.
+        NotPossibleError: If the driver is missing, or the GPU has no MIG.
+    """
+    if device.startswith("sim:"):
+        name = SimulatedMig(device).info.id
+        return SimulatedMig(device, cache_folder() / f"{name}-mig-state.json")
+    with closing(open_device(device)) as opened:
+        info = opened.info
+        board = str(getattr(opened, "parent", info.id))
+    if info.kind == "cpu":
+        if "no_gpu" in info.details:
+            raise NotPossibleError(f"no GPU that can be divided: {info.details['no_gpu']}; {SIMULATE_GPU}")
+        raise BadInputError(f"--device {device}: only an NVIDIA GPU can be divided")
+    return NvmlMigBackend(board)
+
 
 CHANGE = "mig"
 """Its key in the journal."""
@@ -30,16 +53,9 @@ class PendingResetError(NotPossibleError):
 
 
 def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a GPU by a plan, permanently; it is restored if this process is killed meanwhile.
+    """Divide a GPU by a plan, permanently; it is restored if this process is killed meanwhile. Returns the new layout.
 
-    Args:
-        plan: A plan for this GPU.
-        backend: The GPU.
-        device: The user's name of it, for messages.
-        say: Called with each step.
-
-    Returns:
-        The new layout of the GPU.
+    ``device`` is the user's name of the GPU, for messages; ``say`` is called with each step.
 
     Raises:
         NotPossibleError: As ``divide``, and if another jouletrace changes this GPU.
@@ -55,19 +71,9 @@ def apply(plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: 
 
 
 def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = lambda text: None) -> Layout:
-    """Divide a GPU by a plan, after recording the old layout.
+    """Divide a held GPU by a plan, after recording the old layout; arguments as for ``apply``. Returns the new layout.
 
     If it is refused half way, or interrupted by Ctrl-C, the old layout is restored.
-
-    Args:
-        held: The hold on the GPU.
-        plan: A plan for this GPU.
-        backend: The GPU.
-        device: The user's name of it, for messages.
-        say: Called with each step.
-
-    Returns:
-        The new layout of the GPU.
 
     Raises:
         NotPossibleError: If processes use the GPU (named), the user lacks permission, or it needs a reset.
@@ -90,10 +96,7 @@ def divide(held: Hold, plan: Plan, backend: MigBackend, device: str, say: Say = 
 
 
 def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
-    """Restore the layout of a GPU from before jouletrace first divided it.
-
-    Returns:
-        The new layout of the GPU; None if jouletrace has changed nothing.
+    """Restore the layout from before jouletrace first divided a GPU. Returns it; None if nothing has been changed.
 
     Raises:
         NotPossibleError: As ``apply``; the journal is kept then.
@@ -110,10 +113,7 @@ def restore(backend: MigBackend, say: Say = lambda text: None) -> Layout | None:
 
 
 def return_to(held: Hold, layout: Layout, backend: MigBackend, say: Say = lambda text: None) -> bool:
-    """Restore a layout from some time ago, whatever the journal contains.
-
-    Returns:
-        Whether a change was necessary.
+    """Restore a layout from some time ago, whatever the journal contains. Returns whether a change was necessary.
 
     Raises:
         NotPossibleError: As ``divide``.

@@ -1,72 +1,43 @@
-"""The interface of every measurement on slices, which runs jobs on one slice or on several at once."""
+"""Jobs on slices of one GPU, one or several at once: a process each on a real GPU, virtual time on a simulated one."""
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jouletrace.addons.mig.activity import Activity
-from jouletrace.addons.mig.jobs import Job
-from jouletrace.devices.base import Device
-from jouletrace.devices.mig import Profile
+from jouletrace.addons.mig.activity import Activity, ActivitySource, DcgmExporter
+from jouletrace.addons.mig.jobs import Job, JobFailedError, Served, Slice, reason_of
+from jouletrace.devices import open_device
+from jouletrace.devices.base import Device, Samples
+from jouletrace.devices.mig import MigBackend
+from jouletrace.devices.nvml.mig import instance_activity
 from jouletrace.errors import JouletraceError, NotPossibleError
+from jouletrace.execution.steps.simulated import SimulatedStep, simulate_workload
+from jouletrace.processes import children
+from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.simulator.boards.load import Iterations
+from jouletrace.simulator.boards.mig_slice import SimulatedSlice, Together
+from jouletrace.workloads import WorkloadOptions, resolve
 
+_LOAD_S = 300.0
+"""Longest time to build a job: CUDA starts, weights are made."""
 
-@dataclass(frozen=True)
-class Slice:
-    """A MIG instance on which jobs run.
+_ANSWER_S = 60.0
+_HEAD_START_S = 0.05
 
-    Attributes:
-        uuid: Its name in CUDA.
-        profile: Name of its profile.
-        instance: Number of its GPU instance.
-        board_slices: Compute slices of the whole GPU.
-    """
-
-    uuid: str
-    profile: Profile
-    instance: int
-    board_slices: int = 7
-
-
-@dataclass(frozen=True)
-class Served:
-    """The requests that a slice served in a segment.
-
-    Attributes:
-        latency_s: Latency of each request in order, shape (n,).
-        start_ns, end_ns: Start of the first and end of the last, since the Unix epoch.
-    """
-
-    latency_s: NDArray[np.float64]
-    start_ns: int
-    end_ns: int
-
-
-class JobFailedError(NotPossibleError):
-    """A job could not be run on a slice.
-
-    Attributes:
-        reason: "out_of_memory", "vanished", "failed" or "not_possible".
-    """
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+_CONTEXT_BYTES = 480 << 20
+"""Approximate memory of a CUDA context on a slice."""
 
 
 class Bench(ABC):
-    """Slices of one GPU that run jobs.
-
-    Attributes:
-        board: The whole GPU, whose power is measured.
-        slices: Its slices.
-        activity: Activity of the slices.
-    """
+    """Slices of one GPU (``board``, whose power is measured) that run jobs, and the activity of the slices."""
 
     board: Device
     slices: Sequence[Slice]
@@ -103,9 +74,196 @@ class Bench(ABC):
         self.board.close()
 
 
-def failed(error: JouletraceError) -> JobFailedError:
-    """An error as a failed job, with the reason taken from its text if necessary."""
-    if isinstance(error, JobFailedError):
-        return error
-    text = str(error)
-    return JobFailedError("out_of_memory" if "out of memory" in text.lower() else "not_possible", text)
+def slices_of(backend: MigBackend) -> list[Slice]:
+    """A slice for each compute instance that CUDA can use, by placement."""
+    profiles = {profile.name: profile for profile in backend.profiles()}
+    whole = max(profile.slices for profile in profiles.values())
+    return [
+        Slice(compute.uuid, profiles[instance.profile], instance.id, whole)
+        for instance in backend.instances()
+        for compute in instance.compute
+        if compute.uuid is not None
+    ]
+
+
+def open_bench(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | None, gpu: SimulatedGpu | None) -> Bench:
+    """A bench on slices of a GPU; ``gpu`` is the simulated one. Activity is read from a dcgm-exporter, else by GPM.
+
+    Raises:
+        NotPossibleError: If the exporter doesn't answer or doesn't report the slices.
+    """
+    if gpu is not None:
+        return SimulatedBench(gpu, slices)
+    if not slices:
+        raise NotPossibleError(f"{backend.info.name} has no MIG instance that CUDA can use")
+    sources: Sequence[ActivitySource]
+    if dcgm_url is not None:
+        known = {one.instance: (one.uuid, one.profile.memory_mib << 20) for one in slices}
+        exporter = DcgmExporter(dcgm_url, backend.info.id, backend.info.index, known)
+        exporter.check()
+        sources = [exporter]
+    else:
+        sources = instance_activity(backend.info.id, {one.uuid: one.instance for one in slices})
+    return RealBench(open_device(backend.info.id), slices, Activity(sources))
+
+
+class Child(children.Child):
+    """A ``addons.mig.worker`` that CUDA shows the slice ``visible``; None leaves ``CUDA_VISIBLE_DEVICES`` unchanged."""
+
+    def __init__(self, name: str, visible: str | None) -> None:
+        super().__init__("jouletrace.addons.mig.worker", None if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+        self._name = name
+        self._answers: list[dict[str, Any]] = []
+
+    def receive(self, timeout_s: float) -> dict[str, Any]:
+        """Its next answer.
+
+        Raises:
+            JobFailedError: If it reports an error, has ended, or doesn't answer in time (it is ended then).
+        """
+        end = time.monotonic() + timeout_s
+        while not self._answers:
+            if not self.speaks(end - time.monotonic()):
+                self.close(now=True)
+                raise JobFailedError("failed", f"{self._name}: no answer for {timeout_s:g} s")
+            heard = self.hear()
+            if heard is None:
+                raise JobFailedError(
+                    "vanished", f"{self._name}: its process {self.how_it_ended()}; the slice may be gone"
+                )
+            self._answers += heard
+        answer = self._answers.pop(0)
+        if "error" in answer:
+            raise JobFailedError(answer["reason"], f"{self._name}: {answer['error']}")
+        return answer
+
+    def ask(self, order: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """``tell`` and ``receive``."""
+        self.tell(order)
+        return self.receive(timeout_s)
+
+
+class RealBench(Bench):
+    """Slices of a real GPU, with a process each, so that no memory of another job is left on a slice.
+
+    Only tests use another ``torch_device`` than "cuda:0", the slice that CUDA shows.
+    """
+
+    def __init__(
+        self, board: Device, slices: Sequence[Slice], activity: Activity, torch_device: str = "cuda:0"
+    ) -> None:
+        self.board: Device = board
+        self.slices: Sequence[Slice] = list(slices)
+        self.activity = activity
+        self._torch_device = torch_device
+        self._children: dict[int, Child] = {}
+
+    def load(self, slot: int, job: Job) -> int:
+        """Prepare a job in a new process."""
+        self._end(slot)
+        visible = self.slices[slot].uuid if self._torch_device.startswith("cuda") else None
+        child = self._children[slot] = Child(f"{job} on {self.slices[slot].profile.name}", visible)
+        order = {"do": "load", "job": asdict(job), "device": self._torch_device}
+        try:
+            return int(child.ask(order, _LOAD_S)["items"])
+        except JobFailedError:
+            self._end(slot)
+            raise
+
+    def run(self, slots: Sequence[int], seconds: float) -> list[Served]:
+        """Run jobs at once, with a common start."""
+        at_ns = time.time_ns() + round(_HEAD_START_S * 1e9)
+        for slot in slots:
+            self._children[slot].tell({"do": "run", "seconds": seconds, "at_ns": at_ns})
+        served = []
+        failure: JobFailedError | None = None
+        for slot in slots:  # read every answer, or the next order would receive an old one
+            try:
+                answer = self._children[slot].receive(seconds + _ANSWER_S)
+                served.append(Served(np.array(answer["latency_s"]), int(answer["start_ns"]), int(answer["end_ns"])))
+            except JobFailedError as error:
+                self._end(slot)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return served
+
+    def memory_bytes(self, slot: int) -> float | None:
+        """Memory in use on the slice, by the driver."""
+        seen = self.activity.series(self.slices[slot].uuid, "memory_used_bytes")[1]
+        if len(seen):
+            return float(seen[-1])
+        with suppress(JobFailedError):
+            used = self._children[slot].ask({"do": "memory"}, _ANSWER_S)["bytes"]
+            return None if used is None else float(used)
+        return None
+
+    def unload(self) -> None:
+        """End all processes."""
+        for slot in list(self._children):
+            self._end(slot)
+
+    def _end(self, slot: int) -> None:
+        child = self._children.pop(slot, None)
+        if child is not None:
+            child.close()
+
+
+class SimulatedBench(Bench):
+    """Slices of a simulated GPU, in virtual time; concurrent jobs share its power and its cap.
+
+    ``caused_j``, after ``run``, is the energy over context idle that each slice caused: the truth, for tests.
+    """
+
+    def __init__(self, board: SimulatedGpu, slices: Sequence[Slice]) -> None:
+        self.board: SimulatedGpu = board
+        self.slices: Sequence[Slice] = list(slices)
+        self.activity = Activity([])
+        self.caused_j = np.zeros(len(slices))
+        self._devices = [SimulatedSlice(board, one.profile, one.uuid) for one in slices]
+        self._loaded: dict[int, tuple[SimulatedStep, float]] = {}  # with its least memory in bytes
+        self._jitter = np.random.default_rng(len(slices))
+
+    def load(self, slot: int, job: Job) -> int:
+        """Count the job's operators and turn them into kernels for this slice."""
+        self._loaded.pop(slot, None)
+        options = WorkloadOptions(task=job.task, batch=job.batch, seq_len=job.seq_len, dtype=job.dtype)
+        try:
+            built, step = simulate_workload(resolve(job.workload), options, self._devices[slot], job.mode)
+        except JouletraceError as error:
+            raise JobFailedError(reason_of(error), str(error)) from None
+        self._loaded[slot] = step, built.facts["least_memory_bytes"] + _CONTEXT_BYTES
+        return built.items
+
+    def run(self, slots: Sequence[int], seconds: float) -> list[Served]:
+        """Run jobs at once; each ends with the request during which the time is over."""
+        loads: list[Iterations | None] = [None] * len(self.slices)
+        for slot in slots:
+            schedule = self._loaded[slot][0].schedule
+            loads[slot] = Iterations(schedule, max(1, math.ceil(seconds / schedule.at(1.0, 1.0).period_s)), timed=True)
+        together = Together(loads)
+        start_ns, end_ns = self.board.board.run_load(together)
+        self.caused_j = together.caused_j
+        elapsed_s = (end_ns - start_ns) / 1e9
+        middle = np.array([(start_ns + end_ns) // 2], np.int64)
+        for slot, one in enumerate(self.slices):
+            share = min(together.busy_s[slot] / elapsed_s, 1.0)
+            self.activity.add(one.uuid, Samples("graphics_active", middle, np.array([share])))
+        served = []
+        for slot in slots:
+            load = loads[slot]
+            assert load is not None  # the requested slices have one
+            ends_s = load.ends_s()
+            # events resolve about half a microsecond, and a few requests are disturbed
+            count = len(ends_s) - 1
+            late_s = np.abs(self._jitter.normal(0.0, 0.3e-6, count)) + (self._jitter.random(count) < 0.01) * 8e-6
+            served.append(Served(np.diff(ends_s) + late_s, start_ns, start_ns + round(float(ends_s[-1]) * 1e9)))
+        return served
+
+    def memory_bytes(self, slot: int) -> float | None:
+        """Weights, inputs and outputs, as a lower bound, and a context."""
+        return self._loaded[slot][1] if slot in self._loaded else None
+
+    def unload(self) -> None:
+        """End all jobs."""
+        self._loaded.clear()

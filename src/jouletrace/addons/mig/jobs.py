@@ -1,14 +1,18 @@
-"""Jobs on slices: models, tasks, batches, including the names that other MIG profilers use."""
+"""Jobs of a sweep, including the names that other MIG profilers use, the slices that they run on, and how they fail."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jouletrace.errors import BadInputError
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.devices.mig import Profile
+from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.workloads import resolve
 
-MODELS = {
+_MODELS = {
     "vit": "vit-base",
     "vision_transformer": "vit-base",
     "swin": "swin-tiny",
@@ -16,7 +20,7 @@ MODELS = {
 }
 """Names of built-in models in other MIG profilers; every name of ``profile`` is accepted too."""
 
-TASKS = {
+_TASKS = {
     "infer": "infer",
     "cv_infer": "infer",
     "nlp_infer": "infer",
@@ -54,6 +58,51 @@ class Job:
         return f"{self.model} {self.task} batch {self.batch}{length}"
 
 
+@dataclass(frozen=True)
+class Slice:
+    """A MIG instance on which jobs run: its name in CUDA, its profile, the number of its GPU instance.
+
+    ``board_slices`` are the compute slices of the whole GPU.
+    """
+
+    uuid: str
+    profile: Profile
+    instance: int
+    board_slices: int = 7
+
+
+@dataclass(frozen=True)
+class Served:
+    """The requests that a slice served in a segment.
+
+    ``latency_s`` has shape (n,), in order; ``start_ns`` of the first and ``end_ns`` of the last are since the Unix
+    epoch.
+    """
+
+    latency_s: NDArray[np.float64]
+    start_ns: int
+    end_ns: int
+
+
+class JobFailedError(NotPossibleError):
+    """A job could not be run on a slice.
+
+    Attributes:
+        reason: "out_of_memory", "vanished", "failed" or "not_possible".
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def reason_of(error: Exception) -> str:
+    """Why a job failed, as ``JobFailedError.reason``."""
+    if "out of memory" in str(error).lower():
+        return "out_of_memory"
+    return "not_possible" if isinstance(error, JouletraceError) else "failed"
+
+
 def read_jobs(
     models: Sequence[str],
     tasks: Sequence[str] = ("infer",),
@@ -71,8 +120,8 @@ def read_jobs(
     if not models:
         raise BadInputError("--models: name at least one (vit,resnet50,swin,bert-base,...)")
     for task in tasks:
-        if task not in TASKS:
-            raise BadInputError(f"--tasks {task}: must be one of {', '.join(TASKS)}")
+        if task not in _TASKS:
+            raise BadInputError(f"--tasks {task}: must be one of {', '.join(_TASKS)}")
     for option, values in (("--batch", batches), ("--seq-len", seq_lens)):
         for value in values:
             if value is not None and value < 1:
@@ -81,9 +130,9 @@ def read_jobs(
         raise BadInputError(f"--mode {mode}: must be eager or graph")
     found = []
     for model in models:
-        workload = MODELS.get(model.lower(), model)
+        workload = _MODELS.get(model.lower(), model)
         resolve(workload)  # refuses an unknown model before anything is changed
-        for task in dict.fromkeys(TASKS[one] for one in tasks):
+        for task in tasks:
             for seq_len in seq_lens:
-                found += [Job(model, workload, task, batch, seq_len, dtype, mode) for batch in batches]
+                found += [Job(model, workload, _TASKS[task], batch, seq_len, dtype, mode) for batch in batches]
     return list(dict.fromkeys(found))

@@ -1,21 +1,197 @@
-"""Whether requested instances fit, where, and what room is left: a search over the driver's placements.
-
-The search covers all placements and isn't greedy: a 3g.40gb put at 0:4 can block a 4g.40gb that
-fits only there. Among the placements that fit, those that leave room for the largest further
-instance are chosen.
-"""
+"""Instances of a GPU: what a user requests, whether and where it fits, and the layout that results."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import combinations
-from typing import Any
+from typing import Any, Self
 
-from jouletrace.addons.mig.layout import Layout, Part, Share, ordered
-from jouletrace.addons.mig.requests import Request, read_requests
-from jouletrace.devices.mig import MigBackend, Placement, Profile
+from jouletrace.devices.mig import GpuInstance, MigBackend, Placement, Profile
 from jouletrace.errors import BadInputError, NotPossibleError
+
+_FORM = re.compile(r"(?:(?:(?P<times>\d+)x)?(?P<slices>\d+)c\.)?(?P<name>\d+g(?:\.\d+gb)?(?:[+-][a-z.]+)?)", re.I)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One requested GPU instance, and the slices of each of its compute instances."""
+
+    profile: Profile
+    compute: tuple[int, ...]
+
+    def __str__(self) -> str:
+        if self.compute == (self.profile.slices,):
+            return self.profile.name
+        times = f"{len(self.compute)}x" if len(self.compute) > 1 else ""
+        return f"{times}{self.compute[0]}c.{self.profile.name}"
+
+
+def read_requests(items: Sequence[str], profiles: Sequence[Profile]) -> list[Request]:
+    """Read the user's requests.
+
+    They are ``PROFILE`` (one compute instance with all its SMs), ``Kc.PROFILE`` (one compute instance of K slices) or
+    ``NxKc.PROFILE`` (N of them). A profile is its name, an unambiguous beginning of it (``3g``), or its id. Commas also
+    separate requests.
+
+    Raises:
+        BadInputError: If one is no profile of the GPU, or its compute slices don't fit.
+    """
+    names = [name for item in items for name in item.split(",") if name.strip()]
+    if not names:
+        raise BadInputError(f"no profile is named; the profiles are: {_named(profiles)}")
+    return [_request(name.strip(), profiles) for name in names]
+
+
+def _request(text: str, profiles: Sequence[Profile]) -> Request:
+    if text.isdecimal():
+        by_id = next((one for one in profiles if one.id == int(text)), None)
+        if by_id is None:
+            raise BadInputError(f"{text}: no profile has this id; the profiles are: {_named(profiles)}")
+        return Request(by_id, (by_id.slices,))
+    found = _FORM.fullmatch(text.removeprefix("MIG ").strip())
+    if found is None:
+        raise BadInputError(f"{text}: write PROFILE, Kc.PROFILE or NxKc.PROFILE; the profiles are: {_named(profiles)}")
+    profile = _profile(found["name"].lower(), text, profiles)
+    if found["slices"] is None:
+        return Request(profile, (profile.slices,))
+    slices, times = int(found["slices"]), int(found["times"] or 1)
+    if slices < 1 or times < 1 or slices * times > profile.slices:
+        raise BadInputError(f"{text}: {profile.name} has {profile.slices} compute slices, not {slices * times}")
+    return Request(profile, (slices,) * times)
+
+
+def _profile(name: str, text: str, profiles: Sequence[Profile]) -> Profile:
+    exact = [one for one in profiles if one.name.lower() == name]
+    if exact:
+        return exact[0]
+    base, sign, attribute = name.partition("+")
+    if "." not in base:
+        short = [
+            one
+            for one in profiles
+            if one.name.split(".")[0] == base and one.name.partition("+")[1:] == (sign, attribute)
+        ]
+        if len(short) == 1:
+            return short[0]
+        if short:
+            raise BadInputError(f"{text} may mean {' or '.join(one.name for one in short)}: name one of them")
+    near = get_close_matches(name, [one.name for one in profiles], 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise BadInputError(f"{text}: this GPU has no such profile{hint} The profiles are: {_named(profiles)}")
+
+
+def _named(profiles: Sequence[Profile]) -> str:
+    return ", ".join(one.name for one in profiles)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A compute instance: its number of compute slices, and its placement, if that matters."""
+
+    slices: int
+    placement: Placement | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A GPU instance: its profile, its memory slices and its compute instances."""
+
+    profile: str
+    placement: Placement
+    compute: tuple[Share, ...]
+
+    @classmethod
+    def of(cls, instance: GpuInstance) -> Self:
+        """The part of an existing instance."""
+        shares = sorted(
+            (Share(one.slices, one.placement) for one in instance.compute),
+            key=lambda share: (share.placement or Placement(0, 0), share.slices),
+        )
+        return cls(instance.profile, instance.placement, tuple(shares))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The part as JSON values."""
+        compute = [
+            {"slices": share.slices, "start": share.placement.start if share.placement else None}
+            for share in self.compute
+        ]
+        return {
+            "profile": self.profile,
+            "start": self.placement.start,
+            "size": self.placement.size,
+            "compute": compute,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The part from JSON; raises as ``Layout.from_dict``."""
+        shares = []
+        for one in data["compute"]:
+            slices, start = int(one["slices"]), one["start"]
+            shares.append(Share(slices, None if start is None else Placement(int(start), slices)))
+        return cls(str(data["profile"]), Placement(int(data["start"]), int(data["size"])), tuple(shares))
+
+    def same_place(self, other: Part) -> bool:
+        """Whether both are the same GPU instance, regardless of compute instances."""
+        return self.profile == other.profile and self.placement == other.placement
+
+    def satisfied_by(self, other: Part) -> bool:
+        """Whether ``other`` fulfils this request."""
+        if not self.same_place(other) or len(self.compute) != len(other.compute):
+            return False
+        if all(share.placement is not None for share in self.compute):
+            return set(self.compute) == set(other.compute)
+        return sorted(share.slices for share in self.compute) == sorted(share.slices for share in other.compute)
+
+    def __str__(self) -> str:
+        return f"{self.profile} at {self.placement}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A whole GPU: whether MIG is on, and its parts by placement."""
+
+    on: bool
+    parts: tuple[Part, ...] = ()
+
+    def satisfied_by(self, other: Layout) -> bool:
+        """Whether ``other`` fulfils this request."""
+        return (
+            self.on == other.on
+            and len(self.parts) == len(other.parts)
+            and all(mine.satisfied_by(theirs) for mine, theirs in zip(self.parts, other.parts, strict=True))
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The layout as JSON values."""
+        return {"on": self.on, "parts": [part.to_dict() for part in self.parts]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The layout from JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: If it isn't a layout.
+        """
+        return cls(bool(data["on"]), tuple(Part.from_dict(part) for part in data["parts"]))
+
+    def __str__(self) -> str:
+        if not self.on:
+            return "MIG off"
+        return ", ".join(map(str, self.parts)) or "MIG on, no instance"
+
+
+def layout_of(backend: MigBackend) -> Layout:
+    """The present layout of a GPU.
+
+    Raises:
+        NotPossibleError: If this user lacks permission, or the GPU has no MIG.
+    """
+    return Layout(backend.mode().current, tuple(Part.of(one) for one in backend.instances()))
+
 
 MOST = 8
 """More GPU instances than any GPU can have."""
@@ -23,13 +199,9 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """A layout that fits.
+    """A layout of the GPU ``board`` that fits: the requested instances and their placements, in order.
 
-    Attributes:
-        board: Id of the GPU.
-        requests: The requested instances, in order.
-        placements: Placement of each.
-        left: Number of further instances of each profile alone, by name.
+    ``left`` is the number of further instances of each profile alone, by name.
     """
 
     board: str
@@ -41,7 +213,8 @@ class Plan:
     def layout(self) -> Layout:
         """The resulting layout of the GPU."""
         pairs = zip(self.requests, self.placements, strict=True)
-        return Layout(True, ordered([Part(w.profile.name, p, tuple(map(Share, w.compute))) for w, p in pairs]))
+        parts = [Part(request.profile.name, at, tuple(map(Share, request.compute))) for request, at in pairs]
+        return Layout(True, tuple(sorted(parts, key=lambda part: part.placement)))
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as ``--json`` prints it."""
@@ -89,12 +262,7 @@ def make_plan(items: Sequence[str], backend: MigBackend) -> Plan:
 
 
 def place(wanted: Sequence[Profile], profiles: Sequence[Profile]) -> list[Placement] | None:
-    """Placements of ``wanted``, in its order; None if they don't fit together.
-
-    Args:
-        wanted: Profiles, possibly repeated.
-        profiles: All profiles of the GPU, for the remaining room.
-    """
+    """Placements of ``wanted``, in order, with the most room left for ``profiles``; None if they don't fit together."""
     if len(wanted) > MOST or any(sum(w == one for w in wanted) > one.total for one in wanted):
         return None
     # the hardest to place first; equal ones in succession, so that their order is tried only once

@@ -9,36 +9,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.addons.mig.bench import Bench, Served
-from jouletrace.addons.mig.jobs import Job
+from jouletrace.addons.mig.bench import Bench
+from jouletrace.addons.mig.jobs import Job, Served
 from jouletrace.addons.mig.split import METHOD, PowerSplit, fit, split
 from jouletrace.analysis.power import energies, tail_s
+from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
-from jouletrace.run.channels import POWER
 from jouletrace.run.forms import WorkloadFacts
 
-ACTIVITIES = ("graphics_active", "sm_active", "sm_occupancy", "pipe_tensor_active", "memory_active")
-LEAST_P95, LEAST_P99 = 20, 100
+_ACTIVITIES = ("graphics_active", "sm_active", "sm_occupancy", "pipe_tensor_active", "memory_active")
+_LEAST_P95, _LEAST_P99 = 20, 100
 """Least number of requests for a high percentile, which would otherwise be the largest of a few values."""
 
 
 @dataclass(frozen=True)
 class PointSettings:
-    """Durations of a measurement.
-
-    Attributes:
-        seconds: Length of the reported segment.
-        solo_s: Time of each slice alone, where there are several.
-        warmup_s: Warm-up before the measurement.
-        idle_s: Length of each idle segment.
-    """
+    """Durations in seconds: of the reported segment, of each of several slices alone, of warm-up and idle segments."""
 
     seconds: float = 10.0
     solo_s: float = 4.0
@@ -59,26 +51,15 @@ class Stretch:
         return max(one.start_ns for one in self.served), min(one.end_ns for one in self.served)
 
 
-def measure_point(
-    bench: Bench, jobs: Sequence[Job], settings: PointSettings, *, folder: Path | None = None
-) -> list[dict[str, Any]]:
-    """Run a job on each of the bench's slices at once; returns one row per slice.
-
-    Args:
-        bench: The slices, as many as jobs.
-        jobs: One per slice.
-        settings: Durations.
-        folder: Folder for the recorded Run; None keeps none.
-
-    Returns:
-        Rows with ``status`` "done"; unavailable figures are None with a reason.
+def measure_point(bench: Bench, jobs: Sequence[Job], settings: PointSettings) -> list[dict[str, Any]]:
+    """Run a job on each of the bench's slices at once; returns one row per slice, with None for unavailable figures.
 
     Raises:
         JobFailedError: If a job can't be run: nothing is measured then.
     """
     slots = range(len(jobs))
     facts: WorkloadFacts = {"name": ", ".join(map(str, jobs)), "profiles": [one.profile.name for one in bench.slices]}
-    with Session("monitor", [bench.board], folder=folder, workload=facts) as session:
+    with Session("monitor", [bench.board], workload=facts) as session:
         bench.unload()
         items = [bench.load(slot, job) for slot, job in zip(slots, jobs, strict=True)]
         bench.activity.start()
@@ -93,11 +74,47 @@ def measure_point(
             stretches.append(Stretch(tuple(slots), tuple(bench.run(slots, settings.seconds))))
         memory = [bench.memory_bytes(slot) for slot in slots]
         idle.append(_idle(session, settings.idle_s))
-        power = next((channel for channel in session.recorder.channels if channel.name == POWER), None)
+        power = power_channel(session)
         if power is not None:
             session.recorder.wait_until(session.clock.time_ns() + round(tail_s(power) * 1e9))
         run = session.finish()
-    return _rows(_Measured(run, idle, stretches), bench, jobs, items, memory)
+    last = stretches[-1]
+    idle_w, board, parts = _split(run, bench, idle, stretches)
+    rows = []
+    for slot, (job, served, own) in enumerate(zip(jobs, last.served, bench.slices, strict=True)):
+        per_s = len(served.latency_s) * 1e9 / (served.end_ns - served.start_ns)
+        samples_per_s = per_s * items[slot]
+        active = parts.slices[slot]
+        total = _shifted(active, parts.idle[slot])
+        row: dict[str, Any] = {
+            "profile": own.profile.name,
+            "together": len(jobs),
+            "slot": slot,
+            **asdict(job),
+            "status": "done",
+            "detail": "",
+            "device": own.uuid,
+            **latency_figures(served.latency_s),
+            "requests_per_s": per_s,
+            "samples_per_s": samples_per_s,
+            "fb_used_bytes": memory[slot],
+            **{name: bench.activity.mean(own.uuid, name, *last.window) for name in _ACTIVITIES},
+            "board_power_w": board.value,
+            "idle_power_w": idle_w,
+            "unattributed_w": parts.unattributed_w,
+            "power_reason": active.reason,
+            "flags": ",".join([METHOD, *bench.activity.flags()]),
+            "latency_quantiles_s": np.quantile(served.latency_s, np.linspace(0, 1, 101)).tolist(),
+        }
+        for name, estimate in (
+            ("power_active_w", active),
+            ("power_w", total),
+            ("energy_active_per_sample_j", active.scaled(1 / samples_per_s)),
+            ("energy_per_sample_j", total.scaled(1 / samples_per_s)),
+        ):
+            row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        rows.append(row)
+    return rows
 
 
 def latency_figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
@@ -107,8 +124,8 @@ def latency_figures(seconds: NDArray[np.float64]) -> dict[str, float | None]:
         "latency_mean_s": float(seconds.mean()) if n else None,
         "latency_std_s": float(seconds.std(ddof=1)) if n > 1 else None,
         "latency_p50_s": float(np.median(seconds)) if n else None,
-        "latency_p95_s": float(np.quantile(seconds, 0.95)) if n >= LEAST_P95 else None,
-        "latency_p99_s": float(np.quantile(seconds, 0.99)) if n >= LEAST_P99 else None,
+        "latency_p95_s": float(np.quantile(seconds, 0.95)) if n >= _LEAST_P95 else None,
+        "latency_p99_s": float(np.quantile(seconds, 0.99)) if n >= _LEAST_P99 else None,
         "requests": n,
     }
 
@@ -123,30 +140,19 @@ def _idle(session: Session, seconds: float) -> tuple[int, int]:
         return start_ns, session.clock.time_ns()
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """The data of a measurement: segments of work, the last with all slices, and the idle segments around them."""
-
-    run: Run
-    idle: list[tuple[int, int]]
-    stretches: list[Stretch]
-
-    def powers(self, board: str) -> tuple[list[Estimate], list[Estimate]]:
-        """Mean power of the GPU in idle and in work segments."""
-        found = _powers(self.run, board, [*self.idle, *(one.window for one in self.stretches)])
-        return found[: len(self.idle)], found[len(self.idle) :]
-
-
-def _split(found: _Measured, bench: Bench) -> tuple[float | None, Estimate, PowerSplit]:
-    """Idle power, power of the GPU in the segment of all slices, and its parts, which are null where it is unknown."""
-    resting, working = found.powers(bench.board.info.id)
+def _split(
+    run: Run, bench: Bench, idle: Sequence[tuple[int, int]], stretches: Sequence[Stretch]
+) -> tuple[float | None, Estimate, PowerSplit]:
+    """Idle power, power of the GPU in the last segment, and its parts, which are null where it is unknown."""
+    powers = _powers(run, bench.board.info.id, [*idle, *(one.window for one in stretches)])
+    resting, working = powers[: len(idle)], powers[len(idle) :]
     known = [one.value for one in resting if one.value is not None]
     idle_w, board = sum(known) / len(known) if known else None, working[-1]
     count = len(bench.slices)
     if idle_w is None or board.value is None:
-        reason = next((one.reason for one in [*resting, *working] if one.reason is not None), "no_power_sensor")
+        reason = next((one.reason for one in powers if one.reason is not None), "no_power_sensor")
         return idle_w, board, PowerSplit([Estimate.null(reason, METHOD)] * count, [0.0] * count, 0.0, None)
-    activity = np.array([[_active(bench, one, slot) for slot in range(count)] for one in found.stretches])
+    activity = np.array([[_active(bench, one, slot) for slot in range(count)] for one in stretches])
     slices = [one.profile.slices for one in bench.slices]
     model = fit([one.value or np.nan for one in working], idle_w, activity, slices)
     whole = max(bench.slices[0].board_slices, sum(slices))
@@ -159,51 +165,6 @@ def _active(bench: Bench, stretch: Stretch, slot: int) -> float:
         return 0.0
     value = bench.activity.mean(bench.slices[slot].uuid, "graphics_active", *stretch.window)
     return math.nan if value is None else value
-
-
-def _rows(
-    found: _Measured,
-    bench: Bench,
-    jobs: Sequence[Job],
-    items: Sequence[int],
-    memory: Sequence[float | None],
-) -> list[dict[str, Any]]:
-    last = found.stretches[-1]
-    idle_w, board, parts = _split(found, bench)
-    rows = []
-    for slot, (job, served, own) in enumerate(zip(jobs, last.served, bench.slices, strict=True)):
-        seconds = (served.end_ns - served.start_ns) / 1e9
-        per_s = len(served.latency_s) / seconds if seconds > 0 else None
-        samples_per_s = per_s * items[slot] if per_s else None
-        active = parts.slices[slot]
-        total = _shifted(active, parts.idle[slot])
-        row: dict[str, Any] = {
-            "profile": own.profile.name,
-            "together": len(jobs),
-            "slot": slot,
-            **asdict(job),
-            "status": "done",
-            "reason": None,
-            "detail": "",
-            "device": own.uuid,
-            **latency_figures(served.latency_s),
-            "requests_per_s": per_s,
-            "samples_per_s": samples_per_s,
-            "fb_used_bytes": memory[slot],
-            **{name: bench.activity.mean(own.uuid, name, *last.window) for name in ACTIVITIES},
-            "board_power_w": board.value,
-            "idle_power_w": idle_w,
-            "unattributed_w": parts.unattributed_w,
-            **_spread("power_active_w", active),
-            **_spread("power_w", total),
-            **_spread("energy_active_per_sample_j", _per(active, samples_per_s)),
-            **_spread("energy_per_sample_j", _per(total, samples_per_s)),
-            "power_reason": active.reason,
-            "flags": ",".join([METHOD, *bench.activity.flags()]),
-            "latency_quantiles_s": np.quantile(served.latency_s, np.linspace(0, 1, 101)).tolist(),
-        }
-        rows.append(row)
-    return rows
 
 
 def _powers(run: Run, board: str, windows: Sequence[tuple[int, int]]) -> list[Estimate]:
@@ -227,11 +188,3 @@ def _shifted(estimate: Estimate, by: float) -> Estimate:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return estimate
     return Estimate(estimate.value + by, estimate.low + by, estimate.high + by, estimate.n, estimate.method)
-
-
-def _per(estimate: Estimate, rate: float | None) -> Estimate:
-    return estimate.scaled(1 / rate) if rate else Estimate.null(estimate.reason or "nothing_served", estimate.method)
-
-
-def _spread(name: str, estimate: Estimate) -> dict[str, float | None]:
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

@@ -38,13 +38,10 @@ _RELATIVE_NOISE = 0.01
 
 @dataclass(frozen=True)
 class SplitModel:
-    """Power of each slice above idle at full activity.
+    """Power of each slice above idle at full activity, from ``n`` windows.
 
-    Attributes:
-        watts: Mean for each slice, shape (slices,).
-        covariance: Covariance of their joint posterior, shape (slices, slices).
-        slices: Compute slices of each, shape (slices,).
-        n: Number of windows behind it.
+    ``watts`` and ``covariance`` are those of the joint posterior, shapes (slices,) and (slices, slices); ``slices`` are
+    the compute slices of each.
     """
 
     watts: Floats
@@ -97,14 +94,9 @@ def fit(board_w: ArrayLike, idle_w: float, activity: ArrayLike, slices: Sequence
 
 
 def split(model: SplitModel, board: Estimate, idle_w: float, activity: ArrayLike, whole: int = 7) -> PowerSplit:
-    """Split one window's board power.
+    """Split one window's board power, which must have a value, over the slices.
 
-    Args:
-        model: Power of each slice.
-        board: Mean power of the GPU in the window, with its interval; it must have a value.
-        idle_w: Idle power.
-        activity: Activity of each slice in the window, shape (slices,); NaN where it is unknown.
-        whole: Compute slices of the GPU.
+    ``activity`` has shape (slices,), NaN where it is unknown; ``whole`` is the number of compute slices of the GPU.
 
     Raises:
         ValueError: If the GPU's power has no value.

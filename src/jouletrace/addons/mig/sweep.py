@@ -1,25 +1,162 @@
-"""``mig sweep``: jobs on slices of several kinds, one at a time or as many as fit, resumable."""
+"""``mig sweep``: jobs on slices of several kinds, one at a time or as many as fit; its rows, stored as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from jouletrace.addons.mig.apply import Say, divide, restored_if_killed, return_to
-from jouletrace.addons.mig.bench import Bench, JobFailedError
-from jouletrace.addons.mig.jobs import Job
-from jouletrace.addons.mig.layout import layout_of
-from jouletrace.addons.mig.plan import make_plan, place
+from jouletrace.addons.mig.bench import Bench, open_bench, slices_of
+from jouletrace.addons.mig.jobs import Job, JobFailedError
+from jouletrace.addons.mig.plan import layout_of, make_plan, place, read_requests
 from jouletrace.addons.mig.point import PointSettings, measure_point
-from jouletrace.addons.mig.requests import read_requests
-from jouletrace.addons.mig.rows import RowStore, failed_row
-from jouletrace.addons.mig.slices import open_bench, slices_of
 from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Hold, alone_in, hold
+from jouletrace.run.files import shown
+from jouletrace.run.header import RUN_JSON
 from jouletrace.simulator.boards.device import SimulatedGpu
+from jouletrace.spreadsheets import csv_file
+
+_TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()
+
+
+def _with_interval(name: str, unit: str, about: str) -> dict[str, tuple[pa.DataType, str, str]]:
+    ends = {"low": "lower end of its 95 % interval", "high": "upper end of its 95 % interval"}
+    return {name: (_NUMBER, unit, about), **{f"{name}_{end}": (_NUMBER, unit, text) for end, text in ends.items()}}
+
+
+COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
+    "profile": (_TEXT, "", "MIG profile of the slice"),
+    "together": (_WHOLE, "1", "slices at work at once"),
+    "slot": (_WHOLE, "1", "number of this row's slice among them"),
+    "model": (_TEXT, "", "model, as requested"),
+    "workload": (_TEXT, "", "model, by its name in jouletrace profile"),
+    "task": (_TEXT, "", "task of a request"),
+    "batch": (_WHOLE, "1", "samples per request"),
+    "seq_len": (_WHOLE, "1", "tokens per sample; empty for the model's own"),
+    "dtype": (_TEXT, "", "number format; empty for the workload's own"),
+    "mode": (_TEXT, "", "how a request is launched"),
+    "status": (_TEXT, "", "done or failed; a failed row has no figures"),
+    "reason": (_TEXT, "", "why it failed: out_of_memory, vanished, not_possible, failed"),
+    "detail": (_TEXT, "", "the same in words"),
+    "device": (_TEXT, "", "UUID of the slice"),
+    "latency_mean_s": (_NUMBER, "s", "mean latency of a request"),
+    "latency_std_s": (_NUMBER, "s", "standard deviation of a sample (n - 1)"),
+    "latency_p50_s": (_NUMBER, "s", "median"),
+    "latency_p95_s": (_NUMBER, "s", "95th percentile; empty below 20 requests"),
+    "latency_p99_s": (_NUMBER, "s", "99th percentile; empty below 100 requests"),
+    "requests": (_WHOLE, "1", "requests that were timed"),
+    "requests_per_s": (_NUMBER, "1/s", "requests completed per second"),
+    "samples_per_s": (_NUMBER, "1/s", "samples completed per second"),
+    "fb_used_bytes": (_NUMBER, "B", "frame buffer in use on the slice"),
+    "graphics_active": (_NUMBER, "1", "graphics engine activity of the slice, 0 to 1"),
+    "sm_active": (_NUMBER, "1", "SM activity of the slice, 0 to 1"),
+    "sm_occupancy": (_NUMBER, "1", "SM occupancy of the slice, 0 to 1"),
+    "pipe_tensor_active": (_NUMBER, "1", "tensor pipe activity of the slice, 0 to 1"),
+    "memory_active": (_NUMBER, "1", "memory activity of the slice, 0 to 1"),
+    "board_power_w": (_NUMBER, "W", "measured power of the whole GPU"),
+    "idle_power_w": (_NUMBER, "W", "measured power of the whole GPU with contexts alive and nothing running"),
+    "unattributed_w": (_NUMBER, "W", "power above idle that belongs to no slice"),
+    **_with_interval("power_active_w", "W", "power of the slice above idle (modelled)"),
+    **_with_interval("power_w", "W", "the same with the slice's share of idle power (modelled)"),
+    **_with_interval("energy_active_per_sample_j", "J", "energy above idle per sample (modelled)"),
+    **_with_interval("energy_per_sample_j", "J", "energy per sample, share of idle included (modelled)"),
+    "power_reason": (_TEXT, "", "why the power of the slice is missing"),
+    "flags": (_TEXT, "", "what qualifies the figures"),
+    "latency_quantiles_s": (pa.list_(_NUMBER), "s", "0th to 100th percentile of latency, for its distribution"),
+}
+"""Type, unit and description of each column; a missing figure is null, never 0."""
+
+
+class RowStore:
+    """Rows in a folder, which is created if it is missing; those of a point are on the disk before the next begins.
+
+    ``about`` are settings that all its points share; a folder of another sweep is refused.
+
+    Raises:
+        BadInputError: If the folder belongs to another sweep, or can't be read or written.
+    """
+
+    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+        self.folder = folder
+        self._path = folder / "rows.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if (folder / RUN_JSON).exists():
+                raise BadInputError(f"{shown(folder)} holds a Run, not a sweep: give a new --output")
+            settings = folder / "sweep.json"
+            if settings.exists():
+                before = json.loads(settings.read_text())
+                different = [key for key in about if before.get(key) != about[key]]
+                if different:
+                    raise BadInputError(
+                        f"{shown(folder)} holds another sweep ({', '.join(different)} differ): give a new --output"
+                    )
+            else:
+                settings.write_text(json.dumps(about, indent=1))
+            self.rows = self._read()
+        except (OSError, ValueError) as error:
+            raise BadInputError(f"{shown(folder)}: the sweep can't be stored there ({error})") from None
+
+    def has(self, profile: str, together: int, job: Job) -> bool:
+        """Whether a point is done, or has failed."""
+        point = {"profile": profile, "together": together, **asdict(job)}
+        return any(all(row[name] == value for name, value in point.items()) for row in self.rows)
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Store the rows of one point: all of them or, after a crash, none."""
+        ordered = [{name: row.get(name) for name in COLUMNS} for row in rows]
+        with self._path.open("a") as file:
+            file.write(json.dumps(ordered) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.rows += ordered
+
+    def export(self) -> None:
+        """Write ``sweep.csv`` and ``sweep.parquet``."""
+        fields = [
+            pa.field(name, kind, metadata={"unit": unit, "description": about})
+            for name, (kind, unit, about) in COLUMNS.items()
+        ]
+        pq.write_table(pa.Table.from_pylist(self.rows, pa.schema(fields)), self.folder / "sweep.parquet")
+        (self.folder / "sweep.csv").write_text(to_csv(self.rows))
+
+    def _read(self) -> list[dict[str, Any]]:
+        """Read the stored rows; an unfinished line from a crash is removed."""
+        if not self._path.exists():
+            return []
+        rows: list[dict[str, Any]] = []
+        whole = 0
+        data = self._path.read_bytes()
+        for line in data.splitlines(keepends=True):
+            try:
+                if not line.endswith(b"\n"):
+                    raise ValueError
+                rows += json.loads(line)
+            except ValueError:
+                if whole + len(line) < len(data):
+                    raise BadInputError(f"{self._path} is damaged at byte {whole}") from None
+                break
+            whole += len(line)
+        if whole < len(data):
+            os.truncate(self._path, whole)
+        return rows
+
+
+def to_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as CSV, with null as an empty cell; only the Parquet file contains distributions."""
+    names = [name for name in COLUMNS if name != "latency_quantiles_s"]
+    return csv_file([names, *([row.get(name) for name in names] for row in rows)])
+
 
 Begin = Callable[[int, int, str], None]
 """Called before each point with its number, the number of points, and its description."""
@@ -54,16 +191,9 @@ def sweep(
 ) -> RowStore:
     """Measure every job on every kind of slice; points in the folder are not repeated.
 
-    The GPU is divided for each kind, after its layout was recorded, and is restored when this returns or
-    is interrupted. A job that doesn't fit into memory, or fails otherwise, yields a row with the failure.
-
-    Args:
-        device: The user's name of the GPU.
-        backend: The GPU.
-        settings: Settings of the sweep.
-        folder: Folder of the rows.
-        say: Called with each step.
-        begin: Called with each point.
+    The GPU is divided for each kind, after its layout was recorded, and is restored when this returns or is
+    interrupted. A job that doesn't fit into memory, or fails otherwise, yields a row with the failure. ``device`` is
+    the user's name of the GPU; ``say`` is called with each step, ``begin`` before each point.
 
     Raises:
         BadInputError: If a profile doesn't exist or doesn't fit as often as requested.
@@ -72,41 +202,29 @@ def sweep(
     """
     groups, folder = _groups(backend, settings), folder.absolute()
     with alone_in(folder, "running a sweep"):
-        return _swept(device, backend, settings, groups, folder, say, begin)
-
-
-def _swept(
-    device: str,
-    backend: MigBackend,
-    settings: SweepSettings,
-    groups: list[tuple[Profile, int]],
-    folder: Path,
-    say: Say,
-    begin: Begin,
-) -> RowStore:
-    about = {"board": backend.info.id, "name": backend.info.name, "point": asdict(settings.point)}
-    store = RowStore(folder, about)
-    points = [(group, job) for group in groups for job in settings.jobs]
-    done = 0
-    with _held(device, backend, say) as held, _simulated(device, backend) as gpu:
-        for profile, count in groups:
-            todo = [job for job in settings.jobs if not store.has(profile.name, count, job)]
-            done += len(settings.jobs) - len(todo)
-            if not todo:
-                continue
-            divide(held, make_plan([profile.name] * count, backend), backend, device, say)
-            bench = open_bench(backend, slices_of(backend)[:count], settings.dcgm_url, gpu)
-            try:
-                for job in todo:
-                    done += 1
-                    begin(done, len(points), f"{job} on {count} × {profile.name}")
-                    _point(bench, profile, count, job, settings.point, store)
-            finally:
-                bench.unload()
-                if gpu is None:
-                    bench.close()
-    store.export()
-    return store
+        store = RowStore(folder, {"board": backend.info.id, "name": backend.info.name, "point": asdict(settings.point)})
+        done, points = 0, len(groups) * len(settings.jobs)
+        with ExitStack() as held:
+            hold = held.enter_context(_held(device, backend, say))
+            gpu = held.enter_context(closing(SimulatedGpu(device))) if backend.info.simulated else None
+            for profile, count in groups:
+                todo = [job for job in settings.jobs if not store.has(profile.name, count, job)]
+                done += len(settings.jobs) - len(todo)
+                if not todo:
+                    continue
+                divide(hold, make_plan([profile.name] * count, backend), backend, device, say)
+                bench = open_bench(backend, slices_of(backend)[:count], settings.dcgm_url, gpu)
+                try:
+                    for job in todo:
+                        done += 1
+                        begin(done, points, f"{job} on {count} × {profile.name}")
+                        store.add(_point(bench, profile.name, count, job, settings.point))
+                finally:
+                    bench.unload()
+                    if gpu is None:
+                        bench.close()
+        store.export()
+        return store
 
 
 @contextmanager
@@ -122,37 +240,29 @@ def _held(device: str, backend: MigBackend, say: Say) -> Iterator[Hold]:
                 watch.done()
 
 
-def _simulated(device: str, backend: MigBackend) -> AbstractContextManager[SimulatedGpu | None]:
-    """The simulated GPU; None for a real one."""
-    return closing(SimulatedGpu(device)) if backend.info.simulated else nullcontext()
-
-
 def _groups(backend: MigBackend, settings: SweepSettings) -> list[tuple[Profile, int]]:
     """Each kind of slice with its number, checked before anything is changed."""
     profiles = backend.profiles()
-    if not settings.jobs:
-        raise BadInputError("nothing to run: name --models")
     found = []
     for request in read_requests(settings.profiles, profiles):
-        if request.compute != (request.profile.slices,):
-            raise BadInputError(f"{request}: a sweep runs on whole GPU instances; name {request.profile.name}")
+        profile = request.profile
+        if request.compute != (profile.slices,):
+            raise BadInputError(f"{request}: a sweep runs on whole GPU instances; name {profile.name}")
         for together in settings.together:
             if together < 0:
                 raise BadInputError(f"--together {together}: a number of slices, or max")
-            sizes = range(1, request.profile.total + 1)
-            count = together or max(n for n in sizes if place([request.profile] * n, profiles) is not None)
-            if place([request.profile] * count, profiles) is None:
-                raise BadInputError(
-                    f"--together {count}: {backend.info.name} takes {request.profile.total} {request.profile.name}"
-                )
-            if (request.profile, count) not in found:
-                found.append((request.profile, count))
-    return found
+            sizes = range(1, profile.total + 1)
+            count = together or max(n for n in sizes if place([profile] * n, profiles) is not None)
+            if place([profile] * count, profiles) is None:
+                raise BadInputError(f"--together {count}: {backend.info.name} takes {profile.total} {profile.name}")
+            found.append((profile, count))
+    return list(dict.fromkeys(found))
 
 
-def _point(bench: Bench, profile: Profile, count: int, job: Job, settings: PointSettings, store: RowStore) -> None:
+def _point(bench: Bench, profile: str, count: int, job: Job, settings: PointSettings) -> list[dict[str, Any]]:
+    """The rows of a point; without figures if the job failed."""
     try:
-        rows = measure_point(bench, [job] * count, settings)
+        return measure_point(bench, [job] * count, settings)
     except JobFailedError as error:
-        rows = [failed_row(profile.name, count, slot, job, error.reason, str(error)) for slot in range(count)]
-    store.add(rows)
+        failed = {"status": "failed", "reason": error.reason, "detail": str(error), "flags": ""}
+        return [{"profile": profile, "together": count, "slot": slot, **asdict(job), **failed} for slot in range(count)]

@@ -18,9 +18,10 @@ import sys
 import time
 from typing import IO, Any
 
+from jouletrace.addons.mig.jobs import reason_of
 from jouletrace.errors import JouletraceError
 
-CHUNK_S = 0.25
+_CHUNK_S = 0.25
 """Approximate length of the chunks, back to back, in which requests are timed."""
 
 
@@ -64,7 +65,7 @@ class Worker:
         while not latencies or time.time_ns() - start_ns < seconds * 1e9:
             chunk = self._step.latencies(count).tolist()
             latencies += chunk
-            count = max(1, round(CHUNK_S / max(sum(chunk) / len(chunk), 1e-6)))
+            count = max(1, round(_CHUNK_S / max(sum(chunk) / len(chunk), 1e-6)))
         return {"latency_s": latencies, "start_ns": start_ns, "end_ns": time.time_ns()}
 
 
@@ -74,12 +75,11 @@ def main(orders: IO[str], answers: IO[str]) -> None:
     for line in orders:
         try:
             answer = worker.answer(json.loads(line))
-        except JouletraceError as error:
-            reason = "out_of_memory" if "out of memory" in str(error).lower() else "not_possible"
-            answer = {"error": str(error), "reason": reason}
         except Exception as error:  # any exception of the workload is an answer, not the end of the sweep
-            reason = "out_of_memory" if "out of memory" in str(error).lower() else "failed"
-            answer = {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}", "reason": reason}
+            text = str(error)
+            if not isinstance(error, JouletraceError):
+                text = f"{type(error).__name__}: {(text.splitlines() or [''])[0]}"
+            answer = {"error": text, "reason": reason_of(error)}
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -1,23 +1,25 @@
-"""The backend of runtimes other than torch (``profiler.backends``): makes a step of a workload."""
+"""The backend of runtimes other than torch (``profiler.backends``): makes a step of a workload, and runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jouletrace.addons.runtimes.engine import Engine, Feed
-from jouletrace.addons.runtimes.export import ExportOptions, export_onnx
-from jouletrace.addons.runtimes.feeds import batch_of, random_feeds
-from jouletrace.addons.runtimes.libraries import require
+from jouletrace.addons.runtimes.engine import Engine, Feed, batch_of, random_feeds, require
+from jouletrace.addons.runtimes.export import export_onnx
 from jouletrace.addons.runtimes.onnxruntime import CUDA, OnnxRuntime
 from jouletrace.addons.runtimes.openvino import OpenVino
 from jouletrace.addons.runtimes.signature import tensors_of
-from jouletrace.addons.runtimes.step import RuntimeStep
 from jouletrace.devices.base import Device
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.execution.steps.base import Interval
+from jouletrace.execution.steps.nodes import NodeTimes
 from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.backends.torch import torch_device_of
 from jouletrace.profiler.settings import ProfileSettings
@@ -28,8 +30,6 @@ from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.model_file import ModelFile
 from jouletrace.workloads.options import WorkloadOptions
-
-_REFUSED = {"openvino": "OpenVINO runs on the CPU here: use --device cpu"}
 
 
 def device_for(backend: str, device: str) -> str:
@@ -78,57 +78,44 @@ def make(
 ) -> Prepared:
     """Prepare a workload in a runtime: a model file directly, anything else by way of ONNX.
 
-    Args:
-        workload: The workload.
-        options: Options of the workload and its inputs.
-        backend: One of ``profiler.backends.RUNTIMES``.
-        cuda: Index of the GPU; None for the CPU.
-        threads: None for the runtime's own choice.
-        streams: Number of concurrent iterations.
-        hint: The goal for which OpenVINO chooses their number; None to use ``streams``.
-
-    Raises:
-        As ``prepare``.
+    ``cuda`` is the GPU's index, None for the CPU; ``threads`` None is the runtime's own choice. With a ``hint``
+    OpenVINO chooses the number of concurrent iterations, else it is ``streams``. Raises as ``prepare``.
     """
-    if cuda is not None and backend in _REFUSED:
-        raise BadInputError(_REFUSED[backend])
+
+    def opened(path: Path) -> Engine:
+        if backend == "openvino":
+            return OpenVino(path, threads=threads, streams=streams, hint=hint)
+        if path.suffix.lower() == ".xml":
+            raise BadInputError(f"{path}: a model of OpenVINO runs with --backend openvino")
+        return OnnxRuntime(path, threads=threads, streams=streams, cuda=cuda)
+
+    if cuda is not None and backend == "openvino":
+        raise BadInputError("OpenVINO runs on the CPU here: use --device cpu")
     if isinstance(workload, ModelFile):
         check_options(workload.name, options)
         if options.random:
             raise BadInputError(f"--random: {workload.name} comes with its own weights")
-        engine = _open(workload.path, backend, cuda, threads, streams, hint)
+        engine = opened(workload.path)
         feeds = random_feeds(engine.inputs, options, workload.name)
-        of_file = _facts_of_file(workload, options, feeds)
-        return _made(engine, feeds, Built(engine.results, None, [], of_file, batch_of(feeds)))
+        return _made(engine, feeds, _facts_of_file(workload, options, feeds), batch_of(feeds))
     folder = Scratch()
     try:
-        exported = export_onnx(workload, options, folder.path / "model.onnx", ExportOptions())
-        engine = _open(exported.path, backend, cuda, threads, streams, hint)
-        built = exported.built
-        feeds = [_feed(inputs, list(exported.signature.inputs)) for inputs in built.inputs]
-        facts: WorkloadFacts = {**built.facts, "export": exported.facts}
-        return _made(engine, feeds, Built(engine.results, None, [], facts, built.items), folder)
+        exported = export_onnx(workload, options, folder.path / "model.onnx")
+        engine = opened(exported.path)
+        names, built = exported.signature.inputs, exported.built
+        feeds = [dict(zip(names, (t.numpy() for t in tensors_of(one)), strict=True)) for one in built.inputs]
+        return _made(engine, feeds, {**built.facts, "export": exported.facts}, built.items, folder)
     except BaseException:
         folder.remove()
         raise
 
 
-def _open(path: Path, backend: str, cuda: int | None, threads: int | None, streams: int, hint: str | None) -> Engine:
-    if backend == "openvino":
-        return OpenVino(path, threads=threads, streams=streams, hint=hint)
-    if path.suffix.lower() == ".xml":
-        raise BadInputError(f"{path}: a model of OpenVINO runs with --backend openvino")
-    return OnnxRuntime(path, threads=threads, streams=streams, cuda=cuda)
-
-
 def _made(
-    engine: Engine,
-    feeds: Sequence[Feed],
-    built: Built,
-    folder: Scratch | None = None,
+    engine: Engine, feeds: Sequence[Feed], facts: WorkloadFacts, items: int, folder: Scratch | None = None
 ) -> Prepared:
+    """The bound engine as a step, with warnings of outputs that aren't numbers."""
     engine.bind(feeds)
-    built.facts |= {"backend": engine.name, "mode": engine.name}
+    built = Built(engine.results, None, [], {**facts, "backend": engine.name, "mode": engine.name}, items)
     warnings = []
     for number in range(len(feeds)):
         for place, output in enumerate(engine.results(number)):
@@ -137,10 +124,6 @@ def _made(
                     text = f"output {place} holds {kind} values, which draw less power than real numbers"
                     warnings.append(RunWarning(code, text, f"input set {number}"))
     return Prepared(built, RuntimeStep(engine, engine.streams, folder), real=False, warnings=warnings)
-
-
-def _feed(inputs: Any, names: Sequence[str]) -> Feed:
-    return {name: tensor.numpy() for name, tensor in zip(names, tensors_of(inputs), strict=True)}
 
 
 def _facts_of_file(workload: ModelFile, options: WorkloadOptions, feeds: Sequence[Feed]) -> WorkloadFacts:
@@ -153,3 +136,71 @@ def _facts_of_file(workload: ModelFile, options: WorkloadOptions, feeds: Sequenc
         "input_shapes": {name: list(array.shape) for name, array in feeds[0].items()},
         "device": "cpu",
     }
+
+
+class RuntimeStep:
+    """A bound model called in a runtime, one or several (``streams``) at a time; see ``Step``.
+
+    ``mode`` is the name of the runtime. ``folder``, in which its file is, is removed at the end.
+    """
+
+    def __init__(self, engine: Engine, streams: int = 1, folder: Scratch | None = None) -> None:
+        self.mode = engine.name
+        self.streams = streams
+        self._engine = engine
+        self._folder = folder
+        self._next = 0
+        self._pool = ThreadPoolExecutor(streams, "jouletrace-stream") if streams > 1 else None
+
+    def replay(self, n: int) -> Interval:
+        """See ``Step.replay``."""
+        start = time.time_ns()
+        self._run(n, self._engine.infer)
+        return Interval(start, time.time_ns())
+
+    def latencies(self, n: int) -> NDArray[np.float64]:
+        """Seconds of each call by the monotonic clock, shape (n,); with several streams, by their starts."""
+        taken, first = np.empty(n, dtype=np.int64), self._next
+
+        def timed(stream: int, number: int) -> None:
+            start = time.perf_counter_ns()
+            self._engine.infer(stream, number)
+            taken[number - first] = time.perf_counter_ns() - start
+
+        self._run(n, timed)
+        return taken / 1e9
+
+    def node_times(self, n: int) -> NodeTimes:
+        """See ``KnowsNodes``."""
+        return self._engine.node_times(n)
+
+    def describe(self) -> dict[str, Any]:
+        """See ``Engine.describe``."""
+        return {"mode": self.mode, **self._engine.describe()}
+
+    def close(self) -> None:
+        """Release the model."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._engine.close()
+        if self._folder is not None:
+            self._folder.remove()
+
+    def _run(self, n: int, call: Callable[[int, int], None]) -> None:
+        """Run the next iterations; a stream takes the next number once it is free. Input sets rotate across calls."""
+        numbers = iter(range(self._next, self._next + n))
+        self._next += n
+        try:
+            if self._pool is None:
+                _work(0, numbers, call)
+            else:
+                for worker in [self._pool.submit(_work, stream, numbers, call) for stream in range(self.streams)]:
+                    worker.result()
+        except Exception as error:
+            said = " ".join(str(error).split())[:300]
+            raise BrokenOffError(f"{self._engine.name} failed in the middle of a pass: {said}") from error
+
+
+def _work(stream: int, numbers: Iterator[int], call: Callable[[int, int], None]) -> None:
+    for number in numbers:
+        call(stream, number)

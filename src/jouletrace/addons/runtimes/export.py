@@ -1,4 +1,4 @@
-"""Export from torch to ONNX: in evaluation mode, with names, folded, and compared with the original."""
+"""Export from torch to ONNX and OpenVINO, compared with the original."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jouletrace.addons.runtimes import difference
-from jouletrace.addons.runtimes.libraries import require
+from jouletrace.addons.runtimes.engine import Engine, require
 from jouletrace.addons.runtimes.onnxruntime import OnnxRuntime
-from jouletrace.addons.runtimes.signature import Signature, signature
+from jouletrace.addons.runtimes.openvino import OpenVino, last_line
+from jouletrace.addons.runtimes.signature import (
+    TOLERANCES,
+    Difference,
+    Signature,
+    check_difference,
+    compare_outputs,
+    signature,
+)
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.leaving import no_silent_exit
@@ -44,8 +51,7 @@ class ExportOptions:
 
     Attributes:
         opset: Version of ONNX's operators.
-        input_names: Names of inputs in order; empty for those of the model.
-        output_names: Likewise for outputs.
+        input_names, output_names: Names in order; empty for those of the model.
         fold: Fold constants and remove nodes without effect.
         tolerance: Largest difference from torch, relative to an output's largest value; None for the default
             of the number format.
@@ -60,35 +66,22 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model and its facts.
+    """An exported file, the original workload, and its tensors by name.
 
-    Attributes:
-        path: The file.
-        built: The original workload.
-        signature: Its tensors by name.
-        relative: Largest difference from torch over the output's largest value.
-        tolerance: The permitted difference.
-        facts: For users and JSON: opset, nodes, bytes, seconds, names.
+    Its ``facts`` are for users and JSON: opset, nodes, bytes, seconds, names; "difference" from torch over the
+    output's largest value, and "tolerance", the permitted one.
     """
 
     path: Path
     built: Built
     signature: Signature
-    relative: float
-    tolerance: float
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any]
 
 
 def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: ExportOptions | None = None) -> Exported:
     """Build a workload on the CPU and write it as ONNX; its outputs are compared in onnxruntime.
 
-    No file is left if the export fails or the outputs differ.
-
-    Args:
-        workload: The workload to export.
-        options: Its options; inference only. fp32 if no dtype is given.
-        path: The file. A model of more than 1.5 GB has its weights in ``PATH.data``.
-        how: Names, opset, tolerance.
+    Weights of more than 1.5 GB are written to ``PATH.data``. No file is left if the export fails or the outputs differ.
 
     Raises:
         BadInputError: If the file exists, or the workload can't be exported; the message names the operator.
@@ -97,11 +90,11 @@ def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: E
     """
     how = how or ExportOptions()
     _check(workload, options, path, how)
-    require("onnx")
-    require("onnxscript")
-    require("onnxruntime")
+    for library in ("onnx", "onnxscript", "onnxruntime"):
+        require(library)
     built = workload.build("cpu", options)
-    tolerance = how.tolerance if how.tolerance is not None else difference.TOLERANCES.get(_dtype(built), 1e-3)
+    dtype = str(built.facts.get("dtype") or "fp32")
+    tolerance = how.tolerance if how.tolerance is not None else TOLERANCES.get(dtype, 1e-3)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         written = folder / path.name
@@ -110,8 +103,8 @@ def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: E
             start = time.perf_counter()
             nodes = _write(workload.name, parts, written, how)
             seconds = time.perf_counter() - start
-            found = _compare(written, parts)
-        difference.check(found, tolerance, path.name)
+            found = _difference(OnnxRuntime(written), parts)
+        check_difference(found, tolerance, path.name)
         size = sum(file.stat().st_size for file in folder.iterdir())
         for file in sorted(folder.iterdir(), reverse=True):  # the model itself last, when its weights are in place
             file.replace(path.parent / file.name)
@@ -126,14 +119,63 @@ def export_onnx(workload: Workload, options: WorkloadOptions, path: Path, how: E
         "outputs": {name: list(tensor.shape) for name, tensor in parts.outputs.items()},
         "difference": found.relative,
         "tolerance": tolerance,
-        "dtype": _dtype(built),
+        "dtype": dtype,
         "weights": built.facts.get("weights"),
     }
-    return Exported(path, built, parts, found.relative, tolerance, facts)
+    return Exported(path, built, parts, facts)
 
 
-def _dtype(built: Built) -> str:
-    return str(built.facts.get("dtype") or "fp32")
+def export_openvino(workload: Workload, options: WorkloadOptions, path: Path, how: ExportOptions) -> dict[str, Any]:
+    """Export to ONNX, and convert that to ``.xml`` and ``.bin``; the outputs of both are compared with torch's.
+
+    Returns facts as in ``Exported``, and raises as ``export_onnx``.
+    """
+    require("openvino")
+    check_openvino_path(path)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        exported = export_onnx(workload, options, folder / "model.onnx", how)
+        written = folder / path.name
+        convert_onnx(exported.path, written)
+        found = _difference(OpenVino(written), exported.signature)
+        check_difference(found, exported.facts["tolerance"], path.name)
+        size = 0
+        for file in (written.with_suffix(".bin"), written):
+            size += file.stat().st_size
+            file.replace(path.with_suffix(file.suffix))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {**exported.facts, "bytes": size, "difference": found.relative}
+
+
+def convert_onnx(onnx: Path, path: Path) -> None:
+    """Write an ``.onnx`` file as OpenVINO's ``.xml`` and ``.bin``; weights keep their type.
+
+    Raises:
+        BadInputError: If OpenVINO can't read it, or can't write the files; no file is left then.
+    """
+    openvino = require("openvino")
+    try:
+        model = openvino.Core().read_model(str(onnx))
+    except Exception as error:  # OpenVINO has no common type
+        raise BadInputError(f"{onnx}: OpenVINO can't convert it: {last_line(error)}") from error
+    try:
+        openvino.save_model(model, str(path), compress_to_fp16=False)
+    except Exception as error:
+        for end in (".xml", ".bin"):
+            path.with_suffix(end).unlink(missing_ok=True)
+        raise BadInputError(f"cannot write {path}: {' '.join(str(error).split())[:400]}") from None
+
+
+def check_openvino_path(path: Path) -> None:
+    """Refuse a path to which OpenVINO can't write a model.
+
+    Raises:
+        BadInputError: If the ``.xml`` or the ``.bin`` exists, or the name has another suffix.
+    """
+    if path.suffix != ".xml":
+        raise BadInputError(f"{path}: a model of OpenVINO needs a name of the form NAME.xml")
+    _refuse_existing(path, path.with_suffix(".bin"))
 
 
 def _check(workload: Workload, options: WorkloadOptions, path: Path, how: ExportOptions) -> None:
@@ -147,11 +189,7 @@ def _check(workload: Workload, options: WorkloadOptions, path: Path, how: Export
     latest = onnx.defs.onnx_opset_version()
     if not 7 <= how.opset <= latest:
         raise BadInputError(f"--opset {how.opset}: this onnx ({onnx.__version__}) has 7 to {latest}")
-    for place in (path, Path(f"{path}.data")):
-        if place.exists():
-            raise BadInputError(f"{place} exists; results are never overwritten")
-    if not path.parent.is_dir():
-        raise BadInputError(f"cannot write {path}: folder {path.parent} doesn't exist")
+    _refuse_existing(path, Path(f"{path}.data"))
 
 
 def _write(name: str, parts: Signature, path: Path, how: ExportOptions) -> int:
@@ -224,10 +262,21 @@ def _refused(name: str, error: Exception) -> Exception:
     return BadInputError(f"{name} can't be exported to ONNX: {type(root).__name__}: {text[:300]}")
 
 
-def _compare(path: Path, parts: Signature) -> difference.Difference:
-    with closing(OnnxRuntime(path)) as engine:
+def _difference(engine: Engine, parts: Signature) -> Difference:
+    """The difference of a written model from the original, on the inputs of the latter."""
+    with closing(engine):
         engine.bind([{name: tensor.numpy() for name, tensor in parts.inputs.items()}])
-        return difference.compare({name: t.float().numpy() for name, t in parts.outputs.items()}, engine.results(0))
+        original = {name: tensor.float().numpy() for name, tensor in parts.outputs.items()}
+        return compare_outputs(original, engine.results(0))
+
+
+def _refuse_existing(*places: Path) -> None:
+    for place in places:
+        if place.exists():
+            raise BadInputError(f"{place} exists; results are never overwritten")
+    folder = places[0].parent
+    if not folder.is_dir():
+        raise BadInputError(f"cannot write {places[0]}: folder {folder} doesn't exist")
 
 
 @contextmanager

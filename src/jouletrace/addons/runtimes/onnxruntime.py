@@ -13,12 +13,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.addons.runtimes.engine import Feed, TensorSpec
-from jouletrace.addons.runtimes.libraries import require
-from jouletrace.addons.runtimes.vocabulary import vocabularies
+from jouletrace.addons.runtimes.engine import Feed, TensorSpec, require
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.nodes import Node, NodeTimes
 from jouletrace.run.scratch import Scratch
+
+_HANDED_ON = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Transpose"}
+
+
+def vocabularies(path: Path) -> dict[str, int]:
+    """Rows by input, as far as the graph states them; empty where ``onnx`` isn't installed or can't read it."""
+    try:
+        import onnx
+
+        graph = onnx.load(str(path), load_external_data=False).graph
+    except Exception:  # the runtime that runs the model reports what is wrong with it
+        return {}
+    rows = {tensor.name: tensor.dims[0] for tensor in graph.initializer if tensor.dims}
+    origin = {value.name: value.name for value in graph.input}
+    found: dict[str, int] = {}
+    for node in graph.node:  # in an order in which they can be executed
+        if node.op_type in _HANDED_ON and node.input and node.input[0] in origin:
+            origin[node.output[0]] = origin[node.input[0]]
+        elif node.op_type == "Gather" and node.input[0] in rows and node.input[1] in origin:
+            name = origin[node.input[1]]
+            found[name] = min(rows[node.input[0]], found.get(name, rows[node.input[0]]))
+    return found
+
 
 CUDA = "CUDAExecutionProvider"
 CPU = "CPUExecutionProvider"
@@ -35,13 +56,10 @@ _KERNEL = "_kernel_time"
 
 
 class OnnxRuntime:
-    """A model in onnxruntime; see ``Engine``.
+    """An ``.onnx`` file in onnxruntime; see ``Engine``.
 
-    Args:
-        path: The ``.onnx`` file.
-        threads: Threads of an operator; None for onnxruntime's own choice.
-        streams: Number of threads that call it at once.
-        cuda: Index of the GPU in CUDA's order; None for the CPU.
+    ``threads`` are those of an operator, None for onnxruntime's own choice; ``cuda`` is the GPU's index in CUDA's
+    order, None for the CPU.
 
     Raises:
         BadInputError: If the file can't be loaded.

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.addons.runtimes.engine import Feed, TensorSpec
-from jouletrace.addons.runtimes.libraries import require
+from jouletrace.addons.runtimes.engine import Feed, TensorSpec, require
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.nodes import Node, NodeTimes
 
@@ -22,15 +21,11 @@ _FIRST = 2
 
 
 class OpenVino:
-    """A model in OpenVINO; see ``Engine``.
+    """An ``.onnx`` or ``.xml`` file in OpenVINO; see ``Engine``.
 
-    It computes in fp32 where the model does: by default OpenVINO uses bf16 on processors that support it.
-
-    Args:
-        path: An ``.onnx`` file, or the ``.xml`` of a model of OpenVINO.
-        threads: Threads of all streams together; None for OpenVINO's own choice.
-        streams: Number of concurrent inferences, without a hint.
-        hint: "latency" or "throughput": OpenVINO then chooses the number of concurrent inferences.
+    It computes in fp32 where the model does: by default OpenVINO uses bf16 on processors that support it. ``threads``
+    are those of all streams together, None for OpenVINO's choice; with a ``hint`` ("latency", "throughput") it chooses
+    the streams.
 
     Raises:
         BadInputError: If the file can't be read.
@@ -46,7 +41,7 @@ class OpenVino:
         try:
             self._model = self._core.read_model(str(path))
         except Exception as error:  # OpenVINO's errors are RuntimeErrors of many lines
-            raise BadInputError(f"{path}: OpenVINO can't read it: {_line(error)}") from error
+            raise BadInputError(f"{path}: OpenVINO can't read it: {last_line(error)}") from error
         self.inputs = [_spec(port) for port in self._model.inputs]
         self._compiled: Any = None
         self._requests: list[Any] = []
@@ -71,7 +66,7 @@ class OpenVino:
             for number in range(len(feeds)):
                 self.infer(0, number)
         except Exception as error:  # as above
-            raise BadInputError(f"{self._path}: OpenVINO can't run it: {_line(error)}") from error
+            raise BadInputError(f"{self._path}: OpenVINO can't run it: {last_line(error)}") from error
 
     def infer(self, stream: int, number: int) -> None:
         """See ``Engine.infer``."""
@@ -196,7 +191,7 @@ def _vocabulary(port: Any) -> int | None:
     return None
 
 
-def _line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     """The last line of OpenVINO's message, which states the cause; earlier lines are its source positions."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines or [type(error).__name__])[-1][:400]

@@ -1,4 +1,4 @@
-"""A workload as a function of named tensors, as required by model formats."""
+"""The named tensors of a workload, and the difference between the outputs of two models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError, CheckFailedError
 from jouletrace.workloads.base import Built
 from jouletrace.workloads.trees import map_tensors, named_tensors
 
@@ -32,18 +35,13 @@ class Signature:
 
 
 def signature(built: Built, input_names: Sequence[str] = (), output_names: Sequence[str] = ()) -> Signature:
-    """Decompose a workload, which runs it once.
+    """Decompose a workload on the CPU, which runs it once.
 
     Inputs are named after the parameters of the model's forward, outputs after the fields that it returns ("logits");
     a single tensor is "input", or "output". Arguments other than tensors (a flag, an empty cache) become constants.
 
-    Args:
-        built: The workload, on the CPU.
-        input_names: Names to use instead.
-        output_names: Likewise.
-
     Raises:
-        BadInputError: If it takes or returns no tensor, or the number of names differs.
+        BadInputError: If it takes or returns no tensor, or the number of given names differs.
     """
     import torch
 
@@ -121,3 +119,55 @@ def _output_names(paths: list[str]) -> list[str]:
     if paths == [""]:
         return ["output"]
     return [re.sub(r"\W", "_", path if not path[:1].isdigit() else f"output_{path}") for path in paths]
+
+
+TOLERANCES = {"fp32": 1e-3, "fp64": 1e-3, "fp16": 2e-2}
+"""Largest difference of an output relative to its largest value, by number format: the effect of summation order."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The output with the largest difference, in words too.
+
+    It is relative to the largest value of the original; infinite for another shape or NaN.
+    """
+
+    output: str
+    relative: float
+    text: str
+
+
+def compare_outputs(original: Mapping[str, NDArray[Any]], other: Sequence[NDArray[Any]]) -> Difference:
+    """Compare the outputs of a model with the original's, in order."""
+    if len(original) != len(other):
+        return Difference("", np.inf, f"it has {len(other)} outputs, not {len(original)}")
+    pairs = zip(original.items(), other, strict=True)
+    return max((_one(name, a, b) for (name, a), b in pairs), key=lambda one: one.relative)
+
+
+def check_difference(found: Difference, tolerance: float, what: str) -> None:
+    """Refuse a model with a larger difference than permitted.
+
+    Raises:
+        CheckFailedError: With the difference and the tolerance.
+    """
+    if not found.relative <= tolerance:
+        raise CheckFailedError(f"{what} differs from the model in torch: {found.text} (--tolerance {tolerance:g})")
+
+
+def _one(name: str, a: NDArray[Any], b: NDArray[Any]) -> Difference:
+    if a.shape != b.shape:
+        ours, theirs = ("x".join(map(str, shape)) or "a single number" for shape in (a.shape, b.shape))
+        return Difference(name, np.inf, f"output {name!r} has the shape {theirs}, not {ours}")
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    if not a.size:
+        return Difference(name, 0.0, f"output {name!r} is empty")
+    if not np.array_equal(np.isfinite(wide_a), np.isfinite(wide_b)):
+        return Difference(name, np.inf, f"output {name!r} has NaN or infinity in other places")
+    finite = np.isfinite(wide_a)
+    if not finite.any():
+        return Difference(name, np.inf, f"output {name!r} is NaN or infinite throughout: nothing can be compared")
+    apart = float(np.abs(wide_a - wide_b)[finite].max(initial=0.0))
+    largest = float(np.abs(wide_a[finite]).max(initial=0.0))
+    relative = apart / largest if largest else (0.0 if apart == 0 else np.inf)
+    return Difference(name, relative, f"output {name!r} by {apart:.3g}, {relative:.2g} of its largest value")

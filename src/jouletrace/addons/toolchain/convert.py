@@ -6,13 +6,18 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jouletrace import workloads
-from jouletrace.addons.runtimes import ir
-from jouletrace.addons.runtimes.export import ExportOptions, export_onnx
+from jouletrace.addons.runtimes.export import (
+    ExportOptions,
+    check_openvino_path,
+    convert_onnx,
+    export_onnx,
+    export_openvino,
+)
 from jouletrace.addons.toolchain import trtexec
 from jouletrace.errors import BadInputError
 from jouletrace.run.store import check_free
@@ -35,6 +40,9 @@ class ConvertSettings:
         workspace_mib: Memory in MiB that TensorRT may use to build; None for its own choice.
         more: Further options for trtexec, passed on unchanged.
         limit_s: Seconds after which trtexec is ended.
+
+    Raises:
+        BadInputError: If an option is invalid.
     """
 
     to: str
@@ -45,11 +53,6 @@ class ConvertSettings:
     limit_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        """Refuse invalid options.
-
-        Raises:
-            BadInputError: With the option.
-        """
         if self.to not in ENDINGS:
             raise BadInputError(f"--to {self.to}: must be one of {', '.join(ENDINGS)}")
         if self.to != "tensorrt" and (self.more or self.workspace_mib is not None):
@@ -66,16 +69,10 @@ class ConvertSettings:
 def convert(
     workload: str, how: ConvertSettings, output: Path | None = None, say: Callable[[str], None] = lambda text: None
 ) -> tuple[Path, dict[str, Any]]:
-    """Convert a workload, and compare the result with the original.
+    """Convert a workload, or for OpenVINO and TensorRT an ``.onnx`` file, and compare the result with the original.
 
-    Args:
-        workload: Its name or path; for OpenVINO and TensorRT also an ``.onnx`` file.
-        how: Format and options.
-        output: The file; None for a default name in the current folder.
-        say: Called with the exact command before a program runs.
-
-    Returns:
-        The file, and facts about it.
+    ``say`` is called with the exact command before a program runs. Returns the file, by default named after the
+    workload in the current folder, and facts about it.
 
     Raises:
         BadInputError: If a file exists or can't be written, or the export fails; the message names the operator.
@@ -106,34 +103,34 @@ def _written(
     if how.to == "onnx":
         return export_onnx(found, how.built, path, how.exported).facts
     if how.to == "openvino":
-        if isinstance(found, ModelFile):
-            ir.check_free(path)
-            ir.convert(found.path, path)
-            return {"bytes": sum(path.with_suffix(end).stat().st_size for end in (".xml", ".bin"))}
-        return ir.export_openvino(found, how.built, path, how.exported)
+        if not isinstance(found, ModelFile):
+            return export_openvino(found, how.built, path, how.exported)
+        check_openvino_path(path)
+        convert_onnx(found.path, path)
+        return {"bytes": sum(path.with_suffix(end).stat().st_size for end in (".xml", ".bin"))}
+
+    def engine(onnx: Path) -> dict[str, Any]:
+        return trtexec.build(
+            program,
+            onnx,
+            path,
+            fp16=how.built.dtype == "fp16",
+            workspace_mib=how.workspace_mib,
+            more=how.more,
+            limit_s=how.limit_s,
+            say=say,
+        )
+
     if isinstance(found, ModelFile):
-        return _engine(program, found.path, path, how, say)
+        return engine(found.path)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
     try:
-        options = WorkloadOptions(**{**vars(how.built), "dtype": "fp32"})  # TensorRT converts what it can to fp16
+        options = replace(how.built, dtype="fp32")  # TensorRT converts what it can to fp16
         exported = export_onnx(found, options, folder / f"{path.stem}.onnx", how.exported)
         facts = {name: exported.facts[name] for name in ("inputs", "outputs", "opset", "weights")}
-        return {**facts, **_engine(program, exported.path, path, how, say)}
+        return {**facts, **engine(exported.path)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _engine(program: str, onnx: Path, path: Path, how: ConvertSettings, say: Callable[[str], None]) -> dict[str, Any]:
-    return trtexec.build(
-        program,
-        onnx,
-        path,
-        fp16=how.built.dtype == "fp16",
-        workspace_mib=how.workspace_mib,
-        more=how.more,
-        limit_s=how.limit_s,
-        say=say,
-    )
 
 
 def _stem(name: str) -> str:

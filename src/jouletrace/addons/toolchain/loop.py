@@ -1,61 +1,101 @@
-"""A workload run a few times in a separate process, between marks at which nsys and ncu begin and end."""
+"""The iterations of a workload that nsys and ncu trace: in a process of its own, and here, for ncu's timeline."""
 
 from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractContextManager, closing, nullcontext
+import time
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from jouletrace.devices import open_device
-from jouletrace.errors import JouletraceError
+from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.execution.steps.base import Step
-from jouletrace.processes.children import our_module, python_path
+from jouletrace.processes.children import our_module
 from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
+from jouletrace.run import MODEL_UNIT
+from jouletrace.tracing.cuda import trace_call
+from jouletrace.tracing.trace import Trace
 
-WARM_UP = 3
+_WARM_UP = 3
 """Iterations before the first mark, in which libraries choose their kernels."""
+
+_SETTLING = 2
+_BREAK_S = 0.01
+"""Time between the tracer's warm-up iterations and the used ones: more than the clocks differ by."""
+
+Tracer = Callable[[Callable[[], object]], tuple[Trace, str | None]]
 
 
 def command(workload: str, settings: ProfileSettings, iterations: int) -> list[str]:
-    """The command that starts such a process."""
+    """The command that runs a workload between marks."""
     task = {"workload": workload, "settings": asdict(settings), "iterations": iterations}
     return our_module("jouletrace.addons.toolchain.loop", json.dumps(task))
 
 
-def environment() -> list[str]:
-    """The prefix of a command with which such a process imports this jouletrace from any folder."""
-    return ["env", f"PYTHONPATH={python_path()}"]
+def add_timeline(session: Session, step: Step, iterations: int, trace: Tracer = trace_call) -> int:
+    """Trace the same iterations in this process; spans go to the session. Returns the number of kernels.
+
+    Raises:
+        NotPossibleError: If kernels can't be traced, or none ran.
+    """
+    _warm_up(step)
+    since_ns = 0
+
+    def call() -> None:
+        nonlocal since_ns
+        step.replay(_SETTLING)
+        time.sleep(_BREAK_S)
+        since_ns = time.time_ns() - int(_BREAK_S * 5e8)
+        _iterate(step, iterations)
+
+    with session.phase("timeline"):
+        everything, instead = trace(call)
+    if instead is not None:
+        session.run.warn("traced_by_torch", f"kernels were traced by torch's profiler, not by CUPTI: {instead}")
+    if everything.dropped:
+        session.run.warn("records_dropped", f"the tracer dropped {everything.dropped} records: kernels are missing")
+    found = everything.take(np.flatnonzero(everything.start_ns >= since_ns))
+    if len(found) == 0:
+        raise NotPossibleError("tracing: the workload ran nothing on the GPU")
+    each, rest = divmod(len(found), iterations)
+    iteration = np.arange(len(found)) // each if rest == 0 else np.zeros(len(found), np.intp)
+    session.add_trace(found, [MODEL_UNIT] * len(found), iteration)
+    return int((found.kind == 0).sum())
 
 
-def warm_up(step: Step) -> None:
-    """The iterations before the first mark."""
-    for _ in range(WARM_UP):
-        step.replay(1)
-
-
-def iterate(step: Step, iterations: int) -> None:
-    """The iterations between the marks, each followed by a wait."""
-    for number in range(iterations):
-        with _named(f"iteration {number}"):
-            step.replay(1)
-
-
-def run(workload: str, settings: ProfileSettings, iterations: int) -> None:
-    """Build, warm up, and run between the marks."""
+def _run(workload: str, settings: ProfileSettings, iterations: int) -> None:
+    """Build, warm up, and run between the marks at which the tools begin and end."""
     with (
         closing(open_device(settings.device)) as device,
         closing(prepare(resolve(workload), device, settings).step) as step,
     ):
-        warm_up(step)
-        marks = _cuda()
-        if marks is not None:
-            marks.cudart().cudaProfilerStart()
-        iterate(step, iterations)
-        if marks is not None:
-            marks.cudart().cudaProfilerStop()
+        _warm_up(step)
+        cuda = _cuda()
+        if cuda is not None:
+            cuda.cudart().cudaProfilerStart()
+        _iterate(step, iterations)
+        if cuda is not None:
+            cuda.cudart().cudaProfilerStop()
+
+
+def _warm_up(step: Step) -> None:
+    for _ in range(_WARM_UP):
+        step.replay(1)
+
+
+def _iterate(step: Step, iterations: int) -> None:
+    """The iterations between the marks, each followed by a wait."""
+    cuda = _cuda()
+    for number in range(iterations):
+        with nullcontext() if cuda is None else cuda.nvtx.range(f"iteration {number}"):
+            step.replay(1)
 
 
 def _cuda() -> Any:
@@ -63,16 +103,10 @@ def _cuda() -> Any:
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
-def _named(name: str) -> AbstractContextManager[Any]:
-    cuda = _cuda()
-    return nullcontext() if cuda is None else cuda.nvtx.range(name)
-
-
-def main(arguments: list[str]) -> int:
-    """The main function of the process; returns its exit code."""
-    task = json.loads(arguments[0])
+def main(task: dict[str, Any]) -> int:
+    """Run the iterations in this process; returns its exit code."""
     try:
-        run(task["workload"], ProfileSettings(**task["settings"]), task["iterations"])
+        _run(task["workload"], ProfileSettings(**task["settings"]), task["iterations"])
     except JouletraceError as error:
         print(f"jouletrace: error: {error}", file=sys.stderr)
         return error.exit_code
@@ -80,4 +114,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -83,22 +82,11 @@ class Ended:
         return f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
 
 
-def printed(command: Sequence[str]) -> str:
-    """A command in a form that can be pasted into a shell."""
-    return shlex.join(command)
+def run(command: Sequence[str], log: Path, limit_s: float, check: Callable[[], None] = lambda: None) -> Ended:
+    """Run a program to its end, or for ``limit_s`` seconds; all of its child processes end with it.
 
-
-def run(
-    command: Sequence[str], log: Path, limit_s: float, check: Callable[[], None] | None = None, cwd: Path | None = None
-) -> Ended:
-    """Run a program to its end, or to its time limit; all of its child processes end with it.
-
-    Args:
-        command: Program and arguments.
-        log: File for its output, of both streams.
-        limit_s: Seconds after which it is ended.
-        check: Called a few times per second; an exception in it ends the program.
-        cwd: Its working directory.
+    The output of both streams goes to the log. ``check`` is called a few times per second; an exception in it ends the
+    program.
 
     Raises:
         BadInputError: If it can't be started.
@@ -112,7 +100,6 @@ def run(
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                cwd=cwd,
                 start_new_session=True,  # so that a signal also reaches its child processes
             )
         except (OSError, ValueError) as error:
@@ -122,8 +109,9 @@ def run(
             _wait(process, limit_s, check)
         except subprocess.TimeoutExpired:
             said = Ended(0, _tail(log), 0, 0).last_complaint()
+            words = [word for word in command if word != "env" and "=" not in word]
             raise TimedOutError(
-                f"{_named(command)} did not end within {limit_s:g} s and was ended (--time-limit extends that)"
+                f"{Path(words[0]).name} did not end within {limit_s:g} s and was ended (--time-limit extends that)"
                 + (f"; its last output: {said}" if said else "")
             ) from None
         finally:
@@ -131,13 +119,7 @@ def run(
     return Ended(process.returncode, _tail(log), start_ns, time.time_ns())
 
 
-def _named(command: Sequence[str]) -> str:
-    """The program of a command, after ``env`` and its variables."""
-    words = [word for word in command[1:] if "=" not in word] if command[0] == "env" else command
-    return Path(words[0]).name
-
-
-def _wait(process: subprocess.Popen[bytes], limit_s: float, check: Callable[[], None] | None) -> None:
+def _wait(process: subprocess.Popen[bytes], limit_s: float, check: Callable[[], None]) -> None:
     deadline = time.monotonic() + limit_s
     while True:
         left = deadline - time.monotonic()
@@ -147,8 +129,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, check: Callable[[], 
             process.wait(timeout=min(TICK_S, left))
             return
         except subprocess.TimeoutExpired:
-            if check is not None:
-                check()
+            check()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jouletrace import analysis
 from jouletrace.addons.toolchain import programs
-from jouletrace.addons.toolchain.programs import Ended
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.formats.importers import read_file
@@ -17,23 +17,22 @@ from jouletrace.formats.importers.merge import merge
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.run import Run
 from jouletrace.run.forms import Imported, Settings, WorkloadFacts
 from jouletrace.run.store import save
 
-IDLE_S = 2.0
+_IDLE_S = 2.0
 """Time recorded before and after a program, so that the record has an idle level."""
 
-RECORDED = "the power recorded meanwhile"
+_RECORDED = "the power recorded meanwhile"
 _ANONYMOUS = "imported:"
 
 
 class Recording:
     """A device recorded while programs run; used as a context.
 
-    Attributes:
-        session: The recording session.
-        commands: Commands that were run, in a form that can be pasted into a shell.
+    The Run and the programs' files go to ``folder``, also if the current folder changes. Programs are ended after
+    ``limit_s`` seconds; ``say`` is called with each command before it runs. The rest is for the Run.
     """
 
     def __init__(
@@ -47,19 +46,8 @@ class Recording:
         limit_s: float = 600.0,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Prepare to record.
-
-        Args:
-            device: The device to record.
-            folder: Folder of the Run and the programs' files, also if the current folder changes.
-            typed: For ``Run.command``.
-            workload: As in ``Run``.
-            settings: As in ``Run``.
-            limit_s: Seconds after which a program is ended.
-            say: Called with each command before it runs.
-        """
         self.folder = folder.absolute()
-        self.commands: list[str] = []
+        self._commands: list[str] = []
         self._limit_s, self._say = limit_s, say
         self._device = device
         self.session = Session("monitor", [device], folder=folder, command=typed, workload=workload, settings=settings)
@@ -73,7 +61,7 @@ class Recording:
     def __exit__(self, *error: Any) -> None:
         self.session.__exit__(*error)
 
-    def run(self, command: Sequence[str], log: str) -> Ended:
+    def run(self, command: Sequence[str], log: str) -> programs.Ended:
         """Run a program, with its output in a file of the folder, and mark a phase with its name.
 
         Raises:
@@ -81,10 +69,10 @@ class Recording:
             TimedOutError: If it didn't end in time; the recording and the program's output are kept.
             RecorderDiedError: If recording ended by itself.
         """
-        self.commands.append(programs.printed(command))
-        self.session.run.settings["commands"] = self.commands
+        self._commands.append(shlex.join(command))
+        self.session.run.settings["commands"] = self._commands
         self.session.save_header()
-        self._say(f"running: {self.commands[-1]}")
+        self._say(f"running: {self._commands[-1]}")
         with self.session.phase(Path(log).stem):
             return programs.run(command, self.folder / log, self._limit_s, self.session.recorder.check)
 
@@ -92,16 +80,13 @@ class Recording:
         """Wait for the idle level, if the device has a power sensor."""
         if power_channel(self.session) is not None:
             with self.session.phase("idle"):
-                self.session.clock.sleep(IDLE_S)
+                self.session.clock.sleep(_IDLE_S)
 
     def finish(self, files: Mapping[Path, str], amend: Callable[[Run], None] = lambda run: None) -> Run:
-        """End the recording, and read and merge the programs' output; the Run is saved in the folder.
+        """End the recording, read the programs' files, given with their formats, and save all as one Run in the folder.
 
-        A file that identifies its only device by number means the recorded one.
-
-        Args:
-            files: The written files, and the format of each.
-            amend: Called with the merged Run before its figures are computed.
+        A file that identifies its only device by number means the recorded one. ``amend`` is called with the merged Run
+        before its figures are computed.
 
         Raises:
             BrokenOffError: If nothing in a file is usable.
@@ -113,25 +98,15 @@ class Recording:
             found = [read_file(path, ImportOptions(format=form)) for path, form in files.items()]
         except BadInputError as error:
             raise BrokenOffError(str(error)) from error  # the recording and the file are worth keeping
+        device = recorded.devices[0]
         for one in found:
-            _is_recorded(one, recorded.devices[0])
-        run = combine(recorded, found, [str(path) for path in files], amend)
+            if len(one.devices) == 1 and one.devices[0].id.startswith(_ANONYMOUS) and device.index is not None:
+                one.devices[0].index, one.devices[0].name = device.index, device.name
+        about: Imported = {"path": _RECORDED, "format": "jouletrace", "clock": UNIX, "aligned": ""}
+        recorded.settings = {**recorded.settings, "imported": [about]}
+        run = merge([recorded, *found], [_RECORDED, *map(str, files)], ImportOptions())
+        run.kind, run.command, run.created_ns, run.complete = "import", recorded.command, recorded.created_ns, True
+        amend(run)
+        run = analysis.analyse(run)
         save(run, self.folder, overwrite=True)
         return run
-
-
-def combine(recorded: Run, found: Sequence[Run], paths: Sequence[str], amend: Callable[[Run], None]) -> Run:
-    """One Run of the recording and the contents of the files, with its figures."""
-    about: Imported = {"path": RECORDED, "format": "jouletrace", "clock": UNIX, "aligned": ""}
-    recorded.settings = {**recorded.settings, "imported": [about]}
-    command, created_ns = recorded.command, recorded.created_ns
-    run = merge([recorded, *found], [RECORDED, *paths], ImportOptions())
-    run.kind, run.command, run.created_ns, run.complete = "import", command, created_ns, True
-    amend(run)
-    return analysis.analyse(run)
-
-
-def _is_recorded(run: Run, device: DeviceInfo) -> None:
-    """Identify the only device of a file, if known only by number, with the recorded device."""
-    if len(run.devices) == 1 and run.devices[0].id.startswith(_ANONYMOUS) and device.index is not None:
-        run.devices[0].index, run.devices[0].name = device.index, device.name

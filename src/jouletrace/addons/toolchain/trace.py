@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jouletrace.addons.toolchain import loop, ncu, nsys
+from jouletrace.addons.toolchain import loop, nsight
 from jouletrace.addons.toolchain.recording import Recording
-from jouletrace.addons.toolchain.timeline import add_timeline
 from jouletrace.devices import open_device
-from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.processes.children import python_path
 from jouletrace.profiler.prepare import check, prepare, resolve
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Workload
 
-TOOLS = ("nsys", "ncu")
+TOOLS = {"nsys": nsight.NSYS, "ncu": nsight.NCU}
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,20 @@ class TraceSettings:
         skip: Number of earlier launches that ncu skips.
         trace: What nsys traces.
         limit_s: Seconds after which the tool is ended.
+
+    Raises:
+        BadInputError: If an option is invalid.
     """
 
     tool: str
     iterations: int = 1
-    sections: tuple[str, ...] = ncu.SECTIONS
+    sections: tuple[str, ...] = nsight.SECTIONS
     launches: int | None = None
     skip: int = 0
-    trace: str = nsys.TRACE
+    trace: str = nsight.TRACED
     limit_s: float = 600.0
 
     def __post_init__(self) -> None:
-        """Refuse invalid options.
-
-        Raises:
-            BadInputError: With the option.
-        """
         if self.tool not in TOOLS:
             raise BadInputError(f"--with {self.tool}: must be one of {', '.join(TOOLS)}")
         for option, value, least in (
@@ -60,9 +58,9 @@ class TraceSettings:
         ):
             if value is not None and value < least:
                 raise BadInputError(f"{option} {value}: must be at least {least}")
-        if not 0 < self.limit_s < float("inf"):
+        if not 0 < self.limit_s < math.inf:
             raise BadInputError(f"--time-limit {self.limit_s:g}: must be more than 0 s")
-        if self.tool != "ncu" and (self.launches is not None or self.skip or self.sections != ncu.SECTIONS):
+        if self.tool != "ncu" and (self.launches is not None or self.skip or self.sections != nsight.SECTIONS):
             raise BadInputError(f"--section, --launch-count and --launch-skip apply to ncu, not to {self.tool}")
 
 
@@ -95,24 +93,17 @@ def trace(
     typed: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
-    """Run a workload or a command under a tool and make one Run of its output and the recorded power.
+    """Run the result of ``what`` under a tool, and make one Run of its output and the recorded power.
 
-    Under ncu a workload runs twice: here, for a timeline, and then under ncu, whose counters
-    are assigned to the kernels of that timeline.
-
-    Args:
-        target: Result of ``what``.
-        how: Tool and its options.
-        settings: Options of the workload, and the device.
-        folder: Folder of the Run and the tool's files.
-        typed: For ``Run.command``.
-        say: Called with the exact command before it runs.
+    Under ncu a workload runs twice: here, for a timeline, and then under ncu, whose counters are assigned to the
+    kernels of that timeline. The tool's files go to the Run's folder; ``say`` is called with the exact command before
+    it runs.
 
     Raises:
         BadInputError: If the tool fails, or writes nothing.
         NotPossibleError: If it isn't installed, isn't permitted, or doesn't end in time; or no kernel can be traced.
     """
-    program = (nsys.NSYS if how.tool == "nsys" else ncu.NCU).find()
+    program = TOOLS[how.tool].find()
     with closing(open_device(settings.device)) as device:
         if device.clock.virtual:
             raise BadInputError(f"{device.spec}: {how.tool} traces only real devices")
@@ -128,57 +119,33 @@ def trace(
             say=say,
         )
         with recording:
-            if isinstance(target, list):
-                return _command(recording, program, how, target)
-            return _workload(recording, program, how, settings, target, device)
+            before: list[str] = []
+            marked = False
+            if not isinstance(target, list):
+                check(device, settings)
+                cpu = device.info.kind == "cpu"
+                here = replace(settings, device="cpu" if cpu else device.info.id)
+                if how.tool == "ncu":
+                    if cpu:
+                        raise NotPossibleError(f"ncu measures kernels of NVIDIA GPUs only ({device.info.name})")
+                    prepared = prepare(target, device, here)
+                    with closing(prepared.step):
+                        recording.session.run.workload |= {**prepared.built.facts, "mode": here.mode}
+                        loop.add_timeline(recording.session, prepared.step, how.iterations)
+                before = ["env", f"PYTHONPATH={python_path()}"]  # so that it imports this jouletrace from any folder
+                target, marked = loop.command(target.name, here, how.iterations), not cpu
+            recording.idle()
+            place = _under_tool(recording, [*before, program], how, target, marked)
+            recording.idle()
+            return recording.finish({place: how.tool})
 
 
-def _command(recording: Recording, program: str, how: TraceSettings, target: list[str]) -> Run:
-    recording.idle()
-    place = _under_tool(recording, program, how, [], target, marked=False)
-    recording.idle()
-    return recording.finish({place: how.tool})
-
-
-def _workload(
-    recording: Recording,
-    program: str,
-    how: TraceSettings,
-    settings: ProfileSettings,
-    workload: Workload,
-    device: Device,
-) -> Run:
-    check(device, settings)
-    here = replace(settings, device=device.info.id if device.info.kind != "cpu" else "cpu")
-    if how.tool == "ncu":
-        if device.info.kind == "cpu":
-            raise NotPossibleError(f"ncu measures kernels of NVIDIA GPUs only ({device.info.name})")
-        prepared = prepare(workload, device, here)
-        with closing(prepared.step):
-            recording.session.run.workload |= {**prepared.built.facts, "mode": here.mode}
-            add_timeline(recording.session, prepared.step, how.iterations)
-    recording.idle()
-    target = loop.command(workload.name, here, how.iterations)
-    place = _under_tool(recording, program, how, loop.environment(), target, marked=device.info.kind != "cpu")
-    recording.idle()
-    return recording.finish({place: how.tool})
-
-
-def _under_tool(
-    recording: Recording, program: str, how: TraceSettings, before: list[str], target: list[str], *, marked: bool
-) -> Path:
+def _under_tool(recording: Recording, program: list[str], how: TraceSettings, target: list[str], marked: bool) -> Path:
+    """Run a command under the tool; returns the file with the tool's output."""
     folder = recording.folder
-    if how.tool == "ncu":
-        line = ncu.command(
-            program,
-            target,
-            folder,
-            sections=how.sections,
-            launches=how.launches,
-            skip=how.skip,
-            marked=marked,
-        )
-        return ncu.output(recording.run([*before, *line], "ncu.log"), folder)
-    line = nsys.command(program, target, folder, trace=how.trace, marked=marked)
-    ended = recording.run([*before, *line], "nsys.log")
-    return nsys.output(ended, folder, lambda command: recording.run(command, "nsys-export.log"), program)
+    if how.tool == "nsys":
+        options = nsight.nsys_options(folder, how.trace, marked)
+        ended = recording.run([*program, *options, *target], "nsys.log")
+        return nsight.nsys_output(program[-1], ended, folder, lambda line: recording.run(line, "nsys-export.log"))
+    options = nsight.ncu_options(folder, how.sections, how.launches, how.skip, marked)
+    return nsight.ncu_output(recording.run([*program, *options, *target], "ncu.log"), folder)
