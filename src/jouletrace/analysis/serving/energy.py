@@ -30,7 +30,7 @@ from jouletrace.stats.regression import Prior, equivalent_noise, quantile95, san
 Floats = NDArray[np.float64]
 
 METHOD = "request timeline"
-_ROWS, _FEWEST = 2000, 50
+_ROWS, _FEWEST = 2000, 30
 """Rows of the regression at most and at least; more readings are averaged in blocks."""
 
 _CELLS = 48
@@ -196,7 +196,7 @@ def regress(run: Run, levels: Sequence[Requests]) -> Regression | str:
     shifts = [(level.origin_ns - origin) / 1e9 for level in levels]
     ends = [float(np.nanmax(level.last)) + by for level, by in zip(levels, shifts, strict=True)]
     begin, end = max(min(shifts) - _LEAD_S, (first - origin) / 1e9), min(max(ends) + _LEAD_S, (last - origin) / 1e9)
-    block = max((end - begin) / _ROWS, *(2 * response.period_s for _, response in records))
+    block = max((end - begin) / _ROWS, *(1.001 * response.period_s for _, response in records))
     edges = np.arange(begin, end, block)
     if len(edges) < _FEWEST:
         return "too_few_values"
