@@ -57,6 +57,8 @@ def analyse(run: Run) -> Run:
         add_serving(run, figures)
     elif run.kind == "import":
         add_imported(run, figures)
+        if len(run.requests):
+            add_serving(run, figures)
     else:
         energies = add_model(run, figures)
         add_generation(run, figures, energies)

@@ -38,7 +38,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
             if detail == "model"
             else shown
         )
-    if run.kind == "bench":
+    if results.units("load"):
         found.subtitle = serving.verdict(run, results) + found.subtitle
         found.sections.insert(0, serving.section(run, results, marks))
         shown = [level for level in shown if level != "load"]
@@ -183,7 +183,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     lines = (
         facts.latency_lines(run)
-        + (serving.facts(run) if run.kind == "bench" else [])
+        + (serving.facts(run) if "serving" in run.workload else [])
         + [("Sensor", line) for line in (*sensors, *missing)]
     )
     return lines + (facts.condition_lines(run) if len(run.devices) == 1 else [])

@@ -51,7 +51,8 @@ CODES = (
 
 def add_serving(run: Run, figures: Figures) -> None:
     """Add a unit for each level, the energy of prompt and output tokens, and the bill of each request."""
-    figures.unit(MODEL_UNIT, "model", run.workload.get("name", "server"), count=1)
+    if run.kind == "bench":
+        figures.unit(MODEL_UNIT, "model", run.workload.get("name", "server"), count=1)
     run.warnings = [one for one in run.warnings if one.code not in CODES]
     serving = run.workload.get("serving")
     if serving is None:

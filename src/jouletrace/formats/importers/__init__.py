@@ -29,6 +29,8 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "nvidia_smi": ("nvidia_smi.dmon", "nvidia_smi.query", "nvidia_smi.table"),
     "dcgm": ("dcgm.scrapes", "dcgm.rows"),
     "torch_benchmark": ("torch_benchmark",),
+    "aiperf": ("aiperf",),
+    "vllm_bench": ("vllm_bench",),
     "mig_folder": ("mig_folder",),
     "table": ("table",),
 }

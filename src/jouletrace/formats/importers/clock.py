@@ -12,7 +12,12 @@ from jouletrace.analysis.traced import NO_COMMON_TIME, span_text
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.run import Run
 
-_TIMES = {"spans": ("start_ns", "end_ns"), "samples": ("time_ns",), "windows": ("start_ns", "end_ns")}
+_TIMES = {
+    "spans": ("start_ns", "end_ns"),
+    "samples": ("time_ns",),
+    "windows": ("start_ns", "end_ns"),
+    "requests": ("scheduled_ns", "sent_ns", "first_ns", "last_ns"),
+}
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
 
 def _loads(run: Run, results: Results, marks: Footnotes) -> list[Table]:
     """Of a server under load, a row for each load."""
-    if run.kind != "bench":
+    if not results.units("load"):
         return []
     return [tables.of_section(serving.section(run, results, marks).printable(), "loads")]
 
