@@ -211,7 +211,7 @@ def failing(run, every):
     return run
 
 
-def test_failed_requests_are_said_and_count_for_nothing():
+def test_failed_requests_are_reported_and_count_for_no_work():
     whole, _ = simulated(TRUTH, (4,))
     broken, _ = simulated(TRUTH, (4,))
     failing(broken, 2)
@@ -230,7 +230,7 @@ def test_if_all_fail_there_are_reasons_in_place_of_figures():
     assert results.get("ttft_p50_s", 1).reason == "no_requests"
 
 
-def test_a_late_client_is_said():
+def test_a_late_client_is_reported():
     run, _ = simulated(TRUTH, (8,), late_s=0.5)
     analyse(run)
     assert "client_late" in codes(run)
@@ -246,7 +246,7 @@ def test_without_a_record_latencies_remain(served):
     assert run.requests["energy_j"].null_count == len(run.requests)
 
 
-def test_a_gpu_that_requests_do_not_load_is_said():
+def test_a_gpu_that_requests_do_not_load_is_reported():
     run, _ = simulated(Truth(busy_w=0.0, prompt_j=0.0, output_j=0.0), (4,), seconds=30)
     analyse(run)
     assert "gpu_not_loaded" in codes(run)

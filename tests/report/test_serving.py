@@ -48,7 +48,7 @@ def test_a_load_that_is_not_valid_is_never_the_best():
     assert verdict(run, Results(run))[-1] == "NOT VALID at 3/s, 6/s: see the lines marked with !"
 
 
-def test_an_slo_that_no_load_meets_is_said():
+def test_an_slo_that_no_load_meets_is_reported():
     run = loaded(slo_s={"e2e": 0.1})
     assert best(run, Results(run)) is None
     assert "no valid load meets the SLO" in verdict(run, Results(run))[1]

@@ -6,7 +6,9 @@ joules per token times the rate of tokens. Readings are means over 20 ms without
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -151,3 +153,50 @@ def energy_between(record, start_s, end_s):
     reached = np.append(0.0, np.cumsum(power * PERIOD_S))
     first, last = np.interp([start_s, end_s], edges, reached)
     return last - first
+
+
+def aiperf_line(row, phase="profiling", **metadata):
+    """A line of AIPerf's profile_export.jsonl."""
+    return json.dumps(
+        {
+            "metadata": {
+                "session_num": row["id"],
+                "request_start_ns": row["sent_ns"],
+                "request_end_ns": row["last_ns"],
+                "worker_id": "w",
+                "benchmark_phase": phase,
+                "was_cancelled": False,
+                **metadata,
+            },
+            "metrics": {
+                "input_sequence_length": {"value": row["input_tokens"], "unit": "tokens"},
+                "output_sequence_length": {"value": row["output_tokens"], "unit": "tokens"},
+                "time_to_first_token": {"value": (row["first_ns"] - row["sent_ns"]) / 1e6, "unit": "ms"},
+                "request_latency": {"value": (row["last_ns"] - row["sent_ns"]) / 1e6, "unit": "ms"},
+            },
+            "error": None,
+        }
+    )
+
+
+def vllm_object(rows, **changes):
+    """What vllm bench serve saves of a load, its clock with an origin of its own."""
+    origin = rows[0]["sent_ns"] - 77_000_000_000
+    ended = datetime.fromtimestamp(max(row["last_ns"] for row in rows) / 1e9, UTC)
+    return {
+        "date": f"{ended:%Y%m%d-%H%M%S}",
+        "model_id": "m",
+        "num_prompts": len(rows),
+        "request_rate": 4.0,
+        "max_concurrency": None,
+        "duration": 60.0,
+        "request_throughput": 4.0,
+        "input_lens": [row["input_tokens"] for row in rows],
+        "output_lens": [row["output_tokens"] for row in rows],
+        "ttfts": [(row["first_ns"] - row["sent_ns"]) / 1e9 for row in rows],
+        "itls": [[(row["last_ns"] - row["first_ns"]) / 1e9 / 10] * 10 for row in rows],
+        "start_times": [(row["sent_ns"] - origin) / 1e9 for row in rows],
+        "errors": ["" for _ in rows],
+        "mean_ttft_ms": 1.0,
+        **changes,
+    }

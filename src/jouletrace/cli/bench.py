@@ -57,7 +57,7 @@ def bench(
 ) -> None:
     """Put a server under load: latency, goodput and joules per request and per token of each load.
 
-    Warm-up and steady state are found from the requests. A key is read from OPENAI_API_KEY.
+    Warm-up and steady state are determined from the requests. A key is read from OPENAI_API_KEY.
     """
     from jouletrace.devices import open_devices
     from jouletrace.profiler.serving.bench import BenchSettings

@@ -81,8 +81,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "jouletrace ab attention.py:eager attention.py:flash --fail-if 'energy>1%'",
     ),
     "bench": (
-        "jouletrace bench http://127.0.0.1:8000 --rate 1,2,4,8 --slo 'ttft<0.5,tpot<50ms'",
-        "jouletrace bench http://gpu7:8000 --concurrency 1,16 --monitor http://gpu7:9400/metrics",
+        "jouletrace bench http://127.0.0.1:8000 --rate 1,2,4,8 --slo 'ttft<0.5'",
+        "jouletrace bench http://gpu7:8000 --rate 2 --monitor http://gpu7:9400/metrics",
     ),
     "sweep": (
         "jouletrace sweep deit-b --batch 1,8,64 --dtype fp16,bf16 -o grid",

@@ -1,7 +1,6 @@
 """Results of other load generators, joined with a power record by time."""
 
 import json
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from jouletrace.formats.importers import import_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.report import render
 from jouletrace.report.results import Results
-from serving_runs import START_NS, Truth, level_of, serving_run
+from serving_runs import START_NS, Truth, aiperf_line, level_of, serving_run, vllm_object
 
 TRUTH = Truth()
 
@@ -28,51 +27,6 @@ def load():
 def power_csv(run):
     stamps, watts = run.series("GPU-served", "power_w")
     return "time_ns,power_w\n" + "".join(f"{t},{w:.3f}\n" for t, w in zip(stamps, watts, strict=True))
-
-
-def aiperf_line(row, phase="profiling", **metadata):
-    return json.dumps(
-        {
-            "metadata": {
-                "session_num": row["id"],
-                "request_start_ns": row["sent_ns"],
-                "request_end_ns": row["last_ns"],
-                "worker_id": "w",
-                "benchmark_phase": phase,
-                "was_cancelled": False,
-                **metadata,
-            },
-            "metrics": {
-                "input_sequence_length": {"value": row["input_tokens"], "unit": "tokens"},
-                "output_sequence_length": {"value": row["output_tokens"], "unit": "tokens"},
-                "time_to_first_token": {"value": (row["first_ns"] - row["sent_ns"]) / 1e6, "unit": "ms"},
-                "request_latency": {"value": (row["last_ns"] - row["sent_ns"]) / 1e6, "unit": "ms"},
-            },
-            "error": None,
-        }
-    )
-
-
-def vllm_object(rows, **changes):
-    origin = rows[0]["sent_ns"] - 77_000_000_000
-    ended = datetime.fromtimestamp(max(row["last_ns"] for row in rows) / 1e9, UTC)
-    return {
-        "date": f"{ended:%Y%m%d-%H%M%S}",
-        "model_id": "m",
-        "num_prompts": len(rows),
-        "request_rate": 4.0,
-        "max_concurrency": None,
-        "duration": 60.0,
-        "request_throughput": 4.0,
-        "input_lens": [row["input_tokens"] for row in rows],
-        "output_lens": [row["output_tokens"] for row in rows],
-        "ttfts": [(row["first_ns"] - row["sent_ns"]) / 1e9 for row in rows],
-        "itls": [[(row["last_ns"] - row["first_ns"]) / 1e9 / 10] * 10 for row in rows],
-        "start_times": [(row["sent_ns"] - origin) / 1e9 for row in rows],
-        "errors": ["" for _ in rows],
-        "mean_ttft_ms": 1.0,
-        **changes,
-    }
 
 
 def true_j(rows):
@@ -95,7 +49,7 @@ def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
     assert "Loads, in their steady state" in render([run])
 
 
-def test_aiperf_s_warm_up_failures_and_damaged_lines_are_said(tmp_path, load):
+def test_aiperf_s_warm_up_failures_and_damaged_lines_are_reported(tmp_path, load):
     rows, _ = load
     lines = [aiperf_line(row, phase="warmup" if n < 3 else "profiling") for n, row in enumerate(rows)]
     failed = json.loads(lines[10])

@@ -115,14 +115,14 @@ def test_chat_only_servers_and_servers_without_extensions_are_spoken_to():
         assert asked(server, at(0.0))[2]["model"] == ""
 
 
-def test_without_usage_figures_chunks_are_counted_and_that_is_said():
+def test_without_usage_figures_chunks_are_counted_and_that_is_reported():
     with answering(Server(usage=False)) as server:
         run = measured(server, [at(*[0.02 * n for n in range(30)])])
     assert {row["output_tokens"] for row in run.requests.to_pylist()} == {4}
     assert any(one.code == "no_usage" and "30 answers without usage" in one.message for one in run.warnings)
 
 
-def test_answers_that_end_early_are_said():
+def test_answers_that_end_early_are_reported():
     with answering(Server(most_tokens=3)) as server:
         _, done, _ = asked(server, at(0.0, 0.1, output_tokens=9))
     assert done["short"] == 2
@@ -140,7 +140,7 @@ def refused(server, **changes):
         client.close()
 
 
-def test_a_server_that_is_down_is_said():
+def test_a_server_that_is_down_is_reported():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -149,7 +149,7 @@ def test_a_server_that_is_down_is_said():
     assert text.startswith(f"{url}/v1: cannot connect: ")
 
 
-def test_a_server_that_does_not_answer_in_time_is_said():
+def test_a_server_that_does_not_answer_in_time_is_reported():
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -157,7 +157,7 @@ def test_a_server_that_does_not_answer_in_time_is_said():
     assert text.endswith("no end within 0.5 s")
 
 
-def test_a_wrong_key_is_said(monkeypatch):
+def test_a_wrong_key_is_reported(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with answering(Server(key="right")) as server:
         _, text = refused(server)
@@ -166,7 +166,7 @@ def test_a_wrong_key_is_said(monkeypatch):
         assert asked(server, at(0.0))[0][0]["status"] == "ok"
 
 
-def test_a_model_that_is_not_served_is_said_with_those_that_are():
+def test_a_model_that_is_not_served_is_reported_with_those_that_are():
     with answering(Server(models=("one", "two"))) as server:
         assert refused(server, model="three")[1].endswith("no model 'three'; it serves one, two")
         assert refused(server)[1].endswith("it serves one, two: choose one with --model")

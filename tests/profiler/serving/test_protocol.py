@@ -122,7 +122,7 @@ def test_a_role_is_no_token_and_reasoning_is_one():
         (stream({"choices": "x"}), "no chunk of an answer"),
     ],
 )
-def test_errors_in_the_stream_are_found(data, said):
+def test_errors_in_the_stream_are_detected(data, said):
     with pytest.raises(StreamError, match=said):
         Answer().add(data, 1)
 

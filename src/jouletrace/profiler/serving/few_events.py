@@ -14,7 +14,7 @@ import selectors
 import sys
 
 AT_ONCE = 4
-"""Sockets that are handled before timers are looked at: some 0.3 ms."""
+"""Sockets that are handled before timers are checked, in about 0.3 ms."""
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
