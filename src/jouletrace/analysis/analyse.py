@@ -32,9 +32,17 @@ _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_
 """Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
 
 
-@one_thread
 def analyse(run: Run) -> Run:
     """Compute ``results``, ``units`` and ``waveform`` of a Run again from its raw tables; returns the same Run."""
+    figures = figures_of(run)
+    run.results = figures.results()
+    run.units = figures.units()
+    return run
+
+
+@one_thread
+def figures_of(run: Run) -> Figures:
+    """The figures of a Run from its raw tables; ``waveform`` and warnings of the Run are made again."""
     figures = Figures()
     run.waveform = tables.empty("waveform")
     _warn_of_record(run)
@@ -58,9 +66,7 @@ def analyse(run: Run) -> Run:
             parts_of(run, figures).add()
         elif has_nodes(run):
             add_nodes(run, figures)
-    run.results = figures.results()
-    run.units = figures.units()
-    return run
+    return figures
 
 
 def analyse_recorded(run: Run) -> Run:

@@ -48,6 +48,7 @@ class Fit:
     design: Array  # derivative of the readings by ``power_w``, ``speed`` and all other unknowns, shape (n, k + 1 + m)
     prior: Prior  # of these unknowns
     lags: int  # readings over which residuals are correlated
+    columns: dict[str, int]  # groups of columns of ``design`` and their widths, in order
     seen: Array  # mean share of each kind in the readings, idle last, shape (k,)
     drift_w: Array  # slow drift of the whole, of mean 0, shape (n,)
     residual_w: Array  # reading minus prediction, shape (n,)
@@ -58,6 +59,18 @@ class Fit:
         """Of ``power_w`` and then of ``speed``, shape (k + 1, k + 1)."""
         count = len(self.power_w) + 1
         return sandwich(self.design, self.residual_w, self.prior, self.noise_w, self.lags)[:count, :count]
+
+    @cached_property
+    def covariances(self) -> dict[str, Array]:
+        """``covariance`` as it were if only the unknowns up to each group were unknown."""
+        powers, count = len(self.power_w) + 1, 0
+        found: dict[str, Array] = {}
+        for name, width in self.columns.items():
+            count += width
+            prior = Prior(self.prior.rows[:, :count], self.prior.target)
+            every = sandwich(self.design[:, :count], self.residual_w, prior, self.noise_w, self.lags)
+            found |= {name: every[:powers, :powers]} if width else {}
+        return found
 
     @cached_property
     def design_covariance(self) -> Array:
@@ -162,6 +175,7 @@ def fit(
         design=design,
         prior=both,
         lags=lags,
+        columns={"noise of the readings": count, "drift": drift.shape[1], **nuisance.widths},
         seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         residual_w=residual,
@@ -208,6 +222,11 @@ class _Nuisance:
             self.columns = np.column_stack([self.columns, seen.shape])
             self.now = np.concatenate([self.now, observer.change])
             self.prior = self.prior.beside(_response_prior(len(observer.change)))
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Groups of ``columns``."""
+        return {"samples in time": self._places, "response of the sensor": len(self.now) - self._places}
 
     def still(self, x: Array) -> bool:
         """Whether a solution is at the point of linearisation."""

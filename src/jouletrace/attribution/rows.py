@@ -108,6 +108,16 @@ class Contrasts:
             overlapped=float(amounts @ self.overlapped / seconds) if seconds > 0 else 0.0,
         )
 
+    def sources(self, amounts: Array) -> dict[str, float]:
+        """Standard uncertainty of a combination by its sources, J; their squares add up to its variance."""
+        weight = amounts @ self.weights
+        whole = float(weight @ self.fit.covariance @ weight)
+        found, before = {}, 0.0
+        for name, covariance in self.fit.covariances.items():
+            after = min(max(float(weight @ covariance @ weight), before), whole)
+            found[name], before = float(np.sqrt(after - before)), after
+        return found
+
     def resolved(self, which: Sequence[int]) -> bool:
         """Whether the readings determine a sum of rows."""
         return self.determines(self._once(which))
