@@ -1,6 +1,6 @@
 """Accuracy of the phases of generating on simulated GPUs, whose energy is known exactly.
 
-A model is counted once and turned into an iteration and its pieces on GPUs drawn by seed. The profile's figures
+A model is counted and turned into an iteration and its pieces on GPUs drawn by seed. The profile's figures
 of each phase, of a forward at each length, of the whole and of the closure, from the GPU's own noisy
 sensors, are compared with the truth: the noiseless steady state at the temperature of the windows, at the load's mean
 power in this run. A single run can't determine how its power deviates from that of other runs (``--repeats``
@@ -19,7 +19,7 @@ import numpy as np
 from jouletrace import analysis
 from jouletrace.analysis.generation import SEGMENT
 from jouletrace.devices import open_device
-from jouletrace.execution.steps.generation import CountedGeneration, count_generation
+from jouletrace.execution.steps.simulated import simulate_generation
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import resolve
@@ -28,6 +28,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.stats.interval import standard_error
+from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
 
 QUIET = Silent()
@@ -37,14 +38,14 @@ HEADER = (
 )
 
 
-def measured(counted: CountedGeneration, spec: str, settings: ProfileSettings) -> list[tuple]:
+def measured(workload: Workload, options: WorkloadOptions, spec: str, settings: ProfileSettings) -> list[tuple]:
     """A profile's passes on one GPU: figure, estimate, truth in this run, truth in any."""
     device = open_device(spec)
-    step, pieces, _ = counted.on(device)
+    built, step, pieces, _ = simulate_generation(workload, options, device, settings.mode)
     with tempfile.TemporaryDirectory() as folder:
         session = Session("profile", [device], folder=Path(folder) / "run", settings=settings.to_dict())
         with session:
-            session.run.workload = {**counted.built.facts, "items": counted.built.items}
+            session.run.workload = {**built.facts, "items": built.items}
             warm = warm_up(session, step, settings.warmup_s, QUIET)
             passes.idle(session, "context idle before", settings, QUIET)
             generation.measure(session, step, lambda: pieces, settings, warm.iteration_s, QUIET)
@@ -124,7 +125,7 @@ def main() -> None:
     shape = {"batch": arguments.batch, "seq_len": arguments.prompt, "max_new_tokens": arguments.tokens}
     for mode in arguments.modes:
         options = WorkloadOptions(task="generate", **shape)
-        counted = count_generation(resolve(arguments.workload), options, mode)
+        workload = resolve(arguments.workload)
         for board in arguments.boards:
             rows = defaultdict(list)
             for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
@@ -132,7 +133,7 @@ def main() -> None:
                 settings = ProfileSettings(
                     task="generate", device=spec, mode=mode, seed=seed, latency_s=0.1, target_ci=arguments.target
                 )
-                for row in measured(counted, spec, settings):
+                for row in measured(workload, options, spec, settings):
                     rows[row[0]].append(row)
             for name, some in rows.items():
                 print(summary(f"{arguments.workload}, {board}, {mode}, {name}", some), flush=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.recorded import activity_columns, recording_of
@@ -74,7 +74,7 @@ def main() -> None:
     run = Run(kind="program", devices=[DeviceInfo("GPU-0", "gpu", "GPU")], samples=samples(60 * minutes))
     run.units = tables.from_rows(rows.units, "units")
     run.activity = tables.conform(pa.table(activity_columns(rows)), "activity")
-    run.workload[PHASE] = recording_of(gpus[0], rows)
+    run.workload[RECORDING] = recording_of(gpus[0], rows)
     true = 60 * minutes * PER_S
     with tempfile.TemporaryDirectory() as folder:
         save(run, Path(folder) / "run")

@@ -84,7 +84,7 @@ class Likeness:
 def calibrated() -> Response:
     """The response of the 20 ms record, from pulses of copies below the cap."""
     source = recording("h100_copies")
-    return fit_response(source.time_ns, source.power_w, source.edge_ns, source.level).response
+    return fit_response(source.time_ns, source.power_w, source.edge_ns, source.level)
 
 
 def board(cap: str = "off") -> Board:

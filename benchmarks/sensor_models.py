@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize
 
-from jouletrace.sensor.calibration.features import load_features
+from jouletrace.sensor.calibration.fitter import load_features
 from jouletrace.sensor.windows.response import Response
 from output import print_text
 from recordings import RECORDS, Recording, recording

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.tracing.decode import decode
-from jouletrace.tracing.layouts import Layouts, layouts_for
+from jouletrace.tracing.decode import Layouts, decode, layouts_for
 from jouletrace.tracing.trace import Trace, from_cupti
 
 RECORDED = Path(__file__).parent.parent / "tests" / "data" / "cupti_13_0_h100.npz"

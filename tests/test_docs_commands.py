@@ -139,7 +139,7 @@ def desk(tmp_path_factory):
 
 def stand_in(patch):
     """What would measure gives a recorded Run, or ends the command."""
-    for module in ("jouletrace.profiler.python", "jouletrace.addons.fleet.child"):
+    for module in ("jouletrace.profiler.profile", "jouletrace.addons.fleet.child"):
         import_module(module)  # imported now, they keep the real functions
     one = load(RECORDED / "deit-b-64-graph-h100.zip")
     two = load(REPOSITORY / "docs" / "results" / "runs" / "eager-graph-h100.zip")

@@ -1,4 +1,4 @@
-"""Extension: a made-up sensor, vendor, file format and workload, each one new file and one new line in a copy."""
+"""Extension: a made-up sensor, vendor, format and workload: an entry of a table each, and a file but for the sensor."""
 
 import json
 import os
@@ -14,21 +14,6 @@ from places import REPOSITORY, SUPPORT
 pytestmark = pytest.mark.thorough
 
 ADDED = {
-    "sensor/kinds/made_up.py": '''
-"""900 samples per second, each the mean over 140 us; the mean of some eight is read every 10 ms."""
-
-import numpy as np
-
-from jouletrace.sensor.kinds.base import Kind, Sensor, nominal
-from jouletrace.sensor.response import Response
-
-KIND = Kind(
-    lambda channel: "made-up" in channel.source,
-    nominal(0.010, 0.0, 0.001, 0.001, rise_s=0.009, lag_s=0.003),
-    Sensor(Response(-70e-6, np.ones(28)), averages=8, rates_hz=(892.0, 905.0), any_rate_hz=(860.0, 940.0)),
-    fixed_window=True,
-)
-''',
     "devices/made_up.py": '''
 """A device that draws 100 W."""
 
@@ -107,9 +92,20 @@ class MadeUp:
 }
 
 LINES = {
-    "sensor/kinds/__init__.py": ("    for name in (\n", '        "made_up",\n'),
+    "sensor/kinds.py": (
+        "KINDS: dict[str, SensorKind] = {\n",
+        """
+    # 900 samples per second, each the mean over 140 us; the mean of some eight is read every 10 ms.
+    "made_up": SensorKind(
+        lambda channel: "made-up" in channel.source,
+        nominal(0.010, 0.0, 0.001, 0.001, rise_s=0.009, lag_s=0.003),
+        Sensor(SampleResponse(-70e-6, np.ones(28)), averages=8, rates_hz=(892.0, 905.0), any_rate_hz=(860.0, 940.0)),
+        fixed_window=True,
+    ),
+""",
+    ),
     "devices/registry.py": ("VENDORS = [\n", '    "jouletrace.devices.made_up",\n'),
-    "formats/importers/__init__.py": ("FORMATS: dict[str, tuple[str, ...]] = {\n", '    "made_up": ("made_up",),\n'),
+    "formats/importers/__init__.py": ("FORMATS: dict[str, str] = {\n", '    "made_up": "made_up",\n'),
     "workloads/registry.py": ("_OWN: dict[str, tuple[str, ...]] = {\n", '    "made-up": ("made_up:MadeUp",),\n'),
 }
 """Where the line of each goes: after which line of the table, and what it is."""

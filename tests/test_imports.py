@@ -92,7 +92,7 @@ def modules_imported_by(path: Path, known: dict[str, Path]) -> set[str]:
     return found
 
 
-CONVENIENCES = {("run.model", "run.store"), ("report.comparison.data", "report.comparison")}
+CONVENIENCES = {("run.model", "run.store")}
 """Methods that call what stands above their class."""
 
 

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.store import load
 
@@ -83,7 +83,7 @@ def figures(run: Run) -> dict[str, object]:
     fine = [id for id in known if id in named and width.get(id, 1) <= FINE]
     large = [id for id in known if id in named and known[id].value >= LARGE * total]
     closure, left = run.result("closure_kernels"), run.result("residual_w")
-    kept = run.workload.get(PHASE, {})
+    kept = run.workload.get(RECORDING, {})
     return {
         "iteration_ms": 1e3 * (run.result("latency_s").value or float("nan")),
         "energy_j": run.result("energy_total_j").value,

@@ -19,11 +19,10 @@ import pyarrow as pa
 from any_model import figures
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.recording import PHASE
-from jouletrace.execution.calls import Call, Variant, match
-from jouletrace.execution.gpu import in_launch_order
-from jouletrace.execution.program import Excitation, Listing, Traced
+from jouletrace.analysis.recording import RECORDING
+from jouletrace.execution.program import Call, Excitation, Listing, Traced, Variant, match
 from jouletrace.execution.steps.base import Interval
+from jouletrace.execution.torch_programs import in_launch_order
 from jouletrace.profiler.detail.recording import rows_of
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.store import save
@@ -143,7 +142,7 @@ def run_of(folder, name, seconds, context_ns=None):
     run = Run(
         kind="profile",
         command=f"recorded by benchmarks/attribution/record.py {name}",
-        workload={**facts, PHASE: kept.about},
+        workload={**facts, RECORDING: kept.about},
         settings={"detail": "kernel"},
         devices=[DeviceInfo(id=GPU, name="NVIDIA H200", kind="gpu", power_limit_w=700.0)],
         channels=[power, *others],

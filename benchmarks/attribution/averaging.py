@@ -21,8 +21,8 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_operator, rows
-from jouletrace.sensor.kinds.base import BOXCAR, COUNTER, PART_TIME, SECOND
-from jouletrace.sensor.readout import of_counter, on_grid
+from jouletrace.sensor.models import Means
+from jouletrace.sensor.readout import on_grid
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from coverage import drawn_by
@@ -30,16 +30,15 @@ from coverage import drawn_by
 from scenarios import draw, simulate
 from simulated_power import Board
 from simulated_programs import lay_out, repeated_in_place, transformer_graph_like
-from simulated_sensors import CounterOnly, WindowSensor
+from simulated_sensors import WindowSensor
 
 HELD_STEPS = {"repeats held 0.4 s": 300, "repeats held 2 s": 1500}
 """Steps of about 1.3 ms for which a draw of the repeated operator holds; separate programs."""
 
 SENSORS = {
-    "25 of 100 ms": (WindowSensor.part_time, PART_TIME, 0.1),
-    "20 of 20 ms": (WindowSensor.boxcar, BOXCAR, 0.02),
-    "1 s each 100 ms": (WindowSensor.average, SECOND, 0.1),
-    "counter": (CounterOnly.draw, COUNTER, None),
+    "25 of 100 ms": (WindowSensor.part_time, Means(25e-3), 0.1),
+    "20 of 20 ms": (WindowSensor.boxcar, Means(20e-3), 0.02),
+    "1 s each 100 ms": (WindowSensor.average, Means(1.0), 0.1),
 }
 
 
@@ -54,8 +53,7 @@ def record(name, program, seed, seconds):
         _, recording, truth = simulate(rng, scene, board, make(rng))
     else:
         _, recording, truth = draw(seed, program, seconds=seconds, sensor=make(rng))
-    stamp_ns, value = recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3
-    readings = of_counter(stamp_ns, value) if period_s is None else on_grid(stamp_ns, value, period_s)
+    readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3, period_s)
     kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
     activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
     return sensor, readings, activity, recording, truth

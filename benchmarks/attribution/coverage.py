@@ -32,7 +32,7 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import trusted, verdict
 from jouletrace.attribution.rows import IDLE, by_operator, rows
 from jouletrace.errors import JouletraceError
-from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
 

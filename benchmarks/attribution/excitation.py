@@ -4,10 +4,9 @@ from contextlib import nullcontext
 
 import torch
 
-from jouletrace.execution.steps.cuda.graph import plain_path
+from jouletrace.execution.steps.graph import plain_path
 from jouletrace.execution.steps.module_names import ModuleNames
-from jouletrace.execution.steps.operator_mode import OperatorMode
-from jouletrace.execution.steps.operators import describe, is_idempotent, op_name, tensors_in, written
+from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
 
 
 class Lister(OperatorMode):

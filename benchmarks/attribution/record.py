@@ -63,7 +63,7 @@ from excitation import Lister, ModuleNames, capture, variant_call  # noqa: E402
 from pulses import Pulses  # noqa: E402
 
 from jouletrace.tracing.cupti import CuptiTracer  # noqa: E402
-from jouletrace.tracing.layouts import KERNEL  # noqa: E402
+from jouletrace.tracing.decode import KERNEL  # noqa: E402
 from jouletrace.tracing.trace import from_cupti  # noqa: E402
 
 RNG = np.random.default_rng(int(os.environ.get("SEED", "0")))

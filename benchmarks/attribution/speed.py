@@ -21,7 +21,7 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_operator, rows
-from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator import draw
 

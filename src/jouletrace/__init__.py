@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from jouletrace.profiler.ab import ab
     from jouletrace.profiler.detail.part_profiler import KernelProfiler, LayerProfiler
     from jouletrace.profiler.measure import Measurement, measure
-    from jouletrace.profiler.python import profile
+    from jouletrace.profiler.profile import profile
     from jouletrace.profiler.record.callbacks import lightning_callback, trainer_callback
     from jouletrace.profiler.record.live import range as range  # not in __all__, where it would hide the builtin
     from jouletrace.profiler.record.live import record, step
+    from jouletrace.profiler.record.live_sums import RangeSoFar, SoFar
     from jouletrace.profiler.record.magic import load_ipython_extension as load_ipython_extension
-    from jouletrace.profiler.record.merge_ranks import merge_ranks
-    from jouletrace.profiler.record.partial import RangeSoFar, SoFar
+    from jouletrace.profiler.record.ranks import merge_ranks
     from jouletrace.profiler.record.recording import Recording
     from jouletrace.run import Estimate, Run, load
 
@@ -45,16 +45,16 @@ _HOMES = {
     "NotPossibleError": "jouletrace.errors",
     "RecorderDiedError": "jouletrace.errors",
     "Recording": "jouletrace.profiler.record.recording",
-    "RangeSoFar": "jouletrace.profiler.record.partial",
+    "RangeSoFar": "jouletrace.profiler.record.live_sums",
     "Run": "jouletrace.run",
-    "SoFar": "jouletrace.profiler.record.partial",
+    "SoFar": "jouletrace.profiler.record.live_sums",
     "ab": "jouletrace.profiler.ab",
     "lightning_callback": "jouletrace.profiler.record.callbacks",
     "load": "jouletrace.run",
     "load_ipython_extension": "jouletrace.profiler.record.magic",
     "measure": "jouletrace.profiler.measure",
-    "merge_ranks": "jouletrace.profiler.record.merge_ranks",
-    "profile": "jouletrace.profiler.python",
+    "merge_ranks": "jouletrace.profiler.record.ranks",
+    "profile": "jouletrace.profiler.profile",
     "range": "jouletrace.profiler.record.live",
     "record": "jouletrace.profiler.record.live",
     "step": "jouletrace.profiler.record.live",
@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 if "IPython" in sys.modules:
-    from jouletrace.report.notebook import register
+    from jouletrace.report import register
 
     register()
 

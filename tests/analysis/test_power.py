@@ -10,11 +10,12 @@ import pytest
 
 from boards import recording
 from covering import fewest
-from jouletrace.analysis import polled, window_estimate
-from jouletrace.analysis.polled import published
+from jouletrace.analysis import window_estimate
 from jouletrace.analysis.power import join, no_power_reason, power_record, tail_s
 from jouletrace.run import ChannelInfo
+from jouletrace.sensor import stamps as on_stamps
 from jouletrace.sensor.kinds import KINDS, response_of
+from jouletrace.sensor.stamps import published
 from jouletrace.sensor.windows.response import Response
 from jouletrace.simulator.boards import SimKernel, open_simulated
 from make_runs import monitor_run
@@ -186,7 +187,7 @@ def test_updates_are_the_same_whether_all_repetitions_are_looked_at_or_those_nea
         stamps = START + np.cumsum(rng.exponential(rng.choice([0.2, 1.0, 3.0]) * period, 80) * 1e9).astype(np.int64)
         values = rng.choice([50.0, 60.0, 70.0], 80, p=[0.8, 0.15, 0.05])
         every = published(stamps, values, period)
-        monkeypatch.setattr(polled, "_FEW", -1)
+        monkeypatch.setattr(on_stamps, "_FEW_REPEATS", -1)
         near = published(stamps, values, period)
         monkeypatch.undo()
         assert np.array_equal(every[0], near[0])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.ranges import _kinds
+from jouletrace.analysis.ranges import _marked
 from jouletrace.run import Run, tables
 
 
@@ -45,7 +45,7 @@ def test_kinds_are_as_if_determined_one_span_at_a_time(seed):
             }
         )
     rng.shuffle(rows)
-    kinds = _kinds(Run(spans=tables.from_rows(rows, "spans")))
+    kinds = _marked(Run(spans=tables.from_rows(rows, "spans")))
     found = {k.path: (k.steps, k.crossed, sorted(zip(k.start.tolist(), k.end.tolist(), strict=True))) for k in kinds}
     assert found == by_hand(rows)
     assert all(np.all(np.diff(kind.start) >= 0) for kind in kinds)
@@ -74,7 +74,7 @@ def test_many_spans_take_little_memory():
     run = Run(spans=many(100_000))
     tracemalloc.start()
     try:
-        kinds = _kinds(run)
+        kinds = _marked(run)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

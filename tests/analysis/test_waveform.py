@@ -9,15 +9,15 @@ import pyarrow.compute as pc
 import pytest
 
 from gpu_recordings import load as load_recording
-from jouletrace.analysis import analyse, attributed
+from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.waveform import BIN_NS, edges_of, powers, table_of, typical, waveform_of
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import Fit
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import Contrasts, by_kernel
+from jouletrace.attribution.rows import Contrasts, by_operator
 from jouletrace.recorded import recorded_runs
 from jouletrace.run import Run, load, tables
-from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from scenarios import draw
 
@@ -34,14 +34,14 @@ def recorded(fits_once):
         return table_of(run, fitted, iterations)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attributed, "table_of", kept)
+        patch.setattr(parts, "table_of", kept)
         run = next(entry.run for entry in recorded_runs() if "layers" in entry.name)
     return run, fits[0]
 
 
 def energy_of_rows(fitted: Fit, begin_s: float, end_s: float) -> float:
     """Sum of the energies of all kernels and of idle between two moments at which none runs on, J."""
-    part = Contrasts(replace(fitted, activity=fitted.activity.between(begin_s, end_s)), by_kernel)
+    part = Contrasts(replace(fitted, activity=fitted.activity.between(begin_s, end_s)), by_operator)
     return sum(part.row([i]).energy.value for i in range(len(part.names)))
 
 

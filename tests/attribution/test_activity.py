@@ -3,7 +3,7 @@ import pytest
 
 from jouletrace.attribution.activity import LONG_S, Kind, activity_of
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds.hopper import HOPPER
+from jouletrace.sensor.kinds import HOPPER
 
 A, B, C = Kind("a"), Kind("b"), Kind("c")
 

@@ -9,7 +9,7 @@ from jouletrace.attribution import fit as fitting
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts, by_operator, rows
-from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
 from scenarios import simulate

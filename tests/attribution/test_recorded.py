@@ -12,15 +12,29 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import EVIDENCE, checks, trusted, verdict
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import attempts, lock, rephased
-from jouletrace.attribution.rows import by_kernel, by_operator, operator_of, rows, total
+from jouletrace.attribution.rows import Contrasts, by_operator, rows
 from jouletrace.sensor.acquire import search
-from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
+from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
 from scenarios import draw
 
 BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0), "h200b": (1232.0, 1236.0)}
 """Sample rates between which to look on each GPU: a search from 1200 to 1260 Hz takes some seconds."""
+
+
+def total(fit):
+    """Energy of the whole recording by the fit, J: the sum of all rows."""
+    contrasts = Contrasts(fit, lambda kind: kind.name)
+    return contrasts.row(range(len(contrasts.names))).energy
+
+
+def by_kernel(kind):
+    return f"{kind.operator} | {kind.name}" if kind.operator else kind.name
+
+
+def operator_of(name):
+    return name.split(" | ", maxsplit=1)[0] if " | " in name else ""
 
 
 def narrow(name):
@@ -61,7 +75,7 @@ def test_another_phase_is_tried_where_a_fit_has_a_local_minimum():
     first, again = list(islice(attempts(recorded.activity, narrow("vit-h100"), recorded.readings), 2))
     track = first.fit.observer.track
     wrong = replace(track, start_s=track.start_s + 0.5 / track.rate_hz)
-    half = fit(recorded.activity, replace(first.fit.observer, track=wrong), recorded.readings, shape=True)
+    half = fit(recorded.activity, replace(first.fit.observer, track=wrong), recorded.readings, fit_response=True)
     assert half.residual_rms_w > 1.1 * first.fit.residual_rms_w
     assert rephased(replace(first, fit=half), recorded.readings).fit.residual_rms_w == pytest.approx(
         again.fit.residual_rms_w, rel=0.02

@@ -24,6 +24,7 @@ LONG = (
     "void at::native::vectorized_elementwise_kernel<8, at::native::Functor%d<c10::Half>, std::array<char*, 3ul> >(int)"
 )
 PARTS = {f"layer.{i}": 0.1 * (i + 1) for i in range(4)}
+FLAME = "document.querySelector('.run:not([hidden]) figure[data-plots]').chart.flame"
 EVIL = "</script><img src=x onerror=\"document.body.id='broken'\"><b>x</b>"
 
 
@@ -66,7 +67,7 @@ def parts(opened_for_all):
 def test_it_opens_offline_without_a_word_or_a_request(traced):
     assert traced.said == []
     assert [url for url in traced.asked if not url.startswith(("data:", "blob:"))] == [traced.address]
-    assert traced.page.locator(".icicle .trace.icicle .slice").count() > 6
+    assert traced.page.evaluate(FLAME + ".spec.nodes.length") > 6
 
 
 def test_a_hundred_thousand_kernels_open_with_little_work(chromium, opened):
@@ -114,8 +115,8 @@ def test_names_show_as_text_and_run_nothing(opened):
     assert report.page.locator(".plot b").count() == 0
     assert EVIL in report.texts("#run0-kernel td")
     report.page.click("[data-act=kernel]")
-    report.page.locator("canvas").scroll_into_view_if_needed()
-    box = report.page.locator("canvas").bounding_box()
+    report.page.locator(".timeline canvas").scroll_into_view_if_needed()
+    box = report.page.locator(".timeline canvas").bounding_box()
     inside = report.page.evaluate(
         "document.querySelector('.run').timeline.tracks.find(t => t.item.kind === 'kernel').y + 5"
     )
@@ -173,8 +174,8 @@ def test_the_timeline_zooms_from_the_whole_run_to_one_kernel(traced):
 
 def test_the_timeline_obeys_mouse_and_keys(traced):
     whole = length_ns(traced)
-    traced.page.locator("canvas").scroll_into_view_if_needed()
-    box = traced.page.locator("canvas").bounding_box()
+    traced.page.locator(".timeline canvas").scroll_into_view_if_needed()
+    box = traced.page.locator(".timeline canvas").bounding_box()
     y = box["y"] + 60
     traced.page.mouse.move(box["x"] + 300, y)
     traced.page.mouse.down()
@@ -182,7 +183,7 @@ def test_the_timeline_obeys_mouse_and_keys(traced):
     traced.page.mouse.up()
     selected = length_ns(traced)
     assert 0.1 * whole < selected < 0.2 * whole
-    traced.page.focus("canvas")
+    traced.page.focus(".timeline canvas")
     traced.page.keyboard.press("+")
     assert length_ns(traced) == pytest.approx(selected / 2)
     before = traced.page.evaluate("document.querySelector('.run').timeline.view[0]")
@@ -256,12 +257,44 @@ def test_a_comparison_opens_sorts_and_fits(opened, width, dark):
 
 def test_energy_and_time_can_be_switched(parts):
     assert parts.page.get_attribute(".icicle", "data-drawn") == "energy"
-    assert "\u00a0µs" not in parts.page.inner_text(".icicle")
+    assert "\u00a0µs" not in parts.page.evaluate(FLAME + ".spec.nodes.map((n) => n[2]).join()")
     parts.page.click("[data-by=time]")
     parts.page.wait_for_selector(".icicle[data-drawn=time]")
     assert parts.page.get_attribute("[data-by=time]", "aria-pressed") == "true"
     assert parts.page.get_attribute("[data-by=energy]", "aria-pressed") == "false"
-    assert "\u00a0µs" in parts.page.inner_text(".icicle")
+    assert "\u00a0µs" in parts.page.evaluate(FLAME + ".spec.nodes.map((n) => n[2]).join()")
+
+
+def test_the_flame_graph_is_looked_into_searched_and_saved(opened):
+    report = opened(profile_run(kernels=15)).drawn()
+    canvas = report.page.locator(".icicle canvas")
+    box = canvas.bounding_box()
+    nodes = report.page.evaluate(FLAME + ".spec.nodes")
+    part = max((row[4], number) for number, row in enumerate(nodes) if row[0] == 0)[1]
+    left, width = report.page.evaluate(f"{FLAME}.box({part}, {box['width']})")
+    canvas.click(position={"x": left + width / 2, "y": 36})
+    assert report.page.evaluate(FLAME + ".focus") == part
+    assert report.page.evaluate(f"{FLAME}.box({part}, 1000)") == [0, 1000]
+    canvas.hover(position={"x": 10, "y": 36})
+    assert "energy" in report.page.inner_text("#tip")
+    canvas.press("Escape")
+    assert report.page.evaluate(FLAME + ".focus") == 0
+    name = nodes[part][1]
+    report.page.fill("figure input[type=search]", name)
+    assert re.fullmatch(r"[0-9.]+ % of the energy", report.page.inner_text("figure .count"))
+    text, saved = report.download("figure [data-act=svg]")
+    assert saved == "energy.svg"
+    assert name in "".join(ElementTree.fromstring(text).itertext())
+    assert report.said == []
+
+
+def test_sections_have_addresses(opened, tmp_path):
+    report = opened(profile_run(batch=1, scale=0.1), profile_run(kernels=3))
+    report.page.goto(f"{report.address}#run1-parts")
+    report.page.wait_for_selector("#run1[data-ready]")
+    assert report.page.locator("#run1").is_visible()
+    assert not report.page.locator("#run0").is_visible()
+    assert report.page.get_attribute("[data-section=checks]", "href") == "#run1-checks"
 
 
 def test_tabs_switch_between_runs(opened):
@@ -282,7 +315,8 @@ def test_dark_and_light_follow_the_system_and_the_switch(opened, system):
     report = opened(kernels_run(), dark=system).drawn()
 
     def looks():
-        corner = """[...document.querySelector('canvas').getContext('2d').getImageData(5, 5, 1, 1).data].slice(0, 3)"""
+        corner = """[...document.querySelector('.timeline canvas').getContext('2d').getImageData(5, 5, 1, 1).data]
+            .slice(0, 3)"""
         page = report.page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", page)[:3])), sum(report.page.evaluate(corner))
 

@@ -109,7 +109,7 @@ WRONG = [
         )
         for line in (["profile", "deit-t"], ["profile", "toy.py:toy"], ["fleet", "run", "deit-t"])
     ),
-    (2, ["profile", "deit-t", "--format", "xml"], "--format xml: must be one of table"),
+    (2, ["profile", "deit-t", "--format", "xml"], "unknown format 'xml': it is one of table"),
     (2, ["profile", "deit-t", "--config", "depth"], "--config 'depth': write KEY=VALUE"),
     (
         2,

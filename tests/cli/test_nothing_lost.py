@@ -194,7 +194,7 @@ def test_an_ab_that_is_interrupted_shows_what_was_measured_until_then(capsys, wo
 
     def add(session, **columns):
         add_window(session, **columns)
-        if len(session._windows) == 14:
+        if len(session._rows["windows"]) == 14:
             raise error
 
     monkeypatch.setattr(Session, "add_window", add)

@@ -13,8 +13,7 @@ from commands import command, wait_for
 from fleet_data import stored
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.calibrate import calibrate
-from jouletrace.profiler.detail.files import write_files
-from jouletrace.profiler.detail.rows import layer_rows
+from jouletrace.profiler.detail.rows import layer_rows, write_files
 from jouletrace.recording.session import Session
 from jouletrace.run import save
 from live_runs import REAL, spans_of

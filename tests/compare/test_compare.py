@@ -16,10 +16,9 @@ from jouletrace.compare import compare
 from jouletrace.compare.contrast import Contrast, holm
 from jouletrace.compare.match import Key, match
 from jouletrace.compare.sides import open_runs
-from jouletrace.compare.spread import Entry, Figures, contrasts
+from jouletrace.compare.spread import Entry, Figures, solve
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import render
-from jouletrace.report.comparison.data import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
+from jouletrace.report.comparison import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, render
 from jouletrace.run import load, save
 from make_runs import gpu, monitor_run, profile_run
 
@@ -162,11 +161,16 @@ def test_what_two_sensors_may_differ_by_is_in_a_change_and_forgiven_by_a_check()
 
 def values(a, b):
     sides = [Figures(np.array(some, float), np.full(len(some), np.nan)) for some in (a, b)]
-    return Entry(Key("layer", "one"), "energy_total_j", *sides, ())
+    return Entry(Key("layer", "one"), "energy_total_j", *sides)
+
+
+def contrasts(entries):
+    solve(entries, 0.0)
+    return [entry.contrast for entry in entries]
 
 
 def test_means_of_runs_are_surer_than_runs():
-    (contrast,) = contrasts([values([99, 101], [109, 110, 111, 110])], 0.0, parts=False)
+    (contrast,) = contrasts([values([99, 101], [109, 110, 111, 110])])
     relative = (2 * 0.01**2 + 2 * (1 / 110) ** 2) / 4
     assert contrast.var_a == pytest.approx(relative * 100**2 / 2, rel=1e-6)
     assert contrast.var_b == pytest.approx(relative * 110**2 / 4, rel=1e-6)
@@ -182,7 +186,7 @@ def test_parts_share_what_their_runs_do_and_have_scatter_of_their_own():
         values(10 * runs * (1 + own), 10 * runs * (1 + own)),
         values(10 * runs * (1 - own), 10 * runs * (1 - own)),
     ]
-    found = contrasts(parts, 0.0, parts=True)
+    found = contrasts(parts)
     common = 2 * np.sum((runs - 1) ** 2) / 4
     alone = 2 * np.sum(((1 + own) * runs - runs) ** 2) / 4
     for contrast in found:
@@ -196,7 +200,7 @@ def test_the_interval_of_a_ratio_covers_it():
     covered = 0
     for _ in range(1000):
         a, b = rng.normal(1, 0.02, 3), rng.normal(1.1, 0.022, 3)
-        (contrast,) = contrasts([values(a, b)], 0.0, parts=False)
+        (contrast,) = contrasts([values(a, b)])
         change = contrast.change(0.05)
         covered += change.low <= 0.1 <= change.high
     assert fewest(1000) <= covered <= most(1000)
@@ -217,7 +221,7 @@ def test_the_detectable_change_is_measured_nine_times_in_ten():
 
 def test_spreads_that_differ_by_more_than_chance_are_kept_apart():
     a, b = np.array([1.0, 1.00001, 0.99999]), np.array([1.0, 1.1, 0.9])
-    (contrast,) = contrasts([values(a, b)], 0.0, parts=False)
+    (contrast,) = contrasts([values(a, b)])
     assert contrast.df == pytest.approx(2.0, abs=0.01)
     assert contrast.var_a < 1e-6 * contrast.var_b
 
@@ -225,7 +229,7 @@ def test_spreads_that_differ_by_more_than_chance_are_kept_apart():
 def test_a_part_that_scatters_by_itself_is_not_believed_on_the_word_of_the_others():
     quiet = [values([1, 1.001, 0.999], [1, 1.001, 0.999]) for _ in range(9)]
     loud = values([1.0, 1.2, 0.8], [1.1, 1.3, 0.9])
-    found = contrasts([*quiet, loud], 0.0, parts=True)
+    found = contrasts([*quiet, loud])
     assert found[-1].p() > 0.2
     assert found[-1].var_a > 0.7 * 0.2**2 / 3
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.execution.calls import COPIES_S, MOST_COPIES, MOST_TOGETHER, PLAIN, UNKNOWN, Call, match, variants
+from jouletrace.execution.program import COPIES_S, MOST_COPIES, MOST_TOGETHER, PLAIN, UNKNOWN, Call, match, variants
 
 NAMES = (0, 1, 0, 2, 3)
 CALLS = [

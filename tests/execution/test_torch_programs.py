@@ -12,19 +12,12 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from jouletrace.errors import BrokenOffError, NotPossibleError  # noqa: E402
-from jouletrace.execution import gpu, repeating  # noqa: E402
-from jouletrace.execution.calls import UNKNOWN, variants  # noqa: E402
-from jouletrace.execution.cpu import CpuProgram  # noqa: E402
-from jouletrace.execution.gpu import GpuProgram, in_launch_order  # noqa: E402
-from jouletrace.execution.program import Excitation  # noqa: E402
-from jouletrace.execution.steps.operator_mode import OperatorMode  # noqa: E402
-from jouletrace.execution.steps.operators import op_name  # noqa: E402
+from jouletrace.execution import torch_programs as programs  # noqa: E402
+from jouletrace.execution.program import UNKNOWN, Excitation, variants  # noqa: E402
+from jouletrace.execution.steps.operators import OperatorMode, op_name  # noqa: E402
+from jouletrace.execution.torch_programs import CpuProgram, GpuProgram, in_launch_order  # noqa: E402
 from jouletrace.tracing.trace import Trace  # noqa: E402
-from jouletrace.workloads.base import (  # noqa: E402
-    OPTIMIZER,
-    Built,
-    marked,
-)
+from jouletrace.workloads.base import OPTIMIZER, Built, marked  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -106,7 +99,7 @@ def traced(call):
 @pytest.fixture
 def on_cpu(monkeypatch):
     """GpuProgram with operators of the CPU for kernels."""
-    monkeypatch.setattr(gpu, "with_cupti", traced)
+    monkeypatch.setattr(programs, "with_cupti", traced)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *device: None)
 
@@ -173,18 +166,18 @@ def test_the_mode_is_on_in_one_call_of_one_module_alone(monkeypatch, on_cpu):
     work = shared()
     listing = GpuProgram(work, step_of(work), CPU).listing()
     under = []
-    operator = repeating.Repeater.operator
+    operator = programs.Repeater.operator
     monkeypatch.setattr(
-        repeating.Repeater,
+        programs.Repeater,
         "operator",
         lambda self, func, args, kwargs: under.append(op_name(func)) or operator(self, func, args, kwargs),
     )
     second = [call for call in listing.calls if call.module == "1.block.fc"][1]
-    repeating.repeated(lambda: work.call(0), work.module, CPU, [(second, 3)])
+    programs.repeated(lambda: work.call(0), work.module, CPU, [(second, 3)])
     assert under == ["aten.addmm"]
     own = next(call for call in listing.calls if call.module == "1" and call.op == "aten.tanh")
     under.clear()
-    repeating.repeated(lambda: work.call(0), work.module, CPU, [(own, 3)])
+    programs.repeated(lambda: work.call(0), work.module, CPU, [(own, 3)])
     assert len(under) == len(listing.calls) // 2
     assert not any("forward" in vars(module) for module in work.module.modules())
 
@@ -202,7 +195,7 @@ def test_what_a_mark_is_around_is_repeated_under_the_mode_as_a_whole(on_cpu):
     listing = GpuProgram(work, step_of(work), CPU).listing()
     sine = next(call for call in listing.calls if call.op == "aten.sin")
     assert (sine.module, sine.inner) == (OPTIMIZER, UNKNOWN)
-    assert torch.equal(repeating.repeated(lambda: work.call(0), work.module, CPU, [(sine, 3)]), plain(0))
+    assert torch.equal(programs.repeated(lambda: work.call(0), work.module, CPU, [(sine, 3)]), plain(0))
 
 
 def test_a_forward_of_the_users_own_is_put_back(on_cpu):
@@ -210,7 +203,7 @@ def test_a_forward_of_the_users_own_is_put_back(on_cpu):
     mine = work.module[0].fc.forward
     work.module[0].fc.forward = mine
     listing = GpuProgram(work, step_of(work), CPU).listing()
-    repeating.repeated(lambda: work.call(0), work.module, CPU, [(listing.calls[0], 3)])
+    programs.repeated(lambda: work.call(0), work.module, CPU, [(listing.calls[0], 3)])
     assert work.module[0].fc.forward is mine
 
 
@@ -220,9 +213,9 @@ def test_a_graph_captures_each_variant_once(on_cpu, monkeypatch):
     def captured(call, device, pool, stream):
         captures.append(call)
         call()
-        return SimpleNamespace(replay=call)
+        return SimpleNamespace(replay=call), None
 
-    monkeypatch.setattr(gpu, "captured", captured)
+    monkeypatch.setattr(programs, "capture", captured)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
     monkeypatch.setattr(torch.cuda, "Stream", SimpleNamespace)
     work = built()
@@ -263,7 +256,7 @@ def test_a_tracer_that_is_refused_says_why(on_cpu, monkeypatch):
     def refused(call):
         raise NotPossibleError("kernel tracing: another profiler holds CUPTI in this process: end it first")
 
-    monkeypatch.setattr(gpu, "with_cupti", refused)
+    monkeypatch.setattr(programs, "with_cupti", refused)
     work = built()
     with pytest.raises(NotPossibleError, match="another profiler holds CUPTI"):
         GpuProgram(work, step_of(work), CPU).listing()

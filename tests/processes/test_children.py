@@ -112,8 +112,8 @@ def test_where_the_kernel_does_not_signal_a_thread_watches():
 
 def test_every_process_of_ours_is_started_so():
     """The recorder watches by itself: it puts away the last of what it saw. So does what puts a GPU back when its
-    holder has died (``locks``). What nsys starts isn't our child. A question to CUDA ends in seconds. ``command`` compares
-    the Python of a script with ours.
+    holder has died (``locks``). What nsys starts isn't our child. A question to CUDA ends in seconds. ``command`` only
+    compares the Python of a script with ours.
     """
     package = Path(jouletrace.__file__).parent
     plain = {
@@ -124,7 +124,7 @@ def test_every_process_of_ours_is_started_so():
     assert plain == {
         "processes/children.py",
         "processes/locks.py",
-        "recording/link.py",
+        "recording/process.py",
         "addons/toolchain/loop.py",
         "devices/cuda_order.py",
         "profiler/program/command.py",

@@ -17,7 +17,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler import ab as profiler
 from jouletrace.profiler.ab import AbSettings, run_ab
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.comparison.data import DIFFERENT
+from jouletrace.report.comparison import DIFFERENT
 from jouletrace.run import tables
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings

@@ -11,7 +11,7 @@ import pytest
 from commands import PATIENCE_S, command, wait_for
 from fake_nvml import FakeNvml, NVMLError, h100
 from jouletrace.devices.nvml.api import Nvml
-from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
+from jouletrace.devices.nvml.identity import NvmlPowerLimit
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of
@@ -20,7 +20,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.sweep import Grid, run_sweep
 from jouletrace.report.sweep import render
 from jouletrace.run import load, save
-from jouletrace.simulator.boards.power_limit import SimulatedPowerLimit
+from jouletrace.simulator.boards.device import SimulatedPowerLimit
 from make_runs import profile_run
 from places import SUPPORT
 

@@ -9,11 +9,10 @@ from fake_devices import FakeDevice
 from jouletrace.devices.base import RealClock
 from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.recording import open_recorder
-from jouletrace.recording.collector import Collector, fresh_part
+from jouletrace.recording.collector import Collector, SampleStream, fresh_part
 from jouletrace.recording.in_process import InProcessRecorder
 from jouletrace.recording.process import ProcessRecorder
-from jouletrace.recording.schedule import Schedule
-from jouletrace.recording.stream import SampleStream
+from jouletrace.recording.worker import Schedule
 from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.tables import SAMPLES
 

@@ -15,7 +15,6 @@ from fake_devices import FACTORY
 from jouletrace.devices.rapl import CpuHost
 from jouletrace.errors import RecorderDiedError
 from jouletrace.recording import open_recorder
-from jouletrace.recording.nothing import NothingToRecord
 from jouletrace.recording.process import ProcessRecorder
 from jouletrace.run.spool import read_spool
 from jouletrace.run.tables import SAMPLES
@@ -63,7 +62,6 @@ RECORDING_SCRIPT = """
 import os, sys, time
 from pathlib import Path
 from jouletrace.recording import open_recorder
-from jouletrace.recording.nothing import NothingToRecord
 from jouletrace.recording.process import ProcessRecorder
 with open({marker!r}, "a") as file:
     file.write("imported\\n")
@@ -312,7 +310,7 @@ def test_the_worker_does_without_pandas():
 
 def test_devices_with_nothing_to_read_take_no_process(tmp_path, no_rapl):
     recorder = open_recorder([CpuHost()], tmp_path / "spool")
-    assert isinstance(recorder, NothingToRecord)
+    assert not isinstance(recorder, ProcessRecorder)
     with pytest.raises(RecorderDiedError, match="was not started"):
         recorder.samples()
     recorder.start()

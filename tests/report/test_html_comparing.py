@@ -11,7 +11,7 @@ from jouletrace.compare import against_first, compare
 from jouletrace.compare.paired import lane, paired
 from jouletrace.report import html
 from jouletrace.report.comparison import render
-from jouletrace.report.html.comparing import compared
+from jouletrace.report.html.page import compared
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.results import Results
 from jouletrace.run import Run, tables

@@ -3,7 +3,7 @@
 import re
 
 from jouletrace.report import render
-from jouletrace.report.html.tables import parts
+from jouletrace.report.html.tables import of_parts as parts
 from jouletrace.report.results import Results
 from jouletrace.run import Estimate, Run, tables
 from make_runs import e, result

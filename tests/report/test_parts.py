@@ -5,9 +5,9 @@ import re
 import pytest
 
 from jouletrace import report
-from jouletrace.report.html.tables import parts as html_parts
+from jouletrace.report.html.tables import of_parts as html_parts
 from jouletrace.report.results import Results
-from jouletrace.report.table import fitted
+from jouletrace.report.text import fitted
 from jouletrace.run import Estimate, Run, tables
 from make_runs import e, result
 

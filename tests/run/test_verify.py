@@ -13,7 +13,7 @@ from commands import command
 from jouletrace.errors import BadInputError
 from jouletrace.run import load, save
 from jouletrace.run.reading import FILES
-from jouletrace.run.verify import verify
+from jouletrace.run.store import verify
 from make_runs import profile_run
 
 

@@ -35,8 +35,8 @@ def test_no_more_of_a_swing_is_left_than_said(period_ms):
         abs(np.mean([np.cos(2 * np.pi * h * (samples + begin)) / h for h in (1, 2, 3)], axis=1)).max()
         for begin in np.linspace(0, 1, 20)
     )
-    assert seen <= 1.05 * left(np.array([period_ms / 1e3]), SAMPLING_S, 0.5)[0] + 2 / len(samples)
-    assert seen >= 0.02 * left(np.array([period_ms / 1e3]), SAMPLING_S, 0.5)[0]
+    assert seen <= 1.05 * left(period_ms / 1e3, SAMPLING_S, 0.5) + 2 / len(samples)
+    assert seen >= 0.02 * left(period_ms / 1e3, SAMPLING_S, 0.5)
 
 
 HOPPER = Response(0.02, rise_s=0.0127, lag_s=0.003)

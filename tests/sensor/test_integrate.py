@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from energy_signals import T0
-from jouletrace.errors import BadInputError
-from jouletrace.sensor.integrate import integrate
+from jouletrace.sensor.record import integrate
 
 
 def by_hand(time, power, start, end):
@@ -53,16 +52,3 @@ def test_adjacent_windows_add_up_to_the_whole():
     cuts = np.sort(rng.integers(time[0], time[-1], 150_000))
     parts = integrate(time, power, cuts[:-1], cuts[1:])
     assert parts.sum() == pytest.approx(integrate(time, power, cuts[:1], cuts[-1:])[0], rel=1e-11)
-
-
-def test_a_record_of_one_reading_gives_nothing():
-    assert np.isnan(integrate([T0], [100.0], [T0], [T0 + 5])).all()
-
-
-def test_bad_shapes_and_stamps_that_do_not_increase_are_refused():
-    with pytest.raises(BadInputError, match="do not go with"):
-        integrate([1, 2], [1.0], [1], [2])
-    with pytest.raises(BadInputError, match="do not go with"):
-        integrate([1, 2], [1.0, 2.0], [1], [2, 3])
-    with pytest.raises(BadInputError, match="must increase"):
-        integrate([1, 1], [1.0, 2.0], [1], [2])

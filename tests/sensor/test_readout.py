@@ -20,9 +20,7 @@ def test_late_stamps_do_not_move_their_readings():
     place, stamp = stamps()
     readings = on_grid(stamp, place.astype(float))
     assert np.diff(readings.time_s) == pytest.approx(np.full(599, PERIOD_NS / 1e9), abs=40e-6)
-    assert readings.period_s == pytest.approx(PERIOD_NS / 1e9, abs=1e-7)
-    assert readings.on_time == pytest.approx(0.8, abs=0.02)
-    assert (readings.missing, readings.double) == (0, 0)
+    assert np.polyfit(place, readings.time_s, 1)[0] == pytest.approx(PERIOD_NS / 1e9, abs=1e-7)
 
 
 def test_order_of_arrival_does_not_matter():
@@ -37,8 +35,8 @@ def test_missing_readings_leave_their_place_empty():
     keep = np.ones(600, bool)
     keep[[100, 101, 350]] = False
     readings = on_grid(stamp[keep], place[keep].astype(float))
-    assert readings.missing == 3
-    assert np.round((readings.time_s[-1] - readings.time_s[0]) / readings.period_s) == 599
+    assert len(readings.time_s) == 597
+    assert np.round((readings.time_s[-1] - readings.time_s[0]) / (PERIOD_NS / 1e9)) == 599
 
 
 def test_a_readout_that_slipped_is_left_out():
@@ -48,7 +46,7 @@ def test_a_readout_that_slipped_is_left_out():
     readings = on_grid(stamp, place.astype(float))
     assert 201.0 not in readings.watts
     assert 202.0 in readings.watts
-    assert (readings.missing, readings.double) == (1, 1)
+    assert len(readings.watts) == 599
 
 
 def test_a_clock_that_wanders_is_followed():

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from jouletrace.sensor.kinds.base import Sensor
-from jouletrace.sensor.kinds.hopper import HOPPER
-from jouletrace.sensor.response import BINS_S, Response
+from jouletrace.sensor.kinds import HOPPER
+from jouletrace.sensor.models import BINS_S, SampleResponse, Sensor
 from jouletrace.sensor.sampler import Track, read_out
 
 
@@ -11,10 +10,10 @@ def test_a_response_sums_to_one_and_its_density_is_its_change():
     lag = np.arange(-200e-6, 300e-6, 1e-7)
     within = HOPPER.within(lag)
     assert (within[0], within[-1]) == (0.0, pytest.approx(1.0))
-    assert np.trapezoid(HOPPER.density(lag), lag) == pytest.approx(1.0, rel=1e-3)
+    assert np.trapezoid(HOPPER.at(lag)[1], lag) == pytest.approx(1.0, rel=1e-3)
     middle = np.array([-40.3e-6, 1.1e-6, 61.7e-6])
     slope = (HOPPER.within(middle + 1e-8) - HOPPER.within(middle - 1e-8)) / 2e-8
-    assert HOPPER.density(middle) == pytest.approx(slope, rel=1e-6)
+    assert HOPPER.at(middle)[1] == pytest.approx(slope, rel=1e-6)
 
 
 def test_a_change_of_a_response_moves_weight_between_bins():
@@ -62,7 +61,7 @@ def test_a_reading_is_the_recursive_average_some_time_before():
 
 def test_a_pulse_is_seen_whole_however_short():
     """The mean over many phases of what samples see of a pulse is its length times their rate."""
-    response = Response(-85e-6, HOPPER.weight)
+    response = SampleResponse(-85e-6, HOPPER.weight)
     for length in (5e-6, 50e-6, 500e-6):
         phase = np.arange(-1e-3, 1e-3, 1e-6)
         seen = response.within(phase + length) - response.within(phase)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.simulator.sensors import BIN_NS, Power, Response, SamplingSensor
+from jouletrace.simulator.sensors import BIN_NS, Power, SampleResponse, SamplingSensor
 from simulated_power import Board, play
 from simulated_programs import Kinds, draw_kinds, fixed_order, lay_out, varied_order
-from simulated_sensors import SHAPES, CounterOnly, other_response
+from simulated_sensors import SHAPES, other_response
 
 BEGIN = 1_790_000_000_000_000_000
 
@@ -55,7 +55,7 @@ def test_two_lobes_are_those_of_an_h100():
     sizes = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        weights = Response.draw(rng).behind(Board.draw(rng, 1, 1.0).poles_ns).weights
+        weights = SampleResponse.draw(rng).behind(Board.draw(rng, 1, 1.0).poles_ns).weights
         pulse = np.convolve(weights, np.ones(int(48e3 / BIN_NS)))
         lag = np.arange(len(weights)) * BIN_NS * 1e-3
         peak = [i for i in range(1, 90) if weights[i] > max(weights[i - 1], weights[i + 1])]
@@ -171,18 +171,3 @@ def test_late_stamps_have_values_that_are_not_late_and_slips_have():
     usual = np.median(behind_ms)
     assert np.median(behind_ms[late > 2e6]) == pytest.approx(usual, abs=0.3)
     assert np.median(behind_ms[late < -2e6]) == pytest.approx(usual - 9.6, abs=0.6)
-
-
-# --- Sensors that don't sample ----------------------------------------------------------------------------------------
-
-
-def test_a_counter_steps_and_loses_nothing():
-    power = busy_power(10.0)
-    sensor = CounterOnly.draw(np.random.default_rng(1))
-    rows = record(sensor, power)
-    steps = np.flatnonzero(np.diff(rows[:, 1]))
-    assert np.all(np.diff(rows[:, 1]) >= 0)
-    assert len(steps) == pytest.approx(power.length_ns / 1e8, abs=2)
-    span = np.array([sensor.offset_ns + 5 * sensor.step_ns, sensor.offset_ns + 95 * sensor.step_ns])
-    at = [rows[np.searchsorted(rows[:, 0] * 1_000 - BEGIN, time + 60e6), 1] for time in span]
-    assert at[1] - at[0] == pytest.approx(np.diff(power.energy_j(span))[0] * 1e3, abs=2)

@@ -114,7 +114,7 @@ def calibration(name, seed, duration=30.0, **load):
 @cache
 def calibrated(name: str, seed: int = 0) -> Response:
     """Response of a sensor, calibrated with a load that overshoots and drifts; cached, since a fit takes 1 s."""
-    return fit_response(*calibration(name, 50 + seed, overshoot=0.1, drift=0.01)).response
+    return fit_response(*calibration(name, 50 + seed, overshoot=0.1, drift=0.01))
 
 
 def bursts(name, seed, length, count, gap=(0.4, 0.8), **load):

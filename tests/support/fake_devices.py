@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from jouletrace.devices.base import Capability, Process, RealClock, Samples, Source
-from jouletrace.devices.samples import one_sample
+from jouletrace.devices.base import Capability, Process, RealClock, Samples, Source, one_sample
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
 

@@ -12,9 +12,8 @@ from jouletrace.analysis import regressed
 from jouletrace.attribution import checks as judging
 from jouletrace.attribution import lock as locks
 from jouletrace.run.files import write_whole
-from jouletrace.sensor.kinds import samples
-from jouletrace.sensor.kinds.base import RATE_NEAR_HZ
-from jouletrace.sensor.kinds.hopper import HOPPER_SENSOR
+from jouletrace.sensor.kinds import HOPPER_SENSOR, samples
+from jouletrace.sensor.models import RATE_NEAR_HZ
 from jouletrace.simulator.boards.sensors import SampledStretch
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jouletrace.simulator.sensors import BIN_NS, Averaging, Floats, Ints, Power, Response, bump, rows, stamp_us
+from jouletrace.simulator.sensors import BIN_NS, Averaging, Floats, Ints, Power, SampleResponse, bump, rows
 
 SHAPES = ("box", "raised_cosine", "exponential", "triangle")
 
@@ -20,7 +20,7 @@ class Sensor(Protocol):
         ...
 
 
-def other_response(rng: np.random.Generator, shape: str) -> Response:
+def other_response(rng: np.random.Generator, shape: str) -> SampleResponse:
     """A response of one of ``SHAPES``, with its widths varied by about 7 % and its centre by 10 µs."""
     lag = np.arange(0, 500_000, BIN_NS) + BIN_NS / 2
     us = lag / 1e3 / rng.uniform(0.93, 1.07)
@@ -33,7 +33,7 @@ def other_response(rng: np.random.Generator, shape: str) -> Response:
     else:
         weights = np.clip(np.minimum(us / 30, (150 - us) / 120), 0, None)
     weights /= weights.sum()
-    return Response(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
+    return SampleResponse(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
 
 
 @dataclass(frozen=True)
@@ -102,38 +102,3 @@ def _hidden(rng: np.random.Generator, period_ns: float, window_ns: float) -> tup
         rng.uniform(0.2, 1.2) * period_ns,
         rng.uniform(1e6, 5e6),
     )
-
-
-@dataclass(frozen=True)
-class CounterOnly:
-    """An energy counter that is updated in steps and read in a loop; a read takes 3 ms, and 17 ms in 1 % of cases.
-
-    Attributes:
-        step_ns: Time from one step of the counter to the next.
-        offset_ns: Time of the first step.
-        pause_ns: Time from the end of a read to the start of the next.
-        first_mj: Value of the counter at the power's first edge.
-        gain: Gain of the counter.
-    """
-
-    step_ns: float = 100_000_000.0
-    offset_ns: float = 30_000_000.0
-    pause_ns: float = 20_000_000.0
-    first_mj: int = 0
-    gain: float = 1.0
-
-    @staticmethod
-    def draw(rng: np.random.Generator) -> CounterOnly:
-        """A counter like that of an H100."""
-        step = 100e6 * rng.uniform(0.999, 1.001)
-        return CounterOnly(step, rng.uniform(0, step), first_mj=int(rng.integers(10**12)))
-
-    def record(self, rng: np.random.Generator, power: Power) -> Ints:
-        """Rows (end of a read in µs since the Unix epoch, mJ), shape (n, 2)."""
-        latency = np.exp(rng.normal(np.log(2.3e6), 0.85, int(power.length_ns / self.pause_ns) + 1))
-        end = np.cumsum(latency + self.pause_ns)
-        end, latency = end[end < power.length_ns], latency[end < power.length_ns]
-        seen = end - latency * rng.random(len(end))
-        stepped = self.offset_ns + self.step_ns * np.floor((seen - self.offset_ns) / self.step_ns)
-        energy = self.gain * power.energy_j(np.maximum(stepped, 0.0)) * 1e3
-        return np.column_stack([stamp_us(power, end), self.first_mj + np.floor(energy).astype(np.int64)])

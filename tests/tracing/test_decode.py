@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.tracing.decode import UnknownRecordError, column, decode
-from jouletrace.tracing.layouts import DRIVER, KERNEL, MEMCPY, RUNTIME, layouts_for
+from jouletrace.tracing.decode import DRIVER, KERNEL, MEMCPY, RUNTIME, UnknownRecordError, column, decode, layouts_for
 from places import DATA
 
 RECORDED = np.load(DATA / "cupti_13_0_h100.npz")

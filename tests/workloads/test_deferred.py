@@ -14,8 +14,7 @@ import pytest
 import jouletrace as jt
 from commands import command, start
 from jouletrace.errors import BadInputError
-from jouletrace.workloads.deferred import check_ran, check_runs, deferred
-from jouletrace.workloads.leaving import ExitRefused, no_silent_exit
+from jouletrace.workloads.user_code import ExitRefused, check_ran, check_runs, deferred, no_silent_exit
 
 torch = pytest.importorskip("torch")
 
@@ -237,7 +236,7 @@ def test_a_fork_may_end_by_os_exit_and_the_function_is_python_s_again_afterwards
 def test_another_thread_ends_the_process_but_not_well():
     script = """
 import os, threading, time
-from jouletrace.workloads.leaving import no_silent_exit
+from jouletrace.workloads.user_code import no_silent_exit
 with no_silent_exit():
     threading.Thread(target=os._exit, args=(0,)).start()
     time.sleep(60)

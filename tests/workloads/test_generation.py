@@ -6,7 +6,8 @@ import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads import ObjectWorkload, resolve
-from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, knots, weights
+from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL
+from jouletrace.workloads.generation import knots, weights
 from jouletrace.workloads.options import WorkloadOptions
 
 torch = pytest.importorskip("torch")

@@ -5,7 +5,7 @@ import pytest
 from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.simulated import simulate_workload
 from jouletrace.workloads import WorkloadOptions, resolve
-from jouletrace.workloads.gemm import best_size
+from jouletrace.workloads.kernels import best_size
 
 torch = pytest.importorskip("torch")
 

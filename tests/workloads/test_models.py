@@ -5,7 +5,7 @@ import pytest
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads import WorkloadOptions, resolve
 from jouletrace.workloads.models import MODELS
-from jouletrace.workloads.trees import named_tensors
+from jouletrace.workloads.placement import named_tensors
 
 pytestmark = pytest.mark.thorough
 

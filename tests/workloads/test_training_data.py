@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from commands import command
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.prepare import resolve
 from jouletrace.workloads import ObjectWorkload
-from jouletrace.workloads import image_folder as images
-from jouletrace.workloads.image_folder import ImageFolder, ImageLoader
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.training import ImageFolder, ImageLoader
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -126,5 +125,5 @@ def test_without_pil_its_package_is_named(folder, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(images.NotPossibleError, match="pip install pillow"):
+    with pytest.raises(NotPossibleError, match="pip install pillow"):
         ImageLoader(ImageFolder.of(folder), 2, (3, 8, 8), torch.float32, torch.device("cpu"))

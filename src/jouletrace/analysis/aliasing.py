@@ -7,7 +7,7 @@ program take what they take: those alias only as far as their period is regular.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.recording import SAMPLE_RATE
-from jouletrace.analysis.spans import of_kind
+from jouletrace.analysis.spans import Path, PathSpans, of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
@@ -38,32 +38,8 @@ seen of a swing averages out from there on.
 _PART = 0.1
 """Share of a time from which on what aliases in it can be determined in its energy: power swings by a half at most."""
 
-_FEWEST = 20
-"""Periods from which on a few may be of another length."""
-
-_LEAST = 2
-"""Periods from which on a program's spans may be called regular."""
 
 Ints = NDArray[np.int64]
-
-
-class Repeated(Protocol):
-    """All spans of one path, as ``ranges`` has them.
-
-    Attributes:
-        path: Names from the outermost range inwards.
-        start: Times in ns, shape (n,).
-        lane: Number of the thread of each, shape (n,).
-        seconds: How long each took, shape (n,).
-    """
-
-    path: tuple[str, ...]
-    start: Ints
-    lane: Ints
-
-    @property
-    def seconds(self) -> NDArray[np.float64]:
-        """See above."""
 
 
 def of_whole(run: Run, device: str, variant: str = "untouched") -> list[str]:
@@ -83,22 +59,14 @@ def of_pieces(run: Run, device: str, pieces: Iterable[Segment]) -> list[str]:
     return _flag(any(_aliased(run, device, forward_s, float(seconds.sum())) for forward_s, seconds in found))
 
 
-def of_paths(
-    run: Run, kinds: Sequence[Repeated], devices: Callable[[tuple[str, ...]], Iterable[str]]
-) -> set[tuple[str, ...]]:
-    """Paths of the ranges that alias with the sensor of one of their devices, and of those that consist of such.
-
-    Args:
-        run: For the sensors.
-        kinds: All of them.
-        devices: The devices that spans of a path are about.
-    """
-    total = {kind.path: float(kind.seconds.sum()) for kind in kinds}
+def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], Iterable[str]]) -> set[Path]:
+    """Paths of the ranges that alias with the sensor of one of their devices, and of those that consist of such."""
+    total = {spans.path: float(spans.seconds.sum()) for spans in marked}
     found = set()
-    for kind in kinds:
-        if any(_repeat_aliased(run, device, kind.start, kind.lane) for device in devices(kind.path)):
-            around = [kind.path[:depth] for depth in range(1, len(kind.path) + 1)]
-            found |= {path for path in around if total[kind.path] >= _PART * total.get(path, np.inf)}
+    for spans in marked:
+        if any(_repeat_aliased(run, device, spans.start, spans.lane) for device in devices(spans.path)):
+            around = [spans.path[:depth] for depth in range(1, len(spans.path) + 1)]
+            found |= {path for path in around if total[spans.path] >= _PART * total.get(path, np.inf)}
     return found
 
 
@@ -127,7 +95,8 @@ def _repeat_aliased(run: Run, device: str, start: Ints, lane: NDArray[Any]) -> b
     """Whether spans with these starts, each thread's with its own period, are aliased with the sensor."""
     order = np.lexsort((start, lane))
     apart = (np.diff(start[order]) / 1e9)[lane[order][1:] == lane[order][:-1]]
-    if len(apart) < _LEAST or not _regular(apart):
+    # one spacing says nothing of regularity
+    if len(apart) < 2 or not _regular(apart):
         return False
     period_s = float(np.median(apart))
     return _aliased(run, device, period_s, period_s * len(start))
@@ -141,7 +110,8 @@ def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:
     """Whether most are alike: an evaluation now and then makes none of the others another length. Few must be all."""
     if not len(periods):
         return False
-    if len(periods) < _FEWEST:
+    # of so few none may be of another length
+    if len(periods) < 20:
         return bool(np.ptp(periods) / 2 <= REGULAR * np.median(periods))
     low, middle, high = np.quantile(periods, [0.16, 0.5, 0.84])
     return bool((high - low) / 2 <= REGULAR * middle)

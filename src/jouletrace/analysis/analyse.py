@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
 from jouletrace.analysis.model import add_model
@@ -11,10 +12,8 @@ from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.program import add_program
-from jouletrace.analysis.ranges import add_ranges
-from jouletrace.analysis.ranks import add_ranks
+from jouletrace.analysis.ranges import add_ranges, add_ranks
 from jouletrace.analysis.recording import has_recording
-from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
@@ -33,14 +32,18 @@ _RECORD_WARNINGS = {
 _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_sample"}
 """Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
 
-_CLOCK_STEP_S = 0.05
-_CLOCK_SLEW = 1e-3
-"""What the host's clock may gain on a steady one: twice what a time daemon slews by."""
+
+def analyse(run: Run) -> Run:
+    """Compute ``results``, ``units`` and ``waveform`` of a Run again from its raw tables; returns the same Run."""
+    figures = figures_of(run)
+    run.results = figures.results()
+    run.units = figures.units()
+    return run
 
 
 @one_thread
-def analyse(run: Run) -> Run:
-    """Compute ``results``, ``units`` and ``waveform`` of a Run again from its raw tables; returns the same Run."""
+def figures_of(run: Run) -> Figures:
+    """The figures of a Run from its raw tables; ``waveform`` and warnings of the Run are made again."""
     figures = Figures()
     run.waveform = tables.empty("waveform")
     _warn_of_record(run)
@@ -63,14 +66,12 @@ def analyse(run: Run) -> Run:
         energies = add_model(run, figures)
         add_generation(run, figures, energies)
         if has_recording(run):
-            from jouletrace.analysis.attributed import add_attributed  # scipy takes a second to come in
+            from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
 
-            add_attributed(run, figures)
+            parts_of(run, figures).add()
         elif has_nodes(run):
             add_nodes(run, figures)
-    run.results = figures.results()
-    run.units = figures.units()
-    return run
+    return figures
 
 
 def analyse_recorded(run: Run) -> Run:
@@ -111,5 +112,6 @@ def _warn_of_clock(run: Run) -> None:
     for first, last in zip(run.clock_pairs[::2], run.clock_pairs[1::2], strict=False):
         steady = last["monotonic_ns"] - first["monotonic_ns"]
         gained_s = (last["time_ns"] - first["time_ns"] - steady) / 1e9
-        if abs(gained_s) > _CLOCK_STEP_S + _CLOCK_SLEW * steady / 1e9:
+        # a time daemon slews by half as much as is allowed here
+        if abs(gained_s) > 0.05 + 1e-3 * steady / 1e9:
             run.warn("clock_stepped", f"the host's clock was set by {gained_s:+.2f} s while recording")

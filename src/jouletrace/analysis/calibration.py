@@ -14,10 +14,11 @@ from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Calibration, Facts
 from jouletrace.sensor.baseline import temperature_slope
-from jouletrace.sensor.calibration.fit import Fit, fit_response
+from jouletrace.sensor.calibration.fit import fit_response
 from jouletrace.sensor.counter import FLOOR, find_steps, record_over_counter
 from jouletrace.sensor.record import clean
 from jouletrace.sensor.stamps import updates
+from jouletrace.sensor.windows.response import Response
 
 MARGIN_NS = 1_000_000_000
 """Of the rest before and after the pulses so much is used."""
@@ -31,7 +32,7 @@ def pulse_edges(run: Run) -> NDArray[np.int64]:
     return np.sort(np.concatenate([rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()])).astype(np.int64)
 
 
-def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
+def fit_channel(run: Run, device: str, channel: str) -> Response | None:
     """Fit one channel's response to the pulses; None if the Run doesn't have it.
 
     Raises:
@@ -47,15 +48,13 @@ def fit_channel(run: Run, device: str, channel: str) -> Fit | None:
     edges = pulse_edges(run)
     # Outside of the pulses the GPU has other loads than the edges describe: the warm-up, and the ring's older contents.
     keep = (record.time_ns > edges[0] - MARGIN_NS) & (record.time_ns < edges[-1] + MARGIN_NS)
-    fit = fit_response(record.time_ns[keep], record.power_w[keep], edges)
+    response = fit_response(record.time_ns[keep], record.power_w[keep], edges)
     counter_stamps, joules = run.series(device, "energy_counter_j")
     if channel == POWER and len(counter_stamps) > 1:
-        ratio = record_over_counter(
-            record, fit.response, find_steps(counter_stamps, joules, most_w=most_w(run, device))
-        )
+        ratio = record_over_counter(record, response, find_steps(counter_stamps, joules, most_w=most_w(run, device)))
         known = ratio.half_width is not None and ratio.half_width < 2 * FLOOR  # a counter seldom read says nothing
-        fit = replace(fit, response=replace(fit.response, counter_ratio=ratio.value if known else None))
-    return fit
+        response = replace(response, counter_ratio=ratio.value if known else None)
+    return response
 
 
 def calibration_of(run: Run, device: str) -> Calibration:
@@ -63,14 +62,14 @@ def calibration_of(run: Run, device: str) -> Calibration:
     channels: dict[str, Facts] = {}
     for name in CHANNELS:
         try:
-            fit = fit_channel(run, device, name)
+            response = fit_channel(run, device, name)
         except JouletraceError as error:
             run.warn("not_calibrated", str(error), name)
             continue
-        if fit is not None:
-            channels[name] = {**fit.response.to_dict(), "origin": "calibrated"}
+        if response is not None:
+            channels[name] = {**response.to_dict(), "origin": "calibrated"}
             # No energy is computed from the other channels: their flags say enough.
-            if name == POWER and not fit.response.modelled:
+            if name == POWER and not response.modelled:
                 run.warn(
                     "unmodelled",
                     f"the readings of {name} don't fit the model of the sensor; intervals may be too narrow",

@@ -57,19 +57,14 @@ class Clocks(TypedDict):
 
 
 class Conditions(TypedDict):
-    """Each is None where the device doesn't report it.
+    """Each is None where the device doesn't report it."""
 
-    Attributes:
-        activity: Mean share of time (0 to 1) of each of ``ACTIVITY``, where the device has such counters.
-        throttle_reasons: Share of the readings (0 to 1) by name, empty if there were none.
-        power_limit_w: Enforced limit in watts.
-    """
-
+    # Mean share of time (0 to 1) of each of ``ACTIVITY``, where the device has such counters
     activity: NotRequired[dict[str, float]]
     clocks_mhz: Clocks
     temperature_c: Course | None
-    throttle_reasons: dict[str, float] | None
-    power_limit_w: float | None
+    throttle_reasons: dict[str, float] | None  # share of the readings (0 to 1) by name, empty if there were none
+    power_limit_w: float | None  # enforced limit in watts
 
 
 def conditions(run: Run, device: str | None = None) -> Conditions:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.model import inverse, with_model_error
 from jouletrace.analysis.power import METHOD
-from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Generation, Segment
 from jouletrace.sensor.windows.energy import WindowEnergies
@@ -38,17 +38,11 @@ PHASES = ("prefill", "decode", "between forwards")
 
 @dataclass(frozen=True)
 class _Rounds:
-    """A metric per iteration, of the whole and of each piece, in each round; NaN where there is none.
+    """A metric per iteration, of the whole and of each piece, in each round; NaN where there is none."""
 
-    Attributes:
-        whole: Shape (rounds,).
-        pieces: By unit, each of shape (rounds,).
-        block: Process of each round, shape (rounds,).
-    """
-
-    whole: Floats
-    pieces: dict[int, Floats]
-    block: NDArray[np.int64]
+    whole: Floats  # shape (rounds,)
+    pieces: dict[int, Floats]  # by unit, each of shape (rounds,)
+    block: NDArray[np.int64]  # process of each round, shape (rounds,)
 
     def sum(self, weights: dict[int, float]) -> Floats:
         """A sum of pieces, round by round."""
@@ -67,13 +61,7 @@ class _Rounds:
 
 
 def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) -> None:
-    """Add phases, lengths and figures a token; nothing where nothing was generated.
-
-    Args:
-        run: With its windows filled.
-        figures: With those of the model.
-        energies: Of the windows.
-    """
+    """Add phases, lengths and figures a token; nothing where nothing was generated."""
     told = run.workload.get("generation")
     if not told:
         return
@@ -128,15 +116,7 @@ class _Costs:
     def add(
         self, unit: int, weights: dict[int, float], tokens: float | None, flags: list[str], *, share: bool = False
     ) -> None:
-        """Add the figures of a sum of pieces.
-
-        Args:
-            unit: Whose they are.
-            weights: How often each piece counts, by its unit.
-            tokens: That it takes in, or makes.
-            flags: Of its energy.
-            share: Whether to state its share of the whole.
-        """
+        """Add the figures of a sum of pieces."""
         time = self._mean("time_s", weights)
         self._figures.add(unit, "time_s", time)
         energy = self._mean("energy_j", weights)

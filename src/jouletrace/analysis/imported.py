@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -9,17 +10,25 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.attribution import KINDS, NamedEnergy, add_energies
-from jouletrace.analysis.inference import energy_per_inference, stated_latency
+from jouletrace.analysis import latency as latencies
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.monitor import add_device
 from jouletrace.analysis.power import power_record, window_estimate
-from jouletrace.analysis.recording import PHASE
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
 from jouletrace.analysis.traced import add_recording, remove_recording
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.tables import UnitRow
 
 METHOD = "spans"
+
+PER_INFERENCE = "levels x latency"
+"""Method of the energy of an inference: (working level - idle level) x latency.
+
+It is the practice of artifacts that were measured with ``nvidia-smi dmon`` beside a latency benchmark. It takes the GPU
+to be at its working level for the whole latency, with one inference after the other; what it yields is active energy,
+over whatever idle level the log shows.
+"""
 
 STATED = "stated by "
 """How the method of figures begins that the file itself stated: they are kept."""
@@ -70,13 +79,13 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     """Add operators and kernels by the regression, an iteration of the timeline as the whole; False if it can't be."""
     if not add_recording(run, figures.last_unit() + 1):
         return False
-    from jouletrace.analysis.attributed import attributed  # scipy takes a second to come in
+    from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
 
-    found = attributed(run, figures)
-    if found.powers is None:
+    found = parts_of(run, figures)
+    if found.contrasts is None:
         remove_recording(run)
         return False
-    about = run.workload[PHASE]
+    about = run.workload[RECORDING]
     start_ns, end_ns, iterations = about["whole"]
     whole = window_estimate(run, about["device"], start_ns, end_ns)
     seconds = (end_ns - start_ns) / 1e9
@@ -202,3 +211,27 @@ def _time_launched_in(timeline: _Timeline, duration: Ints) -> Ints:
     there[there] = timeline.id[rows] == timeline.parent[work][there]
     rows = order[at[there]]
     return np.bincount(rows, duration[work[there]], minlength=len(duration)).astype(np.int64)
+
+
+def stated_latency(run: Run) -> Estimate:
+    """Latency of an inference in seconds: as given, as another tool stated it, or of the timed iterations."""
+    given = run.settings.get("latency_s")
+    if given is not None:
+        return Estimate(float(given), n=1, method="given")
+    stated = run.result("latency_s")
+    return stated if stated.value is not None else latencies.median(run)
+
+
+def energy_per_inference(difference: Estimate, seconds: Estimate) -> Estimate:
+    """Joules of an inference: a difference of levels in watts times a latency in seconds.
+
+    Null with the reason of whichever is missing. The interval has both uncertainties, as far as
+    they are known.
+    """
+    if difference.value is None or seconds.value is None:
+        return Estimate.null(difference.reason or seconds.reason or "not_measured", PER_INFERENCE)
+    value = difference.value * seconds.value
+    if difference.half_width is None:
+        return Estimate(value, n=difference.n, method=PER_INFERENCE)
+    half = math.hypot(difference.half_width * seconds.value, (seconds.half_width or 0.0) * difference.value)
+    return Estimate(value, value - half, value + half, difference.n, PER_INFERENCE)

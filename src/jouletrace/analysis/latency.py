@@ -50,7 +50,7 @@ def block_means(run: Run, block: int = 100) -> dict[str, float | None]:
 
     ``blocked_autorange`` times ``block`` iterations at once and reports the median and the
     interquartile range of those means, which hides what single iterations do. Here each block is
-    the mean of iterations timed one by one; ``steps.block_means`` times whole blocks.
+    the mean of iterations timed one by one.
 
     Returns:
         ``block``, ``n`` (whole blocks; a rest is left out), ``median``, ``p25``, ``p75``, ``iqr``;

@@ -17,7 +17,6 @@ _STEP, STEPS = "ProfilerStep", 2
 _MOST, _ALL = 0.5, 0.95
 """Share of the kernels' time that iterations launch, at least: of ranges called so, and of those of any name."""
 
-_MOST_DEPTH = 1000
 _NUMBER = re.compile(r"[\s#_:=.-]*\d+$")
 _ITERATION = re.compile("step|iter|batch", re.I)
 _FRAME = re.compile(r"\(\d+\): |^<built-in|^nn\.Module: ")
@@ -29,19 +28,15 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Spans:
-    """All spans, of which some lie within others.
+    """All spans, of which some lie within others."""
 
-    Attributes:
-        kind, name: Codes into ``kinds`` and ``names``, shape (n,).
-        start, end: Since the Unix epoch, ns; -1 where unknown.
-        above: Row of the span around each; -1 where there is none.
-    """
-
+    # Codes into ``kinds`` and ``names``, shape (n,)
     kind: Ints
     name: Ints
+    # Since the Unix epoch, ns; -1 where unknown
     start: Ints
     end: Ints
-    above: Ints
+    above: Ints  # row of the span around each; -1 where there is none
     kinds: list[str]
     names: list[str]
 
@@ -63,7 +58,7 @@ class Spans:
     def around(self, row: Ints) -> Iterator[Ints]:
         """Rows of the spans around each row, those of one depth after the other, innermost first; -1 where none."""
         at = self.above[row]
-        for _ in range(_MOST_DEPTH):
+        for _ in range(1000):
             if not (at >= 0).any():
                 return
             yield at
@@ -79,28 +74,18 @@ class Spans:
 
 @dataclass(frozen=True)
 class Work:
-    """Kernels and copies of a device in order of their starts.
+    """Kernels and copies of a device in order of their starts."""
 
-    Attributes:
-        spans: Among which they are.
-        row: Of each among them, shape (n,), as all below.
-        start, end: Since the Unix epoch, ns.
-        name: Codes into the spans' names.
-        op: Row of the innermost operator that launched it; -1 where there is none.
-        op_name: Its name, likewise.
-        shape: Code into ``shapes`` of the launch, of the first one of an operator's call for all of the call.
-        shapes: As CUDA writes them; "" where unknown.
-    """
-
-    spans: Spans
-    row: Ints
+    spans: Spans  # among which they are
+    row: Ints  # of each among them, shape (n,), as all below
+    # Since the Unix epoch, ns
     start: Ints
     end: Ints
-    name: Ints
-    op: Ints
-    op_name: Ints
-    shape: Ints
-    shapes: list[str]
+    name: Ints  # codes into the spans' names
+    op: Ints  # row of the innermost operator that launched it; -1 where there is none
+    op_name: Ints  # its name, likewise
+    shape: Ints  # code into ``shapes`` of the launch, of the first one of an operator's call for all of the call
+    shapes: list[str]  # as CUDA writes them; "" where unknown
 
     @classmethod
     def of(cls, run: Run, device: str | None) -> Work:
@@ -138,17 +123,11 @@ def _axes(numbers: Ints) -> str:
 
 @dataclass(frozen=True)
 class Steps:
-    """Iterations that annotations mark.
+    """Iterations that annotations mark."""
 
-    Attributes:
-        name: What they are called; "" if there are none.
-        count: How many launched something.
-        of: Number of the iteration that launched each kernel, in order of their starts; -1 outside of all.
-    """
-
-    name: str
-    count: int
-    of: Ints
+    name: str  # what they are called; "" if there are none
+    count: int  # how many launched something
+    of: Ints  # number of the iteration that launched each kernel, in order of their starts; -1 outside of all
 
 
 def steps_of(work: Work) -> Steps:

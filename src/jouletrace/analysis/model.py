@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
-from jouletrace.analysis.baselines import idle_level
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import METHOD, join, most_w, no_power_reason, power_record
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.counter import find_steps, record_over_counter
+from jouletrace.sensor.record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
-from jouletrace.stats.interval import difference, mean_estimate, widened
+from jouletrace.stats.interval import difference, mean_estimate, standard_error, widened
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
+
+SPREAD, RESPONSE = "spread of windows: noise, phase, stamps, the load itself", "response of the sensor"
+"""Sources of the uncertainty of a mean over windows."""
+
+SETTLE_S = 0.3
+"""Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""
+
+
+IDLE_PHASES = {"deep_idle": ("deep idle",), "context_idle": ("context idle before", "context idle after")}
 
 
 def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
@@ -42,6 +55,10 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
     flags = [*join(energies.flags), *_shortfall(run), *aliasing.of_whole(run, device)]
     total = with_model_error(_mean(run, "energy_j"), energies)
     figures.add(MODEL_UNIT, "energy_total_j", total, flags)
+    figures.sources[MODEL_UNIT] = lambda: {
+        SPREAD: standard_error(_mean(run, "energy_j"))[0],
+        RESPONSE: shared_error(energies) * abs(total.value or 0.0),
+    }
     figures.add(MODEL_UNIT, "power_w", with_model_error(_power(run), energies), flags)
     for kind in ("context_idle", "deep_idle"):
         level, level_flags = idle_level(run, device, kind)
@@ -96,11 +113,13 @@ def _shortfall(run: Run) -> list[str]:
 
 def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
     """Widen by what all windows share: what isn't known of the sensor's response."""
+    return estimate if estimate.value is None else widened(estimate, shared_error(energies) * abs(estimate.value))
+
+
+def shared_error(energies: WindowEnergies) -> float:
+    """Relative standard uncertainty that all windows share; 0 without a window."""
     known = np.isfinite(energies.energy_j) & (energies.energy_j != 0)
-    if estimate.value is None or not known.any():
-        return estimate
-    shared = float(np.mean(energies.sd_model_j[known] / np.abs(energies.energy_j[known])))
-    return widened(estimate, shared * abs(estimate.value))
+    return float(np.mean(energies.sd_model_j[known] / np.abs(energies.energy_j[known]))) if known.any() else 0.0
 
 
 def _active(total: Estimate, level: Estimate, time: Estimate) -> Estimate:
@@ -175,3 +194,47 @@ def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
         means = [float(of_run.mean()) for of_run in blocks]
         between = Estimate(float(np.std(means, ddof=1)) * share, None, None, len(blocks), "runs")
         figures.add(MODEL_UNIT, f"{name}_spread_between_pct", between)
+
+
+def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
+    """Power in watts of a "deep_idle" (no context on the GPU) or "context_idle", with its flags.
+
+    Returns:
+        The mean over the phases of that kind. Half of what they differ by goes into the interval,
+        since the level in between is unobserved. A deep idle that couldn't be seen is the stored one,
+        flagged "stored", or null.
+    """
+    found = power_record(run, device)
+    if found is None:
+        return Estimate.null("no_power_sensor", "idle"), []
+    record, response = found
+    settle_ns = int((SETTLE_S + response.memory_s) * 1e9)
+    levels: list[Estimate] = []
+    by_phase: list[float] = []
+    for name in IDLE_PHASES[kind]:
+        of_name = [
+            quiet_level(record.power_w[(record.time_ns >= start + settle_ns) & (record.time_ns <= end)], method="idle")
+            for start, end in zip(*phase_edges(run, name), strict=True)
+        ]
+        seen = [level for level in of_name if level.value is not None]
+        levels += seen
+        if seen:
+            by_phase.append(sum(level.value or 0.0 for level in seen) / len(seen))
+    if not levels:
+        return _stored(run) if kind == "deep_idle" else (Estimate.null("not_measured", "idle"), [])
+    value = sum(by_phase) / len(by_phase)
+    statistical = math.sqrt(sum((level.half_width or 0.0) ** 2 for level in levels)) / len(levels)
+    apart = (max(by_phase) - min(by_phase)) / 2
+    half = math.hypot(statistical, apart)
+    flags = ["baseline_drifted"] if 2 * apart > 0.05 * value else []
+    if any(record.implausible(*phase_edges(run, name)).any() for name in IDLE_PHASES[kind]):
+        flags.append(IMPLAUSIBLE)
+    return Estimate(value, value - half, value + half, sum(level.n for level in levels), "idle"), flags
+
+
+def _stored(run: Run) -> tuple[Estimate, list[str]]:
+    stored = run.stored.get("deep_idle")
+    if stored is None:
+        return Estimate.null(run.stored.get("deep_idle_reason", "not_measured"), "idle"), []
+    level = Estimate.from_dict(stored)
+    return Estimate(level.value, level.low, level.high, level.n, "stored", level.reason), ["stored"]

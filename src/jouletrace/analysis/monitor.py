@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import of_steps
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record
-from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.sensor.baseline import idle_and_working_levels

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.latency import mean, median_of
-from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.stats.interval import ratio
 

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.analysis.polled import published
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.kinds import response_of
 from jouletrace.sensor.record import Record, clean, most_power_w
+from jouletrace.sensor.stamps import published
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.response import Response
 

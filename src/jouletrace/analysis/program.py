@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from jouletrace.analysis.power import no_power_reason, power_record, window_estimate
-from jouletrace.analysis.recording import PHASE, has_recording
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.model import RESPONSE
+from jouletrace.analysis.power import energies, no_power_reason, power_record, window_estimate
+from jouletrace.analysis.recording import RECORDING, has_recording
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import PartOfGpu
 from jouletrace.stats.interval import ratio, total
@@ -36,6 +38,7 @@ def add_program(run: Run, figures: Figures) -> None:
     figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
     figures.add(MODEL_UNIT, "energy_total_j", energy)
     figures.add(MODEL_UNIT, "power_w", energy.scaled(1 / seconds))
+    figures.sources[MODEL_UNIT] = lambda: _sources(run, [device.id for device in gpus], begin, end)
     if has_recording(run):
         _add_parts(run, figures, begin, end)
     if len(gpus) > 1:
@@ -48,6 +51,16 @@ def add_program(run: Run, figures: Figures) -> None:
             _add_row(figures, unit, seconds, _energy(run, device.id, begin, end), None)
 
 
+def _sources(run: Run, devices: Sequence[str], begin_ns: int, end_ns: int) -> Sources:
+    """What the interval of the energy of devices in a window consists of."""
+    found = [energies(run, device, [begin_ns], [end_ns]) for device in devices]
+    sums = [
+        math.sqrt(sum(float(sd[0]) ** 2 for sd in sds))
+        for sds in zip(*((one.sd_statistical_j, one.sd_model_j) for one in found if one is not None), strict=True)
+    ]
+    return dict(zip(("noise of the readings, stamps", RESPONSE), sums, strict=False))
+
+
 def _add_device(run: Run, figures: Figures, device: DeviceInfo, energy: Estimate, seconds: float) -> None:
     """Add one of several GPUs, with the parts that its own Run has."""
     stated = next((one for one in run.workload.get("gpus", ()) if one["device"] == device.id), None)
@@ -55,8 +68,11 @@ def _add_device(run: Run, figures: Figures, device: DeviceInfo, energy: Estimate
     unit = figures.unit(figures.last_unit() + 1, "device", name, MODEL_UNIT, module=device.id)
     whole = figures.get(MODEL_UNIT, "energy_total_j").value
     _add_row(figures, unit, seconds, energy, whole)
-    for part in stated["parts"] if stated is not None else ():
-        row = figures.unit(figures.last_unit() + 1, "phase", f"{name.partition(':')[0]}: {part['name']}", unit, count=1)
+    if stated is None:
+        return
+    for part in stated["parts"]:
+        shown = f"{stated['name']}: {part['name']}"
+        row = figures.unit(figures.last_unit() + 1, "phase", shown, unit, count=1)
         _add_row(figures, row, part["time_s"], _stated(part), whole)
 
 
@@ -87,11 +103,11 @@ def _add_closure(run: Run, figures: Figures, devices: Sequence[DeviceInfo], ener
 
 def _add_parts(run: Run, figures: Figures, begin_ns: int, end_ns: int) -> None:
     """Add what ran from the first kernel on, and what was before it, when the GPU without a context draws less."""
-    from jouletrace.analysis.attributed import attributed  # scipy takes a second to import
+    from jouletrace.analysis.parts import parts_of  # scipy takes a second to import
 
-    about = run.workload[PHASE]
+    about = run.workload[RECORDING]
     first_ns = about.get("first_ns", about["start_ns"])
-    found = attributed(run, figures)
+    found = parts_of(run, figures)
     found.whole = window_estimate(run, found.device, first_ns, end_ns)
     found.whole_s = (end_ns - first_ns) / 1e9
     found.add()

@@ -9,7 +9,7 @@ Which way fits depends on how long one lasts against the sensor (all three are `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,15 +18,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import FLAG, of_paths
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import no_power_reason, power_record
-from jouletrace.analysis.rows import Figures
-from jouletrace.analysis.spans import phase_edges
+from jouletrace.analysis.spans import Path, PathSpans, phase_edges
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.sensor.record import Record
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import mean_estimate, total
+
+OF_RANKS = "ranks"
+"""Method of figures of all ranks of a program together."""
 
 STEP = "step"
 """What a span of kind "iteration" is called among ranges."""
@@ -36,9 +39,8 @@ _MARKED = ("range", "iteration")
 _LONG = 10.0
 """Readings in a window that can stand for itself."""
 
-_MOST_WINDOWS = 500
 _MOST_NAMES = 300
-"""Kinds of ranges with an energy, those with the most time: each takes its own fit, some tenths of a second."""
+"""Paths of ranges with an energy, those with the most time: each takes its own fit, some tenths of a second."""
 
 MOST_REPEATED = 100_000
 """Spans in one regression."""
@@ -49,12 +51,6 @@ _SHORTEST = 1 / 400
 _DEEPEST = 100
 """Ranges around a range that has figures of its own."""
 
-_BLOCKS = 40
-_PAUSE = 5.0
-"""Of the usual time between short ranges: a longer one is a pause, in which something else may run."""
-
-_GAP = 0.02
-"""Of a step's time: steps farther apart aren't one after the other."""
 
 Ints = NDArray[np.int64]
 
@@ -67,74 +63,45 @@ class RangeUnit:
     count: int
 
 
-@dataclass
-class _Kind:
-    """All spans of one path, in order of their start.
-
-    Attributes:
-        path: Names from the outermost range inwards.
-        steps: Whether they are steps.
-        start, end: Times in ns, shape (n,).
-        lane: Number of the thread of each, shape (n,).
-        crossed: Whether some overlap the range around them, or one within them, without being nested.
-    """
-
-    path: tuple[str, ...]
-    steps: bool
-    start: Ints
-    end: Ints
-    lane: Ints
-    crossed: bool
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @property
-    def seconds(self) -> NDArray[np.float64]:
-        """How long each took."""
-        return np.asarray((self.end - self.start) / 1e9, np.float64)
-
-
-def add_ranges(run: Run, figures: Figures) -> dict[tuple[str, ...], RangeUnit]:
+def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
     """Add a unit for each path of ranges, with the mean time and energy of one, all its devices together.
 
     Returns:
         The units by path: names from the outermost range inwards.
     """
-    kinds = _kinds(run)
+    marked = _marked(run)
     host = set(run.settings.get("not_synchronised", ()))
     first = len(run.devices) + 1
-    units = {kind.path: first + i for i, kind in enumerate(kinds)}
-    short: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Estimate]] = {}
+    units = {spans.path: first + i for i, spans in enumerate(marked)}
+    short: dict[tuple[str, Path], dict[Path, Estimate]] = {}
     records = {device.id: power_record(run, device.id) for device in run.devices}
-    longest = sorted(kinds, key=lambda kind: -float(kind.seconds.sum()))
-    beating = of_paths(run, kinds, lambda path: devices_of(run, path))
-    left_out = {kind.path for kind in longest[_MOST_NAMES:]}
-    for kind in kinds:
-        parent = next((units[kind.path[:i]] for i in range(len(kind.path) - 1, 0, -1) if kind.path[:i] in units), None)
-        unit = figures.unit(
-            units[kind.path], "range", "/".join(kind.path), MODEL_UNIT if parent is None else parent, count=len(kind)
-        )
-        flags = ["host_time"] if kind.path[-1] in host else []
-        flags += ["ranges_crossed"] if kind.crossed else []
-        figures.add(unit, "time_s", _time(kind), flags)
+    longest = sorted(marked, key=lambda spans: -float(spans.seconds.sum()))
+    beating = of_paths(run, marked, lambda path: devices_of(run, path))
+    left_out = {spans.path for spans in longest[_MOST_NAMES:]}
+    for spans in marked:
+        path = spans.path
+        parent = next((units[path[:i]] for i in range(len(path) - 1, 0, -1) if path[:i] in units), MODEL_UNIT)
+        unit = figures.unit(units[path], "range", "/".join(path), parent, count=len(spans))
+        flags = ["host_time"] if spans.path[-1] in host else []
+        flags += ["ranges_crossed"] if spans.crossed else []
+        figures.add(unit, "time_s", _time(spans), flags)
         parts: list[tuple[Estimate, list[str]]] = []
-        for device in devices_of(run, kind.path):
+        for device in devices_of(run, spans.path):
             found = records.get(device)
             if found is None:
                 parts.append((Estimate.null(no_power_reason(run, device), "record"), []))
-            elif kind.path in left_out:
+            elif spans.path in left_out:
                 parts.append((Estimate.null("too_many_names", "record"), []))
             else:
-                parts.append(_energy(device, *found, kind, kinds, short))
+                parts.append(_energy(device, *found, spans, marked, short))
         energy = parts[0][0] if len(parts) == 1 else total([part for part, _ in parts])
         more = [flag for _, some in parts for flag in some]
-        more += [FLAG] if kind.path in beating and energy.value is not None else []
+        more += [FLAG] if spans.path in beating and energy.value is not None else []
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
-    return {kind.path: RangeUnit(units[kind.path], len(kind)) for kind in kinds}
+    return {spans.path: RangeUnit(units[spans.path], len(spans)) for spans in marked}
 
 
-def devices_of(run: Run, path: tuple[str, ...]) -> list[str]:
+def devices_of(run: Run, path: Path) -> list[str]:
     """The devices that spans of a path are about: all of the Run's, or those of the rank that it begins with."""
     for member in run.settings.get("ranks", ()):
         if member["name"] == path[0]:
@@ -142,7 +109,7 @@ def devices_of(run: Run, path: tuple[str, ...]) -> list[str]:
     return [device.id for device in run.devices]
 
 
-def _kinds(run: Run) -> list[_Kind]:
+def _marked(run: Run) -> list[PathSpans]:
     """The marked spans by path, in order of their first start."""
     spans = run.spans.select(["id", "parent", "kind", "name", "lane", "start_ns", "end_ns"])
     marked = spans.filter(
@@ -167,22 +134,17 @@ def _kinds(run: Run) -> list[_Kind]:
     for number, path in enumerate(paths):
         rows = order[edges[number] : edges[number + 1]]
         rows = rows[undisturbed[rows]] if undisturbed[rows].any() else rows
-        found.append(_Kind(path, bool(steps[number]), start[rows], end[rows], lane[rows], bool(crossed[number])))
+        found.append(PathSpans(path, bool(steps[number]), start[rows], end[rows], lane[rows], bool(crossed[number])))
     ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks", ()))}
-    return sorted(found, key=lambda kind: (ranks.get(kind.path[0], -1), int(kind.start[0])))
+    return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), int(spans.start[0])))
 
 
 def _iterations(marked: pa.Table) -> NDArray[np.bool_]:
     return np.asarray(pc.equal(marked["kind"].cast("string"), "iteration").to_numpy())
 
 
-def _paths(run: Run, marked: pa.Table) -> tuple[list[tuple[str, ...]], Ints, NDArray[np.intp]]:
-    """The paths that there are, the number of each span's, and the span around it; -1 for none.
-
-    Args:
-        run: Is warned of ranges that are nested too deeply, which have no path.
-        marked: The spans, in order of their ids.
-    """
+def _paths(run: Run, marked: pa.Table) -> tuple[list[Path], Ints, NDArray[np.intp]]:
+    """The paths, the number of each span's, and the span around it; -1 for none, or nested too deeply."""
     name, names = tables.decoded(marked["name"])
     label = np.where(_iterations(marked), len(names), name)
     labels = [*names, STEP, "None"]  # the last, which -1 stands for, is of ranges without a name
@@ -190,7 +152,7 @@ def _paths(run: Run, marked: pa.Table) -> tuple[list[tuple[str, ...]], Ints, NDA
     parent = pc.fill_null(marked["parent"], np.iinfo(np.int64).min).to_numpy()
     place = np.minimum(np.searchsorted(ids, parent), len(ids) - 1)
     above = np.where((ids[place] == parent) & (place < np.arange(len(ids))), place, -1)
-    paths: list[tuple[str, ...]] = []
+    paths: list[Path] = []
     which = np.full(len(ids), -1, np.int64)
     here = np.flatnonzero(above < 0)
     inner = np.argsort(above, kind="stable")[len(here) :]  # by the span around them
@@ -225,9 +187,9 @@ def _traced(run: Run, start: Ints, end: Ints) -> NDArray[np.bool_]:
     return disturbed
 
 
-def _time(kind: _Kind) -> Estimate:
-    seconds = kind.seconds
-    if len(kind) > 1:
+def _time(spans: PathSpans) -> Estimate:
+    seconds = spans.seconds
+    if len(spans) > 1:
         return mean_estimate(seconds, correlated=True, method="clock")
     return Estimate(float(seconds[0]), float(seconds[0]), float(seconds[0]), 1, "clock")
 
@@ -236,49 +198,50 @@ def _energy(
     device: str,
     record: Record,
     response: Response,
-    kind: _Kind,
-    kinds: Sequence[_Kind],
-    short: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], Estimate]],
+    spans: PathSpans,
+    marked: Sequence[PathSpans],
+    short: dict[tuple[str, Path], dict[Path, Estimate]],
 ) -> tuple[Estimate, list[str]]:
-    """Energy of one span of a kind on one device, with flags; ``short`` remembers regressions by device and parent."""
-    length = float(np.median(kind.seconds)) / response.period_s
-    if kind.steps and len(kind) > 1 and _follow(kind).any():
-        return _of_blocks(record, response, kind)
-    if length >= _LONG or len(kind) < MIN_WINDOWS:
-        return _of_windows(record, response, kind)
+    """Energy of one span of a path on one device, with flags; ``short`` remembers regressions by device and parent."""
+    length = float(np.median(spans.seconds)) / response.period_s
+    if spans.steps and len(spans) > 1 and _follow(spans).any():
+        return _of_blocks(record, response, spans)
+    if length >= _LONG or len(spans) < MIN_WINDOWS:
+        return _of_windows(record, response, spans)
     if length < _SHORTEST:
         return Estimate.null("sensor_too_slow", "repeated"), []
-    key = device, kind.path[:-1]
+    key = device, spans.path[:-1]
     if key not in short:
-        siblings = [k for k in kinds if k is kind or (k.path[:-1] == kind.path[:-1] and not k.steps)]
+        siblings = [k for k in marked if k is spans or (k.path[:-1] == spans.path[:-1] and not k.steps)]
         shortest = _SHORTEST * response.period_s
         siblings = [k for k in siblings if float(np.median(k.seconds)) >= shortest]
         short[key] = _of_repetitions(record, response, siblings)
-    return short[key].get(kind.path, Estimate.null("too_few_windows", "repeated")), record.flags
+    return short[key].get(spans.path, Estimate.null("too_few_windows", "repeated")), record.flags
 
 
-def _follow(kind: _Kind) -> NDArray[np.bool_]:
+def _follow(spans: PathSpans) -> NDArray[np.bool_]:
     """Whether each span begins where the one before it ended; shape (n - 1,)."""
-    gap = kind.start[1:] - kind.end[:-1]
-    near = np.abs(gap) <= _GAP * float(np.median(kind.end - kind.start))
-    return np.asarray(near & (kind.lane[1:] == kind.lane[:-1]))
+    gap = spans.start[1:] - spans.end[:-1]
+    # within 2 % of a step's time they are one after the other
+    near = np.abs(gap) <= 0.02 * float(np.median(spans.end - spans.start))
+    return np.asarray(near & (spans.lane[1:] == spans.lane[:-1]))
 
 
-def _of_blocks(record: Record, response: Response, kind: _Kind) -> tuple[Estimate, list[str]]:
+def _of_blocks(record: Record, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
     """Many steps in a row as one window, divided by how many they are."""
-    if np.any(kind.end[:-1] > kind.start[1:]):  # of several threads: what was drawn was for all of them
+    if np.any(spans.end[:-1] > spans.start[1:]):  # of several threads: what was drawn was for all of them
         return Estimate.null("ranges_overlap", "windows"), []
-    breaks = np.flatnonzero(~_follow(kind)) + 1
-    least_s = max(_LONG * response.period_s, float(kind.seconds.sum()) / _BLOCKS)
+    breaks = np.flatnonzero(~_follow(spans)) + 1
+    least_s = max(_LONG * response.period_s, float(spans.seconds.sum()) / 40)  # forty blocks are enough
     starts, ends, counts = [], [], []
-    for part in np.split(np.arange(len(kind)), breaks):
-        elapsed = (kind.end[part] - kind.start[part[0]]) / 1e9
+    for part in np.split(np.arange(len(spans)), breaks):
+        elapsed = (spans.end[part] - spans.start[part[0]]) / 1e9
         number = max(int(elapsed[-1] / least_s), 1)
         edges = np.unique(np.searchsorted(elapsed, elapsed[-1] * np.arange(1, number + 1) / number - 1e-9))
         begin = part[0]
         for edge in part[0] + np.minimum(edges, len(part) - 1):
-            starts.append(int(kind.start[begin]))
-            ends.append(int(kind.end[edge]))
+            starts.append(int(spans.start[begin]))
+            ends.append(int(spans.end[edge]))
             counts.append(int(edge - begin + 1))
             begin = edge + 1
     chosen = _spread(len(starts))
@@ -286,14 +249,14 @@ def _of_blocks(record: Record, response: Response, kind: _Kind) -> tuple[Estimat
     return _mean(energies, np.array(counts, np.float64)[chosen])
 
 
-def _of_windows(record: Record, response: Response, kind: _Kind) -> tuple[Estimate, list[str]]:
+def _of_windows(record: Record, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
     """Each span as a window; of very many, so many as are enough, evenly spread."""
-    chosen = _spread(len(kind))
+    chosen = _spread(len(spans))
     # Shorter than an update, whatever the readings around it say, could be lost in one of them.
-    seen = kind.seconds[chosen] >= response.period_s
+    seen = spans.seconds[chosen] >= response.period_s
     if not seen.any():
         return Estimate.null("sensor_too_slow", "windows"), []
-    energies = window_energy(record, response, kind.start[chosen], kind.end[chosen])
+    energies = window_energy(record, response, spans.start[chosen], spans.end[chosen])
     for i in np.flatnonzero(~seen):
         energies.reason[i] = energies.reason[i] or "sensor_too_slow"
     return _mean(energies, np.ones(len(chosen)))
@@ -301,7 +264,7 @@ def _of_windows(record: Record, response: Response, kind: _Kind) -> tuple[Estima
 
 def _spread(number: int) -> NDArray[np.intp]:
     """Of so many windows those that are looked at: all, or as many as are enough, evenly spread."""
-    return np.unique(np.linspace(0, number - 1, min(number, _MOST_WINDOWS)).round().astype(np.intp))
+    return np.unique(np.linspace(0, number - 1, min(number, 500)).round().astype(np.intp))
 
 
 def _mean(energies: WindowEnergies, counts: NDArray[np.float64]) -> tuple[Estimate, list[str]]:
@@ -324,10 +287,10 @@ def _mean(energies: WindowEnergies, counts: NDArray[np.float64]) -> tuple[Estima
     return mean_estimate(each, weights, correlated=True, common_sd=shared), flags
 
 
-def _of_repetitions(record: Record, response: Response, siblings: Sequence[_Kind]) -> dict[tuple[str, ...], Estimate]:
+def _of_repetitions(record: Record, response: Response, siblings: Sequence[PathSpans]) -> dict[Path, Estimate]:
     """Regression over all spans with the same parent, which share the readings; of very many, those in the middle."""
-    number = np.concatenate([np.full(len(kind), i) for i, kind in enumerate(siblings)])
-    start, end = (np.concatenate([getattr(kind, edge) for kind in siblings]) for edge in ("start", "end"))
+    number = np.concatenate([np.full(len(spans), i) for i, spans in enumerate(siblings)])
+    start, end = (np.concatenate([getattr(spans, edge) for spans in siblings]) for edge in ("start", "end"))
     order = np.argsort(start, kind="stable")
     spare = max(len(order) - MOST_REPEATED, 0)
 
@@ -337,10 +300,10 @@ def _of_repetitions(record: Record, response: Response, siblings: Sequence[_Kind
         return _regression(apart, response, start[chosen], end[chosen], number[chosen])
 
     found = regress(spare // 2)
-    for i, kind in enumerate(siblings):
+    for i, spans in enumerate(siblings):
         if spare and (i not in found or found[i].reason == "too_few_windows"):  # it came before or after
-            found[i] = regress(int(np.searchsorted(start[order], kind.start[0])))[i]
-    return {kind.path: found[i] for i, kind in enumerate(siblings)}
+            found[i] = regress(int(np.searchsorted(start[order], spans.start[0])))[i]
+    return {spans.path: found[i] for i, spans in enumerate(siblings)}
 
 
 def _apart(record: Record, response: Response, start: Ints, end: Ints) -> Record:
@@ -354,7 +317,8 @@ def _apart(record: Record, response: Response, start: Ints, end: Ints) -> Record
     )
     gaps = start[1:] - end[:-1]
     usual = float(np.median(gaps)) if len(gaps) else 0.0
-    pauses = np.flatnonzero(gaps > max(_PAUSE * usual, memory))
+    # five times the usual time between short ranges is a pause, in which something else may run
+    pauses = np.flatnonzero(gaps > max(5.0 * usual, memory))
     opening = [int(start[0]) - period - memory, *end[:-1][pauses].tolist(), int(end[-1])]
     closing = [int(start[0]), *start[1:][pauses].tolist(), int(end[-1]) + period]
     at = record.time_ns
@@ -373,3 +337,51 @@ def _regression(record: Record, response: Response, start: Ints, end: Ints, numb
         return dict.fromkeys(there.tolist(), Estimate.null("ranges_overlap", "repeated"))
     found = repeated_energy(record, response, start, end, kinds.reshape(-1))
     return dict(zip(there.tolist(), found, strict=True))
+
+
+def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> None:
+    """Add the whole, and a unit for each path that every rank has: energy of one in each rank, added up."""
+    ranks = _last_starts(run)
+    names = [name for name in ranks if (name,) in units]
+    if not names:
+        return
+    devices = [device for name in names for device in devices_of(run, (name,))]
+    shared = len(set(devices)) < len(devices)
+    _add_all_devices(run, figures)
+    first = max(unit.id for unit in units.values()) + 1
+    paths = list(dict.fromkeys(path[1:] for path in units if path[0] == names[0] and len(path) > 1))
+    paths = [path for path in paths if all((name, *path) in units for name in names)]
+    ids = {path: first + i for i, path in enumerate(paths)}
+    for path, id in ids.items():
+        of = [units[name, *path] for name in names]
+        parent = next((ids[path[:i]] for i in range(len(path) - 1, 0, -1) if path[:i] in ids), MODEL_UNIT)
+        counts = {unit.count for unit in of}
+        figures.unit(id, "range", "/".join(["all ranks", *path]), parent, count=max(counts))
+        flags = dict.fromkeys(flag for unit in of for flag in figures.flags(unit.id, "energy_total_j"))
+        if len(counts) > 1:
+            flags["counts_differ"] = None
+        figures.add(id, "time_s", _mean_time([figures.get(unit.id, "time_s") for unit in of]), flags)
+        energy = total([figures.get(unit.id, "energy_total_j") for unit in of], method=OF_RANKS)
+        figures.add(id, "energy_total_j", Estimate.null("ranks_share_device", OF_RANKS) if shared else energy, flags)
+
+
+def _last_starts(run: Run) -> list[str]:
+    """Names of the ranks, each as it was after its last restart."""
+    last: dict[int, tuple[int, str]] = {}
+    for member in run.settings.get("ranks", ()):
+        restart = member.get("restart", 0)
+        if restart >= last.get(member["rank"], (-1, ""))[0]:
+            last[member["rank"]] = restart, member["name"]
+    return [name for _, (_, name) in sorted(last.items())]
+
+
+def _add_all_devices(run: Run, figures: Figures) -> None:
+    """Energy of all devices of all ranks, each once."""
+    numbers = range(1, len(run.devices) + 1)
+    parts = [figures.get(number, "energy_total_j") for number in numbers]
+    flags = dict.fromkeys(flag for number in numbers for flag in figures.flags(number, "energy_total_j"))
+    figures.add(MODEL_UNIT, "energy_total_j", total(parts, method=OF_RANKS), flags)
+
+
+def _mean_time(times: list[Estimate]) -> Estimate:
+    return total(times, method=OF_RANKS).scaled(1 / len(times))

@@ -6,7 +6,7 @@ from typing import Final
 
 from jouletrace.run import Run
 
-PHASE: Final = "recording"
+RECORDING: Final = "recording"
 """Under which ``Run.workload`` says how the recording was made."""
 
 SAMPLE_RATE: Final = "sample_rate_hz"
@@ -19,6 +19,20 @@ OUTSIDE = "(outside of modules)"
 """Name of the row for operators that no submodule calls."""
 
 
+WAITING = "waiting for other ranks"
+"""Phase of a program of several ranks in which a collective's kernel spins until the last rank has launched its own."""
+
+
+def waiting_part(kernel: str) -> str:
+    """Name of the part of a kernel in which it waits for other ranks; ``is_waiting`` reads it."""
+    return f"{kernel} ({WAITING})"
+
+
+def is_waiting(kernel: str) -> bool:
+    """Whether a name is one of ``waiting_part``."""
+    return kernel.endswith(waiting_part(""))
+
+
 def has_recording(run: Run) -> bool:
     """Whether a Run holds a traced recording."""
-    return bool(len(run.activity)) and PHASE in run.workload
+    return bool(len(run.activity)) and RECORDING in run.workload

@@ -8,63 +8,55 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import PHASE, SAMPLE_RATE
+from jouletrace.analysis.recording import RECORDING, SAMPLE_RATE
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.checks import trusted, verdict
 from jouletrace.attribution.fit import Fit
 from jouletrace.attribution.rows import Z95
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
+from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
 from jouletrace.sensor.kinds import kind_of, response_of, samples
-from jouletrace.sensor.kinds.base import Means, Sensor
+from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.readout import Readings, on_grid
-
-GAP_SPREAD_W = 6.0
-"""Standard deviation of power between kernels minus power in context idle: -3 to +9 W in 16 recordings of three H200s,
-known to 8 W or better, largest on hot dies."""
+from jouletrace.sensor.record import Record
 
 AROUND_NS = 1_000_000_000
 """Readings this long before and after a recording show where it begins and ends."""
 
 
-def fitted(
-    run: Run,
-    device: str,
-    channel: ChannelInfo,
-    made: Callable[[int], Activity],
-    begin_ns: int,
-    finish_ns: int,
-    rest: Estimate,
-) -> tuple[Fit, str]:
-    """The regression of a recording, and why its rows can't be trusted; "" if they can.
+def fitted(run: Run, device: str, made: Callable[[int], Activity], rest: Estimate) -> tuple[Fit, str]:
+    """The regression of a Run's recording, and why its rows can't be trusted; "" if they can.
 
-    ``rest`` is what the GPU drew before and after, with a context and nothing running, W.
+    ``made`` makes the activity with its zero at some ns since the Unix epoch. ``rest`` is what the GPU drew before and
+    after, with a context and nothing running, W.
 
     Raises:
         BadInputError: If readings or timeline can't be used.
     """
-    readings = _readings(run, device, channel, begin_ns, finish_ns)
+    channel, found, about = run.channel(device, POWER), power_record(run, device), run.workload[RECORDING]
+    assert channel is not None
+    assert found is not None
+    readings = _readings(found[0], channel, about["start_ns"] - AROUND_NS, about["end_ns"] + AROUND_NS)
     if rest.value is not None and rest.half_width is not None:
-        readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, GAP_SPREAD_W))))
-    activity, dropped = made(readings.origin_ns), run.workload[PHASE].get("dropped") or 0
+        # Between kernels H200s draw -3 to +9 W more than in context idle (16 recordings of three), most on hot
+        # dies: a standard deviation of 6 W.
+        readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, 6.0))))
+    activity, dropped = made(readings.origin_ns), about.get("dropped") or 0
     locked, asked = trusted(activity, models(run, channel), readings, len(run.activity), dropped)
     return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
 
 
-def _readings(run: Run, device: str, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
-    """The power record about a recording."""
-    found = power_record(run, device)
-    assert found is not None
-    record = found[0]
-    near = (record.time_ns > begin_ns - AROUND_NS) & (record.time_ns < finish_ns + AROUND_NS)
+def _readings(record: Record, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
+    """The power record of a time."""
+    near = (record.time_ns > begin_ns) & (record.time_ns < finish_ns)
     time, watts = record.time_ns[near], record.power_w[near]
     if samples(channel):  # on the grid of the readout; a calibrated period is that of the sensor's response
         return on_grid(time, watts, kind_of(channel).response.period_s)
     if not len(time):
         raise BadInputError("the power record has no readings while kernels were recorded")
-    # polled: a stamp is when a new value was seen
-    return Readings((time - time[0]) / 1e9, watts, int(time[0]), channel.period_s or 0.02, 1.0, 0, 0)
+    return Readings((time - time[0]) / 1e9, watts, int(time[0]))  # polled: a stamp is when a new value was seen
 
 
 def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:

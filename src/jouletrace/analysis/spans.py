@@ -1,6 +1,8 @@
-"""Segments of a Run: its phases by name."""
+"""Segments of a Run: its phases by name, and spans that a program marked."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -41,3 +43,28 @@ def _named(run: Run, name: str) -> pa.Table:
 
 def _edges(rows: pa.Table) -> Edges:
     return rows["start_ns"].to_numpy().astype(np.int64), rows["end_ns"].to_numpy().astype(np.int64)
+
+
+Path = tuple[str, ...]
+"""Names of ranges, from the outermost inwards."""
+
+
+@dataclass(frozen=True)
+class PathSpans:
+    """All marked spans of one ``path``, in order of their start."""
+
+    path: Path
+    steps: bool  # whether they are steps
+    # Times in ns, shape (n,)
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    lane: NDArray[np.int64]  # number of the thread of each, shape (n,)
+    crossed: bool  # whether some overlap the range around them, or one within them, without being nested
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """How long each took, shape (n,)."""
+        return np.asarray((self.end - self.start) / 1e9, np.float64)

@@ -1,7 +1,7 @@
 """A recording of kernels and power by other tools: their timeline and their record, kept as ``profile`` keeps its own.
 
-Where the record is the driver's, of momentary samples every 20 ms, the regression (``analysis.attributed``) finds the
-power of each kind of kernel in it. Coarser records are for ``analysis.attribution``.
+Where the record is the driver's, of momentary samples every 20 ms, the regression (``analysis.parts``) finds the
+power of each kind of kernel in it. Coarser records are for ``analysis.span_energies``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.attribution import power_device
 from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.span_energies import power_device
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.channels import POWER
@@ -40,8 +40,6 @@ _NEAR = 0.25
 MOST_SHAPES = 16
 """Launch shapes of an operator, or of a kernel without one, with rows of their own."""
 
-_EARLIEST_NS = 31_536_000_000_000_000
-"""1971: times before it count from a start of their own."""
 
 _OUTSIDE, _TOGETHER = 0.01, 0.05
 """Shares of the kernels' time outside of iterations, and with several at once, above which a warning states them."""
@@ -94,17 +92,14 @@ def span_text(start_ns: int, end_ns: int) -> str:
 
 
 def _moment(ns: int) -> str:
-    if abs(ns) < _EARLIEST_NS:
+    # times before 1971 count from a start of their own
+    if abs(ns) < 31_536_000_000_000_000:
         return f"{ns / 1e9:.3f} s"
     return f"{str(np.datetime64(ns // 1_000_000, 'ms')).replace('T', ' ')} UTC"
 
 
 def add_recording(run: Run, first_id: int) -> bool:
     """Fill ``activity``, ``units`` and facts about the recording from the spans, where the record is fine enough.
-
-    Args:
-        run: An import.
-        first_id: Of the first unit.
 
     Returns:
         Whether there is a recording now.
@@ -122,7 +117,7 @@ def add_recording(run: Run, first_id: int) -> bool:
         pa.table({"start_ns": work.start, "end_ns": work.end, "unit": unit, "copy": ~own}), "activity"
     )
     first, last, count = _whole(work, steps)
-    run.workload[PHASE] = {
+    run.workload[RECORDING] = {
         "device": source,
         "iterations": max(steps.count, 1),
         "iterations_by": steps.name or None,
@@ -160,7 +155,7 @@ def _warn(run: Run, work: Work, own: Mask, steps: Steps) -> None:
 def remove_recording(run: Run) -> None:
     """Take it away again: its figures can't be trusted."""
     run.activity = tables.empty("activity")
-    run.workload.pop(PHASE, None)
+    run.workload.pop(RECORDING, None)
     where = run.spans.schema.get_field_index("unit")
     field = run.spans.schema.field("unit")
     run.spans = run.spans.set_column(where, field, tables.nulls(len(run.spans), field.type))

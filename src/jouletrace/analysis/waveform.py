@@ -17,8 +17,6 @@ from jouletrace.run import Run, tables
 BIN_NS, BINS = 100_000, (50, 500)
 """Width of a bin, and how many an iteration has at least and at most."""
 
-AT_REST = 0.02
-"""Share of a bin in which kernels run, below which the GPU rests in it."""
 
 MOST_W = 1e9
 """Beyond any power: what a damaged or foreign Run holds may be any number."""
@@ -29,19 +27,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Waveform:
-    """The stored waveform of a Run, with the kernels of its iteration.
+    """The stored waveform of a Run, with the kernels of its iteration."""
 
-    Attributes:
-        edges_ns: Of the bins, shape (n + 1,), rising.
-        power_w, low_w, high_w: Mean power of each bin with its 95 % interval; NaN where it isn't known, shape (n,).
-        kernels: Rows of ``Run.activity`` that begin in the iteration, by start, with their columns.
-    """
-
-    edges_ns: Ints
+    edges_ns: Ints  # of the bins, shape (n + 1,), rising
+    # Mean power of each bin with its 95 % interval; NaN where it isn't known, shape (n,)
     power_w: Floats
     low_w: Floats
     high_w: Floats
-    kernels: pa.Table
+    kernels: pa.Table  # rows of ``Run.activity`` that begin in the iteration, by start, with their columns
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -67,13 +60,7 @@ def waveform_of(run: Run) -> Waveform | None:
 
 
 def table_of(run: Run, fitted: Fit, iterations: int) -> pa.Table:
-    """The waveform of a typical plain iteration, as a table; empty if the recording has none.
-
-    Args:
-        run: With its recording.
-        fitted: The powers of its kinds of kernels.
-        iterations: How many were recorded.
-    """
+    """The waveform of a typical plain iteration, as a table; empty if the recording has none."""
     found = typical(run, iterations)
     if found is None:
         return tables.empty("waveform")
@@ -120,10 +107,6 @@ def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.boo
     """Mean power between edges, W; half-width of its 95 % interval; and where the readings determine it.
 
     It is linear in what was fitted, as the energies of rows are: so it adds up to theirs, and has their covariance.
-
-    Args:
-        fitted: The powers of kinds.
-        edges_s: On the fit's clock, shape (n + 1,).
     """
     activity = fitted.activity
     seconds, clock = activity.integrals(edges_s, fitted.steady_w() * activity.slowness)
@@ -133,6 +116,6 @@ def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.boo
         return np.asarray(np.sqrt(((weight @ covariance) * weight).sum(axis=1)))
 
     known = deviation(fitted.design_covariance) <= PRIOR_SHARE * deviation(fitted.prior_covariance)
-    known |= weight[:, : len(activity.members)].sum(axis=1) < AT_REST  # what is drawn then is known beforehand
+    known |= weight[:, : len(activity.members)].sum(axis=1) < 0.02  # the GPU rests: what it draws is known beforehand
     power = weight @ np.append(fitted.power_w, fitted.speed)
     return power, fitted.errors95 * deviation(fitted.covariance), known

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, no_power_reason
-from jouletrace.analysis.rows import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import MOST_WORK, WORK, WORK_READ, WORK_RESETS
 from jouletrace.sensor.windows.energy import T95
@@ -33,21 +33,15 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Segments between successive readings of the counter; all of shape (k,).
+    """Segments between successive readings of the counter; all of shape (k,)."""
 
-    Attributes:
-        start_ns, end_ns: Edges.
-        done: Units of work.
-        edge_s: Standard uncertainty of its length, in seconds: a read takes time, and the count is
-            of some moment within it.
-        reset: Whether the counter started again within it.
-    """
-
+    # Edges
     start_ns: Ints
     end_ns: Ints
-    done: Floats
+    done: Floats  # units of work
+    # Standard uncertainty of its length, in seconds: a read takes time, and the count is of some moment within it
     edge_s: Floats
-    reset: NDArray[np.bool_]
+    reset: NDArray[np.bool_]  # whether the counter started again within it
 
     def __len__(self) -> int:
         return len(self.done)

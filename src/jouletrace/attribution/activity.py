@@ -10,66 +10,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.sensor.models import SampleResponse
 from jouletrace.sensor.observer import Sums
-from jouletrace.sensor.response import Response
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NEGLIGIBLE_OVERLAP = 2e-3
-"""Share of busy time below which overlaps are cut off: launches that begin during the previous one's last block."""
 
 LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
 """Longer kernels have a head and a tail with separate powers; most of the sensor's response lies within 120 us."""
 
-_CLASS_SHARE, _CLASS_GAP, _CLASS_LEAST, _CLASS_SCATTER, _SMOOTH_S = 0.01, 0.08, 100, 0.06, 5e-3
-"""Parameters of ``slowness_of``: least share of the time, distance between classes and scatter within one (logarithms),
-least instances, and half of the averaging time."""
-
 
 @dataclass(frozen=True)
 class Kind:
-    """Kernels that share one unknown power.
+    """Kernels that share one unknown power."""
 
-    Attributes:
-        name: Of the kernel.
-        operator: The operator that launched it, with its shapes; "" where unknown.
-        module: The module in which it ran; "" where unknown or several.
-        copy: Whether these are repetitions in place, run as an excitation: their data are in caches, so their power
-            differs slightly.
-    """
-
-    name: str
-    operator: str = ""
-    module: str = ""
+    name: str  # of the kernel
+    operator: str = ""  # the operator that launched it, with its shapes; "" where unknown
+    module: str = ""  # the module in which it ran; "" where unknown or several
+    # Whether these are repetitions in place, run as an excitation: their data are in caches, so their power differs
+    # slightly
     copy: bool = False
 
 
 @dataclass(frozen=True)
 class Activity:
-    """Disjoint intervals in which one kind ran, in order; the rest is idle.
+    """Disjoint intervals in which one kind ran, in order; the rest is idle."""
 
-    Attributes:
-        start_s, end_s: Shape (n,), ascending; ``end_s[i] <= start_s[i + 1]``.
-        kind: Index into ``members``, shape (n,).
-        kinds: Kinds of kernels.
-        members: Kinds of kernels in each kind of interval: one, or several where kernels overlap.
-        part: Part of the kernels in each kind of interval: 0 whole or middle, 1 head, 2 tail.
-        begin_s, finish_s: Start and end of the timeline.
-        slowness: Logarithm of the duration of the kernels around each interval over their mean, shape (n,).
-        overlap: Share of busy time with several kernels.
-    """
-
+    # Shape (n,), ascending; ``end_s[i] <= start_s[i + 1]``
     start_s: Array
     end_s: Array
-    kind: Ints
-    kinds: tuple[Kind, ...]
+    kind: Ints  # index into ``members``, shape (n,)
+    kinds: tuple[Kind, ...]  # kinds of kernels
+    # Kinds of kernels in each kind of interval: one, or several where kernels overlap
     members: tuple[tuple[int, ...], ...]
-    part: tuple[int, ...]
+    part: tuple[int, ...]  # part of the kernels in each kind of interval: 0 whole or middle, 1 head, 2 tail
+    # Start and end of the timeline
     begin_s: float
     finish_s: float
-    slowness: Array
-    overlap: float = 0.0
+    slowness: Array  # logarithm of the duration of the kernels around each interval over their mean, shape (n,)
+    overlap: float = 0.0  # share of busy time with several kernels
 
     @cached_property
     def seconds(self) -> Array:
@@ -90,13 +70,13 @@ class Activity:
         return np.array([any(self.kinds[kind].copy for kind in members) for members in self.members])
 
     def seen(
-        self, at_s: Array, response: Response, value: Array, watts: Array, into: Sums | None = None
+        self, at_s: Array, response: SampleResponse, value: Array, watts: Array, into: Sums | None = None
     ) -> tuple[Array, Array, Array]:
         """Regressors of momentary samples.
 
         Args:
             at_s: Times of the samples, shape (m,).
-            response: Response of a sample.
+            response: SampleResponse of a sample.
             value: Value of each interval, 0 between them, shape (n,).
             watts: Power of each interval above idle, for the derivative, shape (n,).
             into: Rows to which the shares of samples are added, and with which weights; each is a row if None.
@@ -138,11 +118,7 @@ class Activity:
         return table, self.integral(at_s, value)
 
     def table(self, edges_s: Array, most: int) -> Array:
-        """Share of each kind in each bin of a regular grid.
-
-        Args:
-            edges_s: Shape (m + 1,).
-            most: Kinds to distinguish, those with most time.
+        """Share of each of the ``most`` kinds with most time in each bin of a regular grid, edges of shape (m + 1,).
 
         Returns:
             A column for each of these, then other kinds, idle, and ``slowness`` while busy.
@@ -199,26 +175,26 @@ def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
     busy = np.bincount(kind, length)
     order = np.argsort(kind, kind="stable")
     ends = np.append(0, np.cumsum(np.bincount(kind)))
-    for k in np.flatnonzero(busy > _CLASS_SHARE * busy.sum()):
+    for k in np.flatnonzero(busy > 0.01 * busy.sum()):
         mine = order[ends[k] : ends[k + 1]]
         for members in _classes(log[mine]):
             which = mine[members]
             away = log[which] - np.median(log[which])
-            if np.std(away) < _CLASS_SCATTER:
+            if np.std(away) < 0.06:
                 value[which], weight[which] = away, length[which]
     middle = (start + end) / 2
-    first = np.searchsorted(middle, middle - _SMOOTH_S)
-    last = np.searchsorted(middle, middle + _SMOOTH_S, side="right")
+    first = np.searchsorted(middle, middle - 5e-3)
+    last = np.searchsorted(middle, middle + 5e-3, side="right")
     sums, weights = (np.append(0.0, np.cumsum(x)) for x in (value * weight, weight))
     smooth = (sums[last] - sums[first]) / np.maximum(weights[last] - weights[first], 1e-12)
     return np.asarray(smooth - (smooth * length).sum() / length.sum())
 
 
 def _classes(log: Array) -> list[Ints]:
-    """Instances of a kind by duration, separated where the sorted durations jump."""
+    """Instances of a kind by duration, a hundred at least, separated where the sorted durations jump by 8 %."""
     order = np.argsort(log)
-    cuts = np.flatnonzero(np.diff(log[order]) > _CLASS_GAP) + 1
-    return [part for part in np.split(order, cuts) if len(part) >= _CLASS_LEAST]
+    cuts = np.flatnonzero(np.diff(log[order]) > 0.08) + 1
+    return [part for part in np.split(order, cuts) if len(part) >= 100]
 
 
 def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind], origin_ns: int) -> Activity:
@@ -244,7 +220,8 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
     before = np.maximum.accumulate(np.append(-np.inf, end[:-1]))
     overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 1e-12))
     members: tuple[tuple[int, ...], ...] = tuple((k,) for k in range(len(kinds)))
-    if overlap > NEGLIGIBLE_OVERLAP:
+    # smaller overlaps are cut off: launches that begin during the previous one's last block
+    if overlap > 2e-3:
         start, end, kind, members = _apart(start, end, kind, len(kinds))
     else:
         start = np.maximum(start, before)

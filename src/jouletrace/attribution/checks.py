@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock, attempts
-from jouletrace.sensor.kinds.base import Means, Sensor
+from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.observer import Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
@@ -48,19 +48,12 @@ BUSY_IDLE_W = 280.0
 
 @dataclass(frozen=True)
 class Check:
-    """One test of a table.
+    """One test of a table."""
 
-    Attributes:
-        name: Short, for machines.
-        passed: Whether it did.
-        says: In a sentence, with the figures.
-        advice: What to do if it didn't; "" if it did.
-    """
-
-    name: str
-    passed: bool
-    says: str
-    advice: str = ""
+    name: str  # short, for machines
+    passed: bool  # whether it did
+    says: str  # in a sentence, with the figures
+    advice: str = ""  # what to do if it didn't; "" if it did
 
 
 def check_lock(lock: Lock) -> Check:
@@ -123,7 +116,7 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     late = replace(
         fitted.observer, track=Track(track.start_s + 0.5 / track.rate_hz, track.rate_hz, track.count, track.shift_s)
     )
-    wrong = fit(fitted.activity, late, readings, free=False).residual_rms_w
+    wrong = fit(fitted.activity, late, readings, fit_place=False).residual_rms_w
     says = (
         f"samples half a period later have a residual of {wrong:.1f} W in place of {fitted.residual_rms_w:.1f} W "
         f"(at least {PLACEBO:g} times that)"
@@ -138,14 +131,8 @@ def trusted(
 ) -> tuple[Lock, list[Check]]:
     """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
 
-    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges are searched.
-
-    Args:
-        activity: What ran.
-        sensors: Models of the sensor to try in turn, as ranges of rates.
-        readings: The record.
-        kernels: Kernels that were traced.
-        dropped: Kernels that the tracer reports as missed.
+    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
+    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more.
     """
     tried: list[tuple[bool, float, Lock, list[Check]]] = []
     for sensor in sensors:
@@ -162,14 +149,7 @@ def trusted(
 
 
 def checks(lock: Lock, readings: Readings, kernels: int = 1, dropped: int = 0) -> list[Check]:
-    """The checks of a recording; those of the sample clock need a sampling sensor.
-
-    Args:
-        lock: Of the recording.
-        readings: The record.
-        kernels: Kernels that were traced.
-        dropped: Kernels that the tracer reports as missed.
-    """
+    """The checks of a recording; those of the sample clock need a sampling sensor."""
     fitted = lock.fit
     span = fitted.activity.finish_s - fitted.activity.begin_s
     covered = len(fitted.time_s) * float(np.median(np.diff(fitted.time_s))) / (span - fitted.begun_s - END_S)

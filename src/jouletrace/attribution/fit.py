@@ -23,71 +23,54 @@ LEAD_S = 0.35
 END_S, LEAST = 0.06, 10
 """Readings this close to the end are left out; fewer readings than ``LEAST`` are no recording."""
 
-SPEED_SPREAD = 5.0
-"""Prior standard deviation of the exponent of power in the clock, about 0; dynamic power has an exponent of 2 to 3."""
-
-DRIFT_KNOT_S, DRIFT_SPREAD_W = 4.0, 50.0
-"""Knot spacing and prior of the slow drift with temperature, whose mean over the recording is 0."""
-
-PART_SPREAD = 0.4
-"""Prior difference of heads and tails from the middle of their kernels, as a share of the power above idle."""
 
 COPY_SPREAD = 0.035
 """Prior difference of copies of a kernel from it, likewise: 51 pairs in eight recordings of H200s differ by 2 to 4 % of
 their power beyond their uncertainty."""
-
-RESPONSE_SPREAD, RESPONSE_BEND = 0.015, 0.006
-"""Priors of the response: difference of a bin from its nominal weight (0.09 at most), and its second difference. Twice
-as wide, it takes what powers inside kernels do to the readings of a few kernels in fixed order, and powers become
-negative; half as wide, intervals of simulated sensors with other responses miss."""
 
 ROUNDS = 10
 STILL, GAINED, STEP = 0.05, 0.995, 6.0
 """The iteration stops once the place moves by less than ``STILL`` or the residual falls by less than 0.5 %
 (``GAINED``), after three rounds at least. The place moves by at most ``STEP`` per round."""
 
-CLUSTER_S = 1.0
-"""Correlation time of residuals: swings at a power cap last 60 ms, regimes of a clock longer."""
-
 
 @dataclass(frozen=True)
 class Fit:
-    """The powers that fit the readings best, with the nuisance parameters.
+    """The powers that fit the readings best, with the nuisance parameters."""
 
-    Attributes:
-        activity: What ran.
-        observer: The sensor, with the track that fits.
-        time_s, watts: The readings that were used, shape (n,).
-        power_w: Of each kind of interval, idle last, shape (k,).
-        speed: Change of the power above idle per unit of the logarithm of duration, relative; about -2.
-        design: Derivative of the readings by ``power_w``, ``speed`` and all other unknowns, shape (n, k + 1 + m).
-        prior: Of these unknowns.
-        lags: Readings over which residuals are correlated.
-        seen: Mean share of each kind in the readings, idle last, shape (k,).
-        drift_w: Slow drift of the whole, of mean 0, shape (n,).
-        residual_w: Reading minus prediction, shape (n,).
-        noise_w: Standard deviation of equivalent independent noise.
-    """
-
-    activity: Activity
-    observer: Observer
+    activity: Activity  # what ran
+    observer: Observer  # the sensor, with the track that fits
+    # The readings that were used, shape (n,)
     time_s: Array
     watts: Array
-    power_w: Array
-    speed: float
-    design: Array
-    prior: Prior
-    lags: int
-    seen: Array
-    drift_w: Array
-    residual_w: Array
-    noise_w: float
+    power_w: Array  # of each kind of interval, idle last, shape (k,)
+    speed: float  # change of the power above idle per unit of the logarithm of duration, relative; about -2
+    design: Array  # derivative of the readings by ``power_w``, ``speed`` and all other unknowns, shape (n, k + 1 + m)
+    prior: Prior  # of these unknowns
+    lags: int  # readings over which residuals are correlated
+    columns: dict[str, int]  # groups of columns of ``design`` and their widths, in order
+    seen: Array  # mean share of each kind in the readings, idle last, shape (k,)
+    drift_w: Array  # slow drift of the whole, of mean 0, shape (n,)
+    residual_w: Array  # reading minus prediction, shape (n,)
+    noise_w: float  # standard deviation of equivalent independent noise
 
     @cached_property
     def covariance(self) -> Array:
         """Of ``power_w`` and then of ``speed``, shape (k + 1, k + 1)."""
         count = len(self.power_w) + 1
         return sandwich(self.design, self.residual_w, self.prior, self.noise_w, self.lags)[:count, :count]
+
+    @cached_property
+    def covariances(self) -> dict[str, Array]:
+        """``covariance`` as it were if only the unknowns up to each group were unknown."""
+        powers, count = len(self.power_w) + 1, 0
+        found: dict[str, Array] = {}
+        for name, width in self.columns.items():
+            count += width
+            prior = Prior(self.prior.rows[:, :count], self.prior.target)
+            every = sandwich(self.design[:, :count], self.residual_w, prior, self.noise_w, self.lags)
+            found |= {name: every[:powers, :powers]} if width else {}
+        return found
 
     @cached_property
     def design_covariance(self) -> Array:
@@ -131,18 +114,22 @@ def fit(
     readings: Readings,
     *,
     use: NDArray[np.bool_] | None = None,
-    free: bool = True,
-    shape: bool = False,
+    fit_place: bool = True,
+    fit_response: bool = False,
 ) -> Fit:
-    """Gauss-Newton on powers, exponent of the clock, drift and, for a sampler, its track and response.
+    """Gauss-Newton on powers, exponent of the clock, drift and the place of the sensor in time, and its response.
+
+    The unknowns, in the order of the columns of ``Fit.design``: powers of kinds of intervals, W, shape (k,), idle last;
+    the exponent, shape (1,); the drift, W, shape (d,); with ``fit_place``, ``observer.place``, shape (m,); with
+    ``fit_response``, weights of the bins of a sampler's response, shape (46,).
 
     Args:
-        activity: What ran.
+        activity: What ran: n intervals of k - 1 kinds.
         observer: The sensor; the track of a sampler must be within 50 us of the true one.
-        readings: The record.
-        use: Mask of the readings to use, shape (readings,); all within the timeline if None.
-        free: Whether the track is fitted.
-        shape: Whether the response is fitted.
+        readings: The record, shape (r,).
+        use: Mask of the readings to use, shape (r,); all within the timeline if None.
+        fit_place: Whether to fit the track of a sampler, or delay and window of a sensor that averages.
+        fit_response: Whether to fit the response of a sampler too; only with ``fit_place``.
 
     Raises:
         BadInputError: With fewer than 10 readings while the timeline lasts.
@@ -153,18 +140,18 @@ def fit(
     enough(activity, int(chosen.sum()), kinds=False)
     drift = _drift(time)
     one = np.ones(len(activity.kind))
-    seen = observer.observe(activity, time, activity.slowness, one, free and shape)
+    seen = observer.observe(activity, time, activity.slowness, one, fit_response)
     power, speed, prior = _start(activity, seen.kinds[:, -1], watts, readings.rest_w)
     seen = seen.scaled(float(power[0] - power[-1]))
     count = len(power) + 1
-    prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], DRIFT_SPREAD_W)))
-    noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if free else 3
+    prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0)))
+    noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if fit_place else 3
     residual = watts
     for round_ in range(rounds):
         if round_ > 0:
             above = (power[:-1] - power[-1])[activity.kind]
-            seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness), free and shape)
-        nuisance = _Nuisance(observer, free, shape, seen)
+            seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness), fit_response)
+        nuisance = _Nuisance(observer, fit_place, fit_response, seen)
         design = np.column_stack([seen.kinds, seen.value, drift, nuisance.columns])
         both = prior.beside(nuisance.prior)
         target = watts + nuisance.columns @ nuisance.now  # linearised about the present place
@@ -176,7 +163,8 @@ def fit(
             break
         power, speed = x[: len(power)], float(x[len(power)])
         observer = nuisance.made(x[count + drift.shape[1] :])
-    lags = max(1, round(max(CLUSTER_S, observer.reach_s) / float(np.median(np.diff(time)))))
+    # Residuals are correlated over 1 s: swings at a power cap last 60 ms, regimes of a clock longer.
+    lags = max(1, round(max(1.0, observer.reach_s) / float(np.median(np.diff(time)))))
     return Fit(
         activity=activity,
         observer=observer,
@@ -187,6 +175,7 @@ def fit(
         design=design,
         prior=both,
         lags=lags,
+        columns={"noise of the readings": count, "drift": drift.shape[1], **nuisance.widths},
         seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         residual_w=residual,
@@ -221,18 +210,23 @@ class _Nuisance:
         prior: Of the parameters.
     """
 
-    def __init__(self, observer: Observer, free: bool, shape: bool, seen: Observed) -> None:
+    def __init__(self, observer: Observer, fit_place: bool, fit_response: bool, seen: Observed) -> None:
         self._observer = observer
         self.columns, self.now = np.zeros((len(seen.kinds), 0)), np.zeros(0)
         self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
         self._places = 0
-        if free:
+        if fit_place:
             self.columns, self.now, self.prior = seen.shift, observer.place, observer.prior
             self._places = len(self.now)
-        if isinstance(observer, Sampled) and free and shape:
+        if isinstance(observer, Sampled) and fit_response:
             self.columns = np.column_stack([self.columns, seen.shape])
             self.now = np.concatenate([self.now, observer.change])
             self.prior = self.prior.beside(_response_prior(len(observer.change)))
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Groups of ``columns``."""
+        return {"samples in time": self._places, "response of the sensor": len(self.now) - self._places}
 
     def still(self, x: Array) -> bool:
         """Whether a solution is at the point of linearisation."""
@@ -250,9 +244,14 @@ class _Nuisance:
 
 
 def _response_prior(bins: int) -> Prior:
-    """A response is smooth and near the nominal one, and its weights sum to 1."""
-    away = np.eye(bins) / RESPONSE_SPREAD
-    bend = np.diff(np.eye(bins), 2, axis=0) / RESPONSE_BEND
+    """A response is smooth and near the nominal one, and its weights sum to 1.
+
+    Bins have nominal weights of 0.09 at most. Twice as wide, the prior takes what powers inside kernels do to the
+    readings of a few kernels in fixed order, and powers become negative; half as wide, intervals of simulated sensors
+    with other responses miss.
+    """
+    away = np.eye(bins) / 0.015
+    bend = np.diff(np.eye(bins), 2, axis=0) / 0.006
     rows = np.vstack([away, bend, np.full((1, bins), 1e5)])
     return Prior(rows, np.zeros(len(rows)))
 
@@ -267,17 +266,19 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     spread, columns = max(float(busy - rest), 30.0), len(activity.members)
     same = np.array([[a == b for b in activity.of] for a in activity.of], float)
     covariance = np.zeros((columns + 2, columns + 2))
-    apart = np.where(np.array(activity.part) > 0, PART_SPREAD, np.where(activity.copied, COPY_SPREAD, 1e-3)) * spread
+    # Heads and tails differ by 40 % of the power above idle from the middle of their kernels.
+    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.copied, COPY_SPREAD, 1e-3)) * spread
     covariance[:columns, :columns] = spread**2 * same + np.diag(apart**2)
-    covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, SPEED_SPREAD**2
+    # The exponent of power in the clock is 0 ± 5; that of dynamic power is 2 to 3.
+    covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2
     centre = np.append(np.full(columns, busy), [rest_w[0], 0.0])
     return np.append(np.full(columns, busy), rest), 0.0, Prior.by(centre, covariance)
 
 
 def _drift(time: Array) -> Array:
-    """Quadratic splines of mean 0, shape (n, m); no columns for a recording of a few seconds."""
+    """The slow drift with temperature: quadratic splines of mean 0, shape (n, m); no columns for a few seconds."""
     span = float(time[-1] - time[0])
-    pieces = round(span / DRIFT_KNOT_S)
+    pieces = round(span / 4.0)
     if pieces < 2:
         return np.zeros((len(time), 0))
     knots = np.concatenate([[0] * 2, np.linspace(0, 1, pieces + 1), [1] * 2])

@@ -10,36 +10,21 @@ import numpy as np
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
 from jouletrace.sensor.acquire import Search, follow, search
-from jouletrace.sensor.kinds.base import Means, Sensor
+from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.observer import Averaged, Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
 
-ROUNDS = 3
-AVERAGES, CLEARLY = (8, 12, 16, 20, 24, 32), 0.95
-"""Lengths of the recursive average to try, and the largest residual of another one relative to the nominal one's."""
-
-DELAYS_S, NEAR_S = np.arange(-0.6e-3, 0.61e-3, 0.1e-3), np.arange(-60e-6, 61e-6, 20e-6)
-"""Delays to try about the nominal one, then about the best."""
-
-PHASES = (0.25, 0.5, 0.75)
-"""Parts of a period by which samples are moved for another attempt."""
-
-WHERE = np.arange(-2, 2.01, 0.5)
-"""Delays of an averaging sensor to try, in prior standard deviations."""
+AVERAGES = (8, 12, 16, 20, 24, 32)
+"""Lengths of the recursive average to try beside the nominal one."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A sensor's place in time, estimated from a recording.
+    """A sensor's place in time, estimated from a recording."""
 
-    Attributes:
-        search: Result of the rate search; None for an averaging sensor, which has no rate.
-        fit: At the place with the smallest residual.
-    """
-
-    search: Search | None
-    fit: Fit
+    search: Search | None  # result of the rate search; None for an averaging sensor, which has no rate
+    fit: Fit  # at the place with the smallest residual
 
 
 def attempts(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Iterator[Lock]:
@@ -58,12 +43,12 @@ def attempts(activity: Activity, sensor: Sensor | Means, readings: Readings) -> 
 def rephased(locked: Lock, readings: Readings) -> Lock:
     """The best fit from the same track with samples a part of a period later."""
     fits = [locked.fit]
-    for part in PHASES:
+    for part in (0.25, 0.5, 0.75):
         observer = locked.fit.observer
         assert isinstance(observer, Sampled)
         track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)
-        fits.append(fit(locked.fit.activity, replace(observer, track=track), readings, shape=True))
-        fits.append(fit(locked.fit.activity, _tuned(fits[-1]), readings, shape=True))
+        fits.append(fit(locked.fit.activity, replace(observer, track=track), readings, fit_response=True))
+        fits.append(fit(locked.fit.activity, _tuned(fits[-1]), readings, fit_response=True))
     return replace(locked, fit=min(fits, key=lambda one: one.residual_rms_w))
 
 
@@ -73,20 +58,14 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
     A sampler's track follows from powers, and powers from a track. Both grow from the window of the search to the whole
     recording, and are iterated while the residual shrinks. An averaging sensor has a delay in place of a track.
 
-    Args:
-        activity: What ran.
-        sensor: The nominal sensor, sampling or averaging.
-        readings: The record.
-        inner: As for ``search``.
-
     Raises:
         BadInputError: With too few readings within the timeline, or fewer than kinds.
     """
     enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
     if isinstance(sensor, Means):
-        observer = Averaged.of(sensor, readings)
-        delays = sensor.delay_s + sensor.delay_spread_s * WHERE
-        places = [fit(activity, replace(observer, delay_s=float(d)), readings, free=False) for d in delays]
+        observer = Averaged(sensor, sensor.delay_s)
+        delays = sensor.delay_s + sensor.delay_spread_s * np.arange(-2, 2.01, 0.5)
+        places = [fit(activity, replace(observer, delay_s=float(d)), readings, fit_place=False) for d in delays]
         best = min(places, key=lambda one: one.residual_rms_w)
         return Lock(None, fit(activity, best.observer, readings))
     found = search(sensor, activity, readings, inner=inner)
@@ -96,8 +75,8 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
     chosen = _followed(activity, expected, readings, found.rate_hz)
     for other in others:
         tried = _followed(activity, other, readings, found.rate_hz)
-        chosen = tried if tried.residual_rms_w < CLEARLY * chosen.residual_rms_w else chosen
-    return Lock(found, fit(activity, _tuned(chosen), readings, shape=True))
+        chosen = tried if tried.residual_rms_w < 0.95 * chosen.residual_rms_w else chosen
+    return Lock(found, fit(activity, _tuned(chosen), readings, fit_response=True))
 
 
 def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[Fit]:
@@ -113,7 +92,7 @@ def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[F
 def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float) -> Fit:
     """From the fit of a part to that of the whole recording, by turns of track and powers."""
     chosen: Fit | None = None
-    for _ in range(ROUNDS):
+    for _ in range(3):
         sensor, power = _tuned(best).sensor, best.power_w
         above = (power[:-1] - power[-1])[activity.kind] * (1 + best.speed * activity.slowness)
         track = follow(sensor, activity, readings, rate_hz, float(power[-1]), above)
@@ -138,5 +117,7 @@ def _tuned(fitted: Fit) -> Sampled:
         read = read_out(replace(sensor, delay_s=delay), seen, at, fitted.time_s)[:, 0]
         return float(np.std(fitted.watts - fitted.drift_w - read))
 
-    near = min((sensor.delay_s + DELAYS_S).tolist(), key=residual)
-    return replace(observer, sensor=replace(sensor, delay_s=min((near + NEAR_S).tolist(), key=residual)))
+    near = min((sensor.delay_s + np.arange(-0.6e-3, 0.61e-3, 0.1e-3)).tolist(), key=residual)
+    return replace(
+        observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))
+    )

@@ -15,8 +15,6 @@ from jouletrace.run import Estimate
 Array = NDArray[np.float64]
 
 Z95 = 1.96
-RESOLVED = 0.5
-"""A row is resolved where its half-width is at most this share of it ..."""
 
 PRIOR_SHARE = 0.25
 """... and its standard deviation is at most this share of the prior's: readings determine the figure, not the prior."""
@@ -30,22 +28,13 @@ METHOD = "regression on the kernel timeline"
 
 @dataclass(frozen=True)
 class Row:
-    """Energy of one thing, or of several that the readings can't distinguish.
+    """Energy of one thing, or of several that the readings can't distinguish."""
 
-    Attributes:
-        names: One name, or several where they are pooled.
-        seconds: Time in which it ran; time in which n kernels ran counts 1/n.
-        energy: Energy of the GPU while it ran, J; null where it isn't resolved.
-        power: Mean power while it ran, W.
-        bound: Half-width for independent noise of the same size, J.
-        overlapped: Share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there.
-    """
-
-    names: tuple[str, ...]
-    seconds: float
-    energy: Estimate
-    power: Estimate
-    bound: float
+    names: tuple[str, ...]  # one name, or several where they are pooled
+    seconds: float  # time in which it ran; time in which n kernels ran counts 1/n
+    energy: Estimate  # energy of the GPU while it ran, J; null where it isn't resolved
+    power: Estimate  # mean power while it ran, W
+    # Share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there
     overlapped: float = 0.0
 
     @property
@@ -64,11 +53,8 @@ class Contrasts:
     """Linear combinations of a fit's powers, with their covariance.
 
     A kernel's energy is the power of its kind times its time, corrected for the clock; kernels that run at the same
-    time share the power equally. So the rows of any grouping add up to the whole, less the energy of copies.
-
-    Args:
-        fit: Of the recording.
-        group: Name of the row to which a kind belongs.
+    time share the power equally. So the rows of any grouping add up to the whole, less the energy of copies. ``group``
+    names the row to which a kind belongs.
     """
 
     def __init__(self, fit: Fit, group: Callable[[Kind], str]) -> None:
@@ -107,11 +93,7 @@ class Contrasts:
         return self.mixture(self._once(which))
 
     def mixture(self, amounts: Array) -> Row:
-        """A linear combination of rows of the grouping.
-
-        Args:
-            amounts: Coefficient of each row, idle last, shape (rows,).
-        """
+        """A linear combination of rows of the grouping, idle last, by ``amounts`` of shape (rows,)."""
         weight = amounts @ self.weights
         which = np.flatnonzero(amounts)
         seconds, energy = float(weight[:-1].sum()), float(weight @ self._x)
@@ -123,9 +105,18 @@ class Contrasts:
             seconds=seconds,
             energy=estimate,
             power=estimate.scaled(1 / seconds) if seconds > 0 else Estimate.null("no_time", METHOD),
-            bound=Z95 * float(np.sqrt(weight @ self.fit.design_covariance @ weight)),
             overlapped=float(amounts @ self.overlapped / seconds) if seconds > 0 else 0.0,
         )
+
+    def sources(self, amounts: Array) -> dict[str, float]:
+        """Standard uncertainty of a combination by its sources, J; their squares add up to its variance."""
+        weight = amounts @ self.weights
+        whole = float(weight @ self.fit.covariance @ weight)
+        found, before = {}, 0.0
+        for name, covariance in self.fit.covariances.items():
+            after = min(max(float(weight @ covariance @ weight), before), whole)
+            found[name], before = float(np.sqrt(after - before)), after
+        return found
 
     def resolved(self, which: Sequence[int]) -> bool:
         """Whether the readings determine a sum of rows."""
@@ -146,21 +137,17 @@ class Contrasts:
         prior = float(np.sqrt(weight @ self.fit.prior_covariance @ weight))
         posterior = float(np.sqrt(weight @ self.fit.design_covariance @ weight))
         measured = posterior <= PRIOR_SHARE * prior or not amounts[:-1].any()
-        return measured and self.mixture(amounts).relative <= RESOLVED
+        return measured and self.mixture(amounts).relative <= 0.5
 
 
 def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "") -> list[Row]:
     """The table of a grouping, largest energy first, idle last; unresolved rows are pooled.
 
-    Unresolved rows of the same ``near`` (operator, module) become one row. What is still unresolved becomes one row
-    too. If it takes more than ``SMALL`` of the time, it joins the shortest row with which it is resolved, or else that
-    with which their sum is known best: short kernels in fixed order end in one row, whose energy is well known though
-    theirs isn't. A rest below ``SMALL`` stays a row without figures.
-
-    Args:
-        fit: Of the recording.
-        group: Name of the row to which a kind belongs.
-        near: Family within which a row is pooled first; "" for none.
+    ``group`` names the row of a kind. Unresolved rows of the same ``near`` (operator, module; "" for none) become one
+    row. What is still unresolved becomes one row too. If it takes more than ``SMALL`` of the time, it joins the
+    shortest row with which it is resolved, or else that with which their sum is known best: short kernels in fixed
+    order end in one row, whose energy is well known though theirs isn't. A rest below ``SMALL`` stays a row without
+    figures.
     """
     contrasts = Contrasts(fit, group)
     idle = len(contrasts.names) - 1
@@ -195,25 +182,9 @@ def _stated(contrasts: Contrasts, pool: Sequence[int]) -> Row:
     if contrasts.resolved(pool):
         return row
     null = Estimate.null("not_resolved", METHOD)
-    return Row(row.names, row.seconds, null, null, row.bound, row.overlapped)
-
-
-def total(fit: Fit) -> Estimate:
-    """Energy of the whole recording by the fit, J: the sum of all rows."""
-    contrasts = Contrasts(fit, lambda kind: kind.name)
-    return contrasts.row(range(len(contrasts.names))).energy
+    return Row(row.names, row.seconds, null, null, row.overlapped)
 
 
 def by_operator(kind: Kind) -> str:
     """Groups kernels by operator, or by name where the operator is unknown."""
     return kind.operator or kind.name
-
-
-def by_kernel(kind: Kind) -> str:
-    """Groups kernels by operator and name."""
-    return f"{kind.operator} | {kind.name}" if kind.operator else kind.name
-
-
-def operator_of(name: str) -> str:
-    """The operator in a name of ``by_kernel``, "" without one."""
-    return name.split(" | ", maxsplit=1)[0] if " | " in name else ""

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.compare import FailIf, Format, Margin, Strict, check_comparison_form, check_expressions, conclude
-from jouletrace.cli.output import Place
+from jouletrace.cli.compare import FailIf, Margin, Strict, check_expressions, conclude
+from jouletrace.cli.output import Place, check_form
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import ProfileSettings
 
@@ -28,7 +28,7 @@ def ab(
     fail_if: FailIf = None,
     strict: Strict = False,
     output: options.Output = None,
-    form: Format = "table",
+    form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
     """Compare two workloads on one GPU, alternating in one process.
@@ -36,13 +36,12 @@ def ab(
     They run in blocks of A B B A, so that temperature, clocks and the sensor's gain affect both equally; differences
     of 1 % are resolved within a minute.
     """
-    from jouletrace.cli.progress import ProgressLine
-    from jouletrace.cli.quiet_output import quiet_output
+    from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.ab import AbSettings, run_ab
     from jouletrace.profiler.prepare import resolve
     from jouletrace.recording.session import command_line
 
-    form = check_comparison_form(form, json)
+    form = check_form(form, json)
     check_expressions(fail_if or [])
     how = AbSettings(margin=options.parse_percent(margin, "--margin"), max_time_s=max_time)
     try:

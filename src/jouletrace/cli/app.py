@@ -28,10 +28,9 @@ from jouletrace.cli import (
     show,
     sweep,
     trace,
-    usage_errors,
     verify,
 )
-from jouletrace.cli.failures import INTERRUPTED, complain
+from jouletrace.cli.failures import INTERRUPTED, complain, usage_error
 from jouletrace.cli.help import SUMMARIES, Command, Commands
 from jouletrace.errors import BadInputError
 from jouletrace.version import __version__
@@ -60,7 +59,7 @@ def invoke(arguments: list[str]) -> int:
     try:
         code = app(arguments or ["--help"], prog_name="jouletrace", standalone_mode=False)
     except _WRONG_USE as error:
-        complain(usage_errors.said(error))
+        complain(usage_error(error))
         return BadInputError.exit_code
     except _Carried as carried:
         if isinstance(carried.error, typer.Exit):

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import say
-from jouletrace.errors import BadInputError, CheckFailedError, check_format
+from jouletrace.cli.output import check_form, say
+from jouletrace.errors import BadInputError, CheckFailedError
 
 if TYPE_CHECKING:
-    from jouletrace.report.comparison.data import Comparison
+    from jouletrace.report.comparison import Comparison
 
-FORMAT_HELP = "table, json, csv, markdown or latex."
-CHECK_HELP = (
+_CHECK_HELP = (
     "[LEVEL:NAME:]METRIC>CHANGE%, such as 'energy>5%' or 'kernel:gemm*:energy>3%'; repeatable. Exit code 1 if it fails."
 )
 
-Format = Annotated[str, typer.Option("--format", "-f", help=FORMAT_HELP)]
-FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CHECK", help=CHECK_HELP)]
+FailIf = Annotated[list[str] | None, typer.Option("--fail-if", metavar="CHECK", help=_CHECK_HELP)]
 Strict = Annotated[bool, typer.Option("--strict", help="An inconclusive check fails too.")]
 Margin = Annotated[str, typer.Option(help="Relative difference below which two sides count as equal.")]
 
@@ -33,7 +31,7 @@ def compare(
     fail_if: FailIf = None,
     strict: Strict = False,
     top: Annotated[int, typer.Option(min=1, help="Number of rows listed per level.")] = 10,
-    form: Format = "table",
+    form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
     """Compare two Runs, or several Runs per side.
@@ -44,25 +42,11 @@ def compare(
     from jouletrace.compare import compare as compare_runs
     from jouletrace.compare.sides import open_runs
 
-    form = check_comparison_form(form, json)
+    form = check_form(form, json)
     relative = options.parse_percent(margin, "--margin")
     check_expressions(fail_if or [])
     found = compare_runs(open_runs(_listed(a)), open_runs(_listed(b)), relative, fail_if=fail_if or [])
     conclude(found, form=form, top=top, strict=strict)
-
-
-def check_comparison_form(form: str, json: bool) -> str:
-    """The requested format; ``--json`` is short for ``--format json``.
-
-    Raises:
-        BadInputError: If there is no such format, or two are requested.
-    """
-    from jouletrace.report.comparison import FORMATS
-
-    if json and form not in ("table", "json"):
-        raise BadInputError(f"--format {form} --json: give only one of them")
-    check_format(form, FORMATS)
-    return "json" if json else form
 
 
 def check_expressions(texts: list[str]) -> None:
@@ -83,19 +67,17 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool) -> None:
     Raises:
         CheckFailedError: If one failed, or is inconclusive with ``strict``.
     """
-    from jouletrace.report.comparison import render
-    from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE
+    from jouletrace.report.comparison import FAILED, INCONCLUSIVE, render
 
     sys.stdout.write(render(found, form, top=top).rstrip("\n") + "\n")
     sys.stdout.flush()
     failing = (FAILED, INCONCLUSIVE) if strict else (FAILED,)
-    failed = [check for check in found.checks if check.outcome in failing]
     for check in found.checks:
-        if check not in failed and check.outcome == INCONCLUSIVE:
+        if check.outcome == INCONCLUSIVE and not strict:
             say(f"--fail-if '{check.text}' is inconclusive: {check.says}")
+    failed = [f"'{one.text}' {one.outcome}: {one.says}" for one in found.checks if one.outcome in failing]
     if failed:
-        said = "; ".join(f"'{check.text}' {check.outcome}: {check.says}" for check in failed)
-        raise CheckFailedError(f"--fail-if {said}")
+        raise CheckFailedError(f"--fail-if {'; '.join(failed)}")
 
 
 def _listed(text: str) -> list[str]:

@@ -61,7 +61,7 @@ def convert(
     from jouletrace.addons.runtimes.export import ExportOptions
     from jouletrace.addons.toolchain.convert import ConvertSettings
     from jouletrace.addons.toolchain.convert import convert as run_conversion
-    from jouletrace.cli.quiet_output import quiet_output
+    from jouletrace.cli.progress import quiet_output
     from jouletrace.workloads.options import WorkloadOptions
 
     how = ConvertSettings(

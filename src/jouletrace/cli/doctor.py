@@ -60,32 +60,24 @@ def _item(console: Console, text: str, mark: str = "", *, name: str = "", indent
     from rich.text import Text
 
     lead = " " * indent + (f"{mark} " if mark else "") + printable(name)
-    lines = wrap(
-        printable(text), max(console.width, 40), initial_indent=lead, subsequent_indent=" " * len(lead), **_WHOLE_WORDS
-    )
+    indents: Any = {"initial_indent": lead, "subsequent_indent": " " * len(lead)}
+    words: Any = {"break_long_words": False, "break_on_hyphens": False}
+    lines = wrap(printable(text), max(console.width, 40), **indents, **words)
     shown = Text("\n".join(lines))
     if mark:
         shown.stylize(_STYLES[mark], indent, indent + len(mark))
     console.print(shown, soft_wrap=True)
 
 
-_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False}
-
-
 def _print_device(console: Console, one: DeviceDiagnosis) -> None:
     from rich.text import Text
 
     info = one.info
-    console.print(
-        Text.assemble(
-            (printable(info.name), "bold"), f"  {printable(info.id)}" + ("  SIMULATED" if info.simulated else "")
-        ),
-        soft_wrap=True,
-    )
+    mark = "  SIMULATED" if info.simulated else ""
+    console.print(Text.assemble((printable(info.name), "bold"), f"  {printable(info.id)}{mark}"), soft_wrap=True)
     if one.problem:
         _item(console, one.problem, _BAD)
-    facts = _facts(info)
-    if facts:
+    if facts := _facts(info):
         _item(console, "; ".join(facts))
     for capability in one.capabilities:
         _item(console, _line(capability), _GOOD if capability.available else _BAD)
@@ -140,14 +132,9 @@ def _power_step(one: DeviceDiagnosis) -> str:
 
 
 def _line(capability: Capability) -> str:
-    parts = [capability.name]
-    if capability.period_s:
-        parts.append(f"every {_duration(capability.period_s)}")
-    if capability.cost_s is not None:
-        parts.append(f"a read costs {_duration(capability.cost_s)}")
-    if capability.source:
-        parts.append(capability.source)
-    text = ", ".join(parts)
+    every = f"every {_duration(capability.period_s)}" if capability.period_s else ""
+    cost = "" if capability.cost_s is None else f"a read costs {_duration(capability.cost_s)}"
+    text = ", ".join(filter(None, [capability.name, every, cost, capability.source]))
     return f"{text}: {capability.note}" if capability.note else text
 
 

@@ -208,7 +208,7 @@ def _why_not(fleet: Fleet, ask: str) -> str:
 def _print(fleet: Fleet, found: list[Findings], *, top: int, json: bool) -> None:
     from jouletrace.addons.fleet.document import document
     from jouletrace.addons.fleet.findings import to_dict
-    from jouletrace.report.table import typeset
+    from jouletrace.report.text import typeset
 
     if json:
         text = json_module.dumps(to_dict(fleet, found), indent=1, allow_nan=False)

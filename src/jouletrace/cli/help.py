@@ -9,112 +9,100 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-COMMANDS: dict[str, dict[str, str]] = {
-    "Measure": {
-        "doctor": "What can be measured here, how well, and what is missing.",
-        "calibrate": "The response of this GPU's power sensors, in a minute.",
-        "profile": "Latency, power and energy of a model, and where they go.",
-        "run": "Where the energy of a program goes; it runs unchanged.",
-        "bench": "A load on a server: joules per request and token.",
-        "monitor": "Live power, clocks and memory, alone or beside a program.",
-    },
-    "Look": {
-        "show": "Print the figures of Runs: table, JSON, CSV, Markdown.",
-        "report": "Write Runs as one HTML file with charts and a timeline.",
-        "demo": "Analyse Runs recorded on an H100 and an H200; needs no GPU.",
-    },
-    "Compare": {
-        "compare": "Two sides of one or several Runs, with tested verdicts.",
-        "ab": "Two workloads on one GPU, alternating in one process.",
-        "sweep": "A grid of workloads and options, one Run per point.",
-    },
-    "Import and export": {
-        "import": "Read files of other profilers and power loggers.",
-        "export": "Write a Run for other programs: tables, traces, pictures.",
-        "merge": "Join the recordings of the ranks of one program.",
-        "verify": "Compare the files of Runs with their checksums.",
-    },
-    "Fleets and slices": {
-        "fleet": "The same load on many GPUs, and how much they differ.",
-        "mig": "Divide a GPU into slices (MIG), and measure on them.",
-    },
-    "Other runtimes and profilers": {
-        "convert": "Write a workload as ONNX, OpenVINO or TensorRT.",
-        "trace": "Run a workload or a program under nsys or ncu.",
-    },
-}
-"""Summaries by group and command, each short enough for its line."""
+_TEXT = """\
+Measure
+  doctor: What can be measured here, how well, and what is missing.
+    jouletrace doctor
+    jouletrace doctor --device cuda:1 --json
+  calibrate: The response of this GPU's power sensors, in a minute.
+    jouletrace calibrate
+    jouletrace calibrate --device cuda:1 --seconds 90
+  profile: Latency, power and energy of a model, and where they go.
+    jouletrace profile deit-b --batch 64 --mode graph
+    jouletrace profile mymodel.py:make --detail layer --top 20
+    jouletrace profile llama-1b --task generate --prompt-len 128
+  run: Where the energy of a program goes; it runs unchanged.
+    jouletrace run train.py --epochs 1
+    jouletrace run --live torchrun --nproc-per-node 2 train.py
+  bench: A load on a server: joules per request and token.
+    jouletrace bench http://127.0.0.1:8000 --rate 1,2,4,8 --slo 'ttft<0.5'
+    jouletrace bench http://gpu7:8000 --rate 2 --monitor http://gpu7:9400/metrics
+  monitor: Live power, clocks and memory, alone or beside a program.
+    jouletrace monitor
+    jouletrace monitor -- python train.py
+    jouletrace monitor --per 'http://127.0.0.1:8000/metrics#requests_total'
+Look
+  show: Print the figures of Runs: table, JSON, CSV, Markdown.
+    jouletrace show runs/mine
+    jouletrace show runs/mine --detail kernel --format csv
+  report: Write Runs as one HTML file with charts and a timeline.
+    jouletrace report runs/mine -o report.html
+    jouletrace report runs/before runs/after
+  demo: Analyse Runs recorded on an H100 and an H200; needs no GPU.
+    jouletrace demo
+    jouletrace demo --json
+Compare
+  compare: Two sides of one or several Runs, with tested verdicts.
+    jouletrace compare runs/before runs/after
+    jouletrace compare runs/before runs/after --fail-if 'energy>3%'
+  ab: Two workloads on one GPU, alternating in one process.
+    jouletrace ab deit-b deit-b --mode eager --mode-b graph
+    jouletrace ab attention.py:eager attention.py:flash --fail-if 'energy>1%'
+  sweep: A grid of workloads and options, one Run per point.
+    jouletrace sweep deit-b --batch 1,8,64 --dtype fp16,bf16 -o grid
+    jouletrace sweep deit-b --power-limit 300,400 --yes
+Import and export
+  import: Read files of other profilers and power loggers.
+    jouletrace import dmon.log --latency 4.37ms
+    jouletrace import trace.json power.csv -o runs/imported
+  export: Write a Run for other programs: tables, traces, pictures.
+    jouletrace export runs/mine --format csv
+    jouletrace export runs/mine --format perfetto -o run.perfetto-trace
+  merge: Join the recordings of the ranks of one program.
+    jouletrace merge runs/mine
+  verify: Compare the files of Runs with their checksums.
+    jouletrace verify runs/mine
+Fleets and slices
+  fleet: The same load on many GPUs, and how much they differ.
+  fleet run: Measure the load on every GPU, then report.
+    jouletrace fleet run gemm
+    jouletrace fleet run deit-b --batch 64 --mode graph --repeats 5 -o runs/fleet
+  fleet report: Report how much the GPUs of a fleet differ.
+    jouletrace fleet report runs/fleet -o fleet.html --ask 3
+  mig: Divide a GPU into slices (MIG), and measure on them.
+  mig list: List possible and present divisions of the GPU.
+    jouletrace mig list --device sim:a100-80
+  mig plan: Show whether and where instances fit.
+    jouletrace mig plan 3g.40gb 2g.20gb 1g.10gb --device sim:a100-80
+  mig apply: Divide the GPU by a plan.
+    jouletrace mig apply 3g.40gb 2g.20gb 1g.10gb --yes
+  mig restore: Restore the previous division.
+    jouletrace mig restore
+  mig sweep: Run workloads on slices of several profiles.
+    jouletrace mig sweep --profiles 1g.10gb,7g.80gb --models vit --batch 1,8 --yes
+Other runtimes and profilers
+  convert: Write a workload as ONNX, OpenVINO or TensorRT.
+    jouletrace convert gpt2 --to onnx --seq-len 128
+    jouletrace convert gpt2 --to tensorrt --dtype fp16 -- --sparsity=enable
+  trace: Run a workload or a program under nsys or ncu.
+    jouletrace trace --with ncu deit-t
+    jouletrace trace --with nsys -- python train.py
+"""
+"""Groups; their commands with a summary, short enough for its line; examples of each."""
 
-SUMMARIES = {name: text for group in COMMANDS.values() for name, text in group.items()} | {
-    "fleet run": "Measure the load on every GPU, then report.",
-    "fleet report": "Report how much the GPUs of a fleet differ.",
-    "mig list": "List possible and present divisions of the GPU.",
-    "mig plan": "Show whether and where instances fit.",
-    "mig apply": "Divide the GPU by a plan.",
-    "mig restore": "Restore the previous division.",
-    "mig sweep": "Run workloads on slices of several profiles.",
-}
+COMMANDS: dict[str, list[str]] = {}
+"""Names of the commands by group."""
 
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "doctor": ("jouletrace doctor", "jouletrace doctor --device cuda:1 --json"),
-    "calibrate": ("jouletrace calibrate", "jouletrace calibrate --device cuda:1 --seconds 90"),
-    "profile": (
-        "jouletrace profile deit-b --batch 64 --mode graph",
-        "jouletrace profile mymodel.py:make --detail layer --top 20",
-        "jouletrace profile llama-1b --task generate --prompt-len 128",
-    ),
-    "run": ("jouletrace run train.py --epochs 1", "jouletrace run --live torchrun --nproc-per-node 2 train.py"),
-    "monitor": (
-        "jouletrace monitor",
-        "jouletrace monitor -- python train.py",
-        "jouletrace monitor --per 'http://127.0.0.1:8000/metrics#requests_total'",
-    ),
-    "show": ("jouletrace show runs/mine", "jouletrace show runs/mine --detail kernel --format csv"),
-    "report": ("jouletrace report runs/mine -o report.html", "jouletrace report runs/before runs/after"),
-    "demo": ("jouletrace demo", "jouletrace demo --json"),
-    "compare": (
-        "jouletrace compare runs/before runs/after",
-        "jouletrace compare runs/before runs/after --fail-if 'energy>3%'",
-    ),
-    "ab": (
-        "jouletrace ab deit-b deit-b --mode eager --mode-b graph",
-        "jouletrace ab attention.py:eager attention.py:flash --fail-if 'energy>1%'",
-    ),
-    "bench": (
-        "jouletrace bench http://127.0.0.1:8000 --rate 1,2,4,8 --slo 'ttft<0.5'",
-        "jouletrace bench http://gpu7:8000 --rate 2 --monitor http://gpu7:9400/metrics",
-    ),
-    "sweep": (
-        "jouletrace sweep deit-b --batch 1,8,64 --dtype fp16,bf16 -o grid",
-        "jouletrace sweep deit-b --power-limit 300,400 --yes",
-    ),
-    "import": (
-        "jouletrace import dmon.log --latency 4.37ms",
-        "jouletrace import trace.json power.csv -o runs/imported",
-    ),
-    "export": (
-        "jouletrace export runs/mine --format csv",
-        "jouletrace export runs/mine --format perfetto -o run.perfetto-trace",
-    ),
-    "merge": ("jouletrace merge runs/mine",),
-    "verify": ("jouletrace verify runs/mine",),
-    "fleet run": (
-        "jouletrace fleet run gemm",
-        "jouletrace fleet run deit-b --batch 64 --mode graph --repeats 5 -o runs/fleet",
-    ),
-    "fleet report": ("jouletrace fleet report runs/fleet -o fleet.html --ask 3",),
-    "mig list": ("jouletrace mig list --device sim:a100-80",),
-    "mig plan": ("jouletrace mig plan 3g.40gb 2g.20gb 1g.10gb --device sim:a100-80",),
-    "mig apply": ("jouletrace mig apply 3g.40gb 2g.20gb 1g.10gb --yes",),
-    "mig restore": ("jouletrace mig restore",),
-    "mig sweep": ("jouletrace mig sweep --profiles 1g.10gb,7g.80gb --models vit --batch 1,8 --yes",),
-    "convert": (
-        "jouletrace convert gpt2 --to onnx --seq-len 128",
-        "jouletrace convert gpt2 --to tensorrt --dtype fp16 -- --sparsity=enable",
-    ),
-    "trace": ("jouletrace trace --with ncu deit-t", "jouletrace trace --with nsys -- python train.py"),
-}
-"""Examples by command."""
+SUMMARIES: dict[str, str] = {}
+EXAMPLES: dict[str, list[str]] = {}
+for _line in _TEXT.splitlines():
+    if _line.startswith("    "):
+        EXAMPLES.setdefault(list(SUMMARIES)[-1], []).append(_line.strip())
+    elif _line.startswith("  "):
+        _name, _, SUMMARIES[_name] = _line.strip().partition(": ")
+        COMMANDS[list(COMMANDS)[-1]] += [] if " " in _name else [_name]
+    else:
+        COMMANDS[_line] = []
 
 _WORKLOAD = (
     *("task", "batch", "seq-len", "max-new-tokens", "dtype", "dtype-b", "mode", "mode-b", "backend", "threads"),
@@ -166,6 +154,6 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by group."""
         width = max(len(name) for name in self.commands)
-        for title, summaries in COMMANDS.items():
+        for title, names in COMMANDS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), text) for name, text in summaries.items()])
+                formatter.write_dl([(name.ljust(width), SUMMARIES[name]) for name in names])

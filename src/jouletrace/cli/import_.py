@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,13 +99,10 @@ def _seconds(text: str) -> float:
 
     digits, printed = units.split(text)
     unit = units.unit(printed or "s")
-    try:
-        value = float(digits) * (unit.factor if unit is not None and unit.si == "s" else float("nan"))
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
-        raise BadInputError(f"--latency {text}: must be a time of more than 0 s, such as 4.37ms")
-    return value
+    with suppress(ValueError):
+        if unit is not None and unit.si == "s" and 0 < (value := float(digits) * unit.factor) < float("inf"):
+            return value
+    raise BadInputError(f"--latency {text}: must be a time of more than 0 s, such as 4.37ms")
 
 
 def _offsets(texts: list[str], files: list[str]) -> tuple[float | None, dict[str, float]]:
@@ -132,7 +130,7 @@ def _facts(run: Run) -> dict[str, Any]:
     """What was imported, as counts."""
     import pyarrow.compute as pc
 
-    from jouletrace.formats.importers.clock import extent
+    from jouletrace.formats.importers.merge import extent
 
     kinds = pc.value_counts(run.spans["kind"].cast("string")).to_pylist()
     whole = extent(run)
@@ -151,7 +149,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     """The same as readable lines."""
-    from jouletrace.analysis.recording import PHASE
+    from jouletrace.analysis.recording import RECORDING
 
     lines = []
     for one in facts["files"]:
@@ -177,17 +175,13 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"
     lines.append((", ".join(counted) or f"{len(run.results)} figures") + seconds)
     lines += [f"device {one['id']}: {one['name']}" for one in facts["devices"]]
-    if about := run.workload.get(PHASE):
+    if about := run.workload.get(RECORDING):
         by = about["iterations_by"]
-        each = (
-            f"per iteration, {about['iterations']} of {by}"
-            if by
-            else "of the whole recording: it has no marks of iterations"
+        each = f"per iteration, {about['iterations']} of {by}" if by else "of the whole recording: it has no marks"
+        lines.append(
+            f"powers of kernels from the record of samples; figures are {each}{'' if by else ' of iterations'}"
         )
-        lines.append(f"powers of kernels from the record of samples; figures are {each}")
-    return lines + [
-        f"! {one['where']}: {one['message']}" if one["where"] else f"! {one['message']}" for one in facts["warnings"]
-    ]
+    return lines + [f"! {one['where']}{': ' * bool(one['where'])}{one['message']}" for one in facts["warnings"]]
 
 
 _JOINS = {

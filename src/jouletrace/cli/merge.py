@@ -24,7 +24,7 @@ def merge(
     jt.record merges them when its first rank ends normally; this command is for ranks that a launcher killed before.
     The parts are kept, and missing ones are named.
     """
-    from jouletrace.profiler.record.merge_ranks import merge_ranks
+    from jouletrace.profiler.record.ranks import merge_ranks
 
     form = check_form(form, json)
     print_runs([merge_ranks(place)], form=form, detail="model", top=top)

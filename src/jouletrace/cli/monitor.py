@@ -16,6 +16,8 @@ from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from jouletrace.profiler.monitoring.watch import Display, LiveWork, Reading
 
 MOST_S = 1e9
@@ -29,6 +31,10 @@ COLUMNS = (
     ("temperature_c", "temp", "°C", 0, 1.0),
     ("memory_used_bytes", "memory", "GiB", 2, 2.0**-30),
 )
+"""Channel, name, unit, digits and factor of each figure."""
+
+_BRIEF = {"SM clock": "SM ", "mem clock": "mem ", "util": "util "}
+"""Label in front of a figure in a line, where its unit isn't sufficient."""
 
 
 def monitor(
@@ -90,12 +96,10 @@ def monitor(
             stack.callback(opened.close)
         place = stack.enter_context(Place(output, "monitor"))
         with ExitStack() as drawing:
-            live: Stream | LiveTable | None = None
             if streaming:
-                live = Stream(counting=counter is not None)
+                displays.append(Stream(counting=counter is not None).show)
             elif not command and form == "table":
                 live = LiveTable()
-            if live is not None:
                 drawing.callback(live.close)
                 displays.append(live.show)
             run, code = record(
@@ -116,22 +120,15 @@ def monitor(
 
 
 def _cells(reading: Reading) -> list[str]:
-    cells = []
-    for channel, _, _, digits, factor in COLUMNS:
-        value = reading.values.get(channel)
-        cells.append("-" if value is None else f"{value * factor:.{digits}f}")
-    return cells
-
-
-_BRIEF = {"power": "", "SM clock": "SM ", "mem clock": "mem ", "temp": "", "memory": "", "util": "util "}
-"""Label in front of a figure in a line, where its unit isn't sufficient."""
+    values = [(reading.values.get(channel), digits, factor) for channel, _, _, digits, factor in COLUMNS]
+    return ["-" if value is None else f"{value * factor:.{digits}f}" for value, digits, factor in values]
 
 
 def _plain_line(reading: Reading, width: int) -> str:
     """The latest readings of a device in one line, wrapped at ``width`` columns."""
-    cells = zip(COLUMNS, _cells(reading), strict=True)
     lines = [reading.name]
-    for figure in (f"{_BRIEF[name]}{cell} {unit}" for (_, name, unit, _, _), cell in cells):
+    for (_, name, unit, _, _), cell in zip(COLUMNS, _cells(reading), strict=True):
+        figure = f"{_BRIEF.get(name, '')}{cell} {unit}"
         if len(lines[-1]) + 2 + len(figure) > width:
             lines.append("")
         lines[-1] += f"  {figure}"
@@ -143,11 +140,7 @@ def _short(value: float | None) -> str:
 
 
 class Stream:
-    """CSV lines on stdout, one per device and tick.
-
-    Args:
-        counting: Whether work is counted: its columns are repeated in the lines of all devices.
-    """
+    """CSV lines on stdout, one per device and tick; with ``counting``, columns of the work are repeated in each."""
 
     def __init__(self, counting: bool = False) -> None:
         names = ["time", "device"] + [f"{name.replace(' ', '_')}_{unit}" for _, name, unit, _, _ in COLUMNS]
@@ -160,9 +153,6 @@ class Stream:
             if reading.time_ns:
                 stamp = datetime.fromtimestamp(reading.time_ns / 1e9).isoformat(timespec="milliseconds")
                 print(",".join([stamp, csv_text(printable(reading.device)), *_cells(reading), *more]), flush=True)
-
-    def close(self) -> None:
-        """Do nothing: a stream changes no state of the terminal."""
 
 
 class LiveTable:
@@ -180,35 +170,37 @@ class LiveTable:
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
         """Draw the latest readings."""
-        if self._live is None:
-            for reading in readings:
-                if reading.time_ns:
-                    say(_plain_line(reading, get_terminal_size().columns))
-            if work is not None:
-                say(_work_line(work))
-                if work.problem != self._said:  # reported once at its start and once at its end
-                    say(work.problem or f"{work.unit} can be read again")
-                    self._said = work.problem
+        if self._live is not None:
+            self._live.update(_table(readings, work), refresh=True)
             return
-        from rich.markup import escape
-        from rich.table import Table
-
-        caption = None
-        if work is not None:
-            caption = _work_line(work) + (f"\n! {work.problem}" if work.problem else "")
-        table = Table(title="Ctrl-C ends and prints the summary", title_style="dim", caption_style="")
-        table.caption = escape(plain(caption)) if caption else None
-        table.add_column("device")
-        for _, name, unit, _, _ in COLUMNS:
-            table.add_column(f"{name}\n[dim]{unit}", justify="right")
         for reading in readings:
-            table.add_row(escape(printable(reading.name)), *_cells(reading))
-        self._live.update(table, refresh=True)
+            if reading.time_ns:
+                say(_plain_line(reading, get_terminal_size().columns))
+        if work is not None:
+            say(_work_line(work))
+            if work.problem != self._said:  # reported once at its start and once at its end
+                say(work.problem or f"{work.unit} can be read again")
+                self._said = work.problem
 
     def close(self) -> None:
         """Release the terminal."""
         if self._live is not None:
             self._live.stop()
+
+
+def _table(readings: list[Reading], work: LiveWork | None) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title="Ctrl-C ends and prints the summary", title_style="dim", caption_style="")
+    if work is not None:
+        table.caption = escape(plain(_work_line(work) + (f"\n! {work.problem}" if work.problem else "")))
+    table.add_column("device")
+    for _, name, unit, _, _ in COLUMNS:
+        table.add_column(f"{name}\n[dim]{unit}", justify="right")
+    for reading in readings:
+        table.add_row(escape(printable(reading.name)), *_cells(reading))
+    return table
 
 
 def _work_line(work: LiveWork) -> str:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, RecorderDiedError, TimedOutError
-from jouletrace.report.document import printable
+from jouletrace.errors import (
+    BadInputError,
+    BrokenOffError,
+    JouletraceError,
+    RecorderDiedError,
+    TimedOutError,
+    check_format,
+)
+from jouletrace.report.document import FORMATS, printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
-    from jouletrace.report.comparison.data import Comparison
+    from jouletrace.report.comparison import Comparison
     from jouletrace.run import Run
 
 
@@ -66,21 +74,16 @@ def opened(path: str) -> Run:
     return analyse(run) if run.kind in ("profile", "monitor", "record", "program", "bench") else run
 
 
-def check_form(form: str, json: bool) -> str:
-    """The requested format; ``--json`` is short for ``--format json``.
+def check_form(form: str, json: bool, formats: Sequence[str] = FORMATS) -> str:
+    """The requested format; ``--json`` is short for ``--format json``. Call it before anything is measured.
 
     Raises:
-        BadInputError: If there is no such format, or two are requested; known before anything is measured.
+        BadInputError: If there is no such format, or two are requested.
     """
-    from jouletrace import report
-
-    if json:
-        if form not in ("table", "json"):
-            raise BadInputError(f"--format {form} --json: give only one of them")
-        return "json"
-    if form not in report.FORMATS:
-        raise BadInputError(f"--format {form}: must be one of {', '.join(report.FORMATS)}")
-    return form
+    if json and form not in ("table", "json"):
+        raise BadInputError(f"--format {form} --json: give only one of them")
+    check_format(form, formats)
+    return "json" if json else form
 
 
 class Place:

@@ -32,8 +32,7 @@ def profile(
     Idle power is measured first, then the workload is warmed up until it has settled. Latency and energy are
     measured in separate passes without other instrumentation.
     """
-    from jouletrace.cli.progress import ProgressLine
-    from jouletrace.cli.quiet_output import quiet_output
+    from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.prepare import resolve
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.profiler.repeats import profile_repeats

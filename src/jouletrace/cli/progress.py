@@ -1,12 +1,18 @@
-"""A progress line on stderr with the current phase and the remaining time; only on a terminal."""
+"""What a command shows while it works: a progress line on stderr, on a terminal alone, and no prints of workloads."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from jouletrace.report.document import printable
+
+
+def quiet_output() -> redirect_stdout[TextIO]:
+    """A context that redirects prints to stderr: stdout carries only the result, which programs may parse."""
+    return redirect_stdout(sys.stderr)
 
 
 class Drawn:

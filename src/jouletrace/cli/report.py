@@ -12,7 +12,7 @@ import typer
 from jouletrace.cli.output import opened, say
 
 if TYPE_CHECKING:
-    from jouletrace.report.comparison.data import Comparison
+    from jouletrace.report.comparison import Comparison
     from jouletrace.run import Run
 
 

@@ -10,9 +10,8 @@ from typing import Annotated, TypeVar
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.compare import Format
-from jouletrace.cli.output import say
-from jouletrace.errors import BadInputError, NotPossibleError, check_format
+from jouletrace.cli.output import check_form, say
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
 
 Value = TypeVar("Value", int, float, str)
@@ -40,7 +39,7 @@ def sweep(
         Path | None,
         typer.Option("--output", "-o", help="Folder; a folder with this sweep is resumed. [default: under runs/]"),
     ] = None,
-    form: Format = "table",
+    form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
     """Profile a grid of workloads and options, one Run per point.
@@ -48,8 +47,7 @@ def sweep(
     After a point that runs out of memory, fails or hangs, the grid continues; if points have failed or hung, the
     exit code is 3. Repeat the command with the same -o to measure what is missing.
     """
-    from jouletrace.cli.progress import ProgressLine
-    from jouletrace.cli.quiet_output import quiet_output
+    from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.sweep import OUT_OF_MEMORY, POINTS, Grid, restore_limit, run_sweep
     from jouletrace.report.sweep import DONE, FORMATS, render
     from jouletrace.run.store import fresh_folder
@@ -60,9 +58,7 @@ def sweep(
             "jouletrace has left no power limit changed" if before is None else f"the power limit is {before:g} W again"
         )
         return
-    if json and form not in ("table", "json"):
-        raise BadInputError(f"--format {form} --json: give only one of them")
-    check_format(form, FORMATS)
+    form = check_form(form, json, FORMATS)
     grid = Grid(
         tuple(workloads or []),
         _values(batch, "--batch", int),
@@ -81,7 +77,7 @@ def sweep(
         elif folder.is_dir():
             runs = any((folder / POINTS).glob("*"))
             say(f"saved {folder}" + (f"; show its Runs with: jouletrace show {folder / POINTS}/*" if runs else ""))
-    sys.stdout.write(render(found, "json" if json else form))
+    sys.stdout.write(render(found, form))
     sys.stdout.flush()
     open_points = [entry for entry in found if entry.outcome not in (DONE, OUT_OF_MEMORY)]
     if open_points:

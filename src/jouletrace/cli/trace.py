@@ -53,7 +53,7 @@ def trace(
     """
     from jouletrace.addons.toolchain.trace import TraceSettings, what
     from jouletrace.addons.toolchain.trace import trace as run_traced
-    from jouletrace.cli.quiet_output import quiet_output
+    from jouletrace.cli.progress import quiet_output
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)

@@ -18,8 +18,8 @@ from jouletrace.compare.contrast import ALPHA, Contrast, holm
 from jouletrace.compare.match import LEVELS, fits
 from jouletrace.compare.spread import Entry
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison.data import FAILED, INCONCLUSIVE, PASSED, Check, Row
-from jouletrace.report.comparison.words import percent, reason, signed
+from jouletrace.report.comparison import FAILED, INCONCLUSIVE, PASSED, Check, Row, percent, signed
+from jouletrace.report.reasons import reason
 
 METRICS = {
     "latency": ("latency_s", "time_s"),
@@ -54,13 +54,8 @@ class Expression:
     change: float
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A row with the figures that it was judged by."""
-
-    entry: Entry
-    row: Row
-    contrast: Contrast | None
+Judged = tuple[Entry, Row]
+"""A row with the figures that it was judged by."""
 
 
 def parse(text: str) -> Expression:
@@ -81,15 +76,18 @@ def parse(text: str) -> Expression:
     return Expression(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
-def evaluate(checks: Sequence[Expression], rows: Sequence[Checked]) -> list[Check]:
-    """The outcome of each check.
+def evaluate(checks: Sequence[Expression], entries: Sequence[Entry], rows: Sequence[Row]) -> list[Check]:
+    """The outcome of each check on the rows, each judged by its entry.
 
     Raises:
         BadInputError: If a check selects no row: without a row it would always pass.
     """
-    meant = [_meant(check, rows) for check in checks]
-    asked = [(i, one) for i, found in enumerate(meant) for one in found]
-    beyond, short = (_shown([_p(checks[i], one.contrast, of) for i, one in asked]) for of in (True, False))
+    judged = list(zip(entries, rows, strict=True))
+    asked = [(i, one) for i, check in enumerate(checks) for one in _meant(check, judged)]
+    beyond, short = (
+        [rejected for rejected, _ in holm([_p(checks[i], entry.contrast, of) for i, (entry, _) in asked], ALPHA)]
+        for of in (True, False)
+    )
     found = []
     for number, check in enumerate(checks):
         own = [k for k, (i, _) in enumerate(asked) if i == number]
@@ -101,18 +99,17 @@ def evaluate(checks: Sequence[Expression], rows: Sequence[Checked]) -> list[Chec
     return found
 
 
-def _meant(check: Expression, rows: Sequence[Checked]) -> list[Checked]:
+def _meant(check: Expression, judged: Sequence[Judged]) -> list[Judged]:
     metric = METRICS[check.metric][check.level != "model"]
-    at_level = [one for one in rows if one.row.level == check.level]
-    named = at_level if check.level == "model" else [one for one in at_level if fits(one.entry.key, check.pattern)]
-    found = [one for one in named if one.row.metric == metric]
+    at_level = [one for one in judged if one[1].level == check.level]
+    named = at_level if check.level == "model" else [one for one in at_level if fits(one[0].key, check.pattern)]
+    found = [one for one in named if one[1].metric == metric]
     if found:
         return found
     if not at_level:
         raise BadInputError(f"--fail-if '{check.text}': A and B have no {check.level} in common")
     if not named:
-        names = sorted({one.row.name for one in at_level})
-        near = _near(check.pattern, names)
+        near = _near(check.pattern, sorted({row.name for _, row in at_level}))
         raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
     raise BadInputError(f"--fail-if '{check.text}': neither side has {check.metric} there")
 
@@ -127,29 +124,23 @@ def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
     return (contrast.p_above if check.above == beyond else contrast.p_below)(1 + check.change)
 
 
-def _shown(p: Sequence[float]) -> list[bool]:
-    return [rejected for rejected, _ in holm(p, ALPHA)]
-
-
-def _says(check: Expression, outcome: str, rows: Sequence[Checked], alpha: float) -> str:
+def _says(check: Expression, outcome: str, judged: Sequence[Judged], alpha: float) -> str:
     said = []
-    for one in rows[:_SHOWN]:
-        name = "" if check.level == "model" else f"{one.row.name}: "
-        text = f"{name}{check.metric} {signed(one.row.change)}"
+    for entry, row in judged[:_SHOWN]:
+        text = f"{'' if check.level == 'model' else f'{row.name}: '}{check.metric} {signed(row.change)}"
         if outcome == INCONCLUSIVE:
-            text += f", {_why(one, alpha)}"
+            text += f", {_why(entry, row, alpha)}"
         said.append(text)
-    more = f"; and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+    more = f"; and {len(judged) - _SHOWN} more" if len(judged) > _SHOWN else ""
     return "; ".join(said) + more
 
 
-def _why(one: Checked, alpha: float) -> str:
-    if one.contrast is None:
-        return reason(one.row.reason)
-    least = one.contrast.detectable(2 * alpha)  # of a one-sided test
-    if least is None:
-        return "A may be zero"
-    return f"smallest detectable change {percent(least)}"
+def _why(entry: Entry, row: Row, alpha: float) -> str:
+    """Why a check is inconclusive."""
+    if entry.contrast is None:
+        return reason(row.reason)
+    least = entry.contrast.detectable(2 * alpha)  # of a one-sided test
+    return "A may be zero" if least is None else f"smallest detectable change {percent(least)}"
 
 
 def _near(word: str, known: Iterable[str]) -> str:

@@ -1,12 +1,13 @@
-"""``compare``: two sides, each one Run or several Runs of one thing."""
+"""``compare``: two sides, each one Run or several Runs of one thing; and verdicts on their differences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from jouletrace.compare.checks import Checked, evaluate, parse
-from jouletrace.compare.contrast import ALPHA
+from jouletrace.compare.checks import evaluate, parse
+from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
 from jouletrace.compare.match import LEVELS, Key, Matched, Parts, match, parts_of
 from jouletrace.compare.setup import differences, warnings
 from jouletrace.compare.sides import (
@@ -20,15 +21,28 @@ from jouletrace.compare.sides import (
     sensor_gain,
     sources,
 )
-from jouletrace.compare.spread import Entry, of_side
-from jouletrace.compare.table import MARGIN, judge, solve
+from jouletrace.compare.spread import Entry, of_side, solve
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison.data import Comparison, Side
+from jouletrace.report.comparison import (
+    BETTER,
+    DIFFERENT,
+    HIGHER,
+    INCONCLUSIVE,
+    LOWER,
+    SAME,
+    WORSE,
+    Comparison,
+    Row,
+    Side,
+)
 from jouletrace.report.facts import title
 from jouletrace.run import Estimate, Run
 
 Runs = Sequence[tuple[Run, str]]
 """Runs and their origins."""
+
+MARGIN = 0.01
+"""Default relative difference below which two sides count as equal."""
 
 MOST = 8
 """Largest number of comparisons: more Runs are a sweep, for which a comparison with the first means little."""
@@ -55,7 +69,10 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         raise BadInputError(f"--margin {margin:g}: must lie between 0 and 100 %")
     checks = [parse(text) for text in fail_if]
     (side_a, notes_a), (side_b, notes_b) = sources(a, "A"), sources(b, "B")
-    _check_kinds(side_a, side_b)
+    kinds = [side[0].run.kind for side in (side_a, side_b)]
+    if kinds[0] != kinds[1]:
+        places = [side[0].place for side in (side_a, side_b)]
+        raise BadInputError(f"A is a {kinds[0]} ({places[0]}), B a {kinds[1]} ({places[1]}): they can't be compared")
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     name = side_b[0].run.workload.get("name") or side_b[0].run.kind
@@ -68,9 +85,8 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     if not any(entry.measured for entry in entries):
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    known = solve(entries, gain)
-    rows = judge(entries, known, margin)
-    checked = evaluate(checks, [Checked(*one) for one in zip(entries, rows, known, strict=True)])
+    solve(entries, gain)
+    rows = judge(entries, margin)
     return Comparison(
         a=_side("A", side_a),
         b=_side("B", side_b),
@@ -83,14 +99,8 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         gain=gain,
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
         method=_method(side_a, side_b),
-        checks=checked,
+        checks=evaluate(checks, entries, rows),
     )
-
-
-def _check_kinds(a: Sequence[Source], b: Sequence[Source]) -> None:
-    one, other = a[0].run.kind, b[0].run.kind
-    if one != other:
-        raise BadInputError(f"A is a {one} ({a[0].place}), B a {other} ({b[0].place}): they can't be compared")
 
 
 def _entries(
@@ -144,6 +154,79 @@ def _method(a: Sequence[Source], b: Sequence[Source]) -> str:
         f"verdicts hold with {100 * (1 - ALPHA):g} % over all rows together (half of the error is for the model's "
         "figures, half is shared by the levels of parts, by Holm within each)."
     )
+
+
+def judge(entries: Sequence[Entry], margin: float, unknown: str = "one_run") -> list[Row]:
+    """Rows with verdicts, in the order of the entries.
+
+    Half of the permitted error is for the model's figures, and half is shared evenly by the levels of parts;
+    within each, rows are corrected by Holm's procedure.
+
+    Args:
+        entries: The rows to judge, with their contrasts.
+        margin: Relative difference below which two sides count as equal.
+        unknown: Reason for entries without a contrast.
+    """
+    parts = {entry.key.level for entry in entries} - {"model"}
+    alphas = {**dict.fromkeys(parts, ALPHA / 2 / max(len(parts), 1)), "model": ALPHA / 2 if parts else ALPHA}
+    tests: dict[int, tuple[bool, float]] = {}
+    for level, alpha in alphas.items():
+        p = {
+            i: one.contrast.p() for i, one in enumerate(entries) if one.key.level == level and one.contrast is not None
+        }
+        tests |= zip(p, holm(list(p.values()), alpha), strict=True)
+    return [
+        _row(entry, *tests.get(i, (False, alphas[entry.key.level])), margin, unknown) for i, entry in enumerate(entries)
+    ]
+
+
+def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str) -> Row:
+    a, b, contrast, key = entry.a.mean(), entry.b.mean(), entry.contrast, entry.key
+    flags, reason = list(entry.flags), None
+    verdict, p, detectable = INCONCLUSIVE, None, None
+    if contrast is None:
+        reason = unknown if entry.measured else a.reason or b.reason or "not_measured"
+        difference, change = _without_interval(a, b, reason)
+    else:
+        difference, change, p = contrast.difference(alpha), contrast.change(alpha), contrast.p()
+        detectable = contrast.detectable(alpha)
+        verdict, reason = _verdict(entry.metric, contrast, change, rejected, margin)
+        if verdict in DIFFERENT and _within(change, margin):
+            flags.append("below_margin")
+    where = key.module if key.module != key.name else ""
+    names = (key.level, key.name or key.op, where, key.shapes, entry.metric)
+    found = Row(*names, a, b, difference, change, 1 - alpha, p, verdict)
+    return replace(found, reason=reason, detectable=detectable, flags=tuple(flags))
+
+
+def _verdict(
+    metric: str, contrast: Contrast, change: Estimate, rejected: bool, margin: float
+) -> tuple[str, str | None]:
+    """The verdict, and by code why it is inconclusive."""
+    if rejected:
+        told = change.low is None or change.high is None or not change.low <= 0 <= change.high
+        if contrast.gain and not told:
+            return INCONCLUSIVE, "sensor_gain"
+        # Less power isn't necessarily better.
+        less, more = (LOWER, HIGHER) if metric == "power_w" else (BETTER, WORSE)
+        return (more if contrast.b > contrast.a else less), None
+    if _within(change, margin):
+        return SAME, None
+    return INCONCLUSIVE, "sensor_gain" if contrast.gain >= margin else "spread_between_runs"
+
+
+def _within(change: Estimate, margin: float) -> bool:
+    return change.low is not None and change.high is not None and -margin <= change.low and change.high <= margin
+
+
+def _without_interval(a: Estimate, b: Estimate, reason: str) -> tuple[Estimate, Estimate]:
+    """The plain difference, where both sides have figures."""
+    if a.value is None or b.value is None:
+        return Estimate.null(reason, METHOD), Estimate.null(reason, METHOD)
+    difference = Estimate(b.value - a.value, n=1, method=METHOD)
+    if a.value <= 0:
+        return difference, Estimate.null("denominator_near_zero", METHOD)
+    return difference, Estimate(b.value / a.value - 1, n=1, method=METHOD)
 
 
 def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[str]]:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
-from jouletrace.compare.sides import PART_METRICS, Source, squeezed
+from jouletrace.compare.sides import PART_METRICS, Source
 from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, Estimate
 
@@ -42,14 +42,8 @@ Parts = dict[Key, list[dict[str, Estimate]]]
 """Figures by metric for each run of the side, by unit; empty where a run lacks the unit."""
 
 
-@dataclass(frozen=True)
-class Matched:
-    """Units of both sides, and units of one side only.
-
-    Attributes:
-        pairs: Keys of A and B, with flags of how they differ.
-        only_a, only_b: Keys without a partner.
-    """
+class Matched(NamedTuple):
+    """Units of both sides, with flags of how they differ, and units of one side only."""
 
     pairs: list[tuple[Key, Key, tuple[str, ...]]]
     only_a: list[Key]
@@ -93,7 +87,8 @@ def match(a: Sequence[Key], b: Sequence[Key]) -> Matched:
 
 
 def _key(level: str, unit: Mapping[str, Any]) -> Key:
-    name, op, shapes, module, phase = (squeezed(unit.get(text)) for text in ("name", "op", "shapes", "module", "phase"))
+    texts = (unit.get(key) for key in ("name", "op", "shapes", "module", "phase"))
+    name, op, shapes, module, phase = (" ".join(str(text).split()) if text else "" for text in texts)
     # An operator's name is composed of the other properties.
     return Key(level, op if level == "op" and op else name, op, shapes, module, phase)
 

@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import FLAG, of_whole
+from jouletrace.analysis.figures import Figures as Results
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
-from jouletrace.analysis.rows import Figures as Results
 from jouletrace.analysis.windows import fill, of_variant
-from jouletrace.compare.checks import Checked, evaluate, parse
+from jouletrace.compare.checks import evaluate, parse
+from jouletrace.compare.compare import MARGIN, judge
 from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.spread import Entry, Figures
-from jouletrace.compare.table import MARGIN, judge
-from jouletrace.report.comparison.data import Comparison, Side
+from jouletrace.report.comparison import Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.stats.quantiles import student
@@ -41,11 +41,7 @@ METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
 
 @dataclass(frozen=True)
 class Blocks:
-    """A metric in each block, for both sides; NaN where it is missing.
-
-    Attributes:
-        a, b: Shapes (blocks,).
-    """
+    """A metric in each block, for both sides, shapes (blocks,); NaN where it is missing."""
 
     a: Floats
     b: Floats
@@ -77,7 +73,8 @@ def blocks_of(run: Run) -> dict[str, Blocks]:
         }
         for name, value in values.items():
             found[name].append(np.array([_mean(value[column["block"] == number]) for number in numbers]))
-        found["latency_s"].append(np.array([_median(run, lane(side, number)) for number in numbers]))
+        latencies = (latencies_s(run, lane(side, number)) for number in numbers)
+        found["latency_s"].append(np.array([np.median(each) if len(each) else math.nan for each in latencies]))
     return {name: Blocks(*both) for name, both in found.items()}
 
 
@@ -112,7 +109,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     blocks = blocks_of(run)
     scale = _per_sample(run)
     name = run.workload.get("name") or "ab"
-    entries, contrasts = [], []
+    entries = []
     beating = {flag: None for side in SIDES for flag in of_whole(run, run.devices[0].id, side)}
     flags = dict.fromkeys(("power_w", "energy_total_j"), tuple(beating))
     for metric, found in blocks.items():
@@ -121,10 +118,9 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         reason = no_power_reason(run, run.devices[0].id) if metric in ("power_w", "energy_total_j") else "not_measured"
         nothing = np.full(len(found.a), np.nan)
         one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
-        entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ())))
-        contrasts.append(_contrast(scaled, run.settings.get("first_stage") or 0))
-    rows = judge(entries, contrasts, margin, unknown="few_blocks")
-    checked = [Checked(*one) for one in zip(entries, rows, contrasts, strict=True)]
+        contrast = _contrast(scaled, run.settings.get("first_stage") or 0)
+        entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ()), contrast))
+    rows = judge(entries, margin, unknown="few_blocks")
     devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
     count = len(blocks["iteration_time_s"].logs)
     titles = _titles(run)
@@ -139,7 +135,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         warnings=[warning.message for warning in run.warnings],
         margin=margin,
         simulated=run.simulated,
-        checks=evaluate([parse(text) for text in fail_if], checked),
+        checks=evaluate([parse(text) for text in fail_if], entries, rows),
         method=(
             f"A and B alternating on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "
             "figure, so drift and the sensor's gain cancel. The intervals don't include differences between processes; "
@@ -180,7 +176,7 @@ def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
 
 def _titles(run: Run) -> list[str]:
     """The title of each side: its workload, and its options where they differ."""
-    sides = _facts(run)
+    sides = _sides(run)
     apart = [key for key in ("dtype", "mode") if sides[0].get(key) != sides[1].get(key)]
     full = [own.get("name") or side for own, side in zip(sides, SIDES, strict=True)]
     short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
@@ -191,20 +187,15 @@ def _titles(run: Run) -> list[str]:
     ]
 
 
-def _facts(run: Run) -> tuple[WorkloadFacts, WorkloadFacts]:
+def _sides(run: Run) -> tuple[WorkloadFacts, WorkloadFacts]:
     return run.workload.get("a", WorkloadFacts()), run.workload.get("b", WorkloadFacts())
 
 
 def _per_sample(run: Run) -> tuple[float, float]:
-    items = [own.get("items") or 1 for own in _facts(run)]
+    items = [own.get("items") or 1 for own in _sides(run)]
     return (1.0, 1.0) if items[0] == items[1] else (1 / items[0], 1 / items[1])
 
 
 def _mean(values: Floats) -> float:
     """Mean of both windows of a block; without one of them drift would no longer cancel."""
-    return float(values.mean()) if len(values) == 2 and bool(np.isfinite(values).all()) else math.nan
-
-
-def _median(run: Run, name: str) -> float:
-    values = latencies_s(run, name)
-    return float(np.median(values)) if len(values) else math.nan
+    return float(values.mean()) if len(values) == 2 else math.nan

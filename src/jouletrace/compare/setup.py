@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.compare.sides import Source, boards, items
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
@@ -36,12 +36,7 @@ _TOLD = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
 _NO_OPTIONS = {"device", "devices", "repeats", "pid", "ended", "margin", "per"}
 """Settings that are covered elsewhere, or don't concern a way to measure."""
 
-_SETTINGS = {"l2": "L2 cache"}
-
-_VERSIONS = (
-    *("jouletrace", "torch", "cuda", "cudnn", "transformers", "triton"),
-    *("python", "system", "machine"),
-)
+_VERSIONS = ("jouletrace", "torch", "cuda", "cudnn", "transformers", "triton", "python", "system", "machine")
 _EVERYWHERE = ("jouletrace", "torch", "cuda")
 """Versions that are reported as unknown where they aren't stated; others may just not be installed."""
 
@@ -111,10 +106,11 @@ def _differing(
 
 
 def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    measured = [[clock_mhz(source.run, "sm_measured") for source in side] for side in (a, b)]
-    both = all(clock for side in measured for clock in side)  # a reported clock is the requested one
-    reported = [[clock_mhz(source.run, "sm_reported") for source in side] for side in (a, b)]
-    known = [[clock for clock in side if clock] for side in (measured if both else reported)]
+    sides = [[conditions(source.run)["clocks_mhz"] for source in side] for side in (a, b)]
+    # A reported clock is the requested one: it is compared only where some are not measured.
+    both = all(_mean_mhz(clocks["sm_measured"]) for side in sides for clocks in side)
+    all_ = [[_mean_mhz(clocks["sm_measured" if both else "sm_reported"]) for clocks in side] for side in sides]
+    known = [[clock for clock in side if clock] for side in all_]
     if not all(known):
         return []
     means = [float(np.mean(side)) for side in known]
@@ -124,13 +120,18 @@ def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
     return [f"SM clock differs: {means[0]:.0f} MHz in A, {means[1]:.0f} MHz in B, on average, {how}"]
 
 
+def _mean_mhz(clock: Spread | None) -> float:
+    """Mean of a clock; 0 where it isn't known."""
+    return clock["mean"] if clock and np.isfinite(clock["mean"]) else 0.0
+
+
 def options(run: Run) -> Setup:
     """What was run and how."""
     found = {words: said(run.workload.get(key)) for key, words in _WORKLOAD.items()}
     found |= {f"torch's {key}": said(value) for key, value in run.workload.get("torch_flags", {}).items()}
     for key, value in run.settings.items():
         if key not in _TOLD | _NO_OPTIONS and not isinstance(value, list | dict):
-            found[_SETTINGS.get(key) or _named(key)] = said(value) or "default"
+            found["L2 cache" if key == "l2" else _named(key)] = said(value) or "default"
     for device in run.devices[:1]:
         channel = run.channel(device.id, POWER)
         found["response of the power sensor"] = channel.origin if channel is not None else None
@@ -159,17 +160,6 @@ def _board_settings(run: Run) -> Setup:
     """Settings of its GPUs."""
     stated = {words: [said(getattr(device, key)) for device in run.devices] for key, words in _BOARDS.items()}
     return {words: ", ".join(dict.fromkeys(filter(None, values))) or None for words, values in stated.items()}
-
-
-def clock_mhz(run: Run, by: Literal["sm_reported", "sm_measured"]) -> float | None:
-    """Mean SM clock of the first device while energy was measured.
-
-    Args:
-        run: The Run.
-        by: "sm_reported" for the driver's clock, or "sm_measured" for that of the SMs' cycle counters.
-    """
-    found = conditions(run)["clocks_mhz"][by]
-    return found["mean"] if found and np.isfinite(found["mean"]) else None
 
 
 def _named(key: str) -> str:

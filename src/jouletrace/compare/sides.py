@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,7 +92,7 @@ def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], l
         found += _independent(run, place)
     if not found:
         raise BadInputError(f"{name}: none of its Runs holds figures ({', '.join(place for _, place in runs)})")
-    check_one_thing(found, name)
+    _check_one_thing(found, name)
     _check_no_doubles(found, name)
     return found, notes
 
@@ -117,12 +116,11 @@ def items(found: Sequence[Source]) -> float:
 
 def _gain(found: Sequence[Source]) -> float:
     stated = []
-    for source in found:
-        for device in source.run.devices:
-            channel = source.run.channel(device.id, POWER)
-            given = channel.gain_pct if channel is not None else None
-            # A simulated GPU without a gain error states none.
-            stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
+    for run, device in ((source.run, device) for source in found for device in source.run.devices):
+        channel = run.channel(device.id, POWER)
+        given = channel.gain_pct if channel is not None else None
+        # A simulated GPU without a gain error states none.
+        stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
     return max(stated, default=0.0) / 100
 
 
@@ -144,9 +142,9 @@ def _independent(run: Run, place: str) -> list[Source]:
     for number in sorted({*block.tolist(), *time_block.tolist()}):
         joules, seconds = energy[block == number], time[time_block == number]
         each = {
-            "latency_s": _plain(np.median(latencies[number])) if number in latencies else Estimate.null("not_measured"),
+            "latency_s": _plain([np.median(latencies[number])] if number in latencies else []),
             "iteration_time_s": _mean(seconds),
-            "power_w": _mean(joules / seconds) if len(joules) == len(seconds) else Estimate.null("not_measured"),
+            "power_w": _mean(joules / seconds if len(joules) == len(seconds) else []),
             "energy_total_j": _mean(joules),
         }
         # Parts belong to the first process only.
@@ -164,35 +162,25 @@ def _latencies(run: Run) -> dict[int, Any]:
 
 
 def _mean(values: Any) -> Estimate:
-    if not len(values):
-        return Estimate.null("not_measured")
-    return _plain(values[0]) if len(values) < 2 else mean_estimate(values)
+    return mean_estimate(values) if len(values) > 1 else _plain(values)
 
 
-def _plain(value: Any) -> Estimate:
-    return Estimate(float(value), n=1, method="windows")
+def _plain(values: Any) -> Estimate:
+    return Estimate(float(values[0]), n=1, method="windows") if len(values) else Estimate.null("not_measured")
 
 
-def check_one_thing(found: Sequence[Source], name: str) -> None:
-    """Refuse runs of different workloads, dtypes, ... as one side.
-
-    Raises:
-        BadInputError: With the first difference, and its place.
-    """
+def _check_one_thing(found: Sequence[Source], name: str) -> None:
+    """Refuse runs of different workloads, dtypes, ... as one side, with the first difference and its place."""
     first = found[0]
     for other in found[1:]:
+        refused = f"{name} is not several runs of one thing:"
         if other.run.kind != first.run.kind:
-            raise BadInputError(
-                f"{name} is not several runs of one thing: {first.place} is a {first.run.kind}, "
-                f"{other.place} a {other.run.kind}"
-            )
+            kinds = f"{first.place} is a {first.run.kind}, {other.place} a {other.run.kind}"
+            raise BadInputError(f"{refused} {kinds}")
         for key in _ONE_THING:
             one, another = first.run.workload.get(key), other.run.workload.get(key)
             if one != another:
-                raise BadInputError(
-                    f"{name} is not several runs of one thing: {key} is {one} in {first.place}, "
-                    f"{another} in {other.place}"
-                )
+                raise BadInputError(f"{refused} {key} is {one} in {first.place}, {another} in {other.place}")
 
 
 def same_thing(one: Run, other: Run) -> bool:
@@ -204,11 +192,11 @@ def same_thing(one: Run, other: Run) -> bool:
 
 def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
     """A note where a Run is compared with itself under any names; empty otherwise."""
-    pairs = [(one, other) for one in a for other in b if _is_same(one, other)]
+    pairs = [(one, other) for one in a for other in b if same_record(one.run, other.run)]
     if not pairs:
         return []
-    names = [tuple(dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair)) for pair in pairs]
-    shared = ", ".join(dict.fromkeys(" is ".join(name) for name in names))
+    names = (dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair) for pair in pairs)
+    shared = ", ".join(dict.fromkeys(map(" is ".join, names)))
     if all(len({id(pair[side]) for pair in pairs}) == len(of) for side, of in enumerate((a, b))):
         return [f"both sides are the same Run, so no difference can be detected: {shared}"]
     return [f"a Run is on both sides, which hides part of any difference: {shared}"]
@@ -244,12 +232,6 @@ def _check_no_doubles(found: Sequence[Source], name: str) -> None:
                 raise BadInputError(f"{name}: {other.place} and {one.place} {_REPEAT}")
 
 
-def _is_same(one: Source, other: Source) -> bool:
-    return same_record(one.run, other.run) or (
-        Path(one.place).exists() and Path(one.place).resolve() == Path(other.place).resolve()
-    )
-
-
 def same_record(one: Run, other: Run) -> bool:
     """Whether two Runs are one measurement, even if analysed at different times or in different ways: by their ids.
 
@@ -261,11 +243,8 @@ def same_record(one: Run, other: Run) -> bool:
     if one.id and other.id and not one.kind == other.kind == "import":
         return False
     pairs = [(one.table(name), other.table(name)) for name in ("samples", "spans")]
-    pairs.append((one.windows.select(_EDGES), other.windows.select(_EDGES)))
+    pairs.append(tuple(run.windows.select(["start_ns", "end_ns"]) for run in (one, other)))
     return any(len(mine) for mine, _ in pairs) and all(_equal(*pair) for pair in pairs)
-
-
-_EDGES = ["start_ns", "end_ns"]
 
 
 def _equal(one: pa.Table, other: pa.Table) -> bool:
@@ -278,11 +257,3 @@ def _equal(one: pa.Table, other: pa.Table) -> bool:
         else one[f.name].equals(other[f.name])
         for f in one.schema
     )
-
-
-_WORDS = re.compile(r"\s+")
-
-
-def squeezed(text: Any) -> str:
-    """A unit's text on one line; "" for none."""
-    return _WORDS.sub(" ", str(text)) if text else ""

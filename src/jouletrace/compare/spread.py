@@ -31,6 +31,9 @@ from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
 
+WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s")
+"""Metrics that don't depend on a power sensor."""
+
 _F_TEST = 0.05
 _MANY = 1e6
 
@@ -81,7 +84,7 @@ def of_side(estimates: Sequence[Estimate | None], factor: float = 1.0) -> Figure
     return Figures(factor * value, factor * within, reason)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Entry:
     """A row to judge.
 
@@ -90,13 +93,15 @@ class Entry:
         metric: Name in ``run.metrics``.
         a, b: Figures of both sides.
         flags: How the unit differs between the sides.
+        contrast: Of the means of both sides; None where the spread is unknown.
     """
 
     key: Key
     metric: str
     a: Figures
     b: Figures
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    contrast: Contrast | None = None
 
     @property
     def measured(self) -> bool:
@@ -109,24 +114,17 @@ class Entry:
         return bool(len(self.a.known) or len(self.b.known)) or self.a.reason != "not_measured"
 
 
-def contrasts(rows: Sequence[Entry], gain: float, *, parts: bool) -> list[Contrast | None]:
-    """A contrast for each row; None where the spread between runs is unknown.
-
-    Args:
-        rows: One metric of the units of one level.
-        gain: See ``Contrast``.
-        parts: Whether the rows are parts of one whole.
-    """
-    complete = [i for i, row in enumerate(rows) if _complete(row)] if parts else []
-    shared = _of_parts([rows[i] for i in complete]) if len(complete) > 1 else []
-    relative = dict(zip(complete, shared, strict=False))
-    found: list[Contrast | None] = []
-    for i, row in enumerate(rows):
-        if not row.measured:
-            found.append(None)
-            continue
-        found.append(_contrast(row, *relative[i], gain) if i in relative else _from_runs(row, gain))
-    return found
+def solve(entries: Sequence[Entry], gain: float) -> None:
+    """Compute each entry's contrast from the means of independent runs; ``gain`` is as of ``Contrast``."""
+    for level, metric in dict.fromkeys((entry.key.level, entry.metric) for entry in entries):
+        own = [one for one in entries if (one.key.level, one.metric) == (level, metric) and one.measured]
+        of_gain = 0.0 if metric in WITHOUT_GAIN else gain
+        for one in own:
+            one.contrast = _from_runs(one, of_gain)
+        whole = [one for one in own if _complete(one)] if level != "model" else []
+        shared = _of_parts(whole) if len(whole) > 1 else []
+        for one, (variance, df) in zip(whole, shared, strict=False):
+            one.contrast = _contrast(one, variance, df, of_gain)
 
 
 def _complete(row: Entry) -> bool:

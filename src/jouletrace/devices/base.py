@@ -100,11 +100,7 @@ class Process:
 
 @runtime_checkable
 class Device(Protocol):
-    """A piece of hardware whose power can be read (or a simulated one).
-
-    ``Gpu``, ``MigInstance`` and ``CpuPackage`` below are the kinds of device, which the vendors' modules
-    implement. ``spec`` opens the same device again in another process.
-    """
+    """A piece of hardware whose power can be read (or a simulated one); ``spec`` opens it again in another process."""
 
     info: DeviceInfo
     clock: Clock
@@ -147,21 +143,6 @@ def named(infos: Sequence[DeviceInfo]) -> str:
     return ", ".join(f"{info.id} ({info.name})" for info in infos) or "none"
 
 
-class Gpu(Device, Protocol):
-    """A whole GPU, the only device with a power sensor."""
-
-
-class MigInstance(Device, Protocol):
-    """A slice of a GPU: has its own activity and memory readings, but only its parent's power."""
-
-    parent: str
-    """UUID of its GPU."""
-
-
-class CpuPackage(Device, Protocol):
-    """A CPU socket, with an energy counter where the kernel permits reading it."""
-
-
 class RealClock:
     """The host's clocks."""
 
@@ -179,3 +160,8 @@ class RealClock:
         """Let ``seconds`` pass."""
         if seconds > 0:
             time.sleep(seconds)
+
+
+def one_sample(channel: str, time_ns: int, value: float) -> Samples:
+    """A single reading."""
+    return Samples(channel, np.array([time_ns], dtype=np.int64), np.array([value], dtype=np.float64))

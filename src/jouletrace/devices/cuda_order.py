@@ -26,14 +26,9 @@ class _Uuid(ctypes.Structure):
 
 
 def cuda_uuids(library: Any = None) -> list[str] | None:
-    """UUIDs of the devices that CUDA shows to this process: entry N is ``cuda:N``.
+    """UUIDs of the devices that CUDA shows to this process, "GPU-..." or "MIG-...": entry N is ``cuda:N``.
 
-    Args:
-        library: A substitute for libcuda; None loads the real one.
-
-    Returns:
-        "GPU-..." or "MIG-..." in CUDA's order; empty if CUDA shows none; None if libcuda is missing
-        or doesn't start.
+    Empty if CUDA shows none; None if libcuda is missing or doesn't start. ``library`` replaces libcuda.
     """
     cuda = library if library is not None else _load()
     if cuda is None:

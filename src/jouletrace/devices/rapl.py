@@ -13,8 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor
-from jouletrace.devices.samples import one_sample
+from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor, one_sample
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
@@ -40,13 +39,7 @@ class RaplMissingError(NotPossibleError):
 
 @dataclass(frozen=True)
 class Package:
-    """One CPU socket's counter.
-
-    Attributes:
-        name: "package-0".
-        path: File of the counter, in µJ.
-        range_uj: The counter restarts from zero after this many µJ.
-    """
+    """One CPU socket's counter: the file ``path``, in µJ, restarts from zero after ``range_uj`` µJ."""
 
     name: str
     path: Path

@@ -13,17 +13,16 @@ VENDORS = [
     "jouletrace.devices.nvml.vendor",
     "jouletrace.devices.rapl",
     "jouletrace.devices.remote",
-    "jouletrace.simulator.boards.opening",  # stands above this package
+    "jouletrace.simulator.boards.device",  # stands above this package
 ]
 """Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists."""
 
 
 def open_device(spec: str) -> Device:
-    """Open one device.
+    """Open one device by its name.
 
-    Args:
-        spec: "auto" (the first GPU that CUDA shows, else the CPU), "cuda:N", the UUID of a GPU or
-            MIG instance or an unambiguous beginning of it, "cpu", or "sim:NAME".
+    It is "auto" (the first GPU that CUDA shows, else the CPU), "cuda:N", the UUID of a GPU or MIG instance or an
+    unambiguous beginning of it, "cpu", or "sim:NAME".
 
     Raises:
         BadInputError: If the device doesn't exist; the message lists the existing ones.
@@ -43,9 +42,8 @@ def open_device(spec: str) -> Device:
 def open_devices(specs: Sequence[str]) -> list[Device]:
     """Open several devices, each once even if it is named several times.
 
-    Args:
-        specs: As for ``open_device``, or "all" (every whole GPU) or "visible" (every GPU or
-            MIG instance that CUDA shows to this process); both mean the CPU on a machine without a GPU.
+    Besides the names of ``open_device``, "all" means every whole GPU and "visible" every GPU or MIG instance that CUDA
+    shows to this process; both mean the CPU on a machine without a GPU.
 
     Raises:
         BadInputError, NotPossibleError: As ``open_device``; those opened before are closed again.

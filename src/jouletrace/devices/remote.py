@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from jouletrace.devices.base import Capability, Clock, Device, Process, RealClock, Samples, Source, Vendor
-from jouletrace.devices.samples import one_sample
+from jouletrace.devices.base import Capability, Clock, Device, Process, RealClock, Samples, Source, Vendor, one_sample
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from jouletrace.execution.calls import UNKNOWN, Call
+from jouletrace.execution.program import UNKNOWN, Call
 from jouletrace.execution.steps.module_names import ModuleNames, Phase, phase_of_step
-from jouletrace.execution.steps.operator_mode import OperatorMode
-from jouletrace.execution.steps.operators import describe, is_idempotent, op_name, tensors_in, written
+from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
 from jouletrace.tracing.trace import Trace
 
 _SLACK_NS = 20_000
@@ -96,12 +95,7 @@ def listing(module: torch.nn.Module | None, device: torch.device, phase: Phase =
 
 
 def calls_of(seen: Sequence[Seen], trace: Trace) -> list[Call]:
-    """Operator calls with their kernels, in launch order; kernels without an operator are separate calls.
-
-    Args:
-        seen: Calls of one iteration.
-        trace: Trace of the same iteration.
-    """
+    """Operator calls of an iteration with their kernels, in launch order; kernels without one are separate calls."""
     start, length = trace.start_ns, (trace.end_ns - trace.start_ns) / 1e9
     before, after = (np.array([getattr(one, edge) for one in seen], np.int64) for edge in ("before_ns", "after_ns"))
     owner = np.full(len(trace), -1, np.int64)

@@ -8,8 +8,7 @@ from itertools import chain, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.execution.calls import PLAIN, Call, Variant, match
-from jouletrace.execution.program import Excitation, Listing, Traced
+from jouletrace.execution.program import PLAIN, Call, Excitation, Listing, Traced, Variant, match
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.module_names import CallSite, phase_of_step
 from jouletrace.execution.steps.simulated import SimulatedStep
@@ -21,13 +20,7 @@ _BEFORE_S, _AFTER_S = 0.3, 0.3
 
 
 class SimulatedProgram:
-    """A step on a simulated GPU.
-
-    Args:
-        step: The step.
-        device: The GPU of the step.
-        phases: Phase of each kernel of an iteration; None for those of an inference or a training step.
-    """
+    """A step on a simulated GPU; ``phases`` are those of each kernel, None in an inference or a training step."""
 
     def __init__(self, step: SimulatedStep, device: SimulatedGpu, phases: Sequence[str] | None = None) -> None:
         self._step, self._device = step, device

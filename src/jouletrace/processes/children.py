@@ -92,7 +92,7 @@ class Child:
             return bool(selector.select(max(0.0, seconds)))
 
     def hear(self) -> list[dict[str, Any]] | None:
-        """The complete objects received since the last call, perhaps none; None if the child has ended.
+        """The complete objects received since the last call; None if the child has ended.
 
         Blocks until the child writes or ends.
         """

@@ -7,6 +7,7 @@ changed, so that the earlier state survives a crash. A watcher (see ``watcher``)
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -24,11 +25,6 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import PATIENCE_S, our_module, python_path
 from jouletrace.run import DeviceInfo
 from jouletrace.run.files import safe_name, shown, sync_folder
-
-try:
-    import fcntl
-except ImportError:  # Windows, where no driver lets a GPU be changed
-    fcntl = None  # type: ignore[assignment]
 
 FOLDER_VARIABLE = "JOULETRACE_LOCKS"
 LOCK = ".lock"
@@ -74,16 +70,13 @@ def noted(gpu: DeviceInfo, change: str) -> dict[str, Any] | None:
 class Hold:
     """Exclusive right of this process to change a GPU; created by ``hold``.
 
-    Args:
-        gpu: The GPU.
-        handle: File descriptor of its lock, shared with the watcher; None where there are no locks.
-
     Attributes:
-        gpu, handle: As given.
+        gpu: The GPU.
+        handle: File descriptor of its lock, shared with the watcher.
         left: Whether a watcher still holds the lock.
     """
 
-    def __init__(self, gpu: DeviceInfo, handle: int | None) -> None:
+    def __init__(self, gpu: DeviceInfo, handle: int) -> None:
         self.gpu = gpu
         self.handle = handle
         self.left = False
@@ -126,9 +119,8 @@ class Hold:
         """Start a watcher process that runs ``task`` if this process ends or is killed before ``Watch.done``.
 
         Args:
-            task: "module:function", called with a ``Hold`` and ``facts``; returns a description of what it did, or
-                None.
-            by_hand: The command that does the same, named in the message if the task fails.
+            task: "module:function", called with a ``Hold`` and ``facts``; returns what it did, or None.
+            by_hand: The command that does the same, for the message if the task fails.
             **facts: Arguments of ``task``; JSON values.
 
         Raises:
@@ -152,18 +144,12 @@ class Watch:
         order: How to restore a GPU (see ``watcher``); None if there is none.
         handle: The lock of that GPU, which the watcher shares.
 
-    Attributes:
-        is_done: Whether there is no GPU left to restore.
-
     Raises:
         NotPossibleError: If it can't be started.
     """
 
     def __init__(self, order: Mapping[str, Any] | None = None, handle: int | None = None) -> None:
         self.is_done = order is None
-        self._process: subprocess.Popen[bytes] | None = None
-        if fcntl is None:
-            return
         argument = json.dumps({**(order or {}), "holder": os.getpid()})
         try:
             self._process = subprocess.Popen(
@@ -187,8 +173,7 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._process is None or self._process.stdin is None:
-            return
+        assert self._process.stdin is not None, "Popen was given PIPE"
         with suppress(OSError), self._process.stdin as pipe:
             pipe.write(b"done" if self.is_done else b"")
         if self.is_done:
@@ -200,9 +185,7 @@ class Watch:
 def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
     """Lock a GPU, so that no other process of this host changes it; the lock ends with the process.
 
-    Args:
-        gpu: The GPU.
-        doing: Present participle for the message to a refused process: "dividing".
+    ``doing`` is the present participle for the message to a refused process: "dividing".
 
     Raises:
         NotPossibleError: If another process holds the lock, which is named; or the lock can't be created.
@@ -212,7 +195,7 @@ def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
         try:
             yield held
         finally:
-            if handle is not None and not held.left:
+            if not held.left:
                 release(handle)
 
 
@@ -220,9 +203,7 @@ def hold(gpu: DeviceInfo, doing: str) -> Iterator[Hold]:
 def alone_in(folder: Path, doing: str) -> Iterator[None]:
     """Lock a folder, so that no other process of this host writes results into it; other hosts may.
 
-    Args:
-        folder: Created if it is missing.
-        doing: As for ``hold``: "running a sweep".
+    It is created if it is missing; ``doing`` as for ``hold``: "running a sweep".
 
     Raises:
         NotPossibleError: If another process holds the lock, which is named.
@@ -230,19 +211,18 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise BadInputError(f"cannot write {shown(folder)}: it, or a parent folder of it, is a file") from None
     except OSError as error:
-        raise BadInputError(f"cannot write {shown(folder)}: {error.strerror or error}") from None
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = "it, or a parent folder of it, is a file" if is_file else error.strerror or error
+        raise BadInputError(f"cannot write {shown(folder)}: {reason}") from None
     path = folder.absolute() / f".{safe_name(platform.node()) or 'host'}{LOCK}"
     with _locked(path, f"{doing} into {folder.absolute()}") as handle:
         try:
             yield
         finally:
-            if handle is not None:
-                with suppress(OSError):
-                    path.unlink()
-                release(handle)
+            with suppress(OSError):
+                path.unlink()
+            release(handle)
 
 
 def say_who(handle: int, doing: str) -> None:
@@ -261,21 +241,14 @@ def release(handle: int) -> None:
 
 
 def started(pid: int) -> int | None:
-    """Start time of a process in ticks since boot, which distinguishes it from a later process with the same id.
-
-    None if there is no such process, or the system doesn't report it.
-    """
+    """Start time of a process in ticks since boot, unlike that of a later one of the same id; None if unknown."""
     with suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return None
 
 
 @contextmanager
-def _locked(path: Path, doing: str) -> Iterator[int | None]:
-    """Hold a lock file; close it at the end."""
-    if fcntl is None:
-        yield None
-        return
+def _locked(path: Path, doing: str) -> Iterator[int]:
     handle = _lock(path)
     try:
         say_who(handle, doing)
@@ -286,23 +259,21 @@ def _locked(path: Path, doing: str) -> Iterator[int | None]:
 
 def _lock(path: Path) -> int:
     for _ in range(_ATTEMPTS):
+        handle = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = _open(path)
-        except OSError as error:
-            raise NotPossibleError(f"the lock {path} can't be created: {error.strerror or error}") from None
-        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_there(path, handle):
                 return handle
-        except BlockingIOError:
-            refusal = _refusal(path, handle)
-            os.close(handle)
-            raise NotPossibleError(refusal) from None
+            os.close(handle)  # its holder has removed it in between
         except OSError as error:
-            os.close(handle)
-            raise NotPossibleError(f"the lock {path} can't be taken: {error.strerror or error}") from None
-        os.close(handle)  # its holder has removed it in between
+            failed = "created" if handle is None else "taken"
+            refusal = f"the lock {path} can't be {failed}: {error.strerror or error}"
+            if handle is not None:
+                refusal = _refusal(path, handle) if isinstance(error, BlockingIOError) else refusal
+                os.close(handle)
+            raise NotPossibleError(refusal) from None
     raise NotPossibleError(f"the lock {path} can't be taken: it is removed again and again")
 
 
@@ -337,7 +308,6 @@ def _is_there(path: Path, handle: int) -> bool:
 
 
 def _refusal(path: Path, handle: int) -> str:
-    """The message that names the holder of a lock."""
     try:
         record = json.loads(os.pread(handle, 4096, 0))
         pid, since, doing = int(record["pid"]), record["started"], str(record["doing"])
@@ -352,13 +322,12 @@ def _refusal(path: Path, handle: int) -> str:
 
 
 def _file_of(gpu: DeviceInfo, ending: str) -> Path:
-    """Path for a GPU; a simulated GPU exists once per user, since its state is kept in the user's cache."""
+    """Path for a GPU; a simulated GPU exists once per user, since its state is in the user's cache."""
     own = f"-{os.getuid()}" if gpu.simulated and hasattr(os, "getuid") else ""
     return shared_folder() / f"{safe_name(f'jouletrace-{gpu.id}{own}')}{ending}"
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The content of a journal, by kind of change."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NOFOLLOW)
         with os.fdopen(handle) as file:

@@ -17,19 +17,18 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.backends.base import Prepared
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up
-from jouletrace.profiler.prepare import check, prepare, resolve
+from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
-from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.comparison import Comparison
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings
 from jouletrace.run.store import check_free, save
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.leaving import no_silent_exit
+from jouletrace.workloads.user_code import no_silent_exit
 
 _ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 
@@ -45,6 +44,9 @@ class AbSettings:
         ramp_s: Seconds of load before each window, so that the GPU and its sensor have settled after the other side.
         latency_s: Seconds of timed iterations in each quarter of a block.
         first_stage: Blocks whose spread determines the total number.
+
+    Raises:
+        BadInputError: With the option, its value and the allowed values.
     """
 
     margin: float = 0.01
@@ -55,11 +57,6 @@ class AbSettings:
     first_stage: int = 8
 
     def __post_init__(self) -> None:
-        """Check all values.
-
-        Raises:
-            BadInputError: With the option, its value and the allowed values.
-        """
         if not 0 < self.margin < 1:
             raise BadInputError(f"--margin {self.margin:g}: must lie between 0 and 100 %")
         for name in ("max_time_s", "window_s", "ramp_s", "latency_s"):
@@ -84,16 +81,8 @@ def run_ab(
 ) -> tuple[Run, Comparison]:
     """Measure two workloads in blocks of A B B A on one GPU, in one process.
 
-    Args:
-        a: Name, path, or workload.
-        b: The other workload.
-        settings: Settings of both, with the device.
-        how: Settings of the comparison.
-        settings_b: Settings of B if they differ (another mode or dtype); on the same device.
-        fail_if: Checks (see ``compare.checks``).
-        folder: Folder of the Run; None keeps it in memory.
-        command: For ``Run.command``.
-        progress: Receives phases and elapsed seconds.
+    ``settings_b`` are those of B if they differ, and ``fail_if`` checks (see ``compare.checks``). ``command`` names the
+    Run.
 
     Raises:
         BadInputError, NotPossibleError: As ``prepare``: both must fit the device at once.

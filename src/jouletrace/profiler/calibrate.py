@@ -47,16 +47,9 @@ def calibrate(
 ) -> Run:
     """Calibrate every power sensor of a device, and store the result for later runs.
 
-    Args:
-        device_spec: As ``--device``.
-        seconds: Length of the pulse train.
-        seed: Seed of the pulse lengths.
-        folder: Folder of the Run; None keeps it in memory.
-        command: For ``Run.command``.
-        progress: Receives phases and elapsed seconds.
-
-    Returns:
-        The Run; ``run.calibration[device]["channels"]`` holds the responses by channel.
+    The pulses, whose lengths ``seed`` draws, take ``seconds``. ``run.calibration[device]["channels"]`` of the returned
+    Run
+    holds the responses by channel.
 
     Raises:
         NotPossibleError: If the device has no power sensor that can be read.

@@ -27,7 +27,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 
 if TYPE_CHECKING:
-    from jouletrace.execution.steps.generation import GenerationSteps  # imports torch
+    from jouletrace.execution.steps.registry import GenerationSteps  # imports torch
 
 MOST_S, MOST_BESIDE_S = 40.0, 15.0
 """Default limit of the rounds in seconds; and the limit if kernels are recorded too."""
@@ -73,14 +73,9 @@ def measure(
 ) -> None:
     """Time iterations and first tokens individually, then measure rounds.
 
-    Args:
-        session: The session in progress.
-        step: The whole load, warmed up.
-        make_pieces: Builds its pieces.
-        settings: The settings.
-        iteration_s: Seconds per iteration of the whole.
-        progress: Receives the elapsed seconds.
-        between: See ``passes.energy``.
+    ``step`` runs the whole load and is warmed up; one of its iterations takes ``iteration_s`` seconds. ``between`` as
+    in
+    ``passes.energy``.
     """
     pieces = make_pieces()
     try:

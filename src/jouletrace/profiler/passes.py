@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -115,14 +114,8 @@ def energy(
 ) -> None:
     """Measure windows until the requested interval is reached: a first stage, then the number that it determines.
 
-    Args:
-        session: The session in progress.
-        step: The load.
-        settings: The settings.
-        iteration_s: Seconds per iteration.
-        progress: Receives the elapsed seconds.
-        between: Runs between the stages; its record is compared with windows on both sides, since a die that warms
-            from pass to pass draws more.
+    ``between`` runs between the stages; its record is compared with windows on both sides, since a die that warms from
+    pass to pass draws more.
     """
     power = power_channel(session)
     if power is None:
@@ -193,22 +186,20 @@ def _window(session: Session, step: Step, replays: int) -> float:
     if isinstance(step, FlushedStep):
         # The replay includes the flushes: as many flushes alone, directly after it, are subtracted.
         parts.append(("flush", step.flush_only()))
-    return sum(_replay(session, variant, part, replays) for variant, part in parts)
-
-
-def _replay(session: Session, variant: str, step: Step, replays: int) -> float:
-    """Run and record one window; returns its duration in seconds."""
-    interval, counted_mhz = counted_replay(step, replays)
-    session.add_window(
-        variant=variant,
-        multiplicity=1.0,
-        block=0,
-        replays=replays,
-        start_ns=interval.start_ns,
-        end_ns=interval.end_ns,
-        counted_mhz=counted_mhz,
-    )
-    return interval.seconds
+    seconds = 0.0
+    for variant, part in parts:
+        interval, counted_mhz = counted_replay(part, replays)
+        session.add_window(
+            variant=variant,
+            multiplicity=1.0,
+            block=0,
+            replays=replays,
+            start_ns=interval.start_ns,
+            end_ns=interval.end_ns,
+            counted_mhz=counted_mhz,
+        )
+        seconds += interval.seconds
+    return seconds
 
 
 BLOCK_S = 0.25
@@ -223,13 +214,12 @@ SETTLED = 0.01
 
 @dataclass(frozen=True)
 class WarmUp:
-    """The result of a warm-up.
+    """The result of a warm-up of ``seconds``.
 
     Attributes:
         iteration_s: Seconds per iteration at the end.
         latency_settled: Whether iteration times had settled; None if there were too few to decide.
         power_settled: Whether power had settled; None if the record is too short to decide, or there is none.
-        seconds: Duration of the warm-up.
     """
 
     iteration_s: float
@@ -237,17 +227,13 @@ class WarmUp:
     power_settled: bool | None
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result for ``Run.workload``."""
-        return asdict(self)
-
 
 def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) -> WarmUp:
     """Replay ``step`` until it has settled, ``limit_s`` seconds at most; warns if it has not.
 
     The first iterations (lazy initialisation, autotuning, compilation) don't count towards the limit.
     """
-    records_power = any(channel.name == POWER for channel in session.recorder.channels)
+    records_power = power_channel(session) is not None
     step.replay(1)
     iteration_s = max(step.replay(1).seconds, 1e-7)
     start_ns = session.clock.time_ns()
@@ -266,11 +252,10 @@ def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) ->
         power_settled = _power_settled(session, start_ns) if records_power else None
         if latency_settled and (power_settled or not records_power) and elapsed >= min(LEAST_S, limit_s):
             break
-    found = WarmUp(iteration_s, latency_settled, power_settled, elapsed)
     _warn(session, "latency", latency_settled, elapsed)
     if records_power:
         _warn(session, "power", power_settled, elapsed)
-    return found
+    return WarmUp(iteration_s, latency_settled, power_settled, elapsed)
 
 
 def _warn(session: Session, quantity: str, settled: bool | None, seconds: float) -> None:

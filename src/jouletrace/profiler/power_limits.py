@@ -56,7 +56,7 @@ def open_limiter(device: str) -> PowerLimiter:
         NotPossibleError: If the driver is missing.
     """
     if device.startswith("sim:"):
-        from jouletrace.simulator.boards.power_limit import SimulatedPowerLimit
+        from jouletrace.simulator.boards.device import SimulatedPowerLimit
 
         name = "".join(c if c.isalnum() else "_" for c in device.partition("?")[0])
         return SimulatedPowerLimit(device, cache_folder() / f"{name}-power-limit-state.json")
@@ -67,7 +67,7 @@ def open_limiter(device: str) -> PowerLimiter:
         opened.close()
     if info.kind != "gpu":
         raise BadInputError(f"--power-limit on {device}: only a whole GPU has a power limit")
-    from jouletrace.devices.nvml.power_limit import NvmlPowerLimit
+    from jouletrace.devices.nvml.identity import NvmlPowerLimit
 
     return NvmlPowerLimit(info.id)
 
@@ -87,11 +87,7 @@ def restore(limiter: PowerLimiter) -> float | None:
 def changing(limiter: PowerLimiter, device: str) -> Iterator[None]:
     """Restore the GPU's power limit at the end of the context, also after an exception, Ctrl-C and ``kill -9``.
 
-    A change that an earlier run has left is undone first.
-
-    Args:
-        limiter: The GPU's power limit.
-        device: The user's name for the GPU.
+    A change that an earlier run has left is undone first. ``device`` is the user's name for the GPU.
 
     Raises:
         NotPossibleError: If another jouletrace changes this GPU, or the journal can't be written.

@@ -1,22 +1,73 @@
-"""Builds a step that is ready to run from a workload and a device."""
+"""Builds a step that is ready to run from a workload and a device.
+
+What runs a workload is a backend: a module of ``profiler.backends``, or of the addons' runtimes. It offers
+
+- ``load_libraries(workload, device)``, which imports slow libraries and touches no GPU; missing libraries are reported
+  when they are used;
+- ``prepare(workload, device, settings, options)``, which builds the workload and returns it as ``Prepared``; from then
+  on a GPU has a context;
+- for a runtime, ``device_for(backend, device)``: the device that "auto" stands for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import cast
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import import_module
+from types import ModuleType
 
 from jouletrace import workloads
 from jouletrace.devices.base import Device
-from jouletrace.errors import SIMULATE_GPU, BadInputError
-from jouletrace.execution.steps.registry import check_options
-from jouletrace.profiler.backends import backend_of, named
-from jouletrace.profiler.backends.base import Prepared, Runtime, lacks_phases, no_phases
+from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
+from jouletrace.execution.program import Program
+from jouletrace.execution.steps.base import Step
+from jouletrace.execution.steps.registry import GenerationSteps, check_options
 from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.run import RunWarning
 from jouletrace.workloads import ObjectWorkload
-from jouletrace.workloads.base import Workload
-from jouletrace.workloads.model_file import ModelFile
+from jouletrace.workloads.base import Built, Workload
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.saved_models import ModelFile
 from jouletrace.workloads.user import UserWorkload
+
+_HOMES = {
+    "torch": "jouletrace.profiler.backends.torch",
+    "simulated": "jouletrace.profiler.backends.simulated",
+    "onnxruntime": "jouletrace.addons.runtimes.backend",
+    "openvino": "jouletrace.addons.runtimes.backend",
+}
+"""The module of each backend, imported at first use."""
+
+
+@dataclass
+class Prepared:
+    """A built workload and the step that runs it.
+
+    Attributes:
+        built: The workload.
+        step: Runs it on the device.
+        real: Whether it computes real numbers (a simulated GPU computes none).
+        make_program: Prepares it for tracing; None if it can't be traced.
+        make_generation: Builds the pieces of an iteration that generates tokens; None for other tasks.
+        warnings: Warnings about its data, where ``steps.check_outputs`` can't inspect them.
+    """
+
+    built: Built
+    step: Step
+    real: bool = True
+    make_program: Callable[[], Program] | None = None
+    make_generation: Callable[[], GenerationSteps] | None = None
+    warnings: list[RunWarning] = field(default_factory=list)
+
+    def program(self) -> Program:
+        """The workload, ready for tracing.
+
+        Raises:
+            NotPossibleError: If it can't be traced.
+        """
+        if self.make_program is None:
+            raise NotPossibleError(f"{self.built.facts.get('name', 'this workload')} can't be traced here")
+        return self.make_program()
 
 
 def resolve(workload: str | Workload) -> Workload:
@@ -39,21 +90,33 @@ def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettin
     if isinstance(workload, ModelFile) and settings.backend == "auto":
         settings = replace(settings, backend=workload.backend)
     if settings.backend not in ("auto", "torch"):
-        device_for = cast(Runtime, named(settings.backend)).device_for
-        return replace(settings, device=device_for(settings.backend, settings.device))
+        device: str = _backend(settings.backend).device_for(settings.backend, settings.device)
+        return replace(settings, device=device)
     if settings.threads is not None or settings.streams > 1 or settings.hint is not None:
         return replace(settings, backend="torch")  # which reports that it has no such options
     return settings
 
 
-def check_has_phases(workload: Workload, settings: ProfileSettings) -> None:
-    """Refuse to list phases of a workload that is known to have none before it is built.
+def check_has_phases(workload: Workload, settings: ProfileSettings, phases: set[str] | None = None) -> None:
+    """Refuse to list phases of an inference that has only one.
+
+    A user's call may have several (forces require a gradient), which is known once it is built: ``phases``.
 
     Raises:
-        BadInputError: With the workloads that have phases, and the detail to use for others.
+        BadInputError: With the tasks that have phases, and the detail to use for others.
     """
-    if lacks_phases(settings) and not isinstance(workload, UserWorkload | ObjectWorkload):
-        raise BadInputError(no_phases(workload))
+    if settings.detail != "phase" or settings.task != "infer":
+        return
+    one = not isinstance(workload, UserWorkload | ObjectWorkload) if phases is None else len(phases) < 2
+    if one and isinstance(workload, ModelFile):
+        raise BadInputError(
+            f"{workload.name}: --detail phase: a model file has no phases; use --detail kernel, which lists its nodes"
+        )
+    if one:
+        raise BadInputError(
+            f"{workload.name}: --detail phase: an inference has no phases; --task train (forward, backward, optimizer) "
+            "and --task generate (prefill, decode) have phases; use --detail layer or kernel"
+        )
 
 
 def check(device: Device, settings: ProfileSettings) -> None:
@@ -87,8 +150,8 @@ def check_own_time(device: Device) -> None:
 
 
 def load_libraries(workload: Workload, device: Device, settings: ProfileSettings) -> None:
-    """Import slow libraries, which touches no GPU; missing libraries are reported later, when they are used."""
-    backend_of(device, settings.backend).load_libraries(workload, device)
+    """Import slow libraries, which touches no GPU."""
+    _backend_of(device, settings).load_libraries(workload, device)
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Prepared:
@@ -98,18 +161,24 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings) -> Pr
         BadInputError: If the options don't fit the workload.
         NotPossibleError: If a library, memory or a CUDA device is missing.
     """
-    options = WorkloadOptions(
-        task=settings.task,
-        batch=settings.batch,
-        seq_len=settings.seq_len,
-        dtype=settings.dtype,
-        seed=settings.seed,
-        input_sets=settings.input_sets,
-        config=settings.config,
-        optimizer=settings.optimizer,
-        label_smoothing=settings.label_smoothing,
-        data=settings.data,
-        max_new_tokens=settings.max_new_tokens,
-        random=settings.random,
-    )
-    return backend_of(device, settings.backend).prepare(workload, device, settings, options)
+    known = {one.name for one in fields(WorkloadOptions)}
+    options = WorkloadOptions(**{name: value for name, value in asdict(settings).items() if name in known})
+    prepared: Prepared = _backend_of(device, settings).prepare(workload, device, settings, options)
+    return prepared
+
+
+def _backend_of(device: Device, settings: ProfileSettings) -> ModuleType:
+    if settings.backend in ("auto", "torch"):
+        return _backend("simulated" if device.info.simulated else "torch")
+    return _backend(settings.backend)
+
+
+def _backend(name: str) -> ModuleType:
+    """The backend of that name.
+
+    Raises:
+        BadInputError: If it runs no workloads: trtexec.
+    """
+    if name not in _HOMES:
+        raise BadInputError(f"--backend {name} times engines, only by jouletrace profile on the command line")
+    return import_module(_HOMES[name])

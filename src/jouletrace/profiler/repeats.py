@@ -86,11 +86,11 @@ def merge(runs: list[Run]) -> Run:
             merged.warn(warning.code, warning.message, warning.where)
     merged.clock_pairs = [pair for run in runs for pair in run.clock_pairs]
     merged.recorder = {key: sum(run.recorder.get(key, 0.0) for run in runs) for key in runs[0].recorder}
-    merged.samples = _concat([run.samples for run in runs], "samples")
-    merged.spans = _concat([_numbered_spans(run.spans, number) for number, run in enumerate(runs)], "spans")
+    merged.samples = tables.concat([run.samples for run in runs], "samples")
+    merged.spans = tables.concat([_numbered_spans(run.spans, number) for number, run in enumerate(runs)], "spans")
     blocks = [pa.array([number] * len(run.windows), pa.int32()) for number, run in enumerate(runs)]
-    windows = [_changed(run.windows, "block", block) for run, block in zip(runs, blocks, strict=True)]
-    merged.windows = _concat(windows, "windows")
+    windows = [tables.changed(run.windows, "block", block) for run, block in zip(runs, blocks, strict=True)]
+    merged.windows = tables.concat(windows, "windows")
     return merged
 
 
@@ -120,26 +120,17 @@ def _later(run: Run, by_ns: int) -> Run:
     for name, columns in _TIMES.items():
         table = run.table(name)
         for column in columns:
-            table = _changed(table, column, pc.add(table[column], pa.scalar(by_ns, pa.int64())))
+            table = tables.changed(table, column, pc.add(table[column], pa.scalar(by_ns, pa.int64())))
         moved[name] = table
     pairs = [{**pair, "time_ns": pair["time_ns"] + by_ns} for pair in run.clock_pairs]
     return replace(run, clock_pairs=pairs, **moved)
 
 
-def _changed(table: pa.Table, column: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    index = table.schema.get_field_index(column)
-    return table.set_column(index, table.schema.field(index), values)
-
-
 def _numbered_spans(spans: pa.Table, number: int) -> pa.Table:
     """Spans with ids that are unique among the runs."""
     for name in ("id", "parent"):
-        spans = _changed(spans, name, pc.add(spans[name], pa.scalar(number * 1_000_000_000, pa.int64())))
+        spans = tables.changed(spans, name, pc.add(spans[name], pa.scalar(number * 1_000_000_000, pa.int64())))
     return spans
-
-
-def _concat(parts: list[pa.Table], name: str) -> pa.Table:
-    return tables.conform(pa.concat_tables(parts), name)
 
 
 def numbered(settings: ProfileSettings, number: int) -> ProfileSettings:

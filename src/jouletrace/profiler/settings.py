@@ -92,10 +92,8 @@ class ProfileSettings:
             BadInputError: With the option, its value and the allowed values.
         """
         from jouletrace.execution.steps.registry import L2, MODES
-        from jouletrace.workloads.checks import check_seed
-        from jouletrace.workloads.options import TASKS
-        from jouletrace.workloads.precision import DTYPES
-        from jouletrace.workloads.training import check_loss_and_optimizer
+        from jouletrace.workloads.environment import DTYPES
+        from jouletrace.workloads.options import TASKS, check_loss_and_optimizer, check_seed
 
         self._check_numbers()
         for name, allowed in (

@@ -35,14 +35,7 @@ Runner = Callable[[str, ProfileSettings, Path, float | None], None]
 
 @dataclass(frozen=True)
 class Grid:
-    """The varied options; an empty axis keeps the option's value.
-
-    Attributes:
-        workloads: Names or paths.
-        batch, seq_len: Numbers.
-        dtype, mode: As for ``profile``.
-        power_limit_w: Power limits in watts.
-    """
+    """The varied options; an empty axis keeps the option's value. Power limits are in watts."""
 
     workloads: tuple[str, ...]
     batch: tuple[int, ...] = ()
@@ -70,25 +63,18 @@ def run_sweep(
     progress: Progress | None = None,
     runner: Runner = in_fresh_process,
 ) -> list[Entry]:
-    """Profile every point of a grid whose Run isn't there yet.
+    """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order.
 
-    Args:
-        grid: The varied options.
-        settings: All other options.
-        folder: Folder of the sweep: its settings in ``sweep.json``, and one Run per point under ``points/``.
-        limit_s: A point that takes longer is ended.
-        permitted: Whether power limits may be changed.
-        progress: Receives the current point.
-        runner: Profiles a point.
-
-    Returns:
-        One entry per point, in the grid's order.
+    ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. A point that takes longer
+    than
+    ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
 
     Raises:
-        BadInputError: If a point is invalid, the folder holds something else, or power limits would
-            be changed without permission.
-        NotPossibleError: If no point could be measured, the power limit can't be set, or another sweep is
-            writing into the folder.
+        BadInputError: If a point is invalid, the folder holds something else, or power limits would be changed without
+            permission.
+        NotPossibleError: If no point could be measured, the power limit can't be set, or another sweep is writing into
+            the
+            folder.
     """
     progress, folder = progress or Silent(), folder.absolute()
     points = grid.points()

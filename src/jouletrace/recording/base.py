@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
 
 import pyarrow as pa
 
-from jouletrace.recording.stream import SampleStream
+from jouletrace.errors import RecorderDiedError
+from jouletrace.recording.collector import SampleStream
 from jouletrace.run import ChannelInfo
 
 
 @dataclass
 class RecorderCost:
-    """The cost of recording.
-
-    Attributes:
-        cpu_s: CPU seconds of the recorder.
-        wall_s: Duration of the recording in seconds.
-        samples: Readings written.
-    """
+    """The cost of recording: CPU seconds of the recorder, its duration in seconds, and the readings written."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0
     samples: int = 0
 
 
-class Recorder(Protocol):
-    """Polls every source of its devices at the source's interval and spools the readings."""
+class Recorder(ABC):
+    """Polls every source of its devices at the source's interval and spools the readings.
 
-    channels: list[ChannelInfo]
-    """The recorded channels; known after ``start``."""
+    Args:
+        spool: Folder of the ``samples`` stream.
 
+    Attributes:
+        channels: The recorded channels; known after ``start``.
+    """
+
+    def __init__(self, spool: Path) -> None:
+        self.channels: list[ChannelInfo] = []
+        self._spool = Path(spool).absolute()
+        self._path: Path | None = None
+        self._stream: SampleStream | None = None
+        self._cost: RecorderCost | None = None
+
+    @abstractmethod
     def start(self) -> None:
         """Start recording; returns after the first poll of every source.
 
@@ -40,20 +48,48 @@ class Recorder(Protocol):
         """
 
     def samples(self) -> pa.Table:
-        """All readings so far, as a ``samples`` table. Cheap enough to call every second."""
-
-    def follow(self) -> SampleStream:
-        """A second reader of the stream, for a caller that consumes new batches."""
-
-    def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
-        """Wait until the power record has passed ``time_ns``; False after ``timeout_s``.
+        """All readings so far, as a ``samples`` table, also after the end. Cheap enough to call every second.
 
         Raises:
-            RecorderDiedError: If the recorder has ended.
+            RecorderDiedError: If it was never started.
+        """
+        return self._started().table()
+
+    def follow(self) -> SampleStream:
+        """A second reader of the stream, for a caller that consumes new batches.
+
+        Raises:
+            RecorderDiedError: If it was never started.
+        """
+        self._started()
+        return SampleStream(self._path or self._spool, self.channels)
+
+    @abstractmethod
+    def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
+        """Wait until the power record has passed ``time_ns``; False after ``timeout_s``, or without a power record.
+
+        Raises:
+            RecorderDiedError: If the recorder has ended or a sensor has failed.
         """
 
+    @abstractmethod
     def check(self) -> None:
-        """Raise ``RecorderDiedError`` if the recorder has ended; its data stays on disk."""
+        """Raise ``RecorderDiedError`` if the recorder has ended or a sensor has failed; the data stays on disk."""
 
+    @abstractmethod
     def stop(self) -> RecorderCost:
-        """Record the sensor's tail and stop; returns the cost of recording. Safe to call twice."""
+        """Record the sensor's tail and stop; returns the cost of recording. Safe to call twice.
+
+        Raises:
+            RecorderDiedError: At the first call, if it had died or a sensor had failed before.
+        """
+
+    def _read(self, path: Path, channels: list[ChannelInfo]) -> None:
+        """Follow the stream that has been started."""
+        self._path, self.channels = path, channels
+        self._stream = SampleStream(path, channels)
+
+    def _started(self) -> SampleStream:
+        if self._stream is None:
+            raise RecorderDiedError("the recorder was not started")
+        return self._stream

@@ -10,10 +10,8 @@ import pyarrow as pa
 
 from jouletrace.devices.base import Clock, Device, Source
 from jouletrace.errors import RecorderDiedError
-from jouletrace.recording.base import RecorderCost
+from jouletrace.recording.base import Recorder, RecorderCost
 from jouletrace.recording.collector import TAIL_S, Collector, fresh_part
-from jouletrace.recording.stream import SampleStream
-from jouletrace.run import ChannelInfo
 
 _FLUSH_S = 1.0
 _LOOK_EVERY_S = 0.02
@@ -33,64 +31,50 @@ class TimerClock(Clock, Protocol):
         """Call ``call`` every ``interval_s`` from now on; ``call`` must not advance the clock."""
 
 
-class InProcessRecorder:
-    """Records in virtual time, in the process that advances the clock.
+class InProcessRecorder(Recorder):
+    """Records in virtual time, in the process that advances the clock; idle intervals take no real time.
 
-    All devices share one clock. Idle intervals take no real time.
+    All devices share one clock. Devices without a source, such as a CPU without readable counters, leave an empty
+    stream; their clock may then be real.
     """
 
     def __init__(self, devices: Sequence[Device], spool: Path, power_s: float | None = None) -> None:
-        self.channels: list[ChannelInfo] = []
+        super().__init__(spool)
         self._devices = list(devices)
-        self._clock = cast(TimerClock, devices[0].clock)
-        self._spool = spool
+        self._clock = devices[0].clock
         self._power_s = power_s
         self._collector: Collector | None = None
-        self._stream: SampleStream | None = None
         self._timers: dict[int, tuple[Timer, float]] = {}
         self._flusher: Timer | None = None
         self._start_ns = 0
-        self._cost: RecorderCost | None = None
 
     def start(self) -> None:
-        """Poll every source once and set the timers.
-
-        Raises:
-            RecorderDiedError: If the spool can't be written, or a sensor fails.
-        """
+        """Poll every source once and set the timers; see ``Recorder``."""
         self._collector = Collector(self._devices, self._spool, fresh_part(self._spool), self._power_s)
-        self.channels = list(self._collector.channels)
-        self._stream = SampleStream(self._collector.path, self.channels)
+        self._read(self._collector.path, list(self._collector.channels))
         self._start_ns = self._clock.time_ns()
-        for source in list(self._collector.sources):
-            self._poll(source)
-        self._flusher = self._clock.every(_FLUSH_S, self._collector.flush)
+        if self._collector.sources:
+            for source in list(self._collector.sources):
+                self._poll(self._collector, source)
+            self._flusher = self._every(_FLUSH_S, self._collector.flush)
         self.check()
 
     def samples(self) -> pa.Table:
-        """Everything recorded so far, as a ``samples`` table."""
-        collector, stream = self._started()
-        if self._cost is None:
-            collector.flush()
+        """Everything recorded so far; see ``Recorder``."""
+        stream = self._started()
+        if self._collector is not None and self._cost is None:
+            self._collector.flush()
         return stream.table()
 
-    def follow(self) -> SampleStream:
-        """A second reader of the stream, for a caller that consumes new batches."""
-        return SampleStream(self._started()[0].path, self.channels)
-
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
-        """Advance virtual time until the power record has passed ``time_ns``; False after ``timeout_s``.
-
-        Raises:
-            RecorderDiedError: If a sensor has failed.
-        """
-        collector, stream = self._started()
+        """Advance virtual time until the power record has passed ``time_ns``; see ``Recorder``."""
+        stream = self._started()
         end_ns = self._clock.time_ns() + int(timeout_s * 1e9)
         while True:
             self.check()
-            if self._cost is None:
-                collector.poll_power()
-                collector.flush()
+            if self._collector is not None and self._cost is None:
+                self._collector.poll_power()
+                self._collector.flush()
             reached = stream.power_until()
             if reached is not None and reached >= time_ns:
                 return True
@@ -104,17 +88,14 @@ class InProcessRecorder:
             raise RecorderDiedError("; ".join(self._collector.failures))
 
     def stop(self) -> RecorderCost:
-        """Record the tail, then cancel the timers; the cost in CPU time is stated as zero.
-
-        Raises:
-            RecorderDiedError: At the first call, if a sensor had failed.
-        """
-        if self._cost is not None or self._collector is None:
-            return self._cost or RecorderCost()
+        """Record the tail, then cancel the timers; the cost in CPU time is stated as zero. See ``Recorder``."""
         collector = self._collector
-        for source in list(collector.sources):
-            self._poll(source)
-        self._clock.sleep(TAIL_S)
+        if self._cost is not None or collector is None:
+            return self._cost or RecorderCost()
+        if collector.sources:
+            for source in list(collector.sources):
+                self._poll(collector, source)
+            self._clock.sleep(TAIL_S)
         for timer in (*(timer for timer, _ in self._timers.values()), self._flusher):
             if timer is not None:
                 timer.cancel()
@@ -124,19 +105,16 @@ class InProcessRecorder:
         self.check()
         return self._cost
 
-    def _poll(self, source: Source) -> None:
+    def _poll(self, collector: Collector, source: Source) -> None:
         """Poll a source and update its timer: the source may have failed or changed its interval."""
-        collector, _ = self._started()
         collector.poll(source)
         alive = source in collector.sources
         timer, interval_s = self._timers.get(id(source), (None, None))
         if timer is not None and (not alive or source.interval_s != interval_s):
             timer.cancel()
         if alive and source.interval_s != interval_s:
-            timer = self._clock.every(source.interval_s, lambda: self._poll(source))
+            timer = self._every(source.interval_s, lambda: self._poll(collector, source))
             self._timers[id(source)] = (timer, source.interval_s)
 
-    def _started(self) -> tuple[Collector, SampleStream]:
-        if self._collector is None or self._stream is None:
-            raise RecorderDiedError("the recorder was not started")
-        return self._collector, self._stream
+    def _every(self, interval_s: float, call: Callable[[], object]) -> Timer:
+        return cast(TimerClock, self._clock).every(interval_s, call)

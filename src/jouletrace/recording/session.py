@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -22,9 +22,9 @@ from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
 from jouletrace.recording import open_recorder
 from jouletrace.recording.base import Recorder
+from jouletrace.recording.collector import written_to
 from jouletrace.recording.environment import environment, versions
-from jouletrace.recording.spooled import SpooledRows
-from jouletrace.recording.traced import span_rows
+from jouletrace.recording.spooled import SpooledRows, span_rows
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
@@ -77,11 +77,7 @@ class Session:
         )
         self._next_span = 0
         self._recording = self._finished = False
-        self._spans: SpooledRows
-        self._windows: SpooledRows
-        self._units: SpooledRows
-        self._beside: SpooledRows | None = None
-        self._requests: SpooledRows | None = None
+        self._rows: dict[str, SpooledRows] = {}
         self._on_disk: SpoolWriter | None = None
         self.recorder: Recorder = open_recorder(self.devices, self._home / SPOOL, power_s)
 
@@ -101,7 +97,7 @@ class Session:
         return self
 
     def open(self) -> None:
-        """Accept spans; the first half of ``with``, for who doesn't want to wait for the recorder.
+        """Accept spans: the first half of ``with``, for who doesn't want to wait for the recorder.
 
         Raises:
             BadInputError: If the folder can't be written.
@@ -109,9 +105,7 @@ class Session:
         self.run.created_ns = self.clock.time_ns()
         self._pair_clocks()
         save_header(self.run, self._home)  # from here on a crash leaves a readable Run
-        self._spans = SpooledRows(self._home / SPOOL, "spans")
-        self._windows = SpooledRows(self._home / SPOOL, "windows")
-        self._units = SpooledRows(self._home / SPOOL, "units")
+        self._rows = {name: SpooledRows(self._home / SPOOL, name) for name in ("spans", "windows", "units")}
 
     def start_recorder(self) -> None:
         """Record the devices, which takes a second to start; the second half of ``with``, in any thread.
@@ -139,63 +133,43 @@ class Session:
 
     def add_span(self, kind: str, name: str, start_ns: int, end_ns: int, lane: str, device: str | None = None) -> int:
         """Add one span and spool it; returns its id."""
-        row: dict[str, object] = {
-            "id": self._next_span,
-            "kind": kind,
-            "name": name,
-            "device": device or self.devices[0].info.id,
-            "lane": lane,
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-        }
-        self._next_span += 1
-        self._spans.append([row])
-        return self._next_span - 1
+        row = {"id": 0, "kind": kind, "name": name, "lane": lane, "start_ns": start_ns, "end_ns": end_ns}
+        return self.add_spans([row | {"device": device or self.devices[0].info.id}])
 
     def add_iterations(self, start_ns: int, seconds: NDArray[np.float64], lane: str) -> None:
         """Add one span per iteration, contiguous from ``start_ns``."""
         edges = start_ns + np.concatenate([[0], np.cumsum(np.round(seconds * 1e9))]).astype(np.int64)
-        first = self._next_span
-        self._next_span += len(seconds)
-        rows: list[dict[str, object]] = [
-            {
-                "id": first + i,
-                "kind": "iteration",
-                "name": "iteration",
-                "device": self.devices[0].info.id,
-                "lane": lane,
-                "start_ns": int(edges[i]),
-                "end_ns": int(edges[i + 1]),
-            }
-            for i in range(len(seconds))
-        ]
-        self._spans.append(rows)
+        about = {"kind": "iteration", "name": "iteration", "lane": lane}
+        self.add_spans(
+            [{"id": i, **about, "start_ns": int(a), "end_ns": int(b)} for i, (a, b) in enumerate(pairwise(edges))]
+        )
 
-    def add_spans(self, rows: Sequence[Mapping[str, object]]) -> None:
-        """Add spans whose rows have the same keys; their ids and parents are relative, from 0."""
+    def add_spans(self, rows: Sequence[Mapping[str, object]]) -> int:
+        """Add spans whose rows have the same keys; their ids and parents are relative to the first id, returned."""
         first, self._next_span = self._next_span, self._next_span + len(rows)
         device = self.devices[0].info.id
-        self._spans.append([{"device": device, **row, **_moved(row, first)} for row in rows])
+        self._rows["spans"].append([{"device": device, **row, **_moved(row, first)} for row in rows])
+        return first
 
     def add_window(self, **columns: object) -> None:
         """Add one row of ``windows`` and spool it."""
-        self._windows.append([{"order": len(self._windows), **columns}])
+        self._rows["windows"].append([{"order": len(self._rows["windows"]), **columns}])
 
     def add_units(self, rows: list[dict[str, object]]) -> None:
         """Add rows of ``units`` and spool them."""
-        self._units.append(rows)
+        self._rows["units"].append(rows)
 
     def add_samples(self, rows: list[dict[str, object]]) -> None:
         """Add and spool readings from outside the recorder; the caller adds their channels to ``run.channels``."""
-        if self._beside is None:
-            self._beside = SpooledRows(self._home / SPOOL, "samples", "beside")
-        self._beside.append(rows)
+        if "samples" not in self._rows:
+            self._rows["samples"] = SpooledRows(self._home / SPOOL, "samples", "beside")
+        self._rows["samples"].append(rows)
 
     def add_requests(self, rows: list[dict[str, object]]) -> None:
         """Add and spool requests to a server."""
-        if self._requests is None:
-            self._requests = SpooledRows(self._home / SPOOL, "requests")
-        self._requests.append(rows)
+        if "requests" not in self._rows:
+            self._rows["requests"] = SpooledRows(self._home / SPOOL, "requests")
+        self._rows["requests"].append(rows)
 
     def spool_spans(self, columns: Mapping[str, Sequence[object]]) -> None:
         """Write spans that stay only on disk until the end, for recordings of any length; the caller sets the ids.
@@ -203,20 +177,16 @@ class Session:
         Raises:
             RecorderDiedError: If they can't be written.
         """
-        try:
+        with written_to(self._home):
             if self._on_disk is None:
                 self._on_disk = SpoolWriter(self._home / SPOOL, "spans", "live")
             self._on_disk.append(columns)
-        except OSError as error:
-            raise RecorderDiedError(
-                f"spans can't be written to {shown(self._home)}: {error.strerror or error}"
-            ) from None
 
     def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
-        """Add one span per entry of a trace, within one span per iteration.
+        """Add one span per entry of a trace of the first device, within one span per iteration.
 
         Args:
-            trace: Trace of the first device.
+            trace: The trace.
             units: Unit id of each entry, length n.
             iteration: Iteration of each entry, shape (n,).
         """
@@ -226,7 +196,9 @@ class Session:
             edges = int(trace.start_ns[here].min()), int(trace.end_ns[here].max())
             above[int(number)] = self.add_span("iteration", "iteration", *edges, "tracing")
         first, self._next_span = self._next_span, self._next_span + len(trace)
-        self._spans.append(span_rows(trace, units, [above[int(i)] for i in iteration], first, self.devices[0].info.id))
+        self._rows["spans"].append(
+            span_rows(trace, units, [above[int(i)] for i in iteration], first, self.devices[0].info.id)
+        )
 
     def add_activity(self, columns: Mapping[str, object]) -> None:
         """Spool and keep the kernels of a recording, by column; see ``run.tables.ACTIVITY``.
@@ -234,11 +206,8 @@ class Session:
         Raises:
             RecorderDiedError: If they can't be written.
         """
-        try:
-            with SpoolWriter(self._home / SPOOL, "activity") as writer:
-                writer.append(columns)
-        except OSError as error:
-            raise RecorderDiedError(f"the trace can't be written to {shown(self._home)}: {error.strerror}") from None
+        with written_to(self._home), SpoolWriter(self._home / SPOOL, "activity") as writer:
+            writer.append(columns)
         self.run.activity = read_spool(self._home / SPOOL, "activity")
 
     def power(self, since_ns: int, device: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -254,17 +223,15 @@ class Session:
     def snapshot(self) -> Run:
         """The Run so far, without figures: the input of the stopping rule."""
         self.run.samples = self.recorder.samples() if self._recording else tables.empty("samples")
-        if self._beside is not None:
-            both = pa.concat_tables([self.run.samples, self._beside.table()])
-            self.run.samples = tables.conform(both, "samples")
+        if "samples" in self._rows:
+            self.run.samples = tables.concat([self.run.samples, self._rows["samples"].table()], "samples")
         if self._on_disk is None:
-            self.run.spans = self._spans.table()
+            self.run.spans = self._rows["spans"].table()
         elif self._finished:
             self.run.spans = read_spool(self._home / SPOOL, "spans")
-        if self._requests is not None:
-            self.run.requests = self._requests.table()
-        self.run.windows = self._windows.table()
-        self.run.units = self._units.table()
+        if "requests" in self._rows:
+            self.run.requests = self._rows["requests"].table()
+        self.run.windows, self.run.units = self._rows["windows"].table(), self._rows["units"].table()
         return self.run
 
     def finish(self, *, complete: bool = True) -> Run:
@@ -281,12 +248,8 @@ class Session:
         try:
             cost = self.recorder.stop()
             self.run.recorder = {"cpu_s": cost.cpu_s, "wall_s": cost.wall_s, "samples": float(cost.samples)}
-            self._spans.close()
-            self._windows.close()
-            self._units.close()
-            for spooled in (self._beside, self._requests):
-                if spooled is not None:
-                    spooled.close()
+            for rows in self._rows.values():
+                rows.close()
             if self._on_disk is not None:
                 self._on_disk.close()
                 if not self._on_disk.path.exists():
@@ -295,8 +258,7 @@ class Session:
             died = error
             self.run.warn("failed", str(error))
         self._pair_clocks()
-        self.run.versions = versions()
-        self.run.environment = environment()
+        self.run.versions, self.run.environment = versions(), environment()
         self.run.command = masked(self.run.command)
         self.run.workload, self.run.settings = masked_all(self.run.workload), masked_all(self.run.settings)
         self.snapshot()
@@ -316,8 +278,7 @@ class Session:
             BadInputError: If it can't be written before recording has started.
             BrokenOffError: If it can't be written afterwards.
         """
-        self.run.versions = versions()
-        self.run.environment = environment()
+        self.run.versions, self.run.environment = versions(), environment()
         try:
             save_header(self.run, self._home)
         except BadInputError as error:

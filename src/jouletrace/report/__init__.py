@@ -1,23 +1,21 @@
 """What people and programs read of a Run: ``render`` in a text format, ``html`` for a page.
 
 A format for people sets a ``document.Document`` (see ``text``); JSON and CSV have all figures and are written from the
-Runs themselves. Modules are imported on request, so that listing
-the formats imports none of them.
+Runs themselves. Modules are imported on request, so that listing the formats imports none of them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jouletrace.errors import BadInputError, check_format
+from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
-    from jouletrace.report.comparison.data import Comparison
+    from jouletrace.report.comparison import Comparison
     from jouletrace.run import Run
-
-FORMATS = ("table", "json", "csv", "markdown", "latex")
-"""Names of the formats of ``render``."""
 
 DETAILS = ("model", "phase", "layer", "op", "kernel", "range")
 """How far a Run can be broken down, coarse to fine; ranges are what a program or its profiler marked."""
@@ -75,4 +73,21 @@ def render(
     from jouletrace.report.content import documents
     from jouletrace.report.text import typeset
 
-    return "\n".join(typeset(one, form, width) for one in documents(runs, detail=detail, top=top, compared=compared))
+    return "\n".join(
+        typeset(one, form, width=width) for one in documents(runs, detail=detail, top=top, compared=compared)
+    )
+
+
+def register() -> None:
+    """Let a running IPython, if any, display a Run: as ``render`` shows it.
+
+    IPython gets the function by the name of the type, and calls it when a Run is displayed.
+    """
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None and shell.display_formatter is not None:
+        shell.display_formatter.formatters["text/plain"].for_type_by_name("jouletrace.run.model", "Run", _pretty)
+
+
+def _pretty(run: Run, printer: object, cycle: bool) -> None:
+    printer.text(render([run]))  # type: ignore[attr-defined]  # IPython's, which is not installed everywhere

@@ -4,46 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.report import facts, parts, program, reasons, serving
-from jouletrace.report.checks import OF_PARTS
-from jouletrace.report.comparison import content as comparing
-from jouletrace.report.comparison.data import TOP, Comparison
+from jouletrace.report.comparison import TOP, Comparison
+from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.document import Column, Document, Footnotes, Section
-from jouletrace.report.facts import endings, others, said
-from jouletrace.report.methods import methods
-from jouletrace.report.results import PROFILE, Figure, Results, metric, ordered
+from jouletrace.report.facts import endings, methods, others, said
+from jouletrace.report.results import OF_PARTS, PROFILE, Figure, Results, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
-from jouletrace.run import ChannelInfo, DeviceInfo, Run
+from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.forms import Recording
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
 
+_MOST_ROWS = 20
+"""Rows of a level that an import lists unless it is asked for more: other tools' files name thousands."""
+
+_PLURAL = {"op": "operators", "kernel": "kernels", "range": "ranges", "layer": "layers"}
+
+_COMPARED = (
+    "latency_s",
+    "throughput_per_s",
+    "power_w",
+    "energy_total_j",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "power_idle_w",
+    "power_working_w",
+    "power_difference_w",
+    "time_s",
+)
+"""Metrics of Runs side by side."""
+
+_NEED_POWER = {*PROFILE, "counter_ratio"} - {"latency_s", "throughput_per_s"}
+
 
 def document(run: Run, *, detail: str = "model", top: int | None = None, marks: Footnotes | None = None) -> Document:
     """Everything that is shown of one Run; ``marks`` are the footnotes of what is shown with it."""
     results, marks = Results(run), Footnotes(marks)
-    found = Document(facts.title(run), facts.SIMULATED if run.simulated else "", subtitle=_subtitle(run))
+    found = Document(facts.title(run), facts.SIMULATED if run.simulated else "")
+    found.subtitle = [facts.device_line(device) for device in run.devices]
+    found.subtitle += [line for line in (facts.weights(run), facts.when(run)) if line]
     names = ", ".join(dict.fromkeys(device.name for device in run.devices))
     found.caption = f"{found.title}, on {names}" if names else found.title
     found.sections = [model_section(run, results, marks)]
     shown, hidden = levels_shown(results, detail), list[str]()
     if run.kind == "import":
-        shown, hidden = _of_import(results, shown, detail)
+        if detail != "range" and results.units("kernel"):
+            shown = [level for level in shown if level != "range"]
+        count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
+        hidden = [f"{n} {_PLURAL[level]} (--detail {level})" for level, n in count.items() if n]
     if run.kind == "program":
         found.subtitle += program.verdict(run, results)
-        shown = (
-            [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
-            if detail == "model"
-            else shown
-        )
+        if detail == "model":
+            shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
     if results.units("load"):
         found.subtitle = serving.verdict(run, results) + found.subtitle
         found.sections.insert(0, serving.section(run, results, marks))
         shown = [level for level in shown if level != "load"]
     for level in shown:
-        limit = top if top is not None or run.kind not in ("import", "program") else _limit(results, level)
+        long = level not in ("device", "layer") and len(results.units(level)) > _MOST_ROWS
+        limit = _MOST_ROWS if top is None and long and run.kind in ("import", "program") else top
         found.sections += parts.sections(run, results, level, limit, marks)
     if run.kind == "calibrate":
         found.sections.append(sensor_section(run.channels))
@@ -57,7 +79,8 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
         found.facts.insert(0, (parts.LEVELS[detail], f"none: {why}"))
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
-    found.unfinished, found.warnings = _unfinished(run), _warnings(run)
+    found.unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
+    found.warnings = [said(warning) for warning in others(run)]
     found.methods = [methods(run)]
     return found.printable()
 
@@ -89,7 +112,7 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
     for run in runs:
         name = facts.SEPARATOR.join(filter(None, (identity(run)[key] for key in varying)))
         found.unfinished.extend(f"{INCOMPLETE}{name}: {said(warning)}" for warning in endings(run))
-        found.warnings.extend(f"{name}: {line}" for line in _warnings(run))
+        found.warnings.extend(f"{name}: {line}" for line in map(said, others(run)))
         texts.setdefault(methods(run), []).append(name)
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
     return found.printable()
@@ -107,39 +130,20 @@ def documents(
         compared: By Run, what one of ``ab`` says of its two sides: that is what it was made for, so it comes first.
     """
     marks = Footnotes()
-    found = [comparing.document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
+    found = [comparison_document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
     told = [line for one in found for line in one.warnings]
     if len(runs) > 1:
         found.append(comparison(runs, marks))
     if len(runs) == 1 or detail != "model":
         found += [document(run, detail=detail, top=top, marks=marks) for run in runs]
-    if len(runs) == 1:
+    if len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
         found[-1].warnings = [line for line in found[-1].warnings if line not in told]
-        _say_first(found)
+        found[0].unfinished, rest = found[-1].unfinished, found[1:]
+        said_before = [line.removeprefix(INCOMPLETE) for line in found[0].unfinished]
+        found[0].warnings = [line for line in found[0].warnings if line not in said_before]
+        for one in rest:
+            one.unfinished = []
     return found
-
-
-def _say_first(found: list[Document]) -> None:
-    """Say how the one Run of these documents ended at the head of all, and nowhere else."""
-    found[0].unfinished, rest = found[-1].unfinished, found[1:]
-    said_before = [line.removeprefix(INCOMPLETE) for line in found[0].unfinished]
-    found[0].warnings = [line for line in found[0].warnings if line not in said_before]
-    for one in rest:
-        one.unfinished = []
-
-
-_COMPARED = (
-    "latency_s",
-    "throughput_per_s",
-    "power_w",
-    "energy_total_j",
-    "energy_active_over_context_idle_j",
-    "energy_active_over_deep_idle_j",
-    "power_idle_w",
-    "power_working_w",
-    "power_difference_w",
-    "time_s",
-)
 
 
 def levels_shown(results: Results, detail: str) -> list[str]:
@@ -153,66 +157,22 @@ def levels_shown(results: Results, detail: str) -> list[str]:
     return always + ([detail] if detail != "model" and detail not in always else [])
 
 
-_MOST_ROWS = 20
-"""Rows of a level that an import lists unless it is asked for more: other tools' files name thousands."""
-
-_PLURAL = {"op": "operators", "kernel": "kernels", "range": "ranges", "layer": "layers"}
-
-
-def _of_import(results: Results, shown: list[str], detail: str) -> tuple[list[str], list[str]]:
-    """Levels that are listed of an import, and in words those that aren't, with how to see them."""
-    if detail != "range" and results.units("kernel"):
-        shown = [level for level in shown if level != "range"]
-    count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
-    return shown, [f"{n} {_PLURAL[level]} (--detail {level})" for level, n in count.items() if n]
-
-
-def _limit(results: Results, level: str) -> int | None:
-    """How many rows of a level are listed; None for all."""
-    return _MOST_ROWS if level not in ("device", "layer") and len(results.units(level)) > _MOST_ROWS else None
-
-
-def _subtitle(run: Run) -> list[str]:
-    lines = [facts.device_line(device) for device in run.devices]
-    lines += [line for line in (facts.weights(run), facts.when(run)) if line]
-    return lines
-
-
 def _facts(run: Run) -> list[tuple[str, str]]:
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
-    lines = (
-        facts.latency_lines(run)
-        + (serving.facts(run) if "serving" in run.workload else [])
-        + [("Sensor", line) for line in (*sensors, *missing)]
-    )
+    served = serving.facts(run) if "serving" in run.workload else []
+    lines = facts.latency_lines(run) + served + [("Sensor", line) for line in (*sensors, *missing)]
     return lines + (facts.condition_lines(run) if len(run.devices) == 1 else [])
-
-
-def _unfinished(run: Run) -> list[str]:
-    return [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
-
-
-def _warnings(run: Run) -> list[str]:
-    return [said(warning) for warning in others(run)]
 
 
 def identity(run: Run) -> dict[str, str]:
     """Properties that distinguish a Run from others, by name of a column."""
     workload: Mapping[str, object] = run.workload
-
-    def said(key: str) -> str:
-        return "" if workload.get(key) is None else str(workload[key])
-
-    device = ", ".join(dict.fromkeys(_marked(d) for d in run.devices))
-    own = {"workload": said("name") or run.command or run.kind, "task": said("task"), "batch": said("batch")}
-    own |= {"tokens": said("seq_len"), "dtype": said("dtype"), "mode": said("mode"), "device": device}
-    return own
-
-
-def _marked(device: DeviceInfo) -> str:
-    """A device's name, which says SIMULATED where it is."""
-    return f"{device.name} (SIMULATED)" if device.simulated and "SIMULATED" not in device.name else device.name
+    keys = {"task": "task", "batch": "batch", "tokens": "seq_len", "dtype": "dtype", "mode": "mode"}
+    values = {name: "" if workload.get(key) is None else str(workload[key]) for name, key in keys.items()}
+    devices = [d.name + " (SIMULATED)" * (d.simulated and "SIMULATED" not in d.name) for d in run.devices]
+    name = str(workload.get("name") or run.command or run.kind)
+    return {"workload": name, **values, "device": ", ".join(dict.fromkeys(devices))}
 
 
 def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
@@ -228,7 +188,7 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
 
 def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
     """The figures of the whole: one a row, since each has its own unit."""
-    steps = run.kind == "profile" or run.workload.get(PHASE, Recording()).get("iterations_by")
+    steps = run.kind == "profile" or run.workload.get(RECORDING, Recording()).get("iterations_by")
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)
@@ -248,9 +208,6 @@ def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
         section.rows.append([f"Power{NBSP}and{NBSP}energy", NONE, "", reasons.reason(missing)])
     section.notes = footnotes.lines()
     return section
-
-
-_NEED_POWER = {*PROFILE, "counter_ratio"} - {"latency_s", "throughput_per_s"}
 
 
 def _all_missing(results: Results, names: Sequence[str]) -> str | None:

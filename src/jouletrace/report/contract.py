@@ -8,7 +8,7 @@ distribution of latency, throughput and shares are plain numbers. ``upgraded`` r
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
@@ -16,10 +16,9 @@ from typing import Any
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.errors import BadInputError
-from jouletrace.report.checks import OF_PARTS
-from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.comparison import Comparison
 from jouletrace.report.facts import endings, others
-from jouletrace.report.results import Results
+from jouletrace.report.results import OF_PARTS, Results
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.tables import UnitRow
@@ -30,7 +29,7 @@ _FIGURE = {"value", "low", "high", "n", "method", "reason"}
 _RENAMED = {"sm": "sm_reported", "sm_counted": "sm_measured"}
 """Clocks of schema 1."""
 
-_MODEL_FLAGGED = {
+_MODEL = {
     "latency_s": "latency_ms",
     "throughput_per_s": "throughput_per_s",
     "power_w": "power_w",
@@ -41,7 +40,7 @@ _MODEL_FLAGGED = {
     "baseline_deep_idle_w": "baseline_w.deep_idle",
     "counter_ratio": "counter_ratio",
 }
-"""Metrics of the model and where the object has them: the names under which flags are given."""
+"""Metrics of the model and where the object has them, under which names flags are given too."""
 
 
 def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | None = None) -> dict[str, Any]:
@@ -56,6 +55,10 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
         An object that ``schema.json`` describes and validates.
     """
     results = Results(run)
+
+    def parts(level: str) -> list[dict[str, Any]]:
+        return [_part(results, unit) for unit in (results.units(level) if top is None else results.ranked(level)[:top])]
+
     found = {
         "schema": SCHEMA,
         "kind": run.kind,
@@ -64,33 +67,29 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
         "device": run.devices[0].to_dict() if run.devices else None,
         "simulated": run.simulated,
         "model": _model(run, results),
-        "phases": _parts(results, "phase", top),
-        "lengths": _parts(results, "length", top),
-        "layers": _parts(results, "layer", top),
-        "operators": _parts(results, "op", top),
-        "kernels": _parts(results, "kernel", top),
-        "ranges": _parts(results, "range", top),
-        "devices": _parts(results, "device", top),
+        "phases": parts("phase"),
+        "lengths": parts("length"),
+        "layers": parts("layer"),
+        "operators": parts("op"),
+        "kernels": parts("kernel"),
+        "ranges": parts("range"),
+        "devices": parts("device"),
         "closure": {
             "layers": results.get("closure_layers").to_dict(),
             "kernels": results.get("closure_kernels").to_dict(),
         },
         "perturbation": results.get("perturbation").to_dict(),
-        "checks": _checks(results),
+        "checks": {name: results.get(name).to_dict() for name in OF_PARTS if name in results.metrics()},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
     }
     if results.units("load"):
-        found["loads"] = _parts(results, "load", top)
+        found["loads"] = parts("load")
     if compared is not None:
         found["comparison"] = compared.to_dict()
-    return dict(_stated(jsonable(found), measurand(run)))
-
-
-def measurand(run: Run) -> str:
-    """Measurand of a Run's intervals: "run", or "workload" if they contain the scatter between repeats."""
-    return "workload" if (run.settings.get("repeats") or 1) > 1 else "run"
+    repeated = (run.settings.get("repeats") or 1) > 1  # intervals contain the scatter between repeats
+    return dict(_stated(jsonable(found), "workload" if repeated else "run"))
 
 
 def upgraded(found: dict[str, Any]) -> dict[str, Any]:
@@ -135,15 +134,18 @@ def json_schema() -> str:
 
 
 def _sensor(channel: ChannelInfo) -> dict[str, Any]:
+    def ms(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds * 1e3
+
     return {
         "device": channel.device,
         "name": channel.name,
         "unit": channel.unit,
         "source": channel.source,
-        "period_ms": _ms(channel.period_s),
-        "window_ms": _ms(channel.window_s),
-        "lag_ms": _ms(channel.response.get("lag_s")),
-        "delay_ms": _ms(channel.delay_s),
+        "period_ms": ms(channel.period_s),
+        "window_ms": ms(channel.window_s),
+        "lag_ms": ms(channel.response.get("lag_s")),
+        "delay_ms": ms(channel.delay_s),
         "gapless": channel.gapless,
         "gain_pct": channel.gain_pct,
         "origin": channel.origin,
@@ -151,29 +153,18 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
 
 
 def _model(run: Run, results: Results) -> dict[str, Any]:
-    flagged = {_MODEL_FLAGGED.get(name, name): list(f.flags) for name, f in results.metrics().items() if f.flags}
-    return {
+    there = results.metrics()
+    found: dict[str, Any] = {
         "latency_ms": _latency(run, results),
         "throughput_per_s": results.get("throughput_per_s").value,
-        "power_w": results.get("power_w").to_dict(),
-        "energy_j": {
-            "total": results.get("energy_total_j").to_dict(),
-            "active_over_context_idle": results.get("energy_active_over_context_idle_j").to_dict(),
-            "active_over_deep_idle": results.get("energy_active_over_deep_idle_j").to_dict(),
-        },
-        "baseline_w": {
-            "context_idle": results.get("baseline_context_idle_w").to_dict(),
-            "deep_idle": results.get("baseline_deep_idle_w").to_dict(),
-        },
-        "counter_ratio": results.get("counter_ratio").to_dict(),
-        "flags": flagged,
-        "other": _other(results, MODEL_UNIT, {*_MODEL_FLAGGED, *OF_PARTS}),
     }
-
-
-def _checks(results: Results) -> dict[str, Any]:
-    """How far parts can be trusted, by metric."""
-    return {name: results.get(name).to_dict() for name in OF_PARTS if name in results.metrics()}
+    for name, place in list(_MODEL.items())[2:]:
+        group, _, key = place.rpartition(".")
+        (found.setdefault(group, {}) if group else found)[key] = results.get(name).to_dict()
+    return found | {
+        "flags": {_MODEL.get(name, name): list(figure.flags) for name, figure in there.items() if figure.flags},
+        "other": _other(results, MODEL_UNIT, {*_MODEL, *OF_PARTS}),
+    }
 
 
 def _latency(run: Run, results: Results) -> dict[str, Any]:
@@ -189,20 +180,11 @@ def _latency(run: Run, results: Results) -> dict[str, Any]:
 _PART_METRICS = ("time_s", "power_w", "energy_total_j", "energy_active_j", "share")
 
 
-def _parts(results: Results, level: str, top: int | None) -> list[dict[str, Any]]:
-    units = results.units(level) if top is None else results.ranked(level)[:top]
-    return [_part(results, unit) for unit in units]
-
-
 def _part(results: Results, unit: UnitRow) -> dict[str, Any]:
-    metrics = results.metrics(unit["id"])
-    flags = dict.fromkeys(flag for figure in metrics.values() for flag in figure.flags)
+    flags = dict.fromkeys(flag for figure in results.metrics(unit["id"]).values() for flag in figure.flags)
+    row: Mapping[str, Any] = unit
     return {
-        "name": unit["name"],
-        "op": unit["op"],
-        "shapes": unit["shapes"],
-        "module": unit["module"],
-        "count": unit["count"],
+        **{name: row[name] for name in ("name", "op", "shapes", "module", "count")},
         "time_ms": results.get("time_s", unit["id"]).scaled(1e3).to_dict(),
         "power_w": results.get("power_w", unit["id"]).to_dict(),
         "energy_j": results.get("energy_total_j", unit["id"]).to_dict(),
@@ -216,7 +198,3 @@ def _part(results: Results, unit: UnitRow) -> dict[str, Any]:
 def _other(results: Results, unit: int, known: set[str]) -> dict[str, Any]:
     """Metrics that have no place of their own, in SI units by name: nothing is left out."""
     return {name: f.estimate.to_dict() for name, f in results.metrics(unit).items() if name not in known}
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3

@@ -1,12 +1,16 @@
-"""A Run as a document: headings, tables of text, notes. Plain data that the renderers typeset."""
+"""A Run as a document: headings, tables of text, notes. Plain data that ``text`` and ``html`` typeset."""
 
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Self
+
+FORMATS = ("table", "json", "csv", "markdown", "latex")
+"""Names of the formats in which Runs and comparisons are rendered."""
 
 _LONG = 20
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Column:
         brief: Where there is little room its figures stand without their intervals.
         long: "middle" or "start": the part that long names lose rather than take several lines; "" for none.
         key: What it is called in files of a page; "" for its name.
+        aside: Whether a page shows it on request only.
     """
 
     name: str
@@ -28,6 +33,7 @@ class Column:
     brief: bool = False
     long: str = ""
     key: str = ""
+    aside: bool = False
 
 
 class Cell(str):
@@ -41,16 +47,12 @@ class Cell(str):
         kind: What a verdict is coloured by: "better" or "worse".
     """
 
-    value: float | None
-    low: float | None
-    high: float | None
-    bar: tuple[float, ...] | None
-    hint: str
-    full: str
-    kind: str
+    def __new__(cls, text: str, *_: object, **__: object) -> Self:
+        """The text alone; ``__init__`` adds the rest."""
+        return super().__new__(cls, text)
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         text: str,
         value: float | None = None,
         low: float | None = None,
@@ -59,12 +61,9 @@ class Cell(str):
         hint: str = "",
         full: str = "",
         kind: str = "",
-    ) -> Self:
-        """See ``Cell``."""
-        self = super().__new__(cls, text)
+    ) -> None:
         self.value, self.low, self.high, self.bar = value, low, high, bar
         self.hint, self.full, self.kind = hint, full, kind
-        return self
 
     @property
     def text(self) -> str:
@@ -75,14 +74,6 @@ class Cell(str):
     def long(self) -> bool:
         """Whether it has a word so long that it must be broken somewhere."""
         return max(map(len, self.split()), default=0) > _LONG
-
-
-def printable_cell(cell: str) -> str:
-    """A cell with every control character spelt out."""
-    if not isinstance(cell, Cell):
-        return printable(cell)
-    full, hint = printable(cell.full), printable(cell.hint)
-    return Cell(printable(cell), cell.value, cell.low, cell.high, cell.bar, hint, full, cell.kind)
 
 
 @dataclass
@@ -105,15 +96,10 @@ class Section:
     apart: bool = False
     id: str = ""
 
-    def printable(self) -> Section:
+    def printable(self) -> Self:
         """The same with every control character spelt out."""
-        return replace(
-            self,
-            title=printable(self.title),
-            columns=[replace(column, name=printable(column.name)) for column in self.columns],
-            rows=[[printable_cell(cell) for cell in row] for row in self.rows],
-            notes=[printable(line) for line in self.notes],
-        )
+        found: Self = _all_printable(self)
+        return found
 
 
 @dataclass
@@ -142,19 +128,10 @@ class Document:
     warnings: list[str] = field(default_factory=list)
     methods: list[str] = field(default_factory=list)
 
-    def printable(self) -> Document:
+    def printable(self) -> Self:
         """The same with every control character spelt out: names come from anywhere."""
-        return replace(
-            self,
-            title=printable(self.title),
-            unfinished=[printable(line) for line in self.unfinished],
-            caption=printable(self.caption),
-            subtitle=[printable(line) for line in self.subtitle],
-            sections=[section.printable() for section in self.sections],
-            facts=[(printable(name), printable(line)) for name, line in self.facts],
-            warnings=[printable(line) for line in self.warnings],
-            methods=[printable(text) for text in self.methods],
-        )
+        found: Self = _all_printable(self)
+        return found
 
 
 def printable(text: str) -> str:
@@ -164,7 +141,18 @@ def printable(text: str) -> str:
     )
 
 
-_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+def _all_printable(found: Any) -> Any:
+    """The same with all text in it, at any depth, ``printable``."""
+    if isinstance(found, Cell):
+        full, hint = printable(found.full), printable(found.hint)
+        return Cell(printable(found), found.value, found.low, found.high, found.bar, hint, full, found.kind)
+    if isinstance(found, str):
+        return printable(found)
+    if isinstance(found, list | tuple):
+        return type(found)(map(_all_printable, found))
+    if is_dataclass(found) and not isinstance(found, type):
+        return replace(found, **{one.name: _all_printable(getattr(found, one.name)) for one in fields(found)})
+    return found
 
 
 class Footnotes:
@@ -192,9 +180,5 @@ class Footnotes:
 
 def _letters(n: int) -> str:
     """a, b, ..., z, aa, ab, ..."""
-    letters = ""
-    n += 1
-    while n:
-        n, rest = divmod(n - 1, 26)
-        letters = chr(ord("a") + rest) + letters
-    return letters
+    before, last = divmod(n, 26)
+    return (_letters(before - 1) if before else "") + chr(ord("a") + last)

@@ -1,22 +1,51 @@
-"""What was run, on what, with which sensor, under which conditions: one line of words each."""
+"""What was run, on what, with which sensor, under which conditions, in words; and the methods sentence of a paper."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+import pyarrow.compute as pc
+
 from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.analysis.latency import block_means, distribution
-from jouletrace.report.reasons import throttle
-from jouletrace.report.scale import NBSP, NONE, decimals, fixed, quantity, unit_for
+from jouletrace.report import reasons
+from jouletrace.report.results import Results
+from jouletrace.report.scale import NBSP, NONE, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
 from jouletrace.run.channels import POWER
+from jouletrace.version import __version__
 
 SEPARATOR = " · "
 _EARLIEST_NS = 631_152_000 * 10**9
 """1990-01-01: times before it count from the start of a program or a machine."""
 
 SIMULATED = "SIMULATED: a simulated GPU, no hardware was measured"
+
+_ACTIVITY = {
+    "graphics": "graphics engine",
+    "sm": "SMs",
+    "occupancy": "occupancy",
+    "tensor": "tensor pipes",
+    "memory": "memory",
+}
+
+_ENDINGS = ("interrupted", "failed", "incomplete")
+"""Codes of warnings that say so."""
+
+_UNSAID = "the run did not end by itself: the figures rest on what was recorded until then"
+
+_INTERVALS = {"windows": "t-intervals over window means", "runs": "t-intervals over the means of the runs"}
+"""By method: the kind of interval, as a paper names it."""
+
+_RESPONSES = {
+    "calibrated": "response calibrated on this GPU",
+    "nominal": "nominal response, not calibrated",
+    "exact": "exact response",
+}
+
+_MOST_FILES = 4
+"""As many imported files are named."""
 
 
 def title(run: Run) -> str:
@@ -43,14 +72,9 @@ def title(run: Run) -> str:
 
 def device_line(device: DeviceInfo) -> str:
     """A device in one line: name, id, host, driver, power limit."""
-    parts = [device.name, device.id]
-    if device.host:
-        parts.append(f"on {device.host}")
-    if device.driver:
-        parts.append(f"driver {device.driver}")
-    if device.power_limit_w is not None:
-        parts.append(f"limit {device.power_limit_w:g} W")
-    return SEPARATOR.join(parts)
+    limit = "" if device.power_limit_w is None else f"limit {device.power_limit_w:g} W"
+    host, driver = (f"{word} {text}" if text else "" for word, text in (("on", device.host), ("driver", device.driver)))
+    return SEPARATOR.join([device.name, device.id, *filter(None, [host, driver, limit])])
 
 
 def weights(run: Run) -> str | None:
@@ -116,23 +140,10 @@ def latency_lines(run: Run) -> list[tuple[str, str]]:
         said = [f"{key} {NONE if v is None else fixed(v / 1e3 / unit.factor, places)}" for key, v in values]
         return SEPARATOR.join([*said, f"n {figures['n']}"])
 
-    name = f"Latency ({unit.name})"
-    lines = [
-        (name, say(single, "mean std min max")),
-        (name, say(single, "p25 p75 p90 p95 p99").rsplit(SEPARATOR, 1)[0]),
-    ]
+    lines = [say(single, "mean std min max"), say(single, "p25 p75 p90 p95 p99").rsplit(SEPARATOR, 1)[0]]
     if blocks["n"]:
-        lines.append((name, f"means of {blocks['block']}: {say(blocks, 'median iqr')}"))
-    return lines
-
-
-_ACTIVITY = {
-    "graphics": "graphics engine",
-    "sm": "SMs",
-    "occupancy": "occupancy",
-    "tensor": "tensor pipes",
-    "memory": "memory",
-}
+        lines.append(f"means of {blocks['block']}: {say(blocks, 'median iqr')}")
+    return [(f"Latency ({unit.name})", line) for line in lines]
 
 
 def condition_lines(run: Run) -> list[tuple[str, str]]:
@@ -140,12 +151,13 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
     found = conditions(run)
     lines: list[tuple[str, str]] = []
     clocks = found["clocks_mhz"]
-    named = {
-        "SM": _sm(clocks["sm_reported"], clocks["sm_measured"]),
-        "memory": clocks["memory"] and _range(clocks["memory"]),
-    }
-    if any(named.values()):
-        lines.append(("Clocks", SEPARATOR.join(f"{name} {said}" for name, said in named.items() if said)))
+    reported, measured, memory = (clocks[name] for name in ("sm_reported", "sm_measured", "memory"))
+    said = [f"{_range(reported)}{' reported' if measured else ''}"] if reported else []
+    said += [f"{_range(measured)} measured"] if measured else []
+    named = [f"SM {', '.join(said)}"] if said else []
+    named += [f"memory {_range(memory)}"] if memory else []
+    if named:
+        lines.append(("Clocks", SEPARATOR.join(named)))
     if "activity" in found:
         shares = [f"{_ACTIVITY[name]} {100 * share:.0f}{NBSP}%" for name, share in found["activity"].items()]
         lines.append(("Activity", SEPARATOR.join(shares)))
@@ -156,16 +168,9 @@ def condition_lines(run: Run) -> list[tuple[str, str]]:
         lines.append(("Temperature", text if most in (start, end) else f"{text}, at most {most}{NBSP}°C"))
     held = found["throttle_reasons"]
     if held is not None:
-        words = [f"{throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]
+        words = [f"{reasons.throttle(name)} {100 * share:.0f}{NBSP}% of the time" for name, share in held.items()]
         lines.append(("Throttling", SEPARATOR.join(words) or "none"))
     return lines
-
-
-def _sm(reported: Spread | None, measured: Spread | None) -> str:
-    """The SM clock as the driver reports it, and as measured by cycle counters; "" if neither is known."""
-    if measured is None:
-        return _range(reported) if reported else ""
-    return ", ".join([*([f"{_range(reported)} reported"] if reported else []), f"{_range(measured)} measured"])
 
 
 def _range(spread: Spread) -> str:
@@ -173,12 +178,6 @@ def _range(spread: Spread) -> str:
     if spread["max"] - spread["min"] < 1:
         return mean
     return f"{mean} ({spread['min']:.0f}–{spread['max']:.0f})"
-
-
-_ENDINGS = ("interrupted", "failed", "incomplete")
-"""Codes of warnings that say so."""
-
-_UNSAID = "the run did not end by itself: the figures rest on what was recorded until then"
 
 
 def endings(run: Run) -> list[RunWarning]:
@@ -197,3 +196,99 @@ def said(warning: RunWarning) -> str:
     """A warning in one line, with where it arose unless it says so itself."""
     placed = warning.where and warning.where not in warning.message
     return f"{warning.message} ({warning.where})" if placed else warning.message
+
+
+def methods(run: Run) -> str:
+    """Some sentences, built from nothing but the facts that the Run holds."""
+    results = Results(run)
+    sentences = [_what(run)]
+    if run.simulated:
+        sentences.insert(0, "SIMULATED: the figures are of a simulated GPU; no hardware was measured.")
+    sentences += [_of_latency(results), _energy(run, results), _baselines(results)]
+    gains = sorted({channel.gain_pct for channel in power_channels(run) if channel.gain_pct is not None})
+    if gains:
+        values = " or ".join(f"±{gain:g}{NBSP}%" for gain in gains)
+        error = f"The GPU's own gain error, {values} proportionally,"
+        sentences.append(f"{error} cannot be seen by software and is not in the intervals.")
+    if (origin := run.workload.get("weights") or "").startswith("random"):
+        sentences.append(f"The model's weights were {origin}.")
+    return " ".join(filter(None, sentences))
+
+
+def _what(run: Run) -> str:
+    version = run.versions.get("jouletrace", __version__)
+    devices = "; ".join(dict.fromkeys(_of_device(device) for device in run.devices))
+    where = f" on {devices}" if devices else ""
+    files = run.settings.get("imported", ())
+    if not files:
+        return f"Measured with jouletrace {version}{where}."
+    sources = {f"{one.get('format')}: {one.get('path')}" for one in files if one.get("format") != "jouletrace"}
+    others = "; ".join(sorted(sources)) if len(sources) <= _MOST_FILES else f"{len(sources)} files of other tools"
+    if run.kind == "import":
+        return f"Recorded with other tools{where}, and imported with jouletrace {version} ({others})."
+    also = f" Imported beside it ({others})." if sources else ""
+    return f"Measured with jouletrace {version}{where}.{also}"
+
+
+def _of_device(device: DeviceInfo) -> str:
+    facts = [f"driver {device.driver}"] if device.driver else []
+    facts += [] if device.power_limit_w is None else [f"power limit {device.power_limit_w:g} W"]
+    return f"{device.name} ({', '.join(facts)})" if facts else device.name
+
+
+def _of_latency(results: Results) -> str:
+    latency = results.get("latency_s")
+    if latency.value is None:
+        return ""
+    return (
+        f"Latency is the median of {latency.n} iterations timed one by one, in a pass of its own, "
+        f"with a 95{NBSP}% interval between order statistics."
+    )
+
+
+def _energy(run: Run, results: Results) -> str:
+    energy = results.get("energy_total_j")
+    if energy.value is None:
+        if energy.reason == "not_measured":
+            return ""
+        return f"Energy was not measured: {reasons.reason(energy.reason)}."
+    sensors = "; ".join(dict.fromkeys(_of_sensor(channel) for channel in power_channels(run)))
+    source = f", integrated from {sensors}" if sensors else ""
+    windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
+    if not len(windows):
+        return f"Energy is that of the GPU{source}."
+    replays = pc.sum(windows["replays"]).as_py() or 0
+    nanoseconds = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py()
+    kind = _INTERVALS.get(energy.method) or f"intervals ({reasons.method(energy.method)})"
+    took = f" in {quantity(nanoseconds / 1e9, 's')}" if nanoseconds else ""
+    over = f"{energy.n} runs in fresh processes, {len(windows)}" if energy.method == "runs" else str(energy.n)
+    return (
+        f"Energy per iteration is the mean over {over} windows ({replays} iterations{took}) run back to back "
+        f"with nothing else attached{source}; intervals are 95{NBSP}% {kind}."
+    )
+
+
+def _of_sensor(channel: ChannelInfo) -> str:
+    facts = []
+    if channel.period_s is not None:
+        facts.append(f"one reading every {quantity(channel.period_s, 's')}")
+    if over := averaging(channel):
+        facts.append(f"each a {over}" if channel.window_s else over)
+    if channel.gapless:
+        facts.append("gapless")
+    facts.append(_RESPONSES.get(channel.origin, channel.origin))
+    return f"{channel.source or channel.name} ({', '.join(facts)})"
+
+
+def _baselines(results: Results) -> str:
+    parts = []
+    for name, words in (("context_idle", "an idle CUDA context"), ("deep_idle", "the GPU in deep idle")):
+        found = results.figure(f"baseline_{name}_w")
+        if found.estimate.value is not None:
+            stored = ", stored from an earlier measurement" if "stored" in found.flags else ""
+            parts.append(f"{figure(found.estimate, 'W')} ({words}{stored})")
+    if not parts:
+        return ""
+    return (
+        f"Active energy is the total less baseline power times the same time; baseline power was {' and '.join(parts)}."
+    )

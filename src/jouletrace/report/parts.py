@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jouletrace.analysis.ranks import METHOD as OF_RANKS
-from jouletrace.report import checks, reasons
+from jouletrace.analysis.ranges import OF_RANKS
+from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Footnotes, Section
-from jouletrace.report.results import ABSENT, Figure, Results, metric, ordered
-from jouletrace.report.scale import NBSP, Unit, cell, quantity, unit_for
+from jouletrace.report.results import CLOSURES, OF_PARTS, Figure, Results, metric, ordered
+from jouletrace.report.scale import NBSP, Unit, cell, figure, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
@@ -39,59 +39,62 @@ _LEADING = ("energy_total_j", "time_s")
 _LISTED = 56
 """Characters of a kernel's name in a list: a line of a terminal less what stands in front."""
 
-OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
+_OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 """By phase: the tokens that it takes in or makes, which are those of its figures a token."""
+
+_OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
+"""What a module with others in it runs itself is a row among theirs."""
 
 _A_TOKEN = ("tokens_per_s", "energy_per_token_j")
 
-SMALL = 0.01
+_SMALL = 0.01
 """Share of a program's energy below which a range or module isn't listed; --detail layer lists all."""
-
-_BRIEF = ("share",)
-"""Metrics whose interval follows from another one's."""
 
 
 def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
-    """The units of a level, and beneath them how well they make the whole."""
-    tree = level == "layer" and top is None
-    if tree and run.kind == "program":
-        return [_tree_section(results, marks, SMALL)]
-    found = [_tree_section(results, marks) if tree else _parts_section(run, results, level, top, marks)]
-    return [*found, checks.section(results, level)]
-
-
-def _parts_section(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> Section:
-    """The units of a level as the terminal lists them, and what is left out of them."""
+    """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
+    checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
+    if level == "layer" and top is None:
+        if run.kind == "program":
+            return [_tree_section(results, marks, _SMALL)]
+        return [_tree_section(results, marks), *checks]
     section, rest, untold = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
     if rest:
-        hint = "; --top lists more" if run.kind == "import" else ""
-        section.notes.append(_rest(results, rest) + hint)
+        section.notes.append(_rest(results, rest) + ("; --top lists more" if run.kind == "import" else ""))
     if untold:
         section.notes += _unattributed(results, untold, top)
-    return section
+    return [section, *checks]
+
+
+def check_section(results: Results) -> Section:
+    """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
+    found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
+    there = results.metrics()
+    for name in OF_PARTS:
+        if name not in there or (name == "closure_layers" and "closure_kernels" in there):
+            continue
+        estimate = there[name].estimate
+        remarks = [reasons.flag(code) for code in there[name].flags]
+        if name in CLOSURES and estimate.low is not None and estimate.high is not None:
+            remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
+        found.rows.append([metric(name).label.strip(), figure(estimate, metric(name).unit), "; ".join(remarks)])
+    return found
 
 
 def table(
     run: Run, results: Results, level: str, top: int | None, marks: Footnotes, *, ranked: bool
 ) -> tuple[Section, list[UnitRow], list[UnitRow]]:
-    """The units of a level: one a row, a column a metric, in one unit a column.
-
-    Args:
-        run: Whose they are.
-        results: Its figures.
-        level: A key of ``LEVELS``.
-        top: So many rows at most; None for all.
-        marks: Footnotes of the same output.
-        ranked: Whether the costliest come first.
+    """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
 
     Returns:
-        The table, units that are beyond ``top``, and kernels that no part accounts for.
+        The table with at most ``top`` rows, the costliest first if ``ranked``; units that are beyond, and kernels
+        that no part accounts for.
     """
     units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
     names = ordered({name for unit in units for name in results.metrics(unit["id"])})
-    units, untold = told(results, units) if level == "kernel" else (units, [])
+    units, untold = _told(results, units) if level == "kernel" else (units, [])
     shown = units if top is None else units[:top]
     columns, fields = _naming(level, shown)
     short = short_names(unit["name"] or "?" for unit in shown if unit["level"] == "kernel")
@@ -103,23 +106,21 @@ def table(
         for row, unit in zip(section.rows, shown, strict=True):
             row.append(Cell(str(unit["count"] or ""), unit["count"]))
     figures = [results.metrics(unit["id"]) for unit in shown]
-    meant: list[str] = []
-    if level == "range":
-        figures, meant = told_apart(run, results, shown)
+    figures, meant = _told_apart(run, results, shown) if level == "range" else (figures, [])
     add_figures(section, figures, names, marks, _aside(names))
     section.notes += meant
     return section, units[len(shown) :], untold
 
 
-def told(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
+def _told(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
-    there: list[UnitRow] = []
-    untold: list[UnitRow] = []
-    for unit in units:
-        figures = results.metrics(unit["id"])
-        known = any(figure.estimate.value is not None for name, figure in figures.items() if name not in _ASIDE)
-        (there if known or unit["level"] != "kernel" else untold).append(unit)
-    return (there, untold) if there else (untold, [])
+
+    def known(unit: UnitRow) -> bool:
+        figures = results.metrics(unit["id"]).items()
+        return unit["level"] != "kernel" or any(f.estimate.value is not None for n, f in figures if n not in _ASIDE)
+
+    there = [unit for unit in units if known(unit)]
+    return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
 
 
 def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -> list[str]:
@@ -149,7 +150,7 @@ def _tree_section(results: Results, marks: Footnotes, least: float = 0.0) -> Sec
     rows = _tree_rows(results, least)
     title, column = (f"Ranges and modules of {least:.0%} and more", "part") if least else (LEVELS["layer"], "layer")
     section = Section(title, [Column(column, long="middle")], [[label] for label, _ in rows])
-    figures = [found for _, found in rows]
+    figures = [figures for _, figures in rows]
     names = ordered({name for row in figures for name in row})
     add_figures(section, figures, names, marks, _aside(names))
     return section
@@ -205,16 +206,9 @@ def _named(run: Run, unit: UnitRow, field: str, short: dict[str, str], labels: d
         return Cell(short[name], full=name if short[name] != name else "")
     if field == "kernel":
         return ""
-    if field == "name":
-        return _phase_name(unit) if unit["level"] == "phase" else str(unit["name"] or "?")
     row: Mapping[str, object] = unit
-    return str(row[field] or "")
-
-
-def _phase_name(unit: UnitRow) -> str:
-    """A phase, with which tokens it is about where it is about some."""
-    name = str(unit["name"] or "?")
-    return f"{name} ({OF_TOKENS[name]})" if name in OF_TOKENS else name
+    text = str(row[field] or ("?" if field == "name" else ""))
+    return f"{text} ({_OF_TOKENS[text]})" if unit["level"] == "phase" and text in _OF_TOKENS else text
 
 
 def device_name(run: Run, unit: UnitRow) -> str:
@@ -247,18 +241,17 @@ def add_figures(
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
     places = {name: 1 + 2 * place for place, name in enumerate(aside)}
     for name in names:
-        column = [row[name].estimate if name in row else ABSENT for row in figures]
-        unit = units[name]
-        short = metric(name).short
+        unit, short = units[name], metric(name).short
         heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
         wide = places.get(name, 0)
-        section.columns.append(Column(heading, numeric=True, wide=wide, brief=name in _BRIEF, key=name))
-        for row, estimate, found, shared in zip(section.rows, column, figures, common, strict=True):
+        section.columns.append(Column(heading, numeric=True, wide=wide, brief=name == "share", key=name))
+        for row, found, shared in zip(section.rows, figures, common, strict=True):
             if name not in found and (name in aside or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
-            flags = found[name].flags if name in found else ()
-            row.append(_figure(estimate, unit, [reasons.flag(code) for code in flags if code not in shared], footnotes))
+            one = found.get(name, Figure())
+            remarks = [reasons.flag(code) for code in one.flags if code not in shared]
+            row.append(_figure(one.estimate, unit, remarks, footnotes))
     apart = [[code for code in shared if code not in of_all] for shared in common]
     if any(apart):
         section.columns.append(Column("", numeric=True, key="remarks"))
@@ -298,35 +291,21 @@ def _rest(results: Results, units: Sequence[UnitRow]) -> str:
     """What the rows that are left out come to."""
     parts = []
     for name in ("energy_total_j", "energy_active_j", "time_s", "share"):
-        values = [results.get(name, unit["id"]).value for unit in units]
-        known = [value for value in values if value is not None]
+        known = [value for unit in units if (value := results.get(name, unit["id"]).value) is not None]
         if known:
-            unknown = f" ({len(values) - len(known)} unknown)" if len(known) < len(values) else ""
+            unknown = f" ({len(units) - len(known)} unknown)" if len(known) < len(units) else ""
             parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
-    together = f", together {', '.join(parts)}" if parts else ""
-    return f"{len(units)} more{together}"
+    return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
 
 
-_OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
-"""What a module with others in it runs itself is a row among theirs."""
-
-Row = tuple[str, dict[str, Figure]]
-"""Name within the module around it, indented by depth; figures by metric."""
-
-
-def _tree_rows(results: Results, least: float = 0.0) -> list[Row]:
-    """The layers, outer modules first, then what no operator accounts for.
-
-    Args:
-        results: The figures.
-        least: Smallest share of the whole of a layer that is listed.
-    """
+def _tree_rows(results: Results, least: float) -> list[tuple[str, dict[str, Figure]]]:
+    """The layers with a share of ``least``, outer modules first, then what no operator accounts for."""
     units = [u for u in results.units("layer") if (results.get("share", u["id"]).value or 0.0) >= least]
     known = {unit["id"] for unit in units}
     children: dict[int | None, list[UnitRow]] = {}
     for unit in units:
         children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
-    found: list[Row] = []
+    found: list[tuple[str, dict[str, Figure]]] = []
     waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
     while waiting:
         unit, depth = waiting.pop()
@@ -339,27 +318,19 @@ def _tree_rows(results: Results, least: float = 0.0) -> list[Row]:
     return found + [(str(unit["name"]), results.metrics(unit["id"])) for unit in results.outside() if found]
 
 
-SENSOR = "sensor_interval"
-"""Flag of an energy whose interval isn't of the kind that most of the table's are."""
-
 _SPREAD = "±: how they differ from one to the next, steps in blocks of many"
-_OURS = ("record", "monitor")
 _ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
 
 
-def told_apart(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
+def _told_apart(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
     """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
 
     A mean over windows or times has the interval of how these differ. One window, and the regression over all short
-    ranges, have that of the sensor: it concerns the ranges that ran, not how others would differ.
-
-    Args:
-        run: Their Run; figures stated by other tools get no note.
-        results: Its figures.
-        units: Those of its ranges that are shown.
+    ranges, have that of the sensor: it concerns the ranges that ran, not how others would differ. Figures that other
+    tools state get no note.
     """
     figures = [results.metrics(unit["id"]) for unit in units]
-    if run.kind not in _OURS:
+    if run.kind not in ("record", "monitor"):
         return figures, []
     by_name = {str(unit["name"]): results.metrics(unit["id"]) for unit in results.units("range")}
     kinds = [
@@ -370,7 +341,7 @@ def told_apart(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[li
     if there != {True, False}:
         return figures, [_ALONE if True in there else _SPREAD] if there else []
     flagged = [
-        {metric: replace(f, flags=(*f.flags, SENSOR)) if row[metric] else f for metric, f in own.items()}
+        {name: replace(f, flags=(*f.flags, "sensor_interval")) if row[name] else f for name, f in own.items()}
         for row, own in zip(kinds, figures, strict=True)
     ]
     return flagged, [f"other {_SPREAD}"]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.analysis.recording import IDLE_NAME, RECORDING, WAITING
 from jouletrace.report.results import Results
 from jouletrace.report.scale import figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
-from jouletrace.run.forms import PartOfGpu, Recording
+from jouletrace.run.forms import Recording
 from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
 
-CAUSES = 3
+_MOST = 3
+
+_CAUSES = {
+    "data loading": "waiting for the data loader",
+    "between launches": "between launches",
+    "synchronisation": "after the host had waited for the GPU",
+    "host": "waiting for the host",
+}
 
 
 def verdict(run: Run, results: Results) -> list[str]:
@@ -21,14 +28,11 @@ def verdict(run: Run, results: Results) -> list[str]:
         lines = [f"{time}; energy unknown: {energy.reason or 'not measured'}"]
     else:
         lines = [f"{figure(energy, 'J')} in {time}, {figure(power, 'W')} on average"]
-    hosts = {device.id: device.name for device in run.devices if device.kind == "cpu"}
-    beside = [
-        (unit["name"], results.get("energy_total_j", unit["id"]))
-        for unit in results.units("device")
-        if unit["module"] in hosts
-    ]
+    hosts = {device.id for device in run.devices if device.kind == "cpu"}
+    beside = [unit for unit in results.units("device") if unit["module"] in hosts]
     if beside:
-        lines.append("beside it, " + ", ".join(f"{name} {figure(joules, 'J')}" for name, joules in beside))
+        costs = (f"{unit['name']} {figure(results.get('energy_total_j', unit['id']), 'J')}" for unit in beside)
+        lines.append("beside it, " + ", ".join(costs))
     if causes := _causes(run, results):
         lines.append("mostly " + ", ".join(causes))
     lines += _of_ranks(run)
@@ -42,7 +46,8 @@ def _of_ranks(run: Run) -> list[str]:
     lines = []
     if len(ranked) > 1:
         last = max(ranked, key=lambda gpu: gpu["last"])
-        waits = [part["time_s"] or 0.0 for gpu in ranked if gpu is not last for part in gpu["parts"] if _waits(part)]
+        parts = [part for gpu in ranked if gpu is not last for part in gpu["parts"]]
+        waits = [part["time_s"] or 0.0 for part in parts if part["name"] == WAITING]
         share = 100 * last["last"] / last["collectives"]
         lines.append(
             f"{last['name']} comes last in {share:.0f} % of {last['collectives']} collectives; "
@@ -53,10 +58,6 @@ def _of_ranks(run: Run) -> list[str]:
     return lines
 
 
-def _waits(part: PartOfGpu) -> bool:
-    return part["name"].startswith("waiting")
-
-
 def _causes(run: Run, results: Results) -> list[str]:
     """The ranges or modules, or else operators, and idle with the largest shares of the energy."""
     if run.workload.get("gpus"):
@@ -65,7 +66,7 @@ def _causes(run: Run, results: Results) -> list[str]:
     parts = tops if len(tops) > 1 else [unit for unit in results.units("kernel") if unit["name"] != IDLE_NAME]
     idle = [unit for unit in results.units("op") if unit["name"] == IDLE_NAME]
     shares = [(results.get("share", unit["id"]).value or 0.0, unit) for unit in [*parts, *idle]]
-    best = [(share, unit) for share, unit in sorted(shares, key=lambda one: -one[0])[:CAUSES] if share > 0]
+    best = [(share, unit) for share, unit in sorted(shares, key=lambda one: -one[0])[:_MOST] if share > 0]
     short = short_names((unit["name"] or "?" for _, unit in best), 40)
     return [f"{short[unit['name'] or '?']} {100 * share:.0f} %{_of_idle(run, unit)}" for share, unit in best]
 
@@ -76,25 +77,17 @@ def _causes_of_all(run: Run, results: Results) -> list[str]:
     for part in (part for gpu in run.workload.get("gpus", ()) for part in gpu["parts"]):
         joules[part["name"]] = joules.get(part["name"], 0.0) + (part["energy_j"] or 0.0)
     whole = results.get("energy_total_j").value
-    best = sorted(joules.items(), key=lambda one: -one[1])[:CAUSES] if whole else []
+    best = sorted(joules.items(), key=lambda one: -one[1])[:_MOST] if whole else []
     return [f"{name} {100 * energy / (whole or 1):.0f} %" for name, energy in best if energy > 0]
 
 
 def _of_idle(run: Run, unit: UnitRow) -> str:
     """The largest cause of idle time, behind its share."""
-    by = run.workload.get(PHASE, Recording()).get("idle_by", {})
+    by = run.workload.get(RECORDING, Recording()).get("idle_by", {})
     if unit["name"] != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
     return f" ({100 * by[cause]:.0f} % of it {_CAUSES[cause]})"
-
-
-_CAUSES = {
-    "data loading": "waiting for the data loader",
-    "between launches": "between launches",
-    "synchronisation": "after the host had waited for the GPU",
-    "host": "waiting for the host",
-}
 
 
 def _trust(run: Run, results: Results) -> str:
@@ -103,7 +96,6 @@ def _trust(run: Run, results: Results) -> str:
     if closure.value is None:
         why = next((w.message for w in run.warnings if w.code in ("not_attributed", "not_traced")), "no kernels")
         return f"parts: no energies ({why})"
-    about = run.workload.get(PHASE, Recording())
-    unmatched = about.get("unmatched")
+    unmatched = run.workload.get(RECORDING, Recording()).get("unmatched")
     named = "" if unmatched is None else f", {100 * (1 - unmatched):.1f} % of the kernels have an operator"
     return f"trust: parts are {figure(closure, '')} of the whole, residual {quantity(left.value, 'W')}{named}"

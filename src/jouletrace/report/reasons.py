@@ -5,8 +5,6 @@ A code without words is printed as it is, so that nothing is lost when a new one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 REASONS: dict[str, str] = {
     "not_measured": "not measured",
     "unknown": "no reason was recorded",
@@ -47,8 +45,12 @@ REASONS: dict[str, str] = {
     "no_requests": "no request was answered in that time",
     "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
+    "one_run": "one run per side doesn't show the spread between runs: use --repeats or several Runs",
+    "sensor_gain": "not distinguishable from sensor gain",
+    "spread_between_runs": "the spread between runs leaves it open",
+    "few_blocks": "too few blocks for a verdict",
 }
-"""By reason code: why a value is null."""
+"""By reason code: why a value is null, or a verdict inconclusive."""
 
 FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same GPU",
@@ -78,6 +80,10 @@ FLAGS: dict[str, str] = {
     "power_implausible": "more power than any GPU board draws: is its unit right?",
     "load_not_steady": "the load was not steady",
     "device_assumed": "nothing says which device a part ran on: it is given to the only one with a power record",
+    "dtype_differs": "matched though the types of its inputs differ",
+    "shapes_differ": "matched though the shapes of its inputs differ",
+    "kernel_differs": "another kernel under the same operator",
+    "below_margin": "significant, but below the margin",
 }
 """By flag code: what a reader must know about a figure."""
 
@@ -131,11 +137,6 @@ def reason(code: str | None) -> str:
 def flag(code: str) -> str:
     """A flag in words."""
     return FLAGS.get(code, code)
-
-
-def flags(codes: Iterable[str]) -> str:
-    """Several flags in words."""
-    return "; ".join(flag(code) for code in codes)
 
 
 def method(code: str) -> str:

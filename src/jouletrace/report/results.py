@@ -47,8 +47,7 @@ class Results:
 
     def figure(self, metric: str, unit: int = MODEL_UNIT) -> Figure:
         """A figure with its flags."""
-        found = self._figures.get(unit, {}).get(metric)
-        return found or Figure()
+        return self._figures.get(unit, {}).get(metric) or Figure()
 
     def metrics(self, unit: int = MODEL_UNIT) -> dict[str, Figure]:
         """All figures of a unit by metric, in stored order."""
@@ -96,12 +95,8 @@ class Results:
         for metric in ("energy_total_j", "energy_active_j", "time_s"):
             values = {unit["id"]: self.get(metric, unit["id"]).value for unit in units}
             if any(value is not None for value in values.values()):
-                return sorted(units, key=lambda unit: -_or(values[unit["id"]], -math.inf))
+                return sorted(units, key=lambda unit: math.inf if (v := values[unit["id"]]) is None else -v)
         return units
-
-
-def _or(value: float | None, instead: float) -> float:
-    return instead if value is None else value
 
 
 def three_columns(names: Iterable[str]) -> list[str]:
@@ -125,6 +120,12 @@ PROFILE = (
     "baseline_deep_idle_w",
 )
 """What a profile always states: a figure, or why there is none."""
+
+CLOSURES = ("closure_layers", "closure_kernels", "closure_kernels_time")
+"""Metrics of the model that should be 1."""
+
+OF_PARTS = (*CLOSURES, "residual_w", "sample_rate_hz")
+"""Metrics of the model that say how far its parts can be trusted; listed under the parts."""
 
 _SUFFIXES = {"_per_s": "1/s", "_s": "s", "_w": "W", "_j": "J", "_mhz": "MHz", "_c": "°C", "_bytes": "B", "_pct": "pct"}
 

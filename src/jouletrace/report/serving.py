@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from jouletrace.analysis.serving.energy import OTHER_GPU
 from jouletrace.analysis.serving.levels import SLO_SHARE
 from jouletrace.report import parts
+from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Cell, Column, Footnotes, Section
-from jouletrace.report.drawing import PALETTE, Spec, plain, short
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, figure, quantity, unit_for
 from jouletrace.run import Run

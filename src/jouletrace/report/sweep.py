@@ -83,18 +83,15 @@ def render(entries: Sequence[Entry], form: str = "table") -> str:
     check_format(form, FORMATS)
     simulated = any(entry.run is not None and entry.run.simulated for entry in entries)
     if form == "json":
-        rows = [_row(entry) for entry in entries]
+        rows: list[dict[str, Any]] = []
+        for one in entries:
+            rows.append({"point": one.point, "outcome": one.outcome, "reason": one.reason or None, "run": one.place})
+            rows[-1] |= {name: estimate.to_dict() for name, estimate in one.figures().items()}
         return json.dumps({"schema": 1, "simulated": simulated, "points": rows}, indent=2, allow_nan=False) + "\n"
-    return typeset(document(entries, SIMULATED if simulated else ""), form)
+    return typeset(_document(entries, SIMULATED if simulated else ""), form)
 
 
-def _row(entry: Entry) -> dict[str, Any]:
-    figures = {name: estimate.to_dict() for name, estimate in entry.figures().items()}
-    words = {"point": entry.point, "outcome": entry.outcome, "reason": entry.reason or None, "run": entry.place}
-    return words | figures
-
-
-def document(entries: Sequence[Entry], mark: str) -> Document:
+def _document(entries: Sequence[Entry], mark: str) -> Document:
     """The table, and why points are missing from it."""
     found = Document(f"Sweep of {len(entries)} points", mark)
     names = [name for name in AXES if any(name in entry.point for entry in entries)]

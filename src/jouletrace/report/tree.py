@@ -1,4 +1,4 @@
-"""Where the energy and the time go, as a tree: model, phase, layer, operator, kernel.
+"""Where the energy and the time go, as a tree: model, phase, layer, operator, kernel; and kernels of a trace by name.
 
 What the units of a Run say of themselves is kept; what they lack to make a tree is put together:
 modules around operators that were measured without layers, operators within layers, kernels by
@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from jouletrace.analysis.recording import OUTSIDE
 from jouletrace.report.results import ABSENT, Results
-from jouletrace.report.traced import Traced, by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.tables import UnitRow
 
@@ -24,9 +26,11 @@ ENERGY, TIME = "energy_total_j", "time_s"
 _UNTOLD = ("site", "group")
 """Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
 
-
 ROOT = "0"
 """Key of the whole."""
+
+_RUNNING = ("kernel", "memcpy")
+"""Kinds of the spans of what ran on a device."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,11 @@ def tree(run: Run, results: Results) -> list[Node]:
     """All parts that have energy or time, each behind the one around it; the root alone without parts."""
     root = _root(run, results)
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _UNTOLD]
-    twice = _told_twice(results, root)
+    # Levels whose units take time that others take too would be drawn beside one another.
+    twice = {"op"} if results.apart() else set()
+    within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
+    if root.time.value and within > _WITHIN * root.time.value:
+        twice.add("range")  # they lie within one another, such as the functions of a call stack
     units = [unit for unit in units if unit["level"] not in twice]
     layered = any(unit["level"] == "layer" for unit in units)
     nodes = [root, *_of_units(results, units, layered)]
@@ -92,22 +100,20 @@ def widths(nodes: Sequence[Node], metric: str) -> list[float]:
     return [width[node.key] for node in nodes]
 
 
-def _told_twice(results: Results, root: Node) -> set[str]:
-    """Levels whose units take time that others take too: they would be drawn beside one another."""
-    found = {"op"} if results.apart() else set()
-    within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
-    if root.time.value and within > _WITHIN * root.time.value:
-        found.add("range")  # they lie within one another, such as the functions of a call stack
-    return found
-
-
 def _root(run: Run, results: Results) -> Node:
     names = [u["name"] for u in results.all() if u["id"] == MODEL_UNIT]
     name = str((names and names[0]) or run.workload.get("name") or run.kind)
     time = results.get("iteration_time_s")
-    found = results.figure(ENERGY)
-    time = results.get(TIME) if time.value is None else time
-    return Node(ROOT, "", name, "model", found.estimate, time, remarks=found.flags)
+    energy = results.figure(ENERGY)
+    return Node(
+        ROOT,
+        "",
+        name,
+        "model",
+        energy.estimate,
+        results.get(TIME) if time.value is None else time,
+        remarks=energy.flags,
+    )
 
 
 def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list[Node]:
@@ -199,53 +205,50 @@ def _steps(module: str) -> list[str]:
 def _of_trace(traced: Sequence[Traced]) -> list[Node]:
     """Kernels by name under their devices: what a trace without energy says."""
     nodes: dict[str, Node] = {}
-    for number, kernel in enumerate(traced):
-        device = f"device {kernel.device}"
-        nodes.setdefault(device, Node(device, ROOT, kernel.device or "device", "device", how="sum of its parts"))
-        seconds = Estimate(kernel.total_s, n=kernel.count, method="trace")
-        nodes[f"k{number}"] = Node(
-            f"k{number}", device, kernel.name, "kernel", time=seconds, detail=f"{kernel.count} launches"
-        )
+    for number, one in enumerate(traced):
+        device = f"device {one.device}"
+        nodes.setdefault(device, Node(device, ROOT, one.device or "device", "device", how="sum of its parts"))
+        seconds = Estimate(one.total_s, n=one.count, method="trace")
+        key, launches = f"k{number}", f"{one.count} launches"
+        nodes[key] = Node(key, device, one.name, "kernel", time=seconds, detail=launches)
     return list(nodes.values())
 
 
 def _of_baselines(results: Results) -> list[Node]:
     """How much of a step's energy an idle GPU would have drawn anyway."""
     total = results.get(ENERGY).value
-    figures = {name: results.figure(f"energy_active_over_{name}_idle_j") for name in ("context", "deep")}
-    context, deep = (figures[name].estimate for name in ("context", "deep"))
-    if total is None or context.value is None:
+    context, deep = (results.figure(f"energy_active_over_{name}_idle_j") for name in ("context", "deep"))
+    work, kept = context.estimate.value, deep.estimate.value
+    if total is None or work is None:
         return []
-    floor = context.value if deep.value is None else deep.value
-    work = Node(
-        "work", ROOT, "work", "part", context, detail="active over context idle", remarks=figures["context"].flags
-    )
-    idle = Estimate(total - floor, method="derived")
-    rest = Node("idle", ROOT, "idle GPU" if deep.value is not None else "idle GPU with its context", "part", idle)
-    if deep.value is None:
-        return [work, rest]
-    kept = Estimate(deep.value - context.value, method="derived")
-    return [work, Node("kept", ROOT, "context kept alive", "part", kept, remarks=figures["deep"].flags), rest]
+    about = "active over context idle"
+    found = [Node("work", ROOT, "work", "part", context.estimate, detail=about, remarks=context.flags)]
+    if kept is not None:
+        part = Estimate(kept - work, method="derived")
+        found.append(Node("kept", ROOT, "context kept alive", "part", part, remarks=deep.flags))
+    rest = Estimate(total - (work if kept is None else kept), method="derived")
+    name = "idle GPU with its context" if kept is None else "idle GPU"
+    return [*found, Node("idle", ROOT, name, "part", rest)]
 
 
 def _totalled(nodes: Sequence[Node]) -> list[Node]:
     """The same, with sums where a node was not measured by itself."""
-    sums: dict[str, list[float | None]] = {}
+    energy: dict[str, float] = {}
+    time: dict[str, float] = {}
     found: list[Node] = []
     for part in reversed(nodes):
         node = part
         if node.how == "sum of its parts" or (node.key == ROOT and node.energy.value is None):
-            energy, time = sums.get(node.key, [None, None])
-            node = replace(node, energy=_sum(node.energy, energy), time=_sum(node.time, time))
-        inside = sums.setdefault(node.parent, [None, None])
-        for place, value in enumerate((node.energy.value, node.time.value)):
+            joules, seconds = _or_sum(node.energy, energy.get(node.key)), _or_sum(node.time, time.get(node.key))
+            node = replace(node, energy=joules, time=seconds)
+        for sums, value in ((energy, node.energy.value), (time, node.time.value)):
             if value is not None:
-                inside[place] = (inside[place] or 0.0) + value
+                sums[node.parent] = sums.get(node.parent, 0.0) + value
         found.append(node)
     return found[::-1]
 
 
-def _sum(own: Estimate, inside: float | None) -> Estimate:
+def _or_sum(own: Estimate, inside: float | None) -> Estimate:
     return own if own.value is not None or inside is None else Estimate(inside, method="derived")
 
 
@@ -279,3 +282,49 @@ def _detail(unit: UnitRow) -> str:
     if unit["level"] == "op":
         return f"{unit['module'] or ''}\n{unit['shapes'] or ''}".rstrip("\n")
     return str(unit["module"] or "") if unit["module"] != unit["name"] else ""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """All launches of one name on one device.
+
+    Attributes:
+        name: Name of the kernel or copy.
+        kind: "kernel" or "memcpy".
+        device: Name of the device.
+        count: Launches in the trace.
+        total_s, least_s, most_s: Seconds of all launches together, of the shortest, of the longest.
+    """
+
+    name: str
+    kind: str
+    device: str
+    count: int
+    total_s: float
+    least_s: float
+    most_s: float
+
+
+def by_name(run: Run) -> list[Traced]:
+    """What ran on devices, by name, the most time first; empty without a trace."""
+    timed = pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"]))
+    spans = run.spans.filter(pc.and_(pc.is_in(run.spans["kind"], pa.array(_RUNNING)), timed))
+    seconds = pc.divide(pc.subtract(spans["end_ns"], spans["start_ns"]).cast("float64"), 1e9)
+    keyed = spans.select(["kind", "device", "name"]).append_column("s", seconds).combine_chunks()
+    groups = keyed.group_by(["kind", "device", "name"], use_threads=False)
+    names, found = device_names(run), []
+    for row in groups.aggregate([("s", "count"), ("s", "sum"), ("s", "min"), ("s", "max")]).to_pylist():
+        where = names.get(row["device"], row["device"] or "")
+        times = (row["s_count"], row["s_sum"], row["s_min"], row["s_max"])
+        found.append(Traced(str(row["name"] or "?"), row["kind"], where, *times))
+    return sorted(found, key=lambda traced: -traced.total_s)
+
+
+def device_names(run: Run) -> dict[str, str]:
+    """The title of each device, by id: its name, and its index where several share a name."""
+    counts = Counter(device.name for device in run.devices)
+    named = {}
+    for device in run.devices:
+        own = str(device.id) if device.index is None else str(device.index)
+        named[device.id] = f"{own}: {device.name}" if counts[device.name] > 1 else device.name
+    return named

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.waveform import Waveform, waveform_of
 from jouletrace.report import facts
+from jouletrace.report.charts import PALETTE
 from jouletrace.report.document import printable
-from jouletrace.report.drawing import PALETTE
 from jouletrace.report.results import Results
 from jouletrace.report.scale import figure, quantity
 from jouletrace.run import Estimate, Run

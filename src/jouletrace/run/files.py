@@ -21,14 +21,10 @@ _CHUNK = 1 << 20
 def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
     """Write a file atomically: a reader sees the old bytes or the new ones, never a mixture.
 
-    Parent folders are created. A device or a pipe is written to directly.
-
-    Args:
-        path: The file.
-        data: Its whole content.
-        durable: Whether the file is synced to the disk before this returns, so that it survives a power cut.
-            Otherwise a power cut may leave an empty file.
-        mode: Permissions of the file; None for the process's default.
+    Parent folders are created, and a device or a pipe is written to directly. ``durable`` syncs the file to the disk
+    before
+    this returns; otherwise a power cut may leave an empty file. ``mode`` are its permissions, the process's default if
+    None.
 
     Raises:
         OSError: If it can't be written; no partial file is left then.
@@ -57,14 +53,11 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
 
 
 def check_replaceable(path: Path, marks: Sequence[str], what: str) -> None:
-    """Refuse to overwrite anything but an older file of the same kind: it may be an input.
+    """Refuse to overwrite anything but an older file of the same kind, since it may be an input.
 
-    A path that can't be read is left to the function that writes it.
-
-    Args:
-        path: The file to write.
-        marks: Words; a file of this kind contains one of them near its beginning.
-        what: Its kind: "a report".
+    A file of the kind ``what`` ("a report") contains one of the words ``marks`` near its beginning. A path that can't
+    be read
+    is left to the function that writes it.
 
     Raises:
         BadInputError: If the path is another file.

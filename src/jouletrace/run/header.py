@@ -1,9 +1,13 @@
-"""The content of ``run.json``: a Run without its tables, to JSON and back."""
+"""The content of ``run.json``: a Run without its tables, to JSON and back, and the checksums of all its files."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
+import zlib
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -11,12 +15,54 @@ import msgspec
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
-from jouletrace.run.checksums import Checksums, blank, seal, understood
 from jouletrace.run.forms import FREE, ClockPair, SensorResponse
 from jouletrace.run.info import ChannelInfo, Integer
 from jouletrace.run.limits import DEEPEST_JSON, MOST_JSON_BYTES, MOST_JSON_VALUES
 from jouletrace.run.masking import masked_all
 from jouletrace.run.model import Run
+
+Checksums = dict[str, str | int]
+"""By file name: SHA-256 in hexadecimal, or CRC-32 as a number in Runs of format 1.1 and older."""
+
+_BLANK = b"0" * 64
+"""Placeholder in ``run.json`` for its own checksum while that is computed."""
+
+
+def checksum(parts: Iterable[bytes]) -> str:
+    """SHA-256 of a file given in pieces."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def matches(parts: Iterable[bytes], stated: str | int) -> bool:
+    """Whether a file given in pieces matches a checksum."""
+    if isinstance(stated, str):
+        return checksum(parts) == stated
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return crc == stated
+
+
+def is_sealed(text: bytes) -> bool | None:
+    """Whether the text of ``run.json`` matches its own checksum; None if it contains none."""
+    around = _around(text)
+    if around is None:
+        return None
+    before, stated, after = around
+    return checksum([before, _BLANK, after]) == stated.decode()
+
+
+def _around(text: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """The text before its own checksum, which is the last entry of that name, the checksum, and the text after it."""
+    found = None
+    # Quotes inside a JSON string are escaped as \\", so only a key matches this pattern.
+    for found in re.finditer(rb'"run\.json": "([0-9a-f]{64})"', text):  # noqa: B007
+        pass
+    return None if found is None else (text[: found.start(1)], found[1], text[found.end(1) :])
+
 
 FORMAT = "jouletrace-run"
 SCHEMA_VERSION = (1, 2)
@@ -24,6 +70,7 @@ SCHEMA_VERSION = (1, 2)
 
 RUN_JSON = "run.json"
 
+_DIGEST = re.compile("[0-9a-f]{64}")
 _RECORDS = ("devices", "channels", "warnings")
 _FIELDS = [f.name for f in fields(Run) if f.init and f.name not in tables.TABLES]
 _TYPES = {name: hint for name, hint in get_type_hints(Run, include_extras=True).items() if name in _FIELDS}
@@ -37,8 +84,10 @@ def encode(run: Run, checksums: Checksums | None = None) -> bytes:
         value = getattr(run, name)
         header[name] = [item.to_dict() for item in value] if name in _RECORDS else value
     header = masked_all(jsonable(header))
-    header["checksums"] = {**(checksums or {}), **blank(RUN_JSON)}
-    return seal(json.dumps(header, indent=1, allow_nan=False).encode(), RUN_JSON)
+    header["checksums"] = {**(checksums or {}), RUN_JSON: _BLANK.decode()}
+    text = json.dumps(header, indent=1, allow_nan=False).encode()
+    before, _, after = _around(text) or (text, b"", b"")
+    return before + checksum([text]).encode() + after
 
 
 def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
@@ -61,7 +110,10 @@ def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
             f"{where} was written in format {version[:40]}, and this jouletrace reads up to "
             f"{SCHEMA_VERSION[0]}.x: upgrade jouletrace"
         )
-    return _typed(header, where), understood(header.get("checksums"))
+    stated = header.get("checksums")
+    valid = stated.items() if isinstance(stated, dict) else ()
+    checksums = {name: value for name, value in valid if type(value) is int or _DIGEST.fullmatch(str(value))}
+    return _typed(header, where), checksums
 
 
 def _parse(data: bytes, where: str) -> Any:
@@ -88,15 +140,15 @@ def _check_values(header: Any, where: str) -> None:
         for value in level:
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise BadInputError(f"{where} holds a number of more than 64 bits: {str(value)[:20]}...")
-        inner = [value.values() if isinstance(value, dict) else value for value in level if value and _holds(value)]
+        inner = [
+            value.values() if isinstance(value, dict) else value
+            for value in level
+            if value and isinstance(value, dict | list)
+        ]
         if not inner:
             return
         level = [value for values in inner for value in values]
     raise BadInputError(f"{where} is nested more than {DEEPEST_JSON} deep: refused")
-
-
-def _holds(value: Any) -> bool:
-    return isinstance(value, dict | list)
 
 
 def _typed(header: dict[str, Any], where: str) -> Run:

@@ -102,14 +102,9 @@ def stated_bytes() -> int:
 def check_table(file: BinaryIO, name: str, columns: set[str], allowance: Allowance) -> list[str]:
     """Refuse a Parquet file that would unpack to more than is allowed, before anything is unpacked.
 
-    Args:
-        file: The file; its position doesn't matter.
-        name: Name of the table.
-        columns: The columns that will be read.
-        allowance: The limit; it is not reduced here, since the caller spends the bytes really unpacked.
-
-    Returns:
-        The columns of ``columns`` that the file contains.
+    Only ``columns`` count; those of them that the file contains are returned. The allowance is not reduced here, since
+    the
+    caller spends the bytes really unpacked.
 
     Raises:
         ValueError: With one line; also if the metadata can't be read.

@@ -49,9 +49,7 @@ _LEAST = 12
 def short_names(names: Iterable[str], most: int = MOST) -> dict[str, str]:
     """Short names of the kernels of one table, by full name: distinct names stay distinct.
 
-    Args:
-        names: Full names; repetitions are allowed.
-        most: Approximate length in characters: where two would be equal, the distinguishing words are added.
+    They have about ``most`` characters: where two would be equal, the distinguishing words are added.
     """
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -93,10 +91,7 @@ def short_name(name: str, most: int = MOST) -> str:
 def elided(text: str, most: int, tail: float = 0.4) -> str:
     """Text of at most ``most`` characters: a longer text loses boilerplate first, then its middle.
 
-    Args:
-        text: A name.
-        most: Characters.
-        tail: Fraction of the remaining characters that is taken from the end.
+    ``tail`` is the fraction of the remaining characters that is taken from the end.
     """
     if len(text) > most:
         text = _BOILERPLATE.sub("", text)

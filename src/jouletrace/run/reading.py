@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
@@ -36,15 +36,24 @@ _NOT_A_ZIP = (
 """RuntimeError: encrypted, or compressed by a method that this Python doesn't support. The last: impossible sizes."""
 
 
-class RunFiles(Protocol):
-    """The files of one Run."""
+class RunFiles:
+    """The files of one Run, in a folder.
 
-    @property
-    def packed(self) -> int:
-        """Total size in bytes, holes included."""
+    Attributes:
+        packed: Total size in bytes, holes included.
+    """
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        if not (source / RUN_JSON).exists():
+            parts = any(source.glob(f"rank-*/{RUN_JSON}"))
+            hint = f", but parts of ranks: jouletrace merge {source}" if parts else ""
+            raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}{hint}")
+        self.packed = sum((source / name).stat().st_size for name in self.names())
 
     def names(self) -> list[str]:
         """The names of ``FILES`` that exist."""
+        return [name for name in FILES if (self._source / name).exists()]
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
@@ -54,6 +63,59 @@ class RunFiles(Protocol):
             BadInputError: If it is larger than allowed.
             OSError: If it can't be read.
         """
+        path = self._source / name
+        size = path.stat().st_size
+        if size > max(MOST_FILE_BYTES, stated_bytes()):
+            raise BadInputError(f"{path} has {size / 2**30:.0f} GiB, as no recording does: refused")
+        with open_regular(path) as file:
+            yield file
+
+
+class _Zip(RunFiles):
+    """The same in a zip."""
+
+    def __init__(self, archive: zipfile.ZipFile, source: Path) -> None:
+        self._archive = archive
+        self._source = source
+        self.packed = source.stat().st_size
+        there = set(archive.namelist())
+        places = [PurePosixPath(name).parent for name in there if PurePosixPath(name).name == RUN_JSON]
+        if not places:
+            raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}")
+        top = min(places, key=lambda place: len(place.parts))  # a Run may contain the Runs that it was made from
+        if not all(place.is_relative_to(top) for place in places):
+            raise BadInputError(f"{source} holds {len(places)} Runs; unpack it and name one")
+        self._inside = {name: str(top / name) for name in FILES if str(top / name) in there}
+
+    def names(self) -> list[str]:
+        """See ``RunFiles``."""
+        return list(self._inside)
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """See ``RunFiles``; a whole file, limited by its unpacked size: the sizes in the directory may be wrong."""
+        if name not in self._inside:
+            raise BadInputError(f"no Run in {self._source}: it holds no {name}")
+        data = io.BytesIO()
+        with _readable(self._source):
+            entry = self._archive.getinfo(self._inside[name])
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                place = f"{self._source}/{entry.filename}"
+                raise BadInputError(f"{place} is compressed by a method other than deflate: refused")
+            self._check(entry, entry.file_size)
+            with self._archive.open(entry) as packed:
+                for chunk in chunks(packed):
+                    data.write(chunk)
+                    self._check(entry, data.tell())
+        data.seek(0)
+        yield data
+
+    def _check(self, entry: zipfile.ZipInfo, size: int) -> None:
+        if size > max(FREE_BYTES, _ZIPPED_RATIO * self.packed, stated_bytes()):
+            raise BadInputError(
+                f"{self._source}/{entry.filename} would unpack from {entry.compress_size / 2**20:.1f} MiB to "
+                f"{size / 2**30:.1f} GiB, as no recording does: refused"
+            )
 
 
 @contextmanager
@@ -69,82 +131,12 @@ def run_files(source: Path) -> Iterator[RunFiles]:
         if not source.exists():
             raise BadInputError(f"no Run at {source}: there is no such file or folder")
         if source.is_dir():
-            yield _Folder(source)
+            yield RunFiles(source)
             return
         with open_regular(source) as file, _archive(file, source) as archive:
             yield _Zip(archive, source)
     except OSError as error:
         raise BadInputError(f"cannot read {error.filename or source}: {error.strerror or error}") from None
-
-
-class _Folder:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        if not (folder / RUN_JSON).exists():
-            parts = any(folder.glob(f"rank-*/{RUN_JSON}"))
-            hint = f", but parts of ranks: jouletrace merge {folder}" if parts else ""
-            raise BadInputError(f"no Run in {folder}: it holds no {RUN_JSON}{hint}")
-        self.packed = sum((folder / name).stat().st_size for name in self.names())
-
-    def names(self) -> list[str]:
-        return [name for name in FILES if (self._folder / name).exists()]
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[BinaryIO]:
-        path = self._folder / name
-        size = path.stat().st_size
-        if size > max(MOST_FILE_BYTES, stated_bytes()):
-            raise BadInputError(f"{path} has {size / 2**30:.0f} GiB, as no recording does: refused")
-        with open_regular(path) as file:
-            yield file
-
-
-class _Zip:
-    def __init__(self, archive: zipfile.ZipFile, source: Path) -> None:
-        self._archive = archive
-        self._source = source
-        self.packed = source.stat().st_size
-        there = set(archive.namelist())
-        places = [PurePosixPath(name).parent for name in there if PurePosixPath(name).name == RUN_JSON]
-        if not places:
-            raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}")
-        top = min(places, key=lambda place: len(place.parts))  # a Run may contain the Runs that it was made from
-        if not all(place.is_relative_to(top) for place in places):
-            raise BadInputError(f"{source} holds {len(places)} Runs; unpack it and name one")
-        self._inside = {name: str(top / name) for name in FILES if str(top / name) in there}
-
-    def names(self) -> list[str]:
-        return list(self._inside)
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[BinaryIO]:
-        if name not in self._inside:
-            raise BadInputError(f"no Run in {self._source}: it holds no {name}")
-        with _readable(self._source):
-            data = self._read(self._archive.getinfo(self._inside[name]))
-        yield data
-
-    def _read(self, entry: zipfile.ZipInfo) -> BinaryIO:
-        """A whole entry, limited by its unpacked size: the sizes in the directory may be wrong."""
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BadInputError(
-                f"{self._source}/{entry.filename} is compressed by a method other than deflate: refused"
-            )
-        self._check(entry, entry.file_size)
-        data = io.BytesIO()
-        with self._archive.open(entry) as packed:
-            for chunk in chunks(packed):
-                data.write(chunk)
-                self._check(entry, data.tell())
-        data.seek(0)
-        return data
-
-    def _check(self, entry: zipfile.ZipInfo, size: int) -> None:
-        if size > max(FREE_BYTES, _ZIPPED_RATIO * self.packed, stated_bytes()):
-            raise BadInputError(
-                f"{self._source}/{entry.filename} would unpack from {entry.compress_size / 2**20:.1f} MiB to "
-                f"{size / 2**30:.1f} GiB, as no recording does: refused"
-            )
 
 
 @contextmanager

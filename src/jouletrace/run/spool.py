@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import TracebackType
@@ -68,32 +69,21 @@ def read_spool(folder: Path | str, table: str) -> pa.Table:
     Raises:
         BadInputError: If a file is too large, or doesn't hold this table.
     """
-    parts = [tables.empty(table)]
+    parts: list[pa.Table] = []
     for path in sorted(Path(folder).glob(f"{table}*{SUFFIX}")):
         if path.name == f"{table}{SUFFIX}" or path.name.startswith(f"{table}."):
             parts += _whole_pieces(path, table)
-    return tables.conform(pa.concat_tables(parts), table)
+    return tables.concat(parts, table)
 
 
-def _whole_pieces(path: Path, table: str) -> list[pa.Table]:
+def _whole_pieces(path: Path, table: str) -> Iterator[pa.Table]:
     """All complete batches of a file, combined into pieces of ``_PIECE`` batches, copied into memory."""
-    pieces: list[pa.Table] = []
-    batches: list[pa.RecordBatch] = []
-
-    def take() -> None:
-        if batches:
-            try:
-                pieces.append(tables.conform(pa.Table.from_batches(batches), table).combine_chunks())
-            except (pa.ArrowException, KeyError) as error:
-                raise BadInputError(f"{path} is not of a recording: {str(error).splitlines()[0]}") from None
-            batches.clear()
-
-    for batch in _whole_batches(path):
-        batches.append(batch)
-        if len(batches) == _PIECE:
-            take()
-    take()
-    return pieces
+    batches = _whole_batches(path)
+    while some := list(islice(batches, _PIECE)):
+        try:
+            yield tables.conform(pa.Table.from_batches(some), table).combine_chunks()
+        except (pa.ArrowException, KeyError) as error:
+            raise BadInputError(f"{path} is not of a recording: {str(error).splitlines()[0]}") from None
 
 
 def _whole_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -139,9 +129,5 @@ def _is_packed(message: pa.ipc.Message) -> bool:
 
 def _plain(schema: pa.Schema) -> pa.Schema:
     """The schema without dictionary types, since a stream can't replace a dictionary freely."""
-    return pa.schema(
-        [
-            pa.field(f.name, f.type.value_type) if pa.types.is_dictionary(f.type) else pa.field(f.name, f.type)
-            for f in schema
-        ]
-    )
+    plain = {f.name: f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema}
+    return pa.schema(plain)

@@ -1,4 +1,4 @@
-"""A Run on disk: a folder or a zip file with ``run.json`` and Parquet tables."""
+"""A Run on disk: a folder or a zip file with ``run.json`` and Parquet tables; saving, loading, verifying."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import os
 import shutil
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.run import sound, tables
-from jouletrace.run.checksums import Checksums, checksum, is_sealed, matches
 from jouletrace.run.files import chunks, safe_name, shown, write_whole
-from jouletrace.run.header import RUN_JSON, decode, encode
+from jouletrace.run.header import RUN_JSON, Checksums, checksum, decode, encode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import masked
 from jouletrace.run.model import Run
@@ -86,7 +87,6 @@ def file_mode() -> int:
     return mode
 
 
-@dataclass(frozen=True)
 class Doubts:
     """The files of a Run that their checksums don't confirm.
 
@@ -95,15 +95,17 @@ class Doubts:
         changed: Files that aren't what was saved.
     """
 
-    unknown: list[str]
-    changed: list[str]
+    def __init__(self, checksums: Checksums, sealed: bool | None) -> None:
+        self._checksums = checksums
+        self.unknown = [RUN_JSON] if sealed is None else []
+        self.changed = [RUN_JSON] if sealed is False else []
 
-    def look_at(self, name: str, file: BinaryIO, checksums: Checksums) -> None:
+    def look_at(self, name: str, file: BinaryIO) -> None:
         """Compare a file with its checksum."""
         file.seek(0)
-        if name not in checksums:
+        if name not in self._checksums:
             self.unknown.append(name)
-        elif not matches(chunks(file), checksums[name]):
+        elif not matches(chunks(file), self._checksums[name]):
             self.changed.append(name)
 
 
@@ -127,7 +129,7 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         files[f"{name}.parquet"] = sink.getvalue()
     # run.json goes last: during a recording it states complete=false, which stays true if this fails.
     files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
-    try:
+    with _written(target, BrokenOffError):
         if target.suffix.lower() == ".zip":
             if target.exists() and not overwrite:
                 raise BadInputError(f"{target} exists; results are never overwritten")
@@ -141,9 +143,15 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
             for name in set(FILES) - set(files):
                 (target / name).unlink(missing_ok=True)
             shutil.rmtree(target / SPOOL, ignore_errors=True)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise BrokenOffError(f"cannot write {shown(target)}: {getattr(error, 'strerror', None) or error}") from None
     return target
+
+
+@contextmanager
+def _written(target: Path, kind: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise kind(f"cannot write {shown(target)}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def save_header(run: Run, folder: Path) -> None:
@@ -152,10 +160,8 @@ def save_header(run: Run, folder: Path) -> None:
     Raises:
         BadInputError: If it can't be written.
     """
-    try:
+    with _written(folder, BadInputError):
         write_whole(folder / RUN_JSON, encode(run), mode=file_mode())
-    except (OSError, ValueError) as error:
-        raise BadInputError(f"cannot write {shown(folder)}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def load(path: Path | str) -> Run:
@@ -195,7 +201,7 @@ def read_header(files: RunFiles, where: str) -> tuple[Run, Checksums, bool | Non
     with files.open(RUN_JSON) as file:
         text = file.read(MOST_JSON_BYTES + 1)
     run, checksums = decode(text, f"{where}/{RUN_JSON}")
-    sealed = is_sealed(text, RUN_JSON)
+    sealed = is_sealed(text)
     if sealed is None and any(isinstance(stated, str) for stated in checksums.values()):
         sealed = False  # a version that writes such checksums also writes that of run.json
     return run, checksums, sealed
@@ -214,13 +220,13 @@ def load_header(path: Path) -> Run:
 def _assemble(files: RunFiles, source: Path) -> Run:
     run, checksums, sealed = read_header(files, str(source))
     allowance = Allowance(files.packed)
-    doubts = Doubts([], [RUN_JSON] if sealed is False else [])
+    doubts = Doubts(checksums, sealed)
     there = files.names()
     for name in tables.TABLES:
         file_name = f"{name}.parquet"
         if file_name in there:
             with files.open(file_name) as file:
-                doubts.look_at(file_name, file, checksums)
+                doubts.look_at(file_name, file)
                 try:
                     table = tables.read(file, name, allowance)
                     sound.check(table, name)
@@ -238,8 +244,8 @@ def _assemble(files: RunFiles, source: Path) -> Run:
             setattr(run, name, whole)
     for name in doubts.changed:
         run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
-    if doubts.unknown and run.complete:
-        names = ", ".join(doubts.unknown)
+    names = ", ".join(name for name in doubts.unknown if name != RUN_JSON)
+    if names and run.complete:
         message = f"{RUN_JSON} holds no checksum of {names}: whether they are what was saved can't be determined"
         run.warn("not_checked", message, str(source))
     if not run.complete and not any(warning.code in _SAYS_INCOMPLETE for warning in run.warnings):
@@ -264,3 +270,79 @@ def _write_zip(target: Path, files: dict[str, bytes]) -> None:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
     write_whole(target, sink.getvalue(), mode=file_mode())
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The outcome for one Run.
+
+    Attributes:
+        place: Its folder or zip.
+        files: How many files are what was saved.
+        problems: By file name: why a file isn't what was saved, or why that is unknown.
+    """
+
+    place: Path
+    files: int
+    problems: dict[str, str]
+
+    @property
+    def whole(self) -> bool:
+        """Whether every file exists and is what was saved."""
+        return not self.problems
+
+
+def verify(path: Path | str) -> list[Verified]:
+    """Compare the files of a Run, and of all Runs in folders within it, with their checksums.
+
+    The folder itself need not be a Run: all Runs in the folder of a sweep, say, are checked.
+
+    Raises:
+        BadInputError: If there is no Run.
+    """
+    source = source_of(path)
+    if not source.is_dir():
+        return [_verify(source)]
+    try:
+        places = sorted({found.parent for found in source.rglob(RUN_JSON)})
+    except OSError as error:
+        raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
+    if not places:
+        raise BadInputError(f"no Run in {source}: neither it nor a folder within it holds a {RUN_JSON}")
+    return [_verify(place) for place in places]
+
+
+def _verify(place: Path) -> Verified:
+    zipped = place.suffix.lower() == ".zip" and place.is_file()
+    if not zipped and not place.is_dir():
+        with run_files(place):  # raises the specific error
+            raise BadInputError(f"{place} is neither a folder nor a .zip file")
+    try:
+        with run_files(place) as files:
+            return _compare(files, place)
+    except BadInputError as error:  # a file named like a Run that can't be opened is a damaged Run
+        return Verified(place, 0, {place.name if zipped else RUN_JSON: str(error)})
+
+
+def _compare(files: RunFiles, place: Path) -> Verified:
+    run, checksums, sealed = read_header(files, str(place))
+    doubts = Doubts(checksums, sealed)
+    there, problems = files.names(), {}
+    for name in FILES:
+        if name in there and name != RUN_JSON:
+            try:
+                with files.open(name) as file:
+                    doubts.look_at(name, file)
+            except (OSError, BadInputError) as error:
+                problems[name] = f"it can't be read: {getattr(error, 'strerror', None) or error}"
+        elif name not in there and (
+            name in checksums or (run.complete and name.removesuffix(".parquet") not in (*tables.OPTIONAL, RUN_JSON))
+        ):
+            problems[name] = "it is missing"
+    problems |= dict.fromkeys(doubts.changed, "it is not what was saved: it was damaged or changed since")
+    if not run.complete and len(checksums) < 2:  # only its own: nothing was saved after the start
+        problems[RUN_JSON] = "the recording was cut off: its files have no checksums"
+    elif doubts.unknown:
+        unknown = "it has no checksum, as in older versions: whether it is what was saved can't be determined"
+        problems |= dict.fromkeys(doubts.unknown, unknown)
+    return Verified(place, len(set(there) - set(problems)), dict(sorted(problems.items())))

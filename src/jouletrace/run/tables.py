@@ -6,6 +6,7 @@ All times are integer nanoseconds since the Unix epoch.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any, TypedDict
 
 import numpy as np
@@ -31,61 +32,59 @@ def _field(name: str, kind: pa.DataType, unit: str, description: str) -> pa.Fiel
     return pa.field(name, kind, metadata={"unit": unit, "description": description})
 
 
-SAMPLES = pa.schema(
-    [
-        _field("time_ns", pa.int64(), "ns", "the sensor's stamp, since the Unix epoch"),
-        _field("device", _NAME, "", "id of the device"),
-        _field("channel", _NAME, "", "channel name; run.json and the suffix give its unit"),
-        _field("value", pa.float64(), "by channel", "the reading"),
-    ]
+def _schema(*fields: pa.Field) -> pa.Schema:
+    return pa.schema(fields)
+
+
+SAMPLES = _schema(
+    _field("time_ns", pa.int64(), "ns", "the sensor's stamp, since the Unix epoch"),
+    _field("device", _NAME, "", "id of the device"),
+    _field("channel", _NAME, "", "channel name; run.json and the suffix give its unit"),
+    _field("value", pa.float64(), "by channel", "the reading"),
 )
 
-SPANS = pa.schema(
-    [
-        _field("id", pa.int64(), "", "unique in the Run"),
-        _field("parent", pa.int64(), "", "id of the enclosing span; null at the top"),
-        _field("kind", _NAME, "", "one of " + ", ".join(SPAN_KINDS)),
-        _field("name", _NAME, "", "name of the phase, layer, operator or kernel"),
-        _field("device", _NAME, "", "id of the device"),
-        _field("lane", _NAME, "", "stream or thread on which it ran, or the pass it belongs to"),
-        _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
-        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
-        _field("unit", pa.int64(), "", "id in the units table, where the span belongs to a unit"),
-        _field("correlation", pa.int64(), "", "joins a kernel to its launch"),
-        _field("graph_node", pa.int64(), "", "id of the CUDA graph node"),
-        *(_field(f"grid_{axis}", pa.int32(), "blocks", f"launch grid, {axis}") for axis in "xyz"),
-        *(_field(f"block_{axis}", pa.int32(), "threads", f"thread block, {axis}") for axis in "xyz"),
-        _field("registers", pa.int32(), "1/thread", "registers per thread"),
-        _field("shared_static_bytes", pa.int32(), "B", "static shared memory per block"),
-        _field("shared_dynamic_bytes", pa.int32(), "B", "dynamic shared memory per block"),
-        _field("bytes", pa.int64(), "B", "bytes moved by a memory copy or set"),
-    ]
+SPANS = _schema(
+    _field("id", pa.int64(), "", "unique in the Run"),
+    _field("parent", pa.int64(), "", "id of the enclosing span; null at the top"),
+    _field("kind", _NAME, "", "one of " + ", ".join(SPAN_KINDS)),
+    _field("name", _NAME, "", "name of the phase, layer, operator or kernel"),
+    _field("device", _NAME, "", "id of the device"),
+    _field("lane", _NAME, "", "stream or thread on which it ran, or the pass it belongs to"),
+    _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
+    _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
+    _field("unit", pa.int64(), "", "id in the units table, where the span belongs to a unit"),
+    _field("correlation", pa.int64(), "", "joins a kernel to its launch"),
+    _field("graph_node", pa.int64(), "", "id of the CUDA graph node"),
+    *(_field(f"grid_{axis}", pa.int32(), "blocks", f"launch grid, {axis}") for axis in "xyz"),
+    *(_field(f"block_{axis}", pa.int32(), "threads", f"thread block, {axis}") for axis in "xyz"),
+    _field("registers", pa.int32(), "1/thread", "registers per thread"),
+    _field("shared_static_bytes", pa.int32(), "B", "static shared memory per block"),
+    _field("shared_dynamic_bytes", pa.int32(), "B", "dynamic shared memory per block"),
+    _field("bytes", pa.int64(), "B", "bytes moved by a memory copy or set"),
 )
 
-UNITS = pa.schema(
-    [
-        _field("id", pa.int64(), "", "unique in the Run; 0 is the whole model"),
-        _field("parent", pa.int64(), "", "id of the enclosing unit; null at the top"),
-        _field("level", _NAME, "", "one of " + ", ".join(UNIT_LEVELS)),
-        _field("name", pa.string(), "", "what is printed"),
-        _field("op", pa.string(), "", "operator, for units of operators"),
-        _field("shapes", pa.string(), "", "input shapes and types of the operator"),
-        _field("module", pa.string(), "", "qualified name of the module"),
-        _field("count", pa.int64(), "1/iteration", "how often it runs per iteration"),
-        _field("phase", _NAME, "", "forward, backward, optimizer, prefill or decode; null where there are no phases"),
-        _field(
-            "weight",
-            pa.float64(),
-            "1",
-            "how often it counts in the whole for each time in the experiment; null for once",
-        ),
-        _field(
-            "call",
-            pa.string(),
-            "",
-            "for a site: index of the call of each module in the qualified name; null where unknown",
-        ),
-    ]
+UNITS = _schema(
+    _field("id", pa.int64(), "", "unique in the Run; 0 is the whole model"),
+    _field("parent", pa.int64(), "", "id of the enclosing unit; null at the top"),
+    _field("level", _NAME, "", "one of " + ", ".join(UNIT_LEVELS)),
+    _field("name", pa.string(), "", "what is printed"),
+    _field("op", pa.string(), "", "operator, for units of operators"),
+    _field("shapes", pa.string(), "", "input shapes and types of the operator"),
+    _field("module", pa.string(), "", "qualified name of the module"),
+    _field("count", pa.int64(), "1/iteration", "how often it runs per iteration"),
+    _field("phase", _NAME, "", "forward, backward, optimizer, prefill or decode; null where there are no phases"),
+    _field(
+        "weight",
+        pa.float64(),
+        "1",
+        "how often it counts in the whole for each time in the experiment; null for once",
+    ),
+    _field(
+        "call",
+        pa.string(),
+        "",
+        "for a site: index of the call of each module in the qualified name; null where unknown",
+    ),
 )
 
 
@@ -104,71 +103,59 @@ class UnitRow(TypedDict):
     count: int | None
 
 
-WINDOWS = pa.schema(
-    [
-        _field("variant", _NAME, "", "untouched, flush; in older Runs: step, reference, null, remove, repeat, ..."),
-        _field("unit", pa.int64(), "", "id of the unit that was changed; null for untouched"),
-        _field("multiplicity", pa.float64(), "", "launches of the unit per launch in the model"),
-        _field("block", pa.int32(), "", "block of the plan"),
-        _field("order", pa.int32(), "", "position in the order in which windows ran"),
-        _field("replays", pa.int64(), "", "iterations in the window"),
-        _field("beyond", pa.int64(), "", "iterations directly before and after it, half each; null for none"),
-        _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
-        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
-        _field("energy_j", pa.float64(), "J", "energy of the GPU in the window; null if not measured"),
-        _field("time_s", pa.float64(), "s", "duration of the window"),
-        _field("clock_mhz", pa.float64(), "MHz", "mean SM clock in the window, as the driver reports it"),
-        _field(
-            "counted_mhz", pa.float64(), "MHz", "measured mean SM clock, by the SMs' cycle counters; null if not read"
-        ),
-        _field("temperature_c", pa.float64(), "Cel", "mean temperature in the window"),
-        _field("flags", pa.string(), "", "comma-separated codes"),
-    ]
+WINDOWS = _schema(
+    _field("variant", _NAME, "", "untouched, flush; in older Runs: step, reference, null, remove, repeat, ..."),
+    _field("unit", pa.int64(), "", "id of the unit that was changed; null for untouched"),
+    _field("multiplicity", pa.float64(), "", "launches of the unit per launch in the model"),
+    _field("block", pa.int32(), "", "block of the plan"),
+    _field("order", pa.int32(), "", "position in the order in which windows ran"),
+    _field("replays", pa.int64(), "", "iterations in the window"),
+    _field("beyond", pa.int64(), "", "iterations directly before and after it, half each; null for none"),
+    _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
+    _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
+    _field("energy_j", pa.float64(), "J", "energy of the GPU in the window; null if not measured"),
+    _field("time_s", pa.float64(), "s", "duration of the window"),
+    _field("clock_mhz", pa.float64(), "MHz", "mean SM clock in the window, as the driver reports it"),
+    _field("counted_mhz", pa.float64(), "MHz", "measured mean SM clock, by the SMs' cycle counters; null if not read"),
+    _field("temperature_c", pa.float64(), "Cel", "mean temperature in the window"),
+    _field("flags", pa.string(), "", "comma-separated codes"),
 )
 
-RESULTS = pa.schema(
-    [
-        _field("unit", pa.int64(), "", "id in the units table"),
-        _field("metric", _NAME, "", "name of the metric, with its unit as suffix"),
-        _field("value", pa.float64(), "by metric", "the figure; null with a reason"),
-        _field("low", pa.float64(), "by metric", "lower end of the 95 % interval"),
-        _field("high", pa.float64(), "by metric", "upper end of the 95 % interval"),
-        _field("n", pa.int64(), "", "independent windows, blocks or samples behind it"),
-        _field("method", _NAME, "", "how it was obtained"),
-        _field("flags", pa.string(), "", "comma-separated codes"),
-        _field("reason", pa.string(), "", "why value is null"),
-    ]
+RESULTS = _schema(
+    _field("unit", pa.int64(), "", "id in the units table"),
+    _field("metric", _NAME, "", "name of the metric, with its unit as suffix"),
+    _field("value", pa.float64(), "by metric", "the figure; null with a reason"),
+    _field("low", pa.float64(), "by metric", "lower end of the 95 % interval"),
+    _field("high", pa.float64(), "by metric", "upper end of the 95 % interval"),
+    _field("n", pa.int64(), "", "independent windows, blocks or samples behind it"),
+    _field("method", _NAME, "", "how it was obtained"),
+    _field("flags", pa.string(), "", "comma-separated codes"),
+    _field("reason", pa.string(), "", "why value is null"),
 )
 
-COUNTERS = pa.schema(
-    [
-        _field("span", pa.int64(), "", "id in the spans table: the kernel or range that the counter belongs to"),
-        _field("metric", _NAME, "", "name of the metric in its tool"),
-        _field("section", _NAME, "", "the tool's heading above it; null if none"),
-        _field("value", pa.float64(), "by row", "the reading; null where the tool reports none"),
-        _field("value_unit", _NAME, "", "unit of the value: %, Hz, B, B/s, s, 1, ..."),
-    ]
+COUNTERS = _schema(
+    _field("span", pa.int64(), "", "id in the spans table: the kernel or range that the counter belongs to"),
+    _field("metric", _NAME, "", "name of the metric in its tool"),
+    _field("section", _NAME, "", "the tool's heading above it; null if none"),
+    _field("value", pa.float64(), "by row", "the reading; null where the tool reports none"),
+    _field("value_unit", _NAME, "", "unit of the value: %, Hz, B, B/s, s, 1, ..."),
 )
 
-ACTIVITY = pa.schema(
-    [
-        _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
-        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
-        _field("unit", pa.int64(), "", "id of the kernel in the units table"),
-        _field("site", pa.int64(), "", "id in the units table of the operator call; null where unknown"),
-        _field("copy", pa.bool_(), "", "whether only its power counts: repeated in place, or outside iterations"),
-    ]
+ACTIVITY = _schema(
+    _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
+    _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
+    _field("unit", pa.int64(), "", "id of the kernel in the units table"),
+    _field("site", pa.int64(), "", "id in the units table of the operator call; null where unknown"),
+    _field("copy", pa.bool_(), "", "whether only its power counts: repeated in place, or outside iterations"),
 )
 """Kernels of a long recording, from which their power is computed; ``spans`` holds some iterations in full."""
 
-WAVEFORM = pa.schema(
-    [
-        _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
-        _field("end_ns", pa.int64(), "ns", "end since the Unix epoch, equal to the start of the next row"),
-        _field("power_w", pa.float64(), "W", "mean power; null where the readings don't resolve it"),
-        _field("low_w", pa.float64(), "W", "lower end of the 95 % interval"),
-        _field("high_w", pa.float64(), "W", "upper end of the 95 % interval"),
-    ]
+WAVEFORM = _schema(
+    _field("start_ns", pa.int64(), "ns", "start since the Unix epoch"),
+    _field("end_ns", pa.int64(), "ns", "end since the Unix epoch, equal to the start of the next row"),
+    _field("power_w", pa.float64(), "W", "mean power; null where the readings don't resolve it"),
+    _field("low_w", pa.float64(), "W", "lower end of the 95 % interval"),
+    _field("high_w", pa.float64(), "W", "upper end of the 95 % interval"),
 )
 """Power inside one recorded iteration, in equal bins; computed by the analysis."""
 
@@ -223,18 +210,15 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 
 
 def read(source: Any, name: str, allowance: Allowance | None = None) -> pa.Table:
-    """Read the table ``name`` from Parquet, checked byte by byte.
+    """Read the table ``name`` from Parquet opened for random access, checked byte by byte.
 
-    Columns that this version doesn't know are ignored.
-
-    Args:
-        source: The file, opened for random access.
-        name: Name of the table.
-        allowance: How much it may unpack to, reduced by what is read; derived from the file size if None.
+    Columns that this version doesn't know are ignored. ``allowance``, how much it may unpack to, is reduced by what is
+    read, and derived from the file size if None.
 
     Raises:
         ValueError: With one line, if it is damaged, a column of ``REQUIRED`` is missing, or it would unpack to more
-            than is allowed.
+            than is
+            allowed.
     """
     try:
         if allowance is None:
@@ -318,6 +302,18 @@ def conform(table: pa.Table, name: str) -> pa.Table:
     schema, there, rows = TABLES[name], set(table.column_names), len(table)
     columns = [_conform(table.column(f.name), f.type, rows) if f.name in there else nulls(rows, f.type) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def concat(parts: Iterable[pa.Table], name: str) -> pa.Table:
+    """Tables one after another in the schema ``name``, empty if there is none."""
+    return conform(pa.concat_tables([empty(name), *parts]), name)
+
+
+def changed(table: pa.Table, column: str, values: Any) -> pa.Table:
+    """The table with other values in a column, whose type stays."""
+    field = table.schema.field(column)
+    new = values if isinstance(values, pa.Array | pa.ChunkedArray) else array(values, field.type)
+    return table.set_column(table.schema.get_field_index(column), field, new)
 
 
 def _conform(column: pa.ChunkedArray, kind: pa.DataType, rows: int) -> pa.Array | pa.ChunkedArray:

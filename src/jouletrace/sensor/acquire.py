@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.kinds.base import Sensor
+from jouletrace.sensor.models import SampleResponse, Sensor
+from jouletrace.sensor.observer import Timeline
 from jouletrace.sensor.readout import Readings
-from jouletrace.sensor.response import Response
 from jouletrace.sensor.sampler import Track
 
 Array = NDArray[np.float64]
@@ -22,8 +21,8 @@ GRID_S = 10e-6
 WINDOWS, WINDOW_S = 3, 3.0
 """Parts of a recording that are searched separately; a rate must hold in all."""
 
-BUSY_STEP_S, BUSY_ENOUGH = 0.1, 0.5
-"""Steps in which the time in which kernels ran is added up, to place these parts, and the least share of the most."""
+BUSY_STEP_S = 0.1
+"""Steps in which the time in which kernels ran is added up, to place these parts."""
 
 RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
@@ -39,72 +38,30 @@ BLOCK_S = 1.0
 BINS = 80
 """Phases of a sample period in the dynamic programme, per block."""
 
-TURN, MOVES = 2, 16
-"""Bins by which the step of the phase may change per block, and how often: 0.025 Hz per second, up to 0.4 Hz."""
-
 SETTLE_S = 0.12
 """Readings later than this after the start contain at most e^-9 of what was before it (e^-4.6 at 32 averages)."""
-
-CANDIDATES = 6
-"""Rates that are refined after the search."""
-
-_RIDGE, _LIKELY_W = 0.05, 500.0
-"""Weight of a ridge that pulls every power towards 500 W: columns without information stay solvable."""
-
-
-class Timeline(Protocol):
-    """The timeline as the search needs it; ``attribution.activity.Activity`` is one."""
-
-    @property
-    def begin_s(self) -> float:
-        """When it begins."""
-
-    @property
-    def finish_s(self) -> float:
-        """When it ends."""
-
-    def table(self, edges_s: Array, most: int) -> Array:
-        """Share of each kind in each bin, and other regressors; shape (bins, columns)."""
-
-    def power(self, edges_s: Array, value: Array) -> Array:
-        """Mean over each bin of a value per interval, shape (bins,)."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """Result of a rate search.
+    """Result of a rate search."""
 
-    Attributes:
-        rate_hz: The rate with the smallest residual.
-        residual_w: Its root mean square residual, at the best phase of each window.
-        runner_up_w: The same of the second best rate.
-        evidence: Logarithm of the likelihood ratio of the two.
-        start_s, end_s: The window with the smallest residual.
-        one_s: Time of one sample in it.
-    """
-
-    rate_hz: float
-    residual_w: float
-    runner_up_w: float
-    evidence: float
+    rate_hz: float  # the rate with the smallest residual
+    residual_w: float  # its root mean square residual, at the best phase of each window
+    runner_up_w: float  # the same of the second best rate
+    evidence: float  # logarithm of the likelihood ratio of the two
+    # The window with the smallest residual
     start_s: float
     end_s: float
-    one_s: float
+    one_s: float  # time of one sample in it
 
 
-def search(
-    sensor: Sensor, timeline: Timeline, readings: Readings, windows: int = WINDOWS, inner: bool = False
-) -> Search:
-    """Fit powers at every rate of the sensor's range and every phase, on parts of a recording.
+def search(sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False) -> Search:
+    """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
-    Args:
-        sensor: The nominal sensor.
-        timeline: What ran.
-        readings: The record.
-        windows: How many parts, from start to end.
-        inner: Whether they lie in equal shares of the time in which kernels run, away from its ends.
+    They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run.
     """
-    parts = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, windows, inner)]
+    parts = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, inner)]
     most = max(len(part.watts) for part in parts)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
     rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
@@ -131,7 +88,7 @@ def search(
     )
 
 
-def _windows(timeline: Timeline, most: int, inner: bool) -> list[tuple[float, float]]:
+def _windows(timeline: Timeline, inner: bool) -> list[tuple[float, float]]:
     """Where to search: from the first to the last part that is busy enough, since any rate fits where few kernels run.
 
     Rate and phase are then known for all that is between, and slip by no sample there.
@@ -144,8 +101,8 @@ def _windows(timeline: Timeline, most: int, inner: bool) -> list[tuple[float, fl
     ran = np.append(0.0, np.cumsum(1 - timeline.table(edges, 0)[:, -2]))
     starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))
     busy = np.interp(starts + WINDOW_S, edges, ran) - np.interp(starts, edges, ran)
-    starts = starts[busy >= BUSY_ENOUGH * busy.max()]
-    count = max(1, min(most, int((finish - begin - 0.5) / WINDOW_S)))
+    starts = starts[busy >= 0.5 * busy.max()]
+    count = max(1, min(WINDOWS, int((finish - begin - 0.5) / WINDOW_S)))
     wanted = np.linspace(starts[0], starts[-1], count)
     if inner:
         wanted = np.interp((np.arange(count) + 0.5) / count * ran[-1], ran, edges) - WINDOW_S / 2
@@ -161,12 +118,12 @@ def _total(parts: Sequence[_Window], square: Sequence[Array]) -> Array:
 
 
 def _apart(rates: Array, total: Array) -> list[float]:
-    """The most likely rates, ``APART_HZ`` from each other."""
+    """The six most likely rates, ``APART_HZ`` from each other, which are refined after the search."""
     chosen: list[float] = []
     for i in np.argsort(total):
         if all(abs(rates[i] - other) > APART_HZ for other in chosen):
             chosen.append(float(rates[i]))
-        if len(chosen) == CANDIDATES:
+        if len(chosen) == 6:
             break
     return chosen
 
@@ -177,15 +134,7 @@ def follow(
     """The track through a recording of roughly known powers, by dynamic programming over the phase.
 
     It is the path of phases with the least sum of squares among those whose rate changes slowly. Neighbours bridge a
-    block with little information (nothing ran) or a misleading one.
-
-    Args:
-        sensor: The nominal sensor.
-        timeline: What ran.
-        readings: The record.
-        rate_hz: Approximate sample rate.
-        idle_w: Power between intervals.
-        above_w: Power of each interval above that.
+    block with little information (nothing ran) or a misleading one. ``above_w`` is that of each interval above idle.
     """
     start, end = timeline.begin_s, timeline.finish_s
     blocks = max(1, int((end - start - SETTLE_S) / BLOCK_S))
@@ -213,9 +162,10 @@ def follow(
 def _cheapest(cost: Array) -> NDArray[np.int64]:
     """The cheapest path through (blocks, phases), unwound, of slowly changing rate; shape (blocks,).
 
-    A state is a phase and its step per block: ``TURN`` bins times a number that changes by at most one.
+    A state is a phase and its step per block: two bins times a number that changes by at most one, that is by
+    0.025 Hz per second, up to 0.4 Hz.
     """
-    moves = TURN * np.arange(-MOVES, MOVES + 1)
+    moves = 2 * np.arange(-16, 17)
     total = np.broadcast_to(cost[0], (len(moves), cost.shape[1])).copy()
     came = np.zeros((len(cost), *total.shape), np.int64)
     wall = np.full((1, cost.shape[1]), np.inf)
@@ -262,7 +212,7 @@ class _Window:
         return _mean_squares(design, self.watts)
 
 
-def _responded(response: Response, values: Array) -> NDArray[np.float32]:
+def _responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
     """Value of a sample in each bin: the convolution with the response on the grid."""
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
@@ -300,12 +250,8 @@ def _designs(
 def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
     """The recursive average of ``sampler.read_out`` at the readings alone.
 
-    From one reading to the next the average decays and the samples in between enter.
-
-    Args:
-        values: Of the samples before each reading, the latest first, shape (samples, readings, phases, columns).
-        count: Samples since the previous reading, shape (readings, phases).
-        averages: Length of the average.
+    From one reading to the next the average decays, and the ``count`` samples in between enter. ``values`` are those of
+    the samples before each reading, the latest first, shape (samples, readings, phases, columns).
 
     Returns:
         Shape (readings, phases, columns).
@@ -326,7 +272,8 @@ def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: i
 def _mean_squares(design: Array, watts: Array) -> Array:
     """Mean square residual at the best powers, for each phase; shape (phases,)."""
     turned = design.transpose(0, 2, 1)
-    gram = turned @ design + _RIDGE**2 * np.eye(design.shape[2])
-    moment = turned @ watts + _RIDGE**2 * _LIKELY_W
+    ridge = 0.05**2  # it pulls every power towards 500 W: columns without information stay solvable
+    gram = turned @ design + ridge * np.eye(design.shape[2])
+    moment = turned @ watts + ridge * 500.0
     powers = np.linalg.solve(gram, moment[..., None])
     return np.asarray(np.mean(((design @ powers)[..., 0] - watts) ** 2, axis=1))

@@ -7,8 +7,6 @@ between 194 and 249 mJ an iteration on one GPU. The energy counter says the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,9 +17,6 @@ Floats = NDArray[np.float64]
 STRONG = (1, 2, 3)
 """Harmonics of an iteration that hold most of its swing."""
 
-SLOW = 3.5
-"""Turns of a swing from one sample to the next up to which it counts as strong: what is faster swings less."""
-
 SURE, KNOWN = 0.026, 0.001
 """Relative uncertainty of the sample rate: of GPUs of a kind, each with its own; and of a GPU whose rate a recording
 determined, which changes by 0.0003 with temperature."""
@@ -30,32 +25,15 @@ _HARMLESS = 0.05
 """Share of a swing that a mean may keep: power swings by a tenth within an iteration, or by a half."""
 
 
-_NOTHING_S = 1e-9
-"""Period that stands for none."""
-
-
 def aliased(period_s: float, sampling_s: float | None, total_s: float, sure: float = SURE) -> bool:
-    """Whether the mean power of a load may be that of one phase of it.
-
-    Args:
-        period_s: Period of the load.
-        sampling_s: Time between samples of the sensor; None where it is unknown.
-        total_s: Time of the mean, many periods.
-        sure: Relative uncertainty of ``sampling_s``.
-    """
+    """Whether the mean power over ``total_s`` of a load with this period may be that of one phase of it."""
     if not sampling_s or not period_s > 0 or not total_s > 0:
         return False
-    return bool(left(np.array([period_s]), sampling_s, total_s, sure=sure)[0] > _HARMLESS)
+    return left(period_s, sampling_s, total_s, sure) > _HARMLESS
 
 
 def read_in_step(period_s: float, response: Response, total_s: float) -> bool:
-    """Whether readings, which come once per period of the response, may contain one phase of a load only.
-
-    Args:
-        period_s: Of the load.
-        response: What a reading shows of a swing, which is less of a faster one.
-        total_s: Over which the mean is taken.
-    """
+    """Whether readings, which come once per period of the response, may show one phase of a load with this period."""
     if not period_s > 0 or not total_s > 0:
         return False
     kept = 0.0
@@ -66,34 +44,19 @@ def read_in_step(period_s: float, response: Response, total_s: float) -> bool:
     return kept > _HARMLESS
 
 
-def left(
-    period_s: Floats,
-    sampling_s: float,
-    window_s: float,
-    harmonics: Iterable[int] = STRONG,
-    slow: float = SLOW,
-    sure: float = SURE,
-) -> Floats:
-    """Share of a swing of this period that the mean of a window's samples keeps, at most; shape as ``period_s``.
+def left(period_s: float, sampling_s: float, window_s: float, sure: float = SURE) -> float:
+    """Share of a swing of this period that the mean of a window's samples keeps, at most.
 
     Sampled with period T, harmonic h of a swing with period t looks like one of frequency ``|h/t - m/T|`` for the
     nearest whole m, and of that ``1 / (π W |h/t - m/T|)`` is left over a window W. Harmonics are taken to fall as 1/h,
-    and T to be off for the worse.
-
-    Args:
-        period_s: t.
-        sampling_s: T.
-        window_s: W.
-        harmonics: Which h.
-        slow: Turns of a harmonic from one sample to the next up to which it counts.
-        sure: How far T may be off, relative.
+    and T to be off for the worse by its relative uncertainty ``sure``.
     """
-    kept = np.zeros_like(period_s)
-    period = np.maximum(period_s, _NOTHING_S)
-    for harmonic in harmonics:
-        turns = harmonic * sampling_s / period
+    kept = 0.0
+    for harmonic in STRONG:
+        turns = harmonic * sampling_s / period_s
+        if turns > 3.5:  # what is faster swings less
+            continue
         # Windows hold whole iterations: what isn't folded (m = 0) is averaged out.
-        off = np.maximum(np.abs(turns - np.maximum(np.round(turns), 1.0)) - sure * turns, 0.0)
-        share = 1 / harmonic / np.maximum(np.pi * window_s / sampling_s * off, 1.0)
-        kept = np.maximum(kept, np.where(turns <= slow, share, 0.0))
+        off = max(abs(turns - max(round(turns), 1)) - sure * turns, 0.0)
+        kept = max(kept, 1 / harmonic / max(np.pi * window_s / sampling_s * off, 1.0))
     return kept

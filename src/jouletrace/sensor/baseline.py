@@ -15,7 +15,6 @@ from jouletrace.stats.quantiles import SD_OVER_MAD, student
 Floats = NDArray[np.float64]
 
 _MIN_STRETCH = 3
-_MIN_SHARE = 0.01
 
 
 def quiet_level(power_w: ArrayLike, *, method: str = "baseline") -> Estimate:
@@ -31,9 +30,6 @@ def temperature_slope(temperature_c: ArrayLike, power_w: ArrayLike) -> Estimate:
 
     Null with reason "too_few_values" below eight readings, or "temperature_did_not_vary" if it
     covers less than 2 K: thermometers count in whole degrees.
-
-    Raises:
-        BadInputError: If shapes don't match.
     """
     t, p = np.asarray(temperature_c, np.float64), np.asarray(power_w, np.float64)
     if t.shape != p.shape or t.ndim != 1:
@@ -55,23 +51,12 @@ def temperature_slope(temperature_c: ArrayLike, power_w: ArrayLike) -> Estimate:
 
 @dataclass(frozen=True)
 class Levels:
-    """A log split in two.
+    """A log split in two."""
 
-    Attributes:
-        idle: Mean power at rest.
-        working: Mean power at work, ramps left out.
-        difference: working - idle.
-        threshold_w: Power that separates them; NaN if there is one level only.
-        working_s: Seconds at work, ramps included.
-        dropped: Readings left out as ramps.
-    """
-
-    idle: Estimate
-    working: Estimate
-    difference: Estimate
-    threshold_w: float
-    working_s: float
-    dropped: int
+    idle: Estimate  # mean power at rest
+    working: Estimate  # mean power at work, ramps left out
+    difference: Estimate  # working - idle
+    dropped: int  # readings left out as ramps
 
 
 def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
@@ -81,10 +66,6 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     of each segment on either side, readings are dropped until they have reached the
     segment's own middle half, and never fewer than one: they belong to the ramp. Log and sensor may
     be slow (one reading per second, each a mean over a second).
-
-    Args:
-        time_ns: Increasing stamps, shape (n,).
-        power_w: Readings in watts, shape (n,).
 
     Returns:
         The levels; all null with "one_level" if the log doesn't fall into two that are distinguished
@@ -100,22 +81,21 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
         return _no_levels("too_few_values")
     threshold = _otsu(power)
     high = power > threshold
-    if min(high.mean(), 1 - high.mean()) < _MIN_SHARE or not _apart(power, high):
+    if min(high.mean(), 1 - high.mean()) < 0.01 or not _apart(power, high):
         return _no_levels("one_level")
     bounds = np.flatnonzero(np.diff(high.astype(int))) + 1
     kept = np.zeros(len(power), bool)
     for part in np.split(np.arange(len(power)), bounds):
         kept[_settled(part, power, len(power))] = True
-    spacing = np.append(np.diff(time), 0) / 1e9
     idle = mean_estimate(power[kept & ~high], correlated=True, method="levels")
     working = mean_estimate(power[kept & high], correlated=True, method="levels")
     dropped = int((~kept).sum())
-    return Levels(idle, working, difference(working, idle, "levels"), threshold, float(spacing[high].sum()), dropped)
+    return Levels(idle, working, difference(working, idle, "levels"), dropped)
 
 
 def _no_levels(reason: str) -> Levels:
     null = Estimate.null(reason, "levels")
-    return Levels(null, null, null, float("nan"), 0.0, 0)
+    return Levels(null, null, null, 0)
 
 
 def _otsu(power: Floats) -> float:

@@ -9,21 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
-from jouletrace.sensor.integrate import integrate
-from jouletrace.sensor.record import MOST_W, Record
-from jouletrace.sensor.windows.energy import Z95
+from jouletrace.sensor.record import MOST_W, Record, integrate
 from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.interval import Z95
 
 Floats = NDArray[np.float64]
 
 _MOST_J = 2.0**64 / 1e3
 """No counter goes beyond: they have 64 bits, and count in millijoules or finer."""
 
-_STEP_S = 2.0
-"""No counter goes longer without a step: so much may come at once."""
-
-_GLITCH_READS = 5
-"""Reads within which a counter that jumped returns to its earlier course, or has restarted."""
 
 FLOOR = 0.01
 """Lower bound on the relative half-width of the agreement between a record and its counter.
@@ -35,20 +29,14 @@ this project one has a ratio of 0.9982, three half-widths of these terms from 1.
 
 @dataclass(frozen=True)
 class CounterSteps:
-    """The steps of a counter as polling saw them.
+    """The steps of a counter as polling saw them."""
 
-    Attributes:
-        time_ns: Time of the first read of each new value, shape (n,).
-        before_ns: Time of the last read of the old one: the step came in between, shape (n,).
-        energy_j: The counter after each step, unwrapped, shape (n,).
-        resets: Numbers of the steps at which it had restarted; energy across them is unknown.
-        issues: Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan", "implausible".
-    """
-
-    time_ns: NDArray[np.int64]
-    before_ns: NDArray[np.int64]
-    energy_j: Floats
+    time_ns: NDArray[np.int64]  # time of the first read of each new value, shape (n,)
+    before_ns: NDArray[np.int64]  # time of the last read of the old one: the step came in between, shape (n,)
+    energy_j: Floats  # the counter after each step, unwrapped, shape (n,)
+    # Numbers of the steps at which it had restarted; energy across them is unknown
     resets: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    # Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan", "implausible"
     issues: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -115,7 +103,8 @@ def find_steps(
 
 def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> NDArray[np.bool_]:
     """Whether a GPU can have drawn so much between two reads; same shape."""
-    return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + _STEP_S)))
+    # No counter goes longer than 2 s without a step: so much may come at once.
+    return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + 2.0)))
 
 
 def _without_glitches(
@@ -129,7 +118,7 @@ def _without_glitches(
     )
     back = 0
     for i in np.flatnonzero(~good):
-        later = slice(i + 2, i + 2 + _GLITCH_READS)
+        later = slice(i + 2, i + 7)  # within these it returns to its earlier course, or it has restarted
         gained = energy[later] - energy[i]
         goes_on = _plausible(np.where(gained < 0, gained + wrap, gained), time[later] - time[i], most_w)
         if i >= back and goes_on.any():
@@ -140,18 +129,13 @@ def _without_glitches(
 
 @dataclass(frozen=True)
 class Bracket:
-    """Energy between two steps of a counter.
+    """Energy between two steps of a counter."""
 
-    Attributes:
-        start_ns, end_ns: Middles of the intervals in which the steps came.
-        energy_j: What the counter gained.
-        time_sd_s: Standard uncertainty of either time, from the spacing of the reads.
-    """
-
+    # Middles of the intervals in which the steps came
     start_ns: int
     end_ns: int
-    energy_j: float
-    time_sd_s: float
+    energy_j: float  # what the counter gained
+    time_sd_s: float  # standard uncertainty of either time, from the spacing of the reads
 
 
 def bracket(steps: CounterSteps, start_ns: int, end_ns: int) -> Bracket | None:

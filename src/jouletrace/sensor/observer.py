@@ -8,10 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.errors import BadInputError
-from jouletrace.sensor.kinds.base import Means, Sensor
-from jouletrace.sensor.readout import Readings
-from jouletrace.sensor.response import BIN_S, BINS_S, Response
+from jouletrace.sensor.models import BIN_S, BINS_S, Means, SampleResponse, Sensor
 from jouletrace.sensor.sampler import Readout, Track
 from jouletrace.stats.regression import Prior
 
@@ -30,8 +27,22 @@ DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
 class Timeline(Protocol):
     """A timeline of kinds, idle last; ``attribution.activity.Activity`` is one."""
 
+    @property
+    def begin_s(self) -> float:
+        """When it begins."""
+
+    @property
+    def finish_s(self) -> float:
+        """When it ends."""
+
+    def table(self, edges_s: Array, most: int) -> Array:
+        """Share of each kind in each bin, and other regressors; shape (bins, columns)."""
+
+    def power(self, edges_s: Array, value: Array) -> Array:
+        """Mean over each bin of a value per interval, shape (bins,)."""
+
     def seen(
-        self, at_s: Array, response: Response, value: Array, watts: Array, into: Sums | None = None
+        self, at_s: Array, response: SampleResponse, value: Array, watts: Array, into: Sums | None = None
     ) -> tuple[Array, Array, Array]:
         """Regressors: share of each kind (m, kinds), mean of ``value`` (m,), derivative of ``watts`` (m,).
 
@@ -47,19 +58,13 @@ class Timeline(Protocol):
 
 @dataclass(frozen=True)
 class Observed:
-    """The regressors of each reading.
+    """The regressors of each reading."""
 
-    Attributes:
-        kinds: Share of each kind, idle last, shape (n, kinds).
-        value: Mean of a value given per interval, shape (n,).
-        shift: Derivative by each entry of the observer's ``place``, W, shape (n, m).
-        shape: Derivative by the weight of each bin of the response, W, shape (n, bins); no columns for a sensor that
-            averages, or where they aren't requested.
-    """
-
-    kinds: Array
-    value: Array
-    shift: Array
+    kinds: Array  # share of each kind, idle last, shape (n, kinds)
+    value: Array  # mean of a value given per interval, shape (n,)
+    shift: Array  # derivative by each entry of the observer's ``place``, W, shape (n, m)
+    # Derivative by the weight of each bin of the response, W, shape (n, bins); no columns for a sensor that averages,
+    # or where they aren't requested
     shape: Array
 
     def scaled(self, factor: float) -> Observed:
@@ -99,16 +104,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Sampled:
-    """A sensor that takes momentary samples, with their times.
+    """A sensor that takes momentary samples, with their times."""
 
-    Attributes:
-        sensor: The nominal sensor.
-        track: Times of its samples.
-        change: Difference of the response from the nominal one in the bins of ``BINS_S``.
-    """
-
-    sensor: Sensor
-    track: Track
+    sensor: Sensor  # the nominal sensor
+    track: Track  # times of its samples
+    # Difference of the response from the nominal one in the bins of ``BINS_S``
     change: Array = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
 
     def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
@@ -150,44 +150,22 @@ class Sampled:
         return replace(self, track=replace(self.track, shift_s=place * TRACK_UNIT_S), change=change)
 
     @property
-    def response(self) -> Response:
-        """Response of a sample."""
+    def response(self) -> SampleResponse:
+        """SampleResponse of a sample."""
         return self.sensor.response.plus(self.change)
 
 
 @dataclass(frozen=True)
 class Averaged:
-    """A sensor whose readings are means over windows: part-time sensors, means over a second, differences of a counter.
+    """A sensor whose readings are means over windows: part-time sensors, means over a second."""
 
-    Attributes:
-        sensor: The nominal sensor.
-        time_s: Times of the readings of a record, ascending, shape (n,).
-        window_s: Length of each reading's window, shape (n,).
-        delay_s: From a window's end to its reading.
-        stretch: Relative excess of the windows' length.
-    """
-
-    sensor: Means
-    time_s: Array
-    window_s: Array
-    delay_s: float
-    stretch: float = 0.0
-
-    @classmethod
-    def of(cls, sensor: Means, readings: Readings) -> Averaged:
-        """The observer of a record.
-
-        Raises:
-            BadInputError: If only one of readings and sensor has a window per reading.
-        """
-        if (sensor.window_s is None) != (readings.window_s is not None):
-            raise BadInputError("power record: a counter's readings need a counter's sensor, and only they do")
-        window = readings.window_s if sensor.window_s is None else np.full(len(readings.time_s), sensor.window_s)
-        return cls(sensor, readings.time_s, np.asarray(window), sensor.delay_s)
+    sensor: Means  # the nominal sensor
+    delay_s: float  # from a window's end to its reading
+    stretch: float = 0.0  # relative excess of the windows' length
 
     def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
-        window = self.window_s[np.searchsorted(self.time_s, time_s)] * (1 + self.stretch)
+        window = np.full(len(time_s), self.sensor.window_s * (1 + self.stretch))
         end = time_s - self.delay_s
         table, total = timeline.integrals(np.concatenate([end - window, end]), value)
         count = len(time_s)
@@ -208,7 +186,7 @@ class Averaged:
     @property
     def reach_s(self) -> float:
         """See ``Observer``."""
-        return float(self.window_s.max() * (1 + self.stretch) + self.delay_s)
+        return self.sensor.window_s * (1 + self.stretch) + self.delay_s
 
     @property
     def place(self) -> Array:

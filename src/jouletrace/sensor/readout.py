@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linprog
 
 from jouletrace.errors import BadInputError
 
@@ -16,45 +15,20 @@ _LEAST = 50
 _PERIODS = 1 + np.arange(-150e-6, 151e-6, 1e-6)
 """Candidate periods over the nominal one; GPUs read every 20.0000 to 20.0006 ms of the host's clock."""
 
-_MOST_SPARSE = 20
-"""A record with fewer than one in so many of its readings is none."""
 
-_MOST_DOUBLE = 0.8
-"""Of the readings, at least, are of a time of their own; a GPU whose readout slips has one in 700 of another's."""
-
-_LEAST_STEPS = 20
 _BINS = 400
 _ON_TIME_S = 0.4e-3
 """Largest offset of a punctual stamp from the grid; one stamp in five is 3 ms late, though its value isn't."""
 
-_WANDER_S = 10.0
-"""The host's clock wanders by 50 us against the readout; the grid follows it over this time."""
-
 
 @dataclass(frozen=True)
 class Readings:
-    """Readings of a power record at their true times.
+    """Readings of a power record at their true times."""
 
-    Attributes:
-        time_s: Since ``origin_ns``, on the grid of the readout, strictly increasing; shape (n,).
-        watts: Shape (n,).
-        origin_ns: Of the first stamp, since the Unix epoch.
-        period_s: Of the grid.
-        on_time: Share of the stamps that lie on it.
-        missing: Places of the grid without a reading.
-        double: Readings left out, with another one nearer to their place.
-        window_s: Averaging time of each reading, where it varies (a counter's); shape (n,).
-        rest_w: Prior of the idle power and its standard deviation; GPUs with a context draw 110 to 140 W.
-    """
-
-    time_s: NDArray[np.float64]
-    watts: NDArray[np.float64]
-    origin_ns: int
-    period_s: float
-    on_time: float
-    missing: int
-    double: int
-    window_s: NDArray[np.float64] | None = None
+    time_s: NDArray[np.float64]  # since ``origin_ns``, on the grid of the readout, strictly increasing; shape (n,)
+    watts: NDArray[np.float64]  # shape (n,)
+    origin_ns: int  # of the first stamp, since the Unix epoch
+    # Prior of the idle power and its standard deviation; GPUs with a context draw 110 to 140 W
     rest_w: tuple[float, float] = (130.0, 100.0)
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
@@ -97,20 +71,13 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
         )
     taken = (place + phase) * period + _wander(time[punctual], late[punctual], time)
     keep = _best(place, np.abs(late))
-    if len(keep) < _MOST_DOUBLE * len(place):
+    # of a GPU whose readout slips, one reading in 700 is of the same time as another
+    if len(keep) < 0.8 * len(place):
         raise BadInputError(
             f"power record: {len(place) - len(keep)} of its {len(place)} readings are of the same time as another; "
             "is it in the file twice, or of several GPUs?"
         )
-    return Readings(
-        time_s=taken[keep],
-        watts=values[keep],
-        origin_ns=int(stamps[0]),
-        period_s=float(period),
-        on_time=float(punctual.mean()),
-        missing=int(place[-1] - place[0] + 1 - len(keep)),
-        double=len(place) - len(keep),
-    )
+    return Readings(taken[keep], values[keep], int(stamps[0]))
 
 
 def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: float) -> None:
@@ -118,69 +85,12 @@ def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: flo
     if not np.ptp(values):
         raise BadInputError(f"power record: all its {len(values)} readings are {values[0]:g} W; no sensor says that")
     gaps = np.diff(time)
-    if time[-1] > _MOST_SPARSE * len(time) * period_s:
+    if time[-1] > 20 * len(time) * period_s:
         at = int(np.argmax(gaps))
         raise BadInputError(
             f"power record: its {len(time)} readings, one every {period_s * 1e3:.0f} ms, span {time[-1]:.4g} s; "
             f"there is a hole of {gaps[at]:.4g} s after reading {at + 1}: give one contiguous record"
         )
-
-
-def of_counter(stamp_ns: ArrayLike, joules: ArrayLike, step_s: float = 0.1) -> Readings:
-    """Mean power between the steps of an energy counter that was read in a loop.
-
-    A read shows a new value some time after its step. The steps lie on a grid: the latest grid with each step before
-    the read that shows it. It is late by the latency of the fastest read.
-
-    Args:
-        stamp_ns: End of each read, since the Unix epoch, any order, shape (n,).
-        joules: Shape (n,).
-        step_s: About the time between steps, to 0.2 %.
-
-    Raises:
-        BadInputError: With fewer than 50 reads, if one is no number, if fewer than 20 show a new value, if reads come
-            less than twice per step, or the counter runs backwards.
-    """
-    stamps, values = _sorted(stamp_ns, joules)
-    new = np.flatnonzero(np.diff(values) != 0) + 1
-    if len(new) < _LEAST_STEPS:
-        raise BadInputError(
-            f"energy counter: {len(new)} of its {len(stamps)} reads show a new value; record for longer"
-        )
-    if (np.diff(values) < 0).any():
-        at = int(np.argmax(np.diff(values) < 0)) + 1
-        raise BadInputError(f"energy counter: read {at} of {len(stamps)} shows less than the one before")
-    every = float(np.median(np.diff(stamps))) / 1e9
-    if every > step_s / 2:
-        raise BadInputError(
-            f"energy counter: it was read every {every * 1e3:.0f} ms and steps every {step_s * 1e3:.0f} ms; "
-            "read it twice per step"
-        )
-    time = (stamps[new] - stamps[0]) / 1e9
-    number = np.cumsum(np.append(0, np.maximum(np.rint(np.diff(time) / step_s), 1)))
-    for _ in range(3):  # number of each step, as a loop that reads late may jump over some
-        late = linprog(
-            [-number.sum(), -float(len(number))],
-            np.column_stack([number, np.ones_like(number)]),
-            time,
-            bounds=[(0.998 * step_s, 1.002 * step_s), (None, None)],
-        )
-        period, first = late.x
-        number = np.floor((time - first) / period + 1e-6)
-    taken = first + number * period
-    keep = np.append(True, np.diff(number) > 0)
-    taken, energy = taken[keep], values[new][keep]
-    window = np.diff(taken)
-    return Readings(
-        time_s=taken[1:],
-        watts=np.diff(energy) / window,
-        origin_ns=int(stamps[0]),
-        period_s=float(period),
-        on_time=1.0,
-        missing=int(number[-1] - number[0] + 1 - len(taken)),
-        double=int((~keep).sum()),
-        window_s=window,
-    )
 
 
 def _sorted(stamp_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -220,6 +130,7 @@ def _best(place: NDArray[np.int64], off: NDArray[np.float64]) -> NDArray[np.intp
 
 def _wander(time: NDArray[np.float64], late: NDArray[np.float64], at: NDArray[np.float64]) -> NDArray[np.float64]:
     """The slow part of the offsets of punctual stamps: medians over ten seconds, interpolated linearly."""
-    pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] - time[0]) / _WANDER_S)))
+    # the host's clock wanders by 50 us against the readout
+    pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] - time[0]) / 10.0)))
     middle = [float(np.mean(time[piece])) for piece in pieces]
     return np.interp(at, middle, [float(np.median(late[piece])) for piece in pieces])

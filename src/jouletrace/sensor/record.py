@@ -1,7 +1,8 @@
-"""A power record made fit for integration: sorted, unique, finite, with every repair counted."""
+"""A power record made fit for integration: sorted, unique, finite, repairs counted; and its plain integral."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,17 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.rated import rated_w
 
 HOLE_PERIODS = 2.5
 """Stamps farther apart than this many periods leave time that no reading speaks for."""
 
 MOST_W = 20_000.0
 """More than any GPU draws."""
-
-_TIMES_LARGEST, _TIMES_ENFORCED = 3.0, 10.0
-"""No GPU draws so many times the largest limit that it takes; or its limit of the moment, which may have been
-another one before."""
 
 IMPLAUSIBLE = "implausible_readings"
 """Flag of figures near which readings were left out since no GPU draws so much."""
@@ -30,24 +26,18 @@ _STEP_RUN = 3
 
 @dataclass(frozen=True)
 class Record:
-    """Readings of one power channel, oldest first, each stamp once.
+    """Readings of one power channel, oldest first, each stamp once."""
 
-    Attributes:
-        time_ns: Stamps, int64, shape (n,), strictly increasing.
-        power_w: Readings in watts, float64, shape (n,), finite.
-        period_s: Nominal or observed update period in seconds; NaN if unknown.
-        holes: Segments that no reading covers, int64, shape (h, 2): after, until, in ns.
-        issues: Code of each problem of the raw readings, and how many readings it affects:
-            "nan", "negative", "implausible", "out_of_order", "duplicate", "conflicting_stamps", "skipped",
-            "hole", "clock_stepped_back", "no_samples", "one_sample".
-        implausible_ns: Stamps of readings that were left out since no GPU draws so much, int64, sorted.
-    """
-
-    time_ns: NDArray[np.int64]
-    power_w: NDArray[np.float64]
-    period_s: float = float("nan")
+    time_ns: NDArray[np.int64]  # stamps, int64, shape (n,), strictly increasing
+    power_w: NDArray[np.float64]  # readings in watts, float64, shape (n,), finite
+    period_s: float = float("nan")  # nominal or observed update period in seconds; NaN if unknown
+    # Segments that no reading covers, int64, shape (h, 2): after, until, in ns
     holes: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    # Code of each problem of the raw readings, and how many readings it affects: "nan", "negative", "implausible",
+    # "out_of_order", "duplicate", "conflicting_stamps", "skipped", "hole", "clock_stepped_back", "no_samples",
+    # "one_sample"
     issues: dict[str, int] = field(default_factory=dict)
+    # Stamps of readings that were left out since no GPU draws so much, int64, sorted
     implausible_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
@@ -79,6 +69,19 @@ class Record:
         return np.asarray(np.maximum(end - start, 0.0))
 
 
+_RATED_W = {
+    r"T4G?|A2|L4|P4": 75,
+    r"Jetson|Orin|Xavier": 130,
+    r"A10G?|A16|A30|P40|RTX A[24]\d00": 300,
+    r"[VP]100|TITAN \w+|A40|RTX A[56]000|L40S?|RTX 6000 Ada.*": 450,
+    r"RTX \d0\d0.*": 600,
+    r"A100|A800": 500,
+    r"H100|H200|H800|H20": 700,
+    r"G[HB]\d00|B[123]00": 1400,
+}
+"""Watts that the largest GPU of a family may draw, for logs that state no limit: only precise enough for glitches."""
+
+
 def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, name: str = "") -> float:
     """The most that a reading of a GPU can be, in watts: glitches of a sensor or its driver are far beyond.
 
@@ -88,26 +91,19 @@ def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, 
         name: Of the GPU, by which its power is rated where neither is known.
     """
     if largest_limit_w:
-        return min(MOST_W, _TIMES_LARGEST * max(largest_limit_w, enforced_limit_w or 0.0))
-    one_w = enforced_limit_w or rated_w(name)
-    return min(MOST_W, _TIMES_ENFORCED * one_w) if one_w else MOST_W
+        return min(MOST_W, 3.0 * max(largest_limit_w, enforced_limit_w or 0.0))
+    rated = (watts for names, watts in _RATED_W.items() if re.search(rf"\b({names})\b", name, re.I))
+    one_w = enforced_limit_w or next(rated, None)
+    return min(MOST_W, 10.0 * one_w) if one_w else MOST_W  # the limit may have been another one before
 
 
-def clean(
-    time_ns: ArrayLike,
-    value: ArrayLike,
-    period_s: float | None = None,
-    *,
-    hole_periods: float = HOLE_PERIODS,
-    most_w: float = MOST_W,
-) -> Record:
+def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *, most_w: float = MOST_W) -> Record:
     """Sort and check raw readings; what is repaired, dropped or missing is counted in ``issues``.
 
     Args:
         time_ns: Stamps in ns since the Unix epoch, in order of arrival, shape (n,).
         value: Readings in watts, shape (n,).
         period_s: Update period of the sensor; the median spacing if None.
-        hole_periods: Stamps farther apart than this many periods are a hole.
         most_w: The most that the GPU can draw, see ``most_power_w``.
 
     Returns:
@@ -115,7 +111,7 @@ def clean(
         clock stepped back, the time lived through twice is dropped and becomes a hole.
 
     Raises:
-        BadInputError: If the arrays differ in shape or aren't one-dimensional.
+        BadInputError: If the arrays differ in shape or stamps aren't integers.
     """
     time, power = np.asarray(time_ns), np.asarray(value, np.float64)
     if time.shape != power.shape or time.ndim != 1:
@@ -123,83 +119,80 @@ def clean(
     if time.size and time.dtype.kind not in "iu":
         raise BadInputError(f"power record: stamps must be integer nanoseconds, not {time.dtype}")
     time = time.astype(np.int64)
-    issues: dict[str, int] = {}
-
-    finite = np.isfinite(power)
-    _count(issues, "nan", int((~finite).sum()))
-    positive = power >= 0
-    _count(issues, "negative", int((finite & ~positive).sum()))
+    finite, negative = np.isfinite(power), power < 0
     implausible = finite & (power > most_w)
-    _count(issues, "implausible", int(implausible.sum()))
-    left_out = np.sort(time[implausible])
-    good = finite & positive & ~implausible
-    time, power = time[good], power[good]
+    issues = {"nan": ~finite, "negative": finite & negative, "implausible": implausible}
+    good = finite & ~negative & ~implausible
+    left_out, time, power = np.sort(time[implausible]), time[good], power[good]
 
-    time, power, twice = _drop_time_lived_twice(time, power, issues)
-    time, power = _sorted_unique(time, power, issues)
-    if period_s is None:
-        period_s = float(np.median(np.diff(time))) / 1e9 if len(time) > 1 else float("nan")
-    holes = _holes(time, period_s, hole_periods, twice, issues)
-    if len(time) < 2:
-        issues["one_sample" if len(time) else "no_samples"] = 1
-    return Record(time, power, period_s, holes, issues, left_out)
-
-
-def _count(issues: dict[str, int], code: str, n: int) -> None:
-    if n:
-        issues[code] = issues.get(code, 0) + n
-
-
-def _drop_time_lived_twice(
-    time: NDArray[np.int64], power: NDArray[np.float64], issues: dict[str, int]
-) -> tuple[NDArray[np.int64], NDArray[np.float64], list[tuple[int, int]]]:
-    """Find backward steps of the clock, and drop readings whose stamps are ambiguous by them."""
-    twice: list[tuple[int, int]] = []
-    for i in np.flatnonzero(np.diff(time) < 0) + 1:
-        run, before = time[i : i + _STEP_RUN], int(time[:i].max())
-        # A reading delivered late is followed by newer ones; after a step of the clock the
-        # following readings go on, in order, from the earlier time.
-        if len(run) == _STEP_RUN and np.all(np.diff(run) >= 0) and run[1] < before:
-            twice.append((int(time[i]), before))
+    twice = _time_lived_twice(time)
     keep = np.ones(len(time), bool)
     for since, until in twice:
         keep &= (time < since) | (time > until)
-    _count(issues, "clock_stepped_back", len(twice))
-    return time[keep], power[keep], twice
-
-
-def _sorted_unique(
-    time: NDArray[np.int64], power: NDArray[np.float64], issues: dict[str, int]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Stamps in order and each once; of readings that share a stamp the last to arrive stays."""
-    _count(issues, "out_of_order", int((np.diff(time) < 0).sum()))
+    time, power = time[keep], power[keep]
+    issues |= {"clock_stepped_back": np.ones(len(twice)), "out_of_order": np.diff(time) < 0}
     order = np.argsort(time, kind="stable")
     time, power = time[order], power[order]
-    same = np.diff(time) == 0
-    equal = np.diff(power) == 0
-    _count(issues, "duplicate", int((same & equal).sum()))
-    _count(issues, "conflicting_stamps", int((same & ~equal).sum()))
-    keep = np.append(~same, True)[: len(time)]
-    return time[keep], power[keep]
+    same, equal = np.diff(time) == 0, np.diff(power) == 0
+    issues |= {"duplicate": same & equal, "conflicting_stamps": same & ~equal}
+    keep = np.append(~same, True)[: len(time)]  # of readings that share a stamp the last to arrive stays
+    time, power = time[keep], power[keep]
 
-
-def _holes(
-    time: NDArray[np.int64],
-    period_s: float,
-    hole_periods: float,
-    twice: Sequence[tuple[int, int]],
-    issues: dict[str, int],
-) -> NDArray[np.int64]:
-    """Segments without readings, and those that a clock step repeats, sorted and merged."""
     spacing = np.diff(time) / 1e9
-    wide = np.flatnonzero(spacing > hole_periods * period_s)
-    _count(issues, "hole", len(wide))
-    _count(issues, "skipped", int((spacing > 1.5 * period_s).sum()) - len(wide))
-    found = [(int(time[i]), int(time[i + 1])) for i in wide] + list(twice)
+    if period_s is None:
+        period_s = float(np.median(np.diff(time))) / 1e9 if len(time) > 1 else float("nan")
+    wide = spacing > HOLE_PERIODS * period_s
+    issues |= {"hole": wide, "skipped": (spacing > 1.5 * period_s) & ~wide}
+    issues |= {"no_samples": np.array([len(time) == 0]), "one_sample": np.array([len(time) == 1])}
+    counts = {code: int(some.sum()) for code, some in issues.items() if some.any()}
+    at = np.flatnonzero(wide)
+    holes = _merged([*zip(time[at].tolist(), time[at + 1].tolist(), strict=True), *twice])
+    return Record(time, power, period_s, holes, counts, left_out)
+
+
+def _time_lived_twice(time: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """From when to when the clock was twice, by backward steps.
+
+    A reading delivered late is followed by newer ones; after a step of the clock the readings after it go on, in order,
+    from the earlier time.
+    """
+    twice: list[tuple[int, int]] = []
+    for i in np.flatnonzero(np.diff(time) < 0) + 1:
+        run, before = time[i : i + _STEP_RUN], int(time[:i].max())
+        if len(run) == _STEP_RUN and np.all(np.diff(run) >= 0) and run[1] < before:
+            twice.append((int(time[i]), before))
+    return twice
+
+
+def _merged(segments: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """Segments in order, those that overlap as one, shape (h, 2)."""
     merged: list[list[int]] = []
-    for since, until in sorted(found):
+    for since, until in sorted(segments):
         if merged and since <= merged[-1][1]:
             merged[-1][1] = max(merged[-1][1], until)
         else:
             merged.append([since, until])
     return np.array(merged, np.int64).reshape(-1, 2)
+
+
+def cumulative_energy(time_ns: NDArray[np.int64], power_w: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Joules from the first stamp to each stamp, shape (n,): each reading is the mean power since the one before."""
+    energy = np.zeros(len(time_ns))
+    if len(time_ns) > 1:
+        np.cumsum(np.diff(time_ns) * power_w[1:], out=energy[1:])
+        energy *= 1e-9
+    return energy
+
+
+def integrate(time_ns: ArrayLike, power_w: ArrayLike, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.float64]:
+    """Joules of each window [start, end] by the readings as they are, shape (m,).
+
+    Response and lag of the sensor are not corrected: ``sensor.windows.energy`` does that. NaN where a window reaches
+    outside of the stamps, which increase, or ends before it starts.
+    """
+    time, power = np.asarray(time_ns, np.int64), np.asarray(power_w, np.float64)
+    start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
+    # From the first stamp on, times are exact to the nanosecond as floats.
+    knots, running = (time - time[0]).astype(np.float64), cumulative_energy(time, power)
+    reached = [np.interp((at - time[0]).astype(float), knots, running, np.nan, np.nan) for at in (start, end)]
+    return np.where(end < start, np.nan, reached[1] - reached[0])

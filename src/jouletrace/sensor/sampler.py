@@ -11,7 +11,7 @@ from scipy.interpolate import BSpline
 from scipy.linalg import solve_banded
 from scipy.sparse import csr_matrix
 
-from jouletrace.sensor.kinds.base import Sensor
+from jouletrace.sensor.models import Sensor
 
 EDGE_S = 15e-6
 """Half of the time over which a sample enters a reading. A sharp edge would make readings jump by a sixteenth of a
@@ -23,19 +23,12 @@ KNOT_S = 3.0
 
 @dataclass(frozen=True)
 class Track:
-    """Times of the samples of one recording: ``start_s + n / rate_hz`` plus a smooth cubic spline.
+    """Times of the samples of one recording: ``start_s + n / rate_hz`` plus a smooth cubic spline."""
 
-    Attributes:
-        start_s: Nominal time of sample 0.
-        rate_hz: Nominal rate.
-        count: Number of samples.
-        shift_s: Coefficients of the spline, shape (m,).
-    """
-
-    start_s: float
-    rate_hz: float
-    count: int
-    shift_s: NDArray[np.float64]
+    start_s: float  # nominal time of sample 0
+    rate_hz: float  # nominal rate
+    count: int  # number of samples
+    shift_s: NDArray[np.float64]  # coefficients of the spline, shape (m,)
 
     @classmethod
     def straight(cls, start_s: float, end_s: float, rate_hz: float, one_s: float) -> Track:
@@ -79,19 +72,13 @@ class Readout:
     """How samples enter readings: the recursive average as sums over the samples between readings.
 
     Readings need n sums in place of an average at every one of m samples, with m about 25 n.
-
-    Attributes:
-        row: Reading whose average each sample enters first, shape (m,).
-        factor: Weight of the sample there; 0 after the last reading, shape (m,).
-        decay: Factor by which the average decays from the reading before, shape (n,).
-        last: The sample nearest to the moment at which the average is read, shape (n,).
-        before, at: Weights in a reading of the average before that sample and of the sample, shape (n,).
     """
 
-    row: NDArray[np.int64]
-    factor: NDArray[np.float64]
-    decay: NDArray[np.float64]
-    last: NDArray[np.int64]
+    row: NDArray[np.int64]  # reading whose average each sample enters first, shape (m,)
+    factor: NDArray[np.float64]  # weight of the sample there; 0 after the last reading, shape (m,)
+    decay: NDArray[np.float64]  # factor by which the average decays from the reading before, shape (n,)
+    last: NDArray[np.int64]  # the sample nearest to the moment at which the average is read, shape (n,)
+    # Weights in a reading of the average before that sample and of the sample, shape (n,)
     before: NDArray[np.float64]
     at: NDArray[np.float64]
 

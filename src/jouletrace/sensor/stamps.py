@@ -1,4 +1,4 @@
-"""What the stamps themselves say: which reads brought news, the period, and the grid behind jitter."""
+"""What the stamps themselves say: which reads of a polled sensor brought news, the period, the grid behind jitter."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 _BLOCK = 64
 _BINS = 40
-_HARDLY = 0.005
-"""Share of the stamps in a bin that counts as hardly any."""
 
-_FEW = 0.05
-"""Share of the stamps a tenth of a period and more before the commonest place that counts as few."""
 
-_GAP = 10.0
-"""Periods without a stamp after which a count of them goes wrong."""
-
-_EARLY = 0.03  # of a period: so much may a stamp lie before its slot by the grid's own error
+_FEW_REPEATS = 8
+"""Repetitions per poll up to which all are considered; more lie in segments without polls."""
 
 
 def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -26,10 +20,6 @@ def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], ND
 
     Two equal successive readings of the sensor look like one; on an idle GPU some updates are
     lost so, and nothing with them.
-
-    Args:
-        time_ns: Times of the reads, increasing, shape (n,).
-        value: What was read, shape (n,).
 
     Returns:
         Times and values of the reads that brought something new, the very first left out, since
@@ -40,23 +30,77 @@ def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], ND
     return time[news], values[news]
 
 
+def published(
+    stamps: NDArray[np.int64], values: NDArray[np.float64], period_s: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The updates behind polled readings.
+
+    A value that changed is an update. One that stood still for longer than the sensor can go
+    without an update was published again: it is put where the update must have been, so that a
+    GPU at rest leaves no hole. A segment without polls stays a hole.
+
+    Returns:
+        Times and values of the updates. The age of the very first read is unknown: it counts only
+        where it stood still for a period and more.
+    """
+    if len(stamps) == 0:
+        return stamps, values
+    at, value = updates(stamps, values)
+    period = period_s * 1e9
+    if len(at) == 0:
+        at, value = stamps[:1], values[:1]
+    elif at[0] - stamps[0] >= period:
+        first = at[0] - round((at[0] - stamps[0]) // period * period)
+        at, value = np.append(first, at), np.append(values[0], value)
+    until = np.append(at[1:], stamps[-1] + 1)
+    # An update may be seen up to half a period late before one must have been lost in between.
+    repeats = np.maximum(np.floor((until - at) / period - 0.5), 0).astype(np.int64)
+    total = int(repeats.sum())
+    if total <= _FEW_REPEATS * len(stamps):
+        owner = np.repeat(np.arange(len(at)), repeats)
+        number = np.arange(1, total + 1) - (np.cumsum(repeats) - repeats)[owner]
+    else:
+        owner, number = _near_polls(stamps, at, repeats, period)
+    again = at[owner] + np.round(number * period).astype(np.int64)
+    after = np.clip(np.searchsorted(stamps, again), 1, max(len(stamps) - 1, 1))
+    nearest = np.minimum(np.abs(stamps[after - 1] - again), np.abs(stamps[np.minimum(after, len(stamps) - 1)] - again))
+    polled = nearest < period
+    times = np.concatenate([at, again[polled]])
+    order = np.argsort(times, kind="stable")
+    return times[order], np.concatenate([value, value[owner][polled]])[order]
+
+
+def _near_polls(
+    stamps: NDArray[np.int64], at: NDArray[np.int64], repeats: NDArray[np.int64], period: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Repetitions of updates that lie about a poll: which update, and the how manieth of its repetitions, in order.
+
+    Others can't be determined from a segment without polls, which may be years long where a stamp is damaged.
+    """
+    # The poll that saw an update bounds the repetitions of the one before it too.
+    owner = np.concatenate([np.searchsorted(at, stamps, side) - 1 for side in ("left", "right")])
+    poll = np.concatenate([stamps, stamps])
+    owner, poll = owner[owner >= 0], poll[owner >= 0]
+    nearest = np.floor((poll - at[owner]) / period).astype(np.int64)
+    fresh = np.append(True, (np.diff(owner) != 0) | (np.diff(nearest) != 0))[: len(owner)]  # polls come many an update
+    owner, nearest = np.tile(owner[fresh], 4), np.concatenate([nearest[fresh] + step for step in (-1, 0, 1, 2)])
+    good = (nearest >= 1) & (nearest <= repeats[owner])
+    owner, nearest = owner[good], nearest[good]
+    order = np.lexsort((nearest, owner))
+    owner, nearest = owner[order], nearest[order]
+    fresh = np.append(True, (np.diff(owner) != 0) | (np.diff(nearest) != 0))[: len(owner)]
+    return owner[fresh], nearest[fresh]
+
+
 @dataclass(frozen=True)
 class Grid:
-    """The regular grid on which a sensor samples, seen through its jittering stamps.
+    """The regular grid on which a sensor samples, seen through its jittering stamps."""
 
-    Attributes:
-        period_s: Spacing of the grid.
-        period_se_s: Its standard error.
-        time_s: When each reading was taken, in seconds since the first stamp, shape (n,).
-        slot: Number of each reading on the grid, shape (n,); a missing number is a lost reading.
-        late_s: By how much each stamp trails its slot, shape (n,).
-    """
-
-    period_s: float
-    period_se_s: float
-    time_s: NDArray[np.float64]
-    slot: NDArray[np.int64]
-    late_s: NDArray[np.float64]
+    period_s: float  # spacing of the grid
+    period_se_s: float  # its standard error
+    time_s: NDArray[np.float64]  # when each reading was taken, in seconds since the first stamp, shape (n,)
+    slot: NDArray[np.int64]  # number of each reading on the grid, shape (n,); a missing number is a lost reading
+    late_s: NDArray[np.float64]  # by how much each stamp trails its slot, shape (n,)
 
     def taken(self, parts: int) -> NDArray[np.float64]:
         """When readings were taken if that is only ever at multiples of period / ``parts``.
@@ -67,7 +111,8 @@ class Grid:
         if parts == 0:
             return np.asarray(self.time_s + self.late_s)
         part = self.period_s / parts
-        missed = np.floor((self.late_s + _EARLY * self.period_s) / part)
+        # a stamp may lie 3 % of a period before its slot by the grid's own error
+        missed = np.floor((self.late_s + 0.03 * self.period_s) / part)
         return np.asarray(self.time_s + part * np.maximum(missed, 0))
 
     @property
@@ -137,7 +182,8 @@ def _first_period(time: NDArray[np.float64], guess: float) -> float:
 
 def _longest_stretch(time: NDArray[np.float64], period: float) -> NDArray[np.float64]:
     """The longest part without a hole too long for periods to be counted."""
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(time) > _GAP * period) + 1, [len(time)]])
+    # without stamps for longer a count of periods goes wrong
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(time) > 10.0 * period) + 1, [len(time)]])
     longest = int(np.argmax(np.diff(edges)))
     return time[edges[longest] : edges[longest + 1]]
 
@@ -181,8 +227,9 @@ def _front(deviation: NDArray[np.float64], period: float) -> float:
     counts, edges = np.histogram(deviation, bins=_BINS, range=(-period / 2, period / 2))
     half = counts[: _BINS // 2].astype(float)
     before = half[: -_BINS // 10]
-    if before.sum() < _FEW * len(deviation):
-        quiet = np.flatnonzero(half <= _HARDLY * len(deviation))
+    # few stamps lie a tenth of a period and more before the commonest place
+    if before.sum() < 0.05 * len(deviation):
+        quiet = np.flatnonzero(half <= 0.005 * len(deviation))
         return float(edges[quiet[-1] + 1])
     smooth = np.convolve(np.pad(half, 1, mode="edge"), np.ones(3) / 3, mode="valid")
     emptiest = np.flatnonzero(smooth <= smooth.min() + 0.001 * len(deviation))

@@ -23,21 +23,13 @@ CHUNK = 4_096
 
 @dataclass(frozen=True)
 class Power:
-    """Power of the GPU, constant between edges.
+    """Power of the GPU, constant between edges."""
 
-    Attributes:
-        begin_ns: Begin of the scene, since the Unix epoch; all other times count from here.
-        edges_ns: n + 1 edges, sorted.
-        watts: n powers, from each edge to the next.
-        poles_ns: Time constants between the chip and the sensor.
-        joules: n + 1 energies drawn until each edge.
-    """
-
-    begin_ns: int
-    edges_ns: Ints
-    watts: Floats
-    poles_ns: tuple[float, ...] = ()
-    joules: Floats = field(init=False)
+    begin_ns: int  # begin of the scene, since the Unix epoch; all other times count from here
+    edges_ns: Ints  # n + 1 edges, sorted
+    watts: Floats  # n powers, from each edge to the next
+    poles_ns: tuple[float, ...] = ()  # time constants between the chip and the sensor
+    joules: Floats = field(init=False)  # n + 1 energies drawn until each edge
 
     def __post_init__(self) -> None:
         energy = np.cumsum(self.watts * np.diff(self.edges_ns)) * 1e-9
@@ -59,19 +51,14 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Response:
-    """Weights of the power around the instant of a sample.
+class SampleResponse:
+    """Weights of the power around the instant of a sample."""
 
-    Attributes:
-        first_ns: Time from the end of the first bin to the instant, negative for a bin after it.
-        weights: Weights of bins of ``BIN_NS``, the latest time first; they sum to 1.
-    """
-
-    first_ns: float
-    weights: Floats
+    first_ns: float  # time from the end of the first bin to the instant, negative for a bin after it
+    weights: Floats  # weights of bins of ``BIN_NS``, the latest time first; they sum to 1
 
     @staticmethod
-    def draw(rng: np.random.Generator) -> Response:
+    def draw(rng: np.random.Generator) -> SampleResponse:
         """Two lobes, as an H100's, with widths varied by about 7 % and the centre by 10 µs."""
         lag = np.arange(0, 500_000, BIN_NS) + BIN_NS / 2
         us = lag / 1e3 / rng.uniform(0.93, 1.07)
@@ -79,9 +66,9 @@ class Response:
         tail = np.where(us > 34 + second, np.exp((34 + second - us) / 40), 0.0)
         weights = bump(us, 34, 34) + ratio * bump(us, 34 + second, 42) + 0.35 * tail
         weights /= weights.sum()
-        return Response(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
+        return SampleResponse(float(rng.uniform(-10_000, 10_000) - weights @ lag), weights)
 
-    def behind(self, poles_ns: tuple[float, ...]) -> Response:
+    def behind(self, poles_ns: tuple[float, ...]) -> SampleResponse:
         """This response combined with preceding first-order lags."""
         from scipy.signal import lfilter  # slow to import
 
@@ -90,7 +77,7 @@ class Response:
             keep = np.exp(-BIN_NS / pole)
             weights = lfilter([1 - keep], [1.0, -keep], np.r_[weights, np.zeros(int(8 * pole / BIN_NS))])
         weights = np.trim_zeros(np.where(weights > 1e-7, weights, 0.0), "b")
-        return Response(self.first_ns, weights / weights.sum())
+        return SampleResponse(self.first_ns, weights / weights.sum())
 
     def see(self, power: Power, instants_ns: Floats, chunk: int = CHUNK) -> Floats:
         """Power sampled at instants, counted from the power's first edge."""
@@ -124,51 +111,32 @@ class Averaging:
 
 @dataclass(frozen=True)
 class SamplingSensor:
-    """Momentary samples on the sensor's own clock, averaged and read every 20 ms.
-
-    Attributes:
-        rate_hz: Samples per second where the record begins.
-        drift_hz: Change of the rate after 40 s.
-        wander_s: Departures of the sampling clock from that, at knots ``KNOT_S`` apart; a cubic spline joins them.
-        phase: Phase of the first sample, in samples.
-        response: Response of one sample.
-        averaging: How samples are averaged.
-        jitter_ns: Standard deviation of each sample's instant.
-        period_ns: Period of the readout.
-        offset_ns: Time of the first readout.
-        delay_ns: Time from the moment whose state is read to the readout.
-        stamp_ns: Scale of the stamps' scatter, which has long tails.
-        fifth_late: Share of the fifth stamps that are about 3 ms late; their values aren't.
-        slipped: Share of the readouts that come half a period late.
-        lost: Share of the readouts that are missing.
-        noise_w: Standard deviation of a reading.
-        quantum_w: Step of readings.
-        gain: Gain of readings.
-    """
+    """Momentary samples on the sensor's own clock, averaged and read every 20 ms."""
 
     KNOT_S = 6.0
 
-    rate_hz: float
-    response: Response
-    drift_hz: float = -0.3
+    rate_hz: float  # samples per second where the record begins
+    response: SampleResponse  # sampleResponse of one sample
+    drift_hz: float = -0.3  # change of the rate after 40 s
+    # Departures of the sampling clock from that, at knots ``KNOT_S`` apart; a cubic spline joins them
     wander_s: tuple[float, ...] = ()
-    phase: float = 0.0
-    averaging: Averaging = Averaging()
-    jitter_ns: float = 2_000.0
-    period_ns: float = 20_000_200.0
-    offset_ns: float = 30_000_000.0
-    delay_ns: float = 3_400_000.0
-    stamp_ns: float = 50_000.0
-    fifth_late: float = 0.95
-    slipped: float = 0.005
-    lost: float = 0.001
-    noise_w: float = 0.3
-    quantum_w: float = 0.2
-    gain: float = 1.0
+    phase: float = 0.0  # phase of the first sample, in samples
+    averaging: Averaging = Averaging()  # how samples are averaged
+    jitter_ns: float = 2_000.0  # standard deviation of each sample's instant
+    period_ns: float = 20_000_200.0  # period of the readout
+    offset_ns: float = 30_000_000.0  # time of the first readout
+    delay_ns: float = 3_400_000.0  # time from the moment whose state is read to the readout
+    stamp_ns: float = 50_000.0  # scale of the stamps' scatter, which has long tails
+    fifth_late: float = 0.95  # share of the fifth stamps that are about 3 ms late; their values aren't
+    slipped: float = 0.005  # share of the readouts that come half a period late
+    lost: float = 0.001  # share of the readouts that are missing
+    noise_w: float = 0.3  # standard deviation of a reading
+    quantum_w: float = 0.2  # step of readings
+    gain: float = 1.0  # gain of readings
 
     @staticmethod
     def draw(
-        rng: np.random.Generator, seconds: float, response: Callable[..., Response] = Response.draw
+        rng: np.random.Generator, seconds: float, response: Callable[..., SampleResponse] = SampleResponse.draw
     ) -> SamplingSensor:
         """A sensor like that of an H100; ``response`` draws its response."""
         return SamplingSensor(

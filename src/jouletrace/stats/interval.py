@@ -15,9 +15,9 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
 from jouletrace.stats.quantiles import normal, student
 
-LEVEL = 0.95
-_TAIL = (1 + LEVEL) / 2
-_Z = normal(_TAIL)
+_TAIL = 0.975
+Z95 = normal(_TAIL)
+"""Standard deviations of a normal distribution in a 95 % half-width."""
 
 
 def effective_n(values: ArrayLike) -> float:
@@ -89,7 +89,7 @@ def mean_estimate(
     # Of a weighted mean, allowing for values whose spread differs; s²/n with equal weights, and
     # with fewer degrees of freedom if they are worth fewer than n.
     variance = float((w**2) @ (x - mean) ** 2) * n / (worth - 1)
-    half = float(np.hypot(student(_TAIL, max(worth - 1, 1.0)) * np.sqrt(variance), _Z * common_sd))
+    half = float(np.hypot(student(_TAIL, max(worth - 1, 1.0)) * np.sqrt(variance), Z95 * common_sd))
     return Estimate(mean, mean - half, mean + half, n, method)
 
 
@@ -104,7 +104,7 @@ def widened(estimate: Estimate, common_sd: float) -> Estimate:
     """The same figure with one more independent standard uncertainty, in its unit, in its interval."""
     if estimate.value is None:
         return estimate
-    half = float(np.hypot(estimate.half_width or 0.0, _Z * common_sd))
+    half = float(np.hypot(estimate.half_width or 0.0, Z95 * common_sd))
     return Estimate(estimate.value, estimate.value - half, estimate.value + half, estimate.n, estimate.method)
 
 

@@ -13,15 +13,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prior:
-    """Prior knowledge: ``rows @ x`` is ``target`` with unit variance, row by row.
+    """Prior knowledge: ``rows @ x`` is ``target`` with unit variance, row by row."""
 
-    Attributes:
-        rows: Shape (p, n).
-        target: Shape (p,).
-    """
-
-    rows: Array
-    target: Array
+    rows: Array  # shape (p, n)
+    target: Array  # shape (p,)
 
     @classmethod
     def of(cls, centre: Array, spread: Array) -> Prior:
@@ -43,14 +38,7 @@ class Prior:
 
 
 def solve(design: Array, target: Array, prior: Prior, noise: float) -> Array:
-    """The most likely ``x`` of ``target = design @ x + noise``, with a prior; shape (n,).
-
-    Args:
-        design: Shape (m, n).
-        target: Shape (m,).
-        prior: On ``x``.
-        noise: Standard deviation of independent noise of the target.
-    """
+    """The most likely ``x`` of ``target = design @ x``, with a prior and noise of this size (its SD); shape (n,)."""
     rows = np.vstack([design, noise * prior.rows])
     both = np.concatenate([target, noise * prior.target])
     return np.asarray(lstsq(rows, both, lapack_driver="gelsy", check_finite=False)[0])  # half the time of an SVD

@@ -18,11 +18,6 @@ from numpy.typing import NDArray
 from jouletrace.run import Estimate
 from jouletrace.stats.quantiles import student
 
-CONFIDENCE = 0.95
-
-_MOST = 1e6
-"""Root of the most windows that are ever asked for."""
-
 
 def windows_needed(first: NDArray[np.float64], target: float) -> int:
     """How many windows in all bring the half-width to ``target`` × mean.
@@ -39,10 +34,11 @@ def windows_needed(first: NDArray[np.float64], target: float) -> int:
     mean = float(np.mean(first))
     if not math.isfinite(mean) or mean == 0:
         return n0
-    t = student(0.5 + CONFIDENCE / 2, n0 - 1)
+    t = student(0.975, n0 - 1)
     relative = t * float(np.std(first, ddof=1)) / abs(mean)
     # A target near the smallest float would make the quotient infinite.
-    return max(n0, math.ceil((relative / max(target, relative / _MOST)) ** 2)) if relative > 0 else n0
+    # at most 1e12 windows are asked for
+    return max(n0, math.ceil((relative / max(target, relative / 1e6)) ** 2)) if relative > 0 else n0
 
 
 def two_stage_estimate(values: NDArray[np.float64], first_stage: int, method: str = "windows") -> Estimate:
@@ -72,7 +68,7 @@ def two_stage_estimate(values: NDArray[np.float64], first_stage: int, method: st
 
 
 def _half_width(sd: float, dof_windows: int, n: int) -> float:
-    return student(0.5 + CONFIDENCE / 2, dof_windows - 1) * sd / math.sqrt(n)
+    return student(0.975, dof_windows - 1) * sd / math.sqrt(n)
 
 
 def _inflation(values: NDArray[np.float64]) -> float:

@@ -12,18 +12,15 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.tracing.decode import Chunks, column, decode
-from jouletrace.tracing.layouts import EXTERNAL, KERNEL, MEMCPY, MEMSET, Layouts, layouts_for
+from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, Chunks, Layouts, column, decode, layouts_for
 
 BUFFER_BYTES = 8 * 2**20
-DEFAULT_KINDS = (KERNEL, MEMCPY, MEMSET)
 
 _REQUESTED = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
@@ -73,10 +70,9 @@ class Cupti:
             raise NotPossibleError(f"kernel tracing: {path} can't be loaded: {error}") from None
         version = ctypes.c_uint32()
         self.call("cuptiGetVersion", ctypes.byref(version))
-        self.version = version.value
-        found = layouts_for(self.version)
+        found = layouts_for(version.value)
         if found is None:
-            raise NotPossibleError(f"kernel tracing: {path} is version {self.version}; CUDA 12 or later is required")
+            raise NotPossibleError(f"kernel tracing: {path} is version {version.value}; CUDA 12 or later is required")
         self.layouts: Layouts = found
 
     def call(self, function: str, *arguments: Any) -> None:
@@ -87,19 +83,16 @@ class Cupti:
         """
         result = int(getattr(self._library, function)(*arguments))
         if result:
-            raise NotPossibleError(f"kernel tracing: {_ERRORS.get(result) or self._describe(function, result)}")
+            text = ctypes.c_char_p()
+            self._library.cuptiGetResultString(result, ctypes.byref(text))
+            said = f": {text.value.decode()}" if text.value else f" with error {result}"
+            raise NotPossibleError(f"kernel tracing: {_ERRORS.get(result) or f'{function} failed{said}'}")
 
     def next_record(self, buffer: int, valid: int, record: ctypes.c_void_p) -> bool:
         """Advance ``record`` to the next record of a buffer by CUPTI's own iteration; False at the end."""
         return not self._library.cuptiActivityGetNextRecord(
             ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)
         )
-
-    def _describe(self, function: str, result: int) -> str:
-        text = ctypes.c_char_p()
-        if self._library.cuptiGetResultString(result, ctypes.byref(text)) == 0 and text.value:
-            return f"{function} failed: {text.value.decode()}"
-        return f"{function} failed with error {result}"
 
 
 class CuptiTracer:
@@ -113,7 +106,7 @@ class CuptiTracer:
         dropped: Number of records that CUPTI dropped, known after ``stop``.
     """
 
-    def __init__(self, kinds: tuple[int, ...] = DEFAULT_KINDS, cupti: Cupti | None = None) -> None:
+    def __init__(self, kinds: tuple[int, ...] = (KERNEL, MEMCPY, MEMSET), cupti: Cupti | None = None) -> None:
         self.cupti = cupti or Cupti()
         self.dropped = 0
         self._kinds = kinds
@@ -148,7 +141,7 @@ class CuptiTracer:
 
     def buffers(self) -> list[NDArray[np.uint8]]:
         """The valid part of each buffer filled so far, without copying."""
-        return [np.frombuffer(raw, np.uint8, count=valid) for raw, valid in self._filled if valid]
+        return [_bytes(*one) for one in self._filled if one[1]]
 
     @property
     def filled_bytes(self) -> int:
@@ -157,15 +150,12 @@ class CuptiTracer:
 
     def newest(self) -> NDArray[np.uint8] | None:
         """The last buffer that CUPTI has handed over, if it is still here."""
-        if not self._filled:
-            return None
-        raw, valid = self._filled[-1]
-        return np.frombuffer(raw, np.uint8, count=valid)
+        return _bytes(*self._filled[-1]) if self._filled else None
 
     def take(self) -> list[NDArray[np.uint8]]:
         """As ``buffers``, which are the caller's from then on."""
         filled, self._filled = self._filled, []
-        return [np.frombuffer(raw, np.uint8, count=valid) for raw, valid in filled if valid]
+        return [_bytes(*one) for one in filled if one[1]]
 
     def records(self) -> Chunks:
         """All records by kind; see ``decode``."""
@@ -179,7 +169,7 @@ class CuptiTracer:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _on_requested(self, buffer: Any, size: Any, most: Any) -> None:
@@ -202,19 +192,16 @@ def _buffer() -> Any:
     return (ctypes.c_uint8 * BUFFER_BYTES)()
 
 
+def _bytes(raw: Any, valid: int) -> NDArray[np.uint8]:
+    return np.frombuffer(raw, np.uint8, count=valid)
+
+
 def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: int) -> list[str]:
-    """Compare the layouts with records that were just traced; returns the problems, if any.
+    """Compare the layouts with records that a stopped tracer has just traced; returns the problems, if any.
 
     CUPTI's own iteration must locate the first records of each buffer at the offsets of the layouts, and all times,
-    grids and sizes must be plausible.
-
-    Args:
-        cupti: The library.
-        tracer: Stopped, with at least one kernel in its buffers.
-        before_ns: Unix time before the first launch.
-        after_ns: Unix time after the last kernel's end.
+    grids and sizes must be plausible. Unix times are before the first launch and after the last kernel's end.
     """
-    problems = []
     for number, buffer in enumerate(tracer.buffers()):
         address, record = buffer.ctypes.data, ctypes.c_void_p()
         at = 0
@@ -223,18 +210,17 @@ def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: i
                 break
             offset = (record.value or 0) - address
             if offset != at:
-                problems.append(f"buffer {number}: a record lies at byte {offset}, not {at}")
-                return problems
+                return [f"buffer {number}: a record lies at byte {offset}, not {at}"]
             kind = int(buffer[offset : offset + 4].view(np.uint32)[0])
             dtype = cupti.layouts.dtypes.get(kind)
             if dtype is None:
-                problems.append(f"buffer {number}, byte {offset}: unknown kind {kind}")
-                return problems
+                return [f"buffer {number}, byte {offset}: unknown kind {kind}"]
             at += dtype.itemsize
     kernels = tracer.records().get(KERNEL, [])
     if not sum(map(len, kernels)):
-        return [*problems, "no kernel was recorded"]
+        return ["no kernel was recorded"]
     start, end, grid, block = (column(kernels, name) for name in ("start", "end", "grid", "block"))
+    problems = []
     if not ((start < end) & (start > before_ns) & (end < after_ns)).all():
         problems.append("kernel times do not lie between the launches' host times")
     if (grid < 1).any() or (block < 1).any() or (block.prod(axis=1) > 1024).any():
@@ -260,6 +246,3 @@ def demangle(name: bytes) -> str:
     free.argtypes = [ctypes.c_void_p]
     free(text)
     return plain
-
-
-__all__ = ["EXTERNAL", "Cupti", "CuptiTracer", "check_layouts", "demangle", "find_library"]

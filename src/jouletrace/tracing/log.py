@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.errors import NotPossibleError
 from jouletrace.tracing.cupti import Cupti, CuptiTracer, demangle
-from jouletrace.tracing.decode import decode
-from jouletrace.tracing.layouts import KERNEL, MEMCPY, MEMSET, SYNC
+from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, SYNC, decode
 
 Ints = NDArray[np.int64]
 
@@ -128,14 +125,9 @@ class KernelLog:
             for kind, name_of in ((KERNEL, self._kernel_codes), (MEMCPY, self._copy_codes), (MEMSET, self._set_codes)):
                 for chunk in chunks.get(kind, []):
                     self._decoded += len(chunk)
-                    self._parts.append(
-                        {
-                            "name": name_of(chunk),
-                            **{k: chunk[k].astype(np.int64) for k in ("start", "end", "correlation", "device")},
-                            "stream": chunk["stream"].astype(np.int64),
-                            "bytes": chunk["bytes"].astype(np.int64) if kind == MEMSET else np.zeros(len(chunk), int),
-                        }
-                    )
+                    part = {k: chunk[k].astype(np.int64) for k in ("start", "end", "correlation", "device", "stream")}
+                    part["bytes"] = chunk["bytes"].astype(np.int64) if kind == MEMSET else np.zeros(len(chunk), int)
+                    self._parts.append({"name": name_of(chunk), **part})
 
     def glance(self) -> tuple[float, dict[str, float]] | None:
         """Of the last full buffer: the share of time in which kernels ran, and that of each name; None before it."""
@@ -159,9 +151,7 @@ class KernelLog:
     def launched(self) -> tuple[Launched, Ints, list[int]]:
         """All work but the marks, the launch number of each mark that was recorded, and the meanings of these."""
         columns = ("name", "start", "end", "correlation", "device", "stream", "bytes")
-        whole = {
-            k: np.concatenate([part[k] for part in self._parts]) if self._parts else np.zeros(0, int) for k in columns
-        }
+        whole = {k: np.concatenate([np.zeros(0, int), *(part[k] for part in self._parts)]) for k in columns}
         mine = whole["stream"] == -1
         memset = whole["name"] == self._codes.get("memset", -2)
         if self._marks and memset.any():
@@ -255,15 +245,3 @@ class _Marker:
         finally:
             self._driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
         return memory, stream
-
-
-def available() -> str:
-    """Why kernels can't be traced here; "" if they can."""
-    try:
-        Cupti()
-    except NotPossibleError as error:
-        return str(error)
-    return ""
-
-
-__all__: Sequence[str] = ("KernelLog", "Launched", "available")

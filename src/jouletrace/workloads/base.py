@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -86,9 +86,6 @@ TOGETHER = 32
 """Repetitions of short pieces within one captured call: the launch of a graph takes time, and a generation in a graph
 has a single launch."""
 
-LENGTHS = 3
-"""Number of cache lengths at which a decoding forward runs separately; others are interpolated."""
-
 PREFILL, DECODE, BETWEEN = "prefill", "decode", "between forwards"
 
 Call = Callable[[int], Any]
@@ -121,7 +118,7 @@ class Generation:
         prompt: Tokens of the prompt.
         steps: Forwards of an iteration: the number of tokens of the longest sequence.
         tokens: New tokens of all sequences together.
-        cache: One of ``kv_cache.KINDS``.
+        cache: "dynamic" or "static"; see ``kv_cache``.
         segments: Its pieces, which add up to the whole.
         forwards: One forward of each kind in succession: prefill, then decode at each length.
         first_token: Runs until the first token exists.
@@ -134,29 +131,6 @@ class Generation:
     segments: tuple[Segment, ...]
     forwards: Call
     first_token: Call
-
-
-def knots(first: int, last: int, most: int = LENGTHS) -> list[int]:
-    """Lengths at which to measure: evenly spaced, including both ends; none where nothing is decoded."""
-    if last < first:
-        return []
-    return sorted({first + round((last - first) * i / (most - 1)) for i in range(most)})
-
-
-def weights(first: int, last: int, at: Sequence[int]) -> list[float]:
-    """Weight of each length of ``at`` when every length from ``first`` to ``last`` occurs once.
-
-    Other lengths are interpolated linearly: each is apportioned to its two neighbours in ``at``.
-
-    Args:
-        first: The smallest length.
-        last: The largest length.
-        at: Ascending, from ``first`` to ``last``.
-    """
-    import numpy as np
-
-    lengths = np.arange(first, last + 1)
-    return [float(np.interp(lengths, at, np.eye(len(at))[i]).sum()) for i in range(len(at))]
 
 
 OPTIMIZER = "(optimizer)"

@@ -12,10 +12,9 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
-from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.kernels import over_defaults, whole
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions, check_options
 from jouletrace.workloads.placement import placed_random
 from jouletrace.workloads.transformers_models import build_model
 

@@ -1,16 +1,116 @@
-"""The libraries and devices that a workload needs, with an error of one line where they are missing."""
+"""The meaning of each ``--dtype``, and the libraries and devices that a workload needs."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.precision import Precision, tf32_switches
+from jouletrace.workloads.options import nearest
 
 if TYPE_CHECKING:
     import torch
+
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
+"""Every ``--dtype``."""
+
+_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How numbers are stored and multiplied.
+
+    Attributes:
+        name: The ``--dtype``; None keeps everything as the user's code made it.
+        weights: Type of weights and inputs; None leaves them unchanged.
+        autocast: Type in which autocast computes; None without autocast.
+        device_type: "cuda", "cpu" or "meta".
+        tf32: Whether float32 products may be computed in TF32; None leaves torch's switches unchanged.
+    """
+
+    name: str | None
+    weights: torch.dtype | None
+    autocast: torch.dtype | None
+    device_type: str
+    tf32: bool | None
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """The context of one iteration: inference mode, autocast, the TF32 switches; all restored afterwards."""
+        import torch
+
+        with tf32_switches(self.tf32), torch.inference_mode(), self._autocast():
+            yield
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """The context of a training step's forward: autocast and the TF32 switches, with gradients."""
+        import torch
+
+        with tf32_switches(self.tf32), torch.enable_grad(), self._autocast():
+            yield
+
+    def _autocast(self) -> Any:
+        import torch
+
+        return nullcontext() if self.autocast is None else torch.autocast(self.device_type, dtype=self.autocast)
+
+
+def precision(name: str | None, device: str) -> Precision:
+    """The meaning of ``name`` on ``device``.
+
+    "fp32" is IEEE single precision throughout: TF32 is off for matrix products *and* for cuDNN's
+    convolutions, where torch leaves it on by default. "amp" keeps fp32 weights and autocasts to
+    fp16 on CUDA and to bf16 elsewhere, as torch does by default.
+
+    Raises:
+        BadInputError: If the dtype is unknown.
+    """
+    import torch
+
+    kind = torch.device(device).type
+    if name is None:
+        return Precision(None, None, None, kind, None)
+    if name not in DTYPES:
+        raise BadInputError(f"unknown dtype '{name}': {', '.join(DTYPES)}{nearest(name, DTYPES)}")
+    autocast = None
+    if name == "amp":
+        autocast = torch.float16 if kind == "cuda" else torch.bfloat16
+    weights = getattr(torch, _TYPES.get(name, "float32"))  # "tf32" and "amp" store single precision
+    return Precision(name, weights, autocast, kind, name == "tf32")
+
+
+@contextmanager
+def tf32_switches(on: bool | None) -> Iterator[None]:
+    """Set both TF32 switches of torch to ``on`` and restore them afterwards; None leaves them unchanged.
+
+    The older ``allow_tf32`` switches are used because torch updates its newer ``fp32_precision``
+    with them, while code that reads the older ones fails once the newer ones are set.
+    """
+    if on is None:
+        yield
+        return
+    import torch
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = on
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+def short_name(dtype: torch.dtype) -> str:
+    """The ``--dtype`` of a type ("fp16" for ``torch.float16``); torch's own name for other types."""
+    name = str(dtype).removeprefix("torch.")
+    return {long: short for short, long in _TYPES.items()}.get(name, name)
+
 
 _INSTALL = "pip install 'jouletrace[torch]'"
 
@@ -98,12 +198,6 @@ def torch_flags() -> dict[str, Any]:
 
     cuda: Any = torch.backends.cuda  # partly untyped
     cudnn: Any = torch.backends.cudnn
-    attention = {
-        "flash": cuda.flash_sdp_enabled(),
-        "mem_efficient": cuda.mem_efficient_sdp_enabled(),
-        "cudnn": cuda.cudnn_sdp_enabled(),
-        "math": cuda.math_sdp_enabled(),
-    }
     return {
         "matmul_tf32": cuda.matmul.allow_tf32,
         "cudnn_tf32": cudnn.allow_tf32,
@@ -111,7 +205,7 @@ def torch_flags() -> dict[str, Any]:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "fp16_reduced_precision": cuda.matmul.allow_fp16_reduced_precision_reduction,
         "bf16_reduced_precision": cuda.matmul.allow_bf16_reduced_precision_reduction,
-        "sdp": [name for name, on in attention.items() if on],
+        "sdp": [name for name in ("flash", "mem_efficient", "cudnn", "math") if getattr(cuda, f"{name}_sdp_enabled")()],
     }
 
 

@@ -2,30 +2,30 @@
 
 The whole iteration is transformers' ``generate``, or a loop of ours where that can't run: in a CUDA graph, and
 with tensors that hold no values. Its pieces also run separately: the forward of the prompt, forwards of
-one token at several lengths of the cache, and the work between forwards.
+one token at several lengths of the cache, and the work between forwards. Imports torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.workloads.base import Call, Generation, Inputs
+from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, TOGETHER, Call, Generation, Inputs, Segment
 from jouletrace.workloads.environment import require_transformers
-from jouletrace.workloads.kv_cache import KINDS
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.kv_cache import GrownCache, Held, PlacedCache, allocate, first
+from jouletrace.workloads.options import NEW_TOKENS, WorkloadOptions
+from jouletrace.workloads.placement import holds_values
 
-if TYPE_CHECKING:
-    import torch
-
-NEW_TOKENS = 64
-"""Tokens to generate by default."""
-
-PROMPT = 128
-"""Largest default number of tokens of a prompt."""
+LENGTHS = 3
+"""Number of cache lengths at which a decoding forward runs separately; others are interpolated."""
 
 
 def make_generation(
@@ -35,21 +35,15 @@ def make_generation(
     options: WorkloadOptions,
     name: str,
 ) -> tuple[Call, Generation, WorkloadFacts]:
-    """The call of an iteration, its pieces, and facts about it. Generates once.
+    """The call of an iteration of a model of transformers, its pieces, and facts about it. Generates once.
 
-    Args:
-        model: A model of transformers with a head that generates, on its device.
-        inputs: One set: ``input_ids`` of shape (batch, tokens), and optionally ``attention_mask``.
-        settings: Makes the context of one iteration.
-        options: Already checked.
-        name: Name of the workload, for messages.
+    ``inputs`` is one set: ``input_ids`` of shape (batch, tokens), and optionally ``attention_mask``. ``settings`` makes
+    the context of one iteration.
 
     Raises:
         BadInputError: If the model can't generate, or the sequence is too long for it.
         NotPossibleError: If its cache doesn't hold the keys and values of all tokens.
     """
-    from jouletrace.workloads.generation_loop import Loop  # imports torch
-
     _check_model(model, name)
     ids, mask = _prompt(inputs, name)
     wanted = options.max_new_tokens or NEW_TOKENS
@@ -65,23 +59,6 @@ def make_generation(
         "sampling": "greedy",
     }
     return loop.whole(), generation, facts
-
-
-def check_generation(name: str, options: WorkloadOptions) -> None:
-    """Refuse options of generation that make no sense.
-
-    Raises:
-        BadInputError: With the option.
-    """
-    if options.task != "generate":
-        if options.max_new_tokens is not None:
-            raise BadInputError(f"{name}: --max-new-tokens is for --task generate")
-        return
-    if options.max_new_tokens is not None and options.max_new_tokens < 1:
-        raise BadInputError(f"--max-new-tokens {options.max_new_tokens}: must be at least 1")
-    if options.input_sets != 1:
-        raise BadInputError(f"--input-sets {options.input_sets}: --task generate takes one prompt")
-    assert options.own_loop in (None, *KINDS)
 
 
 def _check_model(model: Any, name: str) -> None:
@@ -123,3 +100,231 @@ def _prompt(inputs: Sequence[Inputs], name: str) -> tuple[torch.Tensor, torch.Te
         said = f"got {', '.join(others)}" if others else "got none of shape (batch, tokens)"
         raise BadInputError(f"--task generate: {name} must be given input_ids and, if need be, attention_mask; {said}")
     return ids, given.get("attention_mask")
+
+
+class Loop:
+    """Prompt, model and cache of one workload; generates once on construction.
+
+    Args:
+        model: The model, on its device.
+        ids: The prompt, shape (batch, tokens).
+        mask: 0 at padding, of the same shape; None without padding.
+        settings: Makes the context of one iteration.
+        wanted: Number of new tokens.
+        own: Kind of cache for our own loop; None for transformers' ``generate``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        settings: Callable[[], AbstractContextManager[None]],
+        wanted: int,
+        *,
+        own: str | None,
+    ) -> None:
+        self._model, self._ids, self._settings = model, ids, settings
+        self._batch, self._prompt = (int(size) for size in ids.shape)
+        self._plain, self._cache = own is None, own or "dynamic"
+        self._mask = torch.ones_like(ids) if mask is None else mask
+        self._padded = bool((self._mask == 0).any())
+        takes = inspect.signature(model.forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        with settings():
+            known = torch.cat([self._mask, self._mask.new_ones(self._batch, wanted)], dim=1)
+            self._seen, self._places = known, (known.long().cumsum(-1) - 1).clamp(min=0)
+            self._passed = self._passed_by_generate() if self._plain else frozenset()
+            self._steps = wanted
+            self._record()
+
+    def whole(self) -> Call:
+        """An iteration."""
+        return self._call(lambda: self._run(self._steps))
+
+    def generation(self) -> Generation:
+        """The pieces of an iteration."""
+        begin, end = self._prompt + 1, self._prompt + self._steps - 1
+        at = knots(begin, end)
+        times = 1 if self._plain or not holds_values(self._ids.device) else TOGETHER
+        decode = [
+            Segment(DECODE, weight, self._alone(functools.partial(self._decode, length), times), times, length)
+            for length, weight in zip(at, weights(begin, end, at), strict=True)
+        ]
+        return Generation(
+            prompt=self._prompt,
+            steps=self._steps,
+            tokens=self._steps * self._batch,
+            cache=self._cache,
+            segments=(
+                Segment(PREFILL, 1.0, self._alone(self._prefill), length=self._prompt),
+                *decode,
+                Segment(BETWEEN, 1.0, self._between(times), times),
+            ),
+            forwards=self._call(lambda: [self._prefill(), *(self._decode(length) for length in at)]),
+            first_token=self._call(lambda: self._run(1)),
+        )
+
+    def _call(self, run: Callable[[], Any]) -> Call:
+        def call(_: int) -> Any:
+            with self._settings():
+                return run()
+
+        return call
+
+    def _record(self) -> None:
+        """Generate once by our own forwards, and keep the token and the cache of each length to be measured."""
+        begin, end = self._prompt + 1, self._prompt + self._steps - 1
+        cache = GrownCache({}, keep=True)
+        outputs = self._forward(self._ids, cache)
+        self._outputs: type = type(outputs)
+        self._logits = outputs.logits[:, -1:].clone()
+        at = knots(begin, end)
+        self._fed: dict[int, torch.Tensor] = {}
+        token = self._next(self._logits)
+        for length in range(begin, end + 1):
+            if length in at:
+                self._fed[length] = token
+            if not holds_values(self._ids.device) and length < end:
+                continue  # tensors have no values: the shapes of the last forward give the others
+            if not holds_values(self._ids.device):
+                cache = GrownCache(allocate(cache.held, length - 1), keep=True)
+            token = self._next(self._forward(token, cache).logits)
+        if self._cache == "static":
+            self._memory = allocate(cache.held, self._prompt + self._steps)
+        else:
+            self._held: dict[int, Held] = {length: first(cache.held, length - 1) for length in at}
+
+    def _forward(self, tokens: torch.Tensor, cache: Any, *, alone: bool = False) -> Any:
+        """A forward with the arguments that ``generate`` would pass; ``cache`` holds the preceding tokens.
+
+        Where it runs ``alone`` it may read values: a mask without padding is recognised as such on the host.
+        """
+        given: dict[str, Any] = dict(self._options)
+        held = cache.get_seq_length()
+        end = held + tokens.shape[1]
+        if self._padded or "position_ids" in self._passed:
+            given["position_ids"] = self._places[:, held:end]
+        if self._padded or (alone and "attention_mask" in self._passed):
+            given["attention_mask"] = self._seen[:, :end]
+        return self._model(input_ids=tokens, past_key_values=cache, use_cache=True, return_dict=True, **given)
+
+    def _passed_by_generate(self) -> frozenset[str]:
+        """Arguments that transformers' loop passes to a forward, which depend on the version."""
+        found: set[str] = set()
+        forward = self._model.forward
+
+        def spy(*args: Any, **keywords: Any) -> Any:
+            found.update(name for name, value in keywords.items() if value is not None)
+            return forward(*args, **keywords)
+
+        with self._instead(spy):
+            self._generate(1)
+        return frozenset(found)
+
+    @staticmethod
+    def _next(logits: torch.Tensor) -> torch.Tensor:
+        """The most likely token of each sequence, shape (batch, 1)."""
+        return logits[:, -1].argmax(-1, keepdim=True)
+
+    def _prefill(self, *, alone: bool = False) -> Any:
+        cache = PlacedCache(self._memory, 0) if self._cache == "static" else GrownCache({}, keep=True)
+        return self._forward(self._ids, cache, alone=alone).logits
+
+    def _decode(self, length: int, *, alone: bool = False) -> Any:
+        static = self._cache == "static"
+        cache = PlacedCache(self._memory, length - 1) if static else GrownCache(self._held[length], keep=False)
+        return self._forward(self._fed[length], cache, alone=alone).logits
+
+    def _alone(self, forward: Callable[..., Any], times: int = 1) -> Call:
+        """A forward as a separate call.
+
+        The call doesn't wait for the device, although ``generate`` waits for each token: the host work of that loop
+        overlaps the end of the forward and would be counted twice.
+        """
+
+        def run() -> Any:
+            for _ in range(times):
+                logits = forward(alone=self._plain)
+            return logits
+
+        return self._call(run)
+
+    def _run(self, steps: int) -> Any:
+        return self._generate(steps) if self._plain else self._own(steps)
+
+    def _generate(self, steps: int) -> Any:
+        """Transformers' own loop, which always produces ``steps`` tokens."""
+        ends = self._model.generation_config.eos_token_id
+        pad = self._model.generation_config.pad_token_id
+        return self._model.generate(
+            input_ids=self._ids,
+            attention_mask=self._mask,
+            max_new_tokens=steps,
+            min_new_tokens=steps,
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            **({"pad_token_id": ends[0] if isinstance(ends, list | tuple) else ends} if pad is None and ends else {}),
+        )
+
+    def _own(self, steps: int, forward: Callable[[torch.Tensor, Any], Any] | None = None) -> Any:
+        """Our own loop: it reads no value from the device, so it can be captured, or run without values."""
+        forward = forward or (lambda tokens, cache: self._forward(tokens, cache).logits)
+        grown = GrownCache({}, keep=True)
+        tokens, found = self._ids, []
+        for step in range(steps):
+            held = 0 if step == 0 else self._prompt + step - 1
+            cache = PlacedCache(self._memory, held) if self._cache == "static" else grown
+            tokens = self._next(forward(tokens, cache))
+            found.append(tokens)
+        return torch.cat([self._ids, *found], dim=1)
+
+    def _between(self, times: int) -> Call:
+        """The whole iteration with forwards that only return the logits of an earlier forward."""
+
+        def stub(*_: Any, past_key_values: Any = None, **__: Any) -> Any:
+            return self._outputs(logits=self._logits, past_key_values=past_key_values)
+
+        def run() -> Any:
+            if not self._plain:
+                return [self._own(self._steps, lambda *_: self._logits) for _ in range(times)][-1]
+            with self._instead(stub):
+                return [self._generate(self._steps) for _ in range(times)][-1]
+
+        return self._call(run)
+
+    @contextmanager
+    def _instead(self, forward: Callable[..., Any]) -> Iterator[None]:
+        """Replace the model's forward inside the block."""
+
+        @functools.wraps(self._model.forward)  # generate reads its signature
+        def call(*args: Any, **keywords: Any) -> Any:
+            return forward(*args, **keywords)
+
+        before = vars(self._model).get("forward")
+        self._model.forward = call
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._model.forward
+            else:
+                self._model.forward = before
+
+
+def knots(first: int, last: int) -> list[int]:
+    """Lengths at which to measure: evenly spaced, including both ends; none where nothing is decoded."""
+    if last < first:
+        return []
+    return sorted({first + round((last - first) * i / (LENGTHS - 1)) for i in range(LENGTHS)})
+
+
+def weights(first: int, last: int, at: Sequence[int]) -> list[float]:
+    """Weight of each length of ``at`` when every length from ``first`` to ``last`` occurs once.
+
+    Other lengths are interpolated linearly: each is apportioned to its two neighbours in ``at``.
+    ``at`` ascends from ``first`` to ``last``.
+    """
+    lengths = np.arange(first, last + 1)
+    return [float(np.interp(lengths, at, np.eye(len(at))[i]).sum()) for i in range(len(at))]

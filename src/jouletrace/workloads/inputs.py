@@ -27,17 +27,10 @@ _TEXT = (
 def random_inputs(
     model: Any, device: torch.device, dtype: torch.dtype, options: WorkloadOptions, seq_len: int | None
 ) -> tuple[list[Inputs], WorkloadFacts]:
-    """Input sets for ``model``, drawn on ``device`` from torch's generator with its present seed.
+    """Input sets for a model of transformers, drawn on ``device`` from torch's generator with its present seed.
 
-    Images are normal deviates, shape (batch, channels, height, width); tokens are uniform over the
-    vocabulary except id 0, shape (batch, seq_len).
-
-    Args:
-        model: A model of transformers; its ``main_input_name`` and ``config`` determine the inputs.
-        device: Device of the inputs.
-        dtype: Type of images.
-        options: Batch, sequence length and number of sets.
-        seq_len: Default sequence length; None for the usual one.
+    Images are normal deviates in ``dtype``, shape (batch, channels, height, width); tokens are uniform over the
+    vocabulary except id 0, shape (batch, ``seq_len`` or the usual length).
 
     Returns:
         The input sets, and the facts about them: "batch", "seq_len" or "sample_shape", "inputs".
@@ -72,16 +65,7 @@ def random_inputs(
 def text_inputs(
     model: Any, tokenizer: Any, device: torch.device, options: WorkloadOptions
 ) -> tuple[list[Inputs], WorkloadFacts]:
-    """Input sets of English text for a language model: a paragraph, repeated and cut into sequences of one length.
-
-    Args:
-        model: As for ``random_inputs``.
-        tokenizer: The model's tokenizer, of transformers.
-        device: Device of the tokens.
-        options: Batch, sequence length and number of sets.
-
-    Returns:
-        As ``random_inputs``.
+    """As ``random_inputs``, of English text: a paragraph, repeated and cut into sequences of one length.
 
     Raises:
         BadInputError: If the sequence is too long for the model, or tokens lie outside its vocabulary.
@@ -103,17 +87,7 @@ def text_inputs(
 def image_inputs(
     shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype, options: WorkloadOptions
 ) -> tuple[list[Inputs], WorkloadFacts]:
-    """Input sets of normal deviates for a model that takes a batch of images as its only argument.
-
-    Args:
-        shape: Channels, height and width.
-        device: Device of the inputs.
-        dtype: Type of the images.
-        options: Batch and number of sets.
-
-    Returns:
-        As ``random_inputs``.
-    """
+    """As ``random_inputs``, for a model that takes a batch of images of one shape (channels, height, width) alone."""
     import torch
 
     sets, batch = options.input_sets, options.batch or 1

@@ -1,45 +1,93 @@
 """Keys and values of attention at a known length, so that the same forward can run repeatedly.
 
-Both kinds are subclasses of transformers' ``DynamicCache`` and override the methods that all its versions call.
+The caches override the methods that all versions of transformers' ``DynamicCache`` call. Imports torch and
+transformers, which takes seconds: import it only where needed.
 """
 
 from __future__ import annotations
 
 import inspect
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jouletrace.workloads.environment import require_transformers
+import torch
+from transformers import DynamicCache
 
-if TYPE_CHECKING:
-    import torch
-
-KINDS = ("dynamic", "static")
-"""How a cache adds a token: "dynamic" copies its contents and the token into new memory, as
-``generate`` does by default; "static" writes the token into memory allocated for the longest sequence."""
-
-Held = dict[int, tuple["torch.Tensor", "torch.Tensor"]]
+Held = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """Keys and values by layer, each of shape (batch, heads, tokens, head size)."""
 
 
-def dynamic_cache(held: Held, *, keep: bool) -> Any:
-    """A cache that grows by copying.
+class _KnownCache(DynamicCache):
+    """A cache whose number of tokens is known without its layers."""
+
+    def tokens(self) -> int:
+        """Number of tokens that it holds."""
+        raise NotImplementedError
+
+    def get_seq_length(self, layer_idx: int = 0, *_: Any, **__: Any) -> int:
+        return self.tokens()
+
+    def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:  # type: ignore[override]  # see below
+        # The tokens of the query: their number, or in older versions their positions.
+        return self.tokens() + (query if isinstance(query, int) else int(query.shape[0])), 0
+
+
+class GrownCache(_KnownCache):
+    """A cache ("dynamic") that copies its contents and a token into new memory, as ``generate`` does by default.
 
     Args:
         held: Initial contents; not written to.
         keep: Whether it keeps new keys and values. Otherwise it is the same before each forward.
     """
-    return _classes()["dynamic"](held, keep)
+
+    def __init__(self, held: Held, *, keep: bool) -> None:
+        super().__init__()
+        self.held, self.keep = dict(held), keep
+
+    def tokens(self) -> int:
+        """See ``_KnownCache``."""
+        return int(next(iter(self.held.values()))[0].shape[2]) if self.held else 0
+
+    def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        """Keys and values of all tokens of a layer, with the new ones."""
+        before = self.held.get(layer_idx) or (key_states.new_empty(0), value_states.new_empty(0))
+        keys, values = (torch.cat(pair, dim=-2) for pair in zip(before, (key_states, value_states), strict=True))
+        if self.keep:
+            self.held[layer_idx] = (keys, values)
+        return keys, values
 
 
-def static_cache(memory: Held, length: int) -> Any:
-    """A cache for one forward in existing memory; attention reads only the tokens that it holds.
+class PlacedCache(_KnownCache):
+    """A cache ("static") for one forward in memory for the longest sequence; attention reads only the tokens it holds.
 
     Args:
         memory: Memory of the cache; written to after ``length``.
         length: Number of tokens that it holds.
     """
-    return _classes()["static"](memory, length)
+
+    def __init__(self, memory: Held, length: int) -> None:
+        super().__init__()
+        self.memory, self.length = memory, length
+
+    def tokens(self) -> int:
+        """See ``_KnownCache``."""
+        return self.length
+
+    def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        """Keys and values of all tokens of a layer, with the new ones."""
+        new = key_states.shape[2]
+        for memory, states in zip(self.memory[layer_idx], (key_states, value_states), strict=True):
+            memory.narrow(2, self.length, new).copy_(states)
+        if self.length == 0:
+            return key_states, value_states
+        keys, values = (memory.narrow(2, 0, self.length + new) for memory in self.memory[layer_idx])
+        return keys, values
+
+
+class _NoCache(DynamicCache):
+    """Passes keys and values through and stays empty."""
+
+    def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+        return key_states, value_states
 
 
 def allocate(held: Held, tokens: int) -> Held:
@@ -56,63 +104,13 @@ def allocate(held: Held, tokens: int) -> Held:
 
 def first(held: Held, tokens: int) -> Held:
     """Copies of the first tokens."""
-
-    def shorter(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor[:, :, :tokens].clone()
-
-    return {layer: (shorter(keys), shorter(values)) for layer, (keys, values) in held.items()}
-
-
-@cache
-def _classes() -> dict[str, Any]:
-    """The classes, created on first use: importing transformers takes seconds."""
-    import torch
-
-    class Known(require_transformers().DynamicCache):  # type: ignore[misc]  # untyped base
-        def get_seq_length(self, layer_idx: int = 0, *_: Any, **__: Any) -> int:
-            return int(self.tokens())
-
-        def get_mask_sizes(self, query: Any, *_: Any, **__: Any) -> tuple[int, int]:
-            # The tokens of the query: their number, or in older versions their positions.
-            return int(self.tokens()) + (query if isinstance(query, int) else int(query.shape[0])), 0
-
-    class Dynamic(Known):
-        def __init__(self, held: Held, keep: bool) -> None:
-            super().__init__()
-            self.held, self.keep = dict(held), keep
-
-        def tokens(self) -> int:
-            return int(next(iter(self.held.values()))[0].shape[2]) if self.held else 0
-
-        def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-            before = self.held.get(layer_idx) or (key_states.new_empty(0), value_states.new_empty(0))
-            keys, values = (torch.cat(pair, dim=-2) for pair in zip(before, (key_states, value_states), strict=True))
-            if self.keep:
-                self.held[layer_idx] = (keys, values)
-            return keys, values
-
-    class Static(Known):
-        def __init__(self, memory: Held, length: int) -> None:
-            super().__init__()
-            self.memory, self.length = memory, length
-
-        def tokens(self) -> int:
-            return self.length
-
-        def update(self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-            new = key_states.shape[2]
-            for memory, states in zip(self.memory[layer_idx], (key_states, value_states), strict=True):
-                memory.narrow(2, self.length, new).copy_(states)
-            if self.length == 0:
-                return key_states, value_states
-            keys, values = (memory.narrow(2, 0, self.length + new) for memory in self.memory[layer_idx])
-            return keys, values
-
-    return {"dynamic": Dynamic, "static": Static}
+    return {
+        layer: (keys[:, :, :tokens].clone(), values[:, :, :tokens].clone()) for layer, (keys, values) in held.items()
+    }
 
 
 def cache_arguments(model: Any) -> dict[str, Any]:
-    """Keyword arguments that make a forward of ``model`` plain; empty for models without a cache.
+    """Keyword arguments that make a forward of a model of transformers plain; empty for models without a cache.
 
     Without a cache and a mask, transformers compares the positions to detect packed sequences, which
     waits for the device in every forward. During capture it can't read them and builds an explicit
@@ -122,11 +120,4 @@ def cache_arguments(model: Any) -> dict[str, Any]:
     takes = inspect.signature(model.forward).parameters
     if "past_key_values" not in takes or model.config.is_encoder_decoder or not model.can_generate():
         return {}
-
-    class NoCache(require_transformers().DynamicCache):  # type: ignore[misc]  # untyped base
-        """Passes keys and values through and stays empty."""
-
-        def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-            return key_states, value_states
-
-    return {"past_key_values": NoCache(), "use_cache": False}
+    return {"past_key_values": _NoCache(), "use_cache": False}

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
-from jouletrace.workloads.checks import check_options
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.inputs import image_inputs
 from jouletrace.workloads.kernels import over_defaults
-from jouletrace.workloads.nearest import nearest
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions, check_options, nearest
 from jouletrace.workloads.placement import placed_random
 from jouletrace.workloads.transformers_models import build_model
 
@@ -35,10 +33,7 @@ class ZooModel:
 
     Attributes:
         name: ``torchvision:NAME`` or ``timm:NAME``, as given.
-        prefixes: Prefixes of such names.
     """
-
-    prefixes = ("torchvision:", "timm:")
 
     def __init__(self, spec: str) -> None:
         self.name = spec
@@ -53,7 +48,12 @@ class ZooModel:
         over_defaults(self.name, options, {})
         if options.seq_len is not None:
             raise BadInputError(f"--seq-len {options.seq_len}: {self.name} takes images, which have no such length")
-        package = self._installed()
+        try:
+            package = importlib.import_module(self._package)
+        except ImportError as error:
+            raise NotPossibleError(
+                f"{self.name}: {self._package} can't be imported ({error}): pip install {self._package}"
+            ) from error
         names, create, shape_of = _ZOOS[self._package](package)
         if self._model.partition(".")[0] not in names:  # in timm the name of the weights follows a point
             raise BadInputError(
@@ -69,14 +69,6 @@ class ZooModel:
 
         facts: WorkloadFacts = {"name": self.name, "config": {}, "source": f"{self._package} {package.__version__}"}
         return build_model(make, device, options, facts=facts, draw=draw, classes=_classes)
-
-    def _installed(self) -> Any:
-        try:
-            return importlib.import_module(self._package)
-        except ImportError as error:
-            raise NotPossibleError(
-                f"{self.name}: {self._package} can't be imported ({error}): pip install {self._package}"
-            ) from error
 
 
 def _classes(model: Any) -> int:

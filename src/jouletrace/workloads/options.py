@@ -1,11 +1,18 @@
-"""Options of a workload."""
+"""Options of a workload, and what every workload refuses of them."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from jouletrace.errors import BadInputError
+
 TASKS = ("infer", "train", "generate")
-"""Tasks of a workload."""
+OPTIMIZERS = ("adamw", "sgd")
+
+NEW_TOKENS, PROMPT = 64, 128
+"""Tokens to generate by default, and the largest default number of tokens of a prompt."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +50,64 @@ class WorkloadOptions:
     max_new_tokens: int | None = None
     random: bool = False
     own_loop: str | None = None
+
+
+def check_options(name: str, options: WorkloadOptions) -> None:
+    """Refuse options that make no sense for any workload, or that belong to another task.
+
+    Raises:
+        BadInputError: With the option and its permitted values.
+    """
+    task = options.task
+    if task not in TASKS:
+        raise BadInputError(f"{name}: no task '{task}': {', '.join(TASKS)}")
+    check_loss_and_optimizer(options.label_smoothing, options.optimizer)
+    if task != "train" and options.data is not None:
+        raise BadInputError(f"{name}: --data is for --task train")
+    if task != "train" and (options.label_smoothing or options.optimizer != "adamw"):
+        raise BadInputError(f"{name}: --optimizer and --label-smoothing are for --task train")
+    if task != "generate" and options.max_new_tokens is not None:
+        raise BadInputError(f"{name}: --max-new-tokens is for --task generate")
+    if task == "generate" and options.max_new_tokens is not None and options.max_new_tokens < 1:
+        raise BadInputError(f"--max-new-tokens {options.max_new_tokens}: must be at least 1")
+    if task == "generate" and options.input_sets != 1:
+        raise BadInputError(f"--input-sets {options.input_sets}: --task generate takes one prompt")
+    for option, value in (
+        ("--batch", options.batch),
+        ("--seq-len", options.seq_len),
+        ("--input-sets", options.input_sets),
+    ):
+        if value is not None and value < 1:
+            raise BadInputError(f"{option} {value}: must be at least 1")
+    check_seed(options.seed)
+
+
+def check_loss_and_optimizer(label_smoothing: float, optimizer: str) -> None:
+    """Refuse values with which no training step can be built.
+
+    Raises:
+        BadInputError: With the option and its permitted values.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise BadInputError(f"--optimizer {optimizer}: must be one of {', '.join(OPTIMIZERS)}")
+    if not 0 <= label_smoothing < 1:  # refuses NaN too
+        raise BadInputError(f"--label-smoothing {label_smoothing:g}: must be at least 0 and less than 1")
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that torch or numpy doesn't accept.
+
+    Raises:
+        BadInputError: With the permitted range.
+    """
+    if not 0 <= seed < 2**63:
+        raise BadInputError(f"--seed {seed}: must lie between 0 and {2**63 - 1}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'a' or 'b'?"``, or ``""`` if nothing in ``known`` is near ``name``."""
+    by_lower = {candidate.lower(): candidate for candidate in known if candidate != name}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    if not near:
+        return ""
+    return "; did you mean " + " or ".join(f"'{by_lower[match]}'" for match in near) + "?"

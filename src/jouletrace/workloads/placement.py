@@ -1,15 +1,57 @@
-"""Moving modules and tensors to a device and a type, also where tensors hold no values."""
+"""Tensors inside tuples, lists and mappings; moving them and modules to a device and a type, also without values."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+
+def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor in ``tree`` with its path ("logits", "0.keys"), in order.
+
+    Descends into tuples, lists, mappings and dataclasses; ignores other objects.
+    """
+    import torch
+
+    if isinstance(tree, torch.Tensor):
+        yield path, tree
+        return
+    children: Iterator[tuple[Any, Any]] = iter(())
+    # Mappings first: the outputs of transformers are both mapping and dataclass.
+    if isinstance(tree, Mapping):
+        children = iter(tree.items())
+    elif isinstance(tree, (tuple, list)):
+        children = iter(enumerate(tree))
+    elif is_dataclass(tree) and not isinstance(tree, type):
+        children = ((field.name, getattr(tree, field.name)) for field in fields(tree))
+    for key, child in children:
+        yield from named_tensors(child, f"{path}.{key}" if path else str(key))
+
+
+def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
+    """``tree`` with every tensor replaced by ``change(tensor)``, in new containers.
+
+    Descends into tuples, named tuples, lists and mappings. A mapping becomes a plain ``dict``, which
+    a call can unpack; other objects stay the same.
+    """
+    import torch
+
+    if isinstance(tree, torch.Tensor):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {key: map_tensors(change, child) for key, child in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_tensors(change, child) for child in tree))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(map_tensors(change, child) for child in tree)
+    return tree
 
 
 def holds_values(device: torch.device) -> bool:
@@ -67,8 +109,7 @@ def random_model(model_class: Any, config: Any, device: torch.device, dtype: tor
     normal reach its ends, and one weight in a thousand would be a hundred times too large.
 
     Returns:
-        The model, and the origin of its weights: ``"random, seed 0"``, or ``"shapes only"`` where
-        tensors hold no values.
+        The model, and the origin of its weights: ``"random, seed 0"``, or ``"shapes only"`` without values.
     """
     if holds_values(device):
         return placed_random(lambda: model_class(config), device, dtype, seed)

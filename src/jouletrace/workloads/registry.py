@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.gemm import GEMMS
-from jouletrace.workloads.local_folder import HubModel, LocalFolder
-from jouletrace.workloads.model_file import SUFFIXES, ModelFile
+from jouletrace.workloads.dlrm import Dlrm
+from jouletrace.workloads.kernels import GEMMS, Gemm, Memcpy
 from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
-from jouletrace.workloads.nearest import nearest
+from jouletrace.workloads.options import nearest
+from jouletrace.workloads.saved_models import MODEL_SUFFIXES, HubModel, LocalFolder, ModelFile
 from jouletrace.workloads.transformers_models import BuiltInModel
 from jouletrace.workloads.user import UserWorkload, split
 
@@ -23,16 +23,17 @@ _OTHERS = (
     "a local transformers folder, a .onnx file"
 )
 
-_OWN: dict[str, tuple[str, ...]] = {
-    "dlrm": ("dlrm:Dlrm",),
-    **{name: ("gemm:Gemm", name) for name in GEMMS},
-    "memcpy": ("kernels:Memcpy",),
+_OWN: dict[str, Callable[[], Workload]] = {
+    "dlrm": Dlrm,
+    **{name: partial(Gemm, name) for name in GEMMS},
+    "memcpy": Memcpy,
 }
-"""Workloads with code in this package, by name: module and class, and the arguments of the class."""
+"""Workloads with code in this package, by name."""
 
 _PREFIXES: dict[str, Callable[[str], Workload]] = {
-    **dict.fromkeys(HubModel.prefixes, HubModel),
-    **dict.fromkeys(ZooModel.prefixes, ZooModel),
+    "hf:": HubModel,
+    "torchvision:": ZooModel,
+    "timm:": ZooModel,
 }
 """Sources of models, by the prefix of their names."""
 
@@ -45,10 +46,7 @@ def names() -> list[str]:
 def resolve(spec: str) -> Workload:
     """The workload that ``spec`` names. Imports neither torch nor the user's code.
 
-    Args:
-        spec: A built-in name or alias, ``hf:ORG/NAME``, ``torchvision:NAME``, ``timm:NAME``,
-            ``package.module:callable``, ``file.py:callable``, or a local folder of transformers.
-            Write ``./NAME`` for a folder with the name of a built-in model.
+    Write ``./NAME`` for a folder with the name of a built-in model.
 
     Raises:
         BadInputError: If the name is unknown; the message offers the nearest names.
@@ -59,17 +57,14 @@ def resolve(spec: str) -> Workload:
     if canonical in MODELS:
         return BuiltInModel(canonical, MODELS[canonical])
     if canonical in _OWN:
-        place, *taken = _OWN[canonical]
-        module, _, kind = place.partition(":")
-        own: Workload = getattr(import_module(f"jouletrace.workloads.{module}"), kind)(*taken)
-        return own
+        return _OWN[canonical]()
     for prefix, of_prefix in _PREFIXES.items():
         if spec.startswith(prefix):
             return of_prefix(spec)
     path = Path(spec)
     if path.is_dir():
         return LocalFolder(spec)
-    if path.suffix.lower() in SUFFIXES:
+    if path.suffix.lower() in MODEL_SUFFIXES:
         return ModelFile(spec)
     if path.suffix == ".py":
         raise BadInputError(f"{spec}: which callable in it? Write {spec}:NAME")

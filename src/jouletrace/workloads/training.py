@@ -1,21 +1,25 @@
-"""A training step as an iteration: forward, loss, backward, optimizer. The weights stay unchanged."""
+"""A training step as an iteration: forward, loss, backward, optimizer; and a folder of images as its data.
+
+The weights stay unchanged. Loading images is a separate operator (``jouletrace.load_images``), so that the phase
+"data" is measured like any other.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jouletrace.errors import BadInputError
-from jouletrace.workloads.base import OPTIMIZER, Inputs, marked
-from jouletrace.workloads.image_folder import ImageLoader
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.workloads.base import DATA, OPTIMIZER, Inputs, marked
+from jouletrace.workloads.options import OPTIMIZERS
 
 if TYPE_CHECKING:
     import torch
-
-OPTIMIZERS = ("adamw", "sgd")
 
 Loss = Callable[[Any, Inputs], Any]
 """Maps a model's outputs and inputs to a scalar."""
@@ -129,26 +133,170 @@ def loss_of_outputs(name: str) -> Loss:
     return loss
 
 
-def check_loss_and_optimizer(label_smoothing: float, optimizer: str) -> None:
-    """Refuse values with which no training step can be built.
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+MEAN, SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Statistics of ImageNet by channel, with which published models are trained."""
+
+_loaders: list[ImageLoader] = []
+"""Loaders by the number that the operator receives."""
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """The images of a folder.
+
+    Attributes:
+        path: The folder.
+        classes: Names of its sub-folders, in order.
+        files: Each image with the number of its class.
+    """
+
+    path: Path
+    classes: tuple[str, ...]
+    files: tuple[tuple[Path, int], ...]
+
+    @classmethod
+    def of(cls, path: Path | str) -> ImageFolder:
+        """List a folder.
+
+        Raises:
+            BadInputError: If the folder doesn't exist, it has no sub-folders, or one of them holds no image.
+        """
+        if not str(path):
+            raise BadInputError("--data: no folder is named")
+        folder = Path(path)
+        if not folder.is_dir():
+            what = "it is a file" if folder.exists() else "there is no such folder"
+            raise BadInputError(f"--data {folder}: {what}")
+        try:
+            classes = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+            files = [
+                (file, number)
+                for number, one in enumerate(classes)
+                for file in sorted(one.rglob("*"))
+                if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file()
+            ]
+        except OSError as error:
+            raise BadInputError(f"--data {folder}: it can't be read: {error.strerror or error}") from None
+        if not classes:
+            raise BadInputError(f"--data {folder}: it needs a sub-folder for each class, and has none")
+        there = {number for _, number in files}
+        empty = [one.name for number, one in enumerate(classes) if number not in there]
+        if empty:
+            raise BadInputError(f"--data {folder}: {empty[0]} holds no image ({', '.join(IMAGE_SUFFIXES)})")
+        return cls(folder, tuple(one.name for one in classes), tuple(files))
+
+
+class ImageLoader:
+    """Batches of a folder's images in an order shuffled once and then repeated.
+
+    Args:
+        folder: The images.
+        batch: Images per batch.
+        shape: Channels (1 or 3), height and width.
+        dtype: Type of the images on the device.
+        device: Device to which they are copied.
+        seed: Seed of the order.
 
     Raises:
-        BadInputError: With the option and its permitted values.
+        BadInputError: If the model takes another number of channels.
+        NotPossibleError: If PIL is missing.
     """
-    if optimizer not in OPTIMIZERS:
-        raise BadInputError(f"--optimizer {optimizer}: must be one of {', '.join(OPTIMIZERS)}")
-    if not 0 <= label_smoothing < 1:  # refuses NaN too
-        raise BadInputError(f"--label-smoothing {label_smoothing:g}: must be at least 0 and less than 1")
+
+    def __init__(
+        self,
+        folder: ImageFolder,
+        batch: int,
+        shape: tuple[int, int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+        seed: int = 0,
+    ) -> None:
+        import torch
+
+        try:
+            import PIL.Image  # noqa: F401  # checked before anything is built
+        except ImportError:
+            raise NotPossibleError("--data needs PIL to decode images: pip install pillow") from None
+        if shape[0] not in (1, 3):
+            raise BadInputError(f"--data {folder.path}: images have 1 or 3 channels, and the model takes {shape[0]}")
+        self.labels: Any = None
+        """Labels of the last batch, on the device, shape (batch,)."""
+        self._folder, self._batch, self._shape = folder, batch, shape
+        self._dtype, self._device = dtype, device
+        self._order = list(range(len(folder.files)))
+        random.Random(seed).shuffle(self._order)
+        self._next = 0
+        self._number = len(_loaders)
+        _loaders.append(self)
+        # Determines the device of the operator for torch.
+        self._anchor = torch.zeros(1, device=device)
+
+    def load(self, given: Inputs) -> Inputs:
+        """The next batch in place of the model's usual input; its labels are in ``labels``."""
+        with marked(DATA):
+            images, self.labels = _operator()(self._anchor, self._number)
+        return given[0], {**given[1], "pixel_values": images}
+
+    def describe(self) -> str:
+        """The data and how they are loaded, for readers of the figures."""
+        found = self._folder
+        return (
+            f"{found.path}: {len(found.files)} images of {len(found.classes)} classes, decoded and resized by "
+            "PIL in this process, one by one, and copied to the device; files are read through the page cache"
+        )
+
+    def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images of shape (batch, channels, height, width), and labels of shape (batch,), on the device.
+
+        Raises:
+            BadInputError: If PIL can't decode a file.
+        """
+        import numpy as np
+        import torch
+
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("images are loaded by the host, which a graph can't hold")
+        channels, height, width = self._shape
+        pixels = np.empty((self._batch, height, width, channels), np.uint8)
+        labels = np.empty(self._batch, np.int64)
+        for i in range(self._batch):
+            file, labels[i] = self._folder.files[self._order[self._next % len(self._order)]]
+            pixels[i] = _decoded(file, self._shape)
+            self._next += 1
+        values = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div_(255)
+        mean, sd = (torch.tensor(one[:channels]).view(1, channels, 1, 1) for one in (MEAN, SD))
+        values = values.sub_(mean).div_(sd).to(self._dtype).contiguous()
+        return values.to(self._device), torch.from_numpy(labels).to(self._device)
 
 
-def check_training(name: str, options: WorkloadOptions) -> None:
-    """Refuse options of training that are invalid, or that belong to another task.
+def _decoded(file: Path, shape: tuple[int, int, int]) -> Any:
+    """One image as bytes of shape (height, width, channels)."""
+    import numpy as np
+    from PIL import Image
 
-    Raises:
-        BadInputError: With the option.
-    """
-    check_loss_and_optimizer(options.label_smoothing, options.optimizer)
-    if options.task != "train" and options.data is not None:
-        raise BadInputError(f"{name}: --data is for --task train")
-    if options.task != "train" and (options.label_smoothing or options.optimizer != "adamw"):
-        raise BadInputError(f"{name}: --optimizer and --label-smoothing are for --task train")
+    channels, height, width = shape
+    try:
+        with Image.open(file) as image:
+            plain = image.convert("RGB" if channels == 3 else "L")
+            return np.asarray(plain.resize((width, height), Image.Resampling.BILINEAR)).reshape(height, width, channels)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInputError(f"--data: {file} can't be decoded: {reason}") from None
+
+
+@cache
+def _operator() -> Any:
+    """The operator, registered with torch at first use."""
+    import torch
+
+    def load_images(anchor: torch.Tensor, loader: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return _loaders[loader].batch()
+
+    # Set by hand: torch reads annotations, which are text here, in a module that doesn't import torch.
+    load_images.__annotations__ = {
+        "anchor": torch.Tensor,
+        "loader": int,
+        "return": tuple[torch.Tensor, torch.Tensor],
+    }
+    return torch.library.custom_op("jouletrace::load_images", load_images, mutates_args=())

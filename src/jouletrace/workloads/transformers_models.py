@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
-from jouletrace.workloads.checks import check_options
-from jouletrace.workloads.environment import common_facts, require_device, require_transformers
-from jouletrace.workloads.generation import PROMPT, make_generation
-from jouletrace.workloads.image_folder import ImageFolder, ImageLoader
+from jouletrace.workloads.environment import Precision, common_facts, precision, require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs
-from jouletrace.workloads.kv_cache import cache_arguments
-from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.models import ModelEntry
-from jouletrace.workloads.nearest import nearest
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_options, nearest
 from jouletrace.workloads.placement import random_model, seeded
-from jouletrace.workloads.precision import Precision, precision
-from jouletrace.workloads.training import TrainingIteration, loss_on_labels, loss_on_loaded, make_optimizer
+from jouletrace.workloads.training import (
+    ImageFolder,
+    ImageLoader,
+    TrainingIteration,
+    loss_on_labels,
+    loss_on_loaded,
+    make_optimizer,
+)
+from jouletrace.workloads.user_code import memory_guard
 
 if TYPE_CHECKING:
     import torch
@@ -77,12 +80,12 @@ def build_model(
     draw: Draw | None = None,
     classes: Callable[[Any], int] | None = None,
 ) -> Built:
-    """A new model with its inputs, ready for its task.
+    """A new model with its inputs, ready for its task; options already checked.
 
     Args:
         make: Creates the model.
         device: See ``Workload.build``.
-        options: Already checked.
+        options: The options.
         facts: Facts from the caller: "name", "config", "note".
         seq_len: Default sequence length.
         draw: Creates the inputs; None for random ones for a model of transformers.
@@ -107,11 +110,17 @@ def build_model(
             inputs, input_facts = draw(model, on, how.weights)
         generation: Generation | None = None
         if options.task == "generate":
+            require_transformers()
+            from jouletrace.workloads.generation import make_generation
+
             call, generation, told_of_task = make_generation(model, inputs, how.settings, options, facts["name"])
         else:
             call, told_of_task = _iteration(model, inputs, how, options, on, (classes or _labels)(model))
-            for _, keywords in inputs:
-                keywords.update(cache_arguments(model))
+            if hasattr(model, "can_generate"):  # of transformers
+                from jouletrace.workloads.kv_cache import cache_arguments
+
+                for _, keywords in inputs:
+                    keywords.update(cache_arguments(model))
     told: WorkloadFacts = {
         **facts,
         "task": options.task,
@@ -143,27 +152,27 @@ def _iteration(
 
     if options.task != "train":
         return Iteration(model, inputs, how.settings), {}
+    facts: WorkloadFacts = {"optimizer": options.optimizer, "label_smoothing": options.label_smoothing}
+    load = None
     if options.data is not None:
-        return _on_images(model, inputs, how, options, on)
-    labels = [torch.randint(classes, (options.batch or 1,), device=on) for _ in inputs]
-    loss = loss_on_labels(labels, inputs, options.label_smoothing)
+        loader = _loader(model, inputs, options, on)
+        del inputs[1:]  # every batch differs anyway
+        load, loss = loader.load, loss_on_loaded(loader, options.label_smoothing)
+        facts |= {"data": loader.describe(), "inputs": f"images of {Path(str(options.data))}"}
+    else:
+        labels = [torch.randint(classes, (options.batch or 1,), device=on) for _ in inputs]
+        loss = loss_on_labels(labels, inputs, options.label_smoothing)
+        facts["data"] = "synthetic, on the device"
     optimizer = make_optimizer(options.optimizer, model, on)
-    facts: WorkloadFacts = {
-        "optimizer": options.optimizer,
-        "label_smoothing": options.label_smoothing,
-        "data": "synthetic, on the device",
-    }
-    return TrainingIteration(model, inputs, how.training, loss, optimizer), facts
+    return TrainingIteration(model, inputs, how.training, loss, optimizer, load), facts
 
 
 def _labels(model: Any) -> int:
     return int(getattr(model.config, "num_labels", 2))
 
 
-def _on_images(
-    model: Any, inputs: list[Inputs], how: Precision, options: WorkloadOptions, on: torch.device
-) -> tuple[Callable[[int], Any], WorkloadFacts]:
-    """As ``_iteration``, with a folder of images."""
+def _loader(model: Any, inputs: list[Inputs], options: WorkloadOptions, on: torch.device) -> ImageLoader:
+    """Loads images in place of the inputs, whose shape they get."""
     folder, config = ImageFolder.of(str(options.data)), getattr(model, "config", None)
     if getattr(model, "main_input_name", "") != "pixel_values" or not hasattr(config, "num_labels"):
         raise BadInputError(
@@ -176,16 +185,7 @@ def _on_images(
             f"(--config num_labels={len(folder.classes)} makes room)"
         )
     like = inputs[0][1]["pixel_values"]
-    loader = ImageLoader(folder, like.shape[0], tuple(like.shape[1:]), like.dtype, on, options.seed)
-    del inputs[1:]  # every batch differs anyway
-    loss, optimizer = loss_on_loaded(loader, options.label_smoothing), make_optimizer(options.optimizer, model, on)
-    call = TrainingIteration(model, inputs, how.training, loss, optimizer, loader.load)
-    return call, {
-        "optimizer": options.optimizer,
-        "label_smoothing": options.label_smoothing,
-        **loader.facts(),
-        "inputs": f"images of {folder.path}",
-    }
+    return ImageLoader(folder, like.shape[0], tuple(like.shape[1:]), like.dtype, on, options.seed)
 
 
 def _check_filled(model: torch.nn.Module, name: str, typed: dict[str, Any]) -> None:
@@ -214,21 +214,17 @@ def _changed(typed: dict[str, Any]) -> str:
 
 
 _BOOL = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-# Names of settings that are counts or widths; others (token ids, positions of layers) may be negative.
-_FIRST_WORDS = {"num", "n"}
-_LAST_WORDS = {"layers", "depth", "depths", "heads", "channels", "experts", "positions", "embeddings", "stride"}
-_LAST_WORDS |= {"size", "sizes", "dim", "dims", "width", "widths", "embd"}
+_COUNT = re.compile(
+    r"(num|n)(_.*)?|(.*_)?(layers|depths?|heads|channels|experts|positions|embeddings|stride|sizes?|dims?|widths?|embd)"
+)
+"""Names of settings that are counts or widths; others (token ids, positions of layers) may be negative."""
+
 # Settable although a configuration doesn't list them among its fields.
 _HIDDEN = {"num_labels": 0, "attn_implementation": "sdpa"}
 
 
 def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Values for the keyword arguments of ``config``'s class.
-
-    Args:
-        config: The configuration (of transformers) without the overrides.
-        overrides: Key and text, as on the command line.
-        name: The model, for messages.
+    """Values for the keyword arguments of the class of a configuration of transformers, from texts by key.
 
     Raises:
         BadInputError: If a key is unknown, a text can't be read as the type of the present value, or a count is
@@ -242,15 +238,9 @@ def typed_overrides(config: Any, overrides: Mapping[str, str], name: str) -> dic
         if field not in present:
             raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, [*present, *alternative])}")
         value = typed[field] = _typed(key, text, present[field])
-        if _counts(field) and _below_0(value) and not _below_0(present[field]):
+        if _COUNT.fullmatch(field) and _below_0(value) and not _below_0(present[field]):
             raise BadInputError(f"--config {key}={text}: a count can't be below 0")
     return typed
-
-
-def _counts(field: str) -> bool:
-    """Whether a setting is a count, by its name."""
-    words = field.split("_")
-    return words[0] in _FIRST_WORDS or words[-1] in _LAST_WORDS
 
 
 def _below_0(value: Any) -> bool:

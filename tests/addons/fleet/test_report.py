@@ -16,7 +16,7 @@ from jouletrace.addons.fleet.results import fleet_of, of_rows, read_fleet
 from jouletrace.addons.fleet.spread import Spread
 from jouletrace.errors import BadInputError
 from jouletrace.report.scale import Unit, cell
-from jouletrace.report.table import typeset
+from jouletrace.report.text import typeset
 from make_runs import monitor_run, profile_run
 
 OFFSETS = (1.0, 1.004, 1.002, 0.998, 1.001, 0.999, 1.003, 1.08)
@@ -28,7 +28,7 @@ def one():
 
 
 def text_of(fleet, width=140, top=None):
-    return typeset(document(fleet, [find(group) for group in fleet.groups], top), width)
+    return typeset(document(fleet, [find(group) for group in fleet.groups], top), width=width)
 
 
 @pytest.mark.thorough

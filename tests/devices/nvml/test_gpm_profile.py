@@ -15,7 +15,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.simulator.boards import SimKernel, trace
+from jouletrace.simulator.boards import SimKernel, engine
 from jouletrace.simulator.boards.device import SimulatedGpu
 
 SHARES = {"graphics_active": 100.0, "sm_active": 80.0, "pipe_tensor_active": 37.0, "memory_active": 21.0}
@@ -43,7 +43,7 @@ class Counters:
 
     def nvmlGpmSampleGet(self, board, sample):
         sample.at_ns = self.board.clock.time_ns()
-        sample.busy_s = float(self.board.truth._engine.trace.reached(trace.BUSY, sample.at_ns))
+        sample.busy_s = float(self.board.truth._engine.trace.reached(engine.BUSY, sample.at_ns))
 
     def nvmlGpmMetricsGet(self, request):
         old, new = request.sample1, request.sample2

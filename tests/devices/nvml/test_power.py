@@ -9,7 +9,7 @@ from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.devices.nvml.record import judge
 from jouletrace.errors import NotPossibleError
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.sensor.integrate import integrate
+from jouletrace.sensor.record import integrate
 
 
 def burst(t: float) -> float:
@@ -169,7 +169,7 @@ def test_a_gpu_that_reports_no_power_has_a_reason_instead():
 
 def test_a_sensor_that_reads_zero_watts_is_not_believed():
     gpu, _, _ = open_gpu(a100(joules=lambda t: 0.0))
-    assert not gpu.sensors.has_power
+    assert gpu.info.details["no_power"] == "no_power_sensor"
     assert "reads 0 W" in {r.channel: why for r, why in gpu.sensors.absent}["power_instant_w"]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps import block_means, make_step
+from jouletrace.execution.steps import make_step
 from jouletrace.execution.steps.registry import compile_built
 from jouletrace.workloads import ObjectWorkload, WorkloadOptions, resolve
 
@@ -52,24 +52,6 @@ def test_latencies_are_one_a_call_and_fill_the_time():
     assert latencies.dtype == np.float64
     assert latencies.min() >= PAUSE_S
     assert 0.9 <= max(shares) <= 1.0
-
-
-def test_block_means_are_of_whole_blocks():
-    counter = Counter()
-    step = make_step(build(counter), "cpu", "eager")
-    before, start = counter.calls, time.perf_counter()
-    means = block_means(step, 11, block=5)
-    elapsed = time.perf_counter() - start
-    assert counter.calls - before == 10
-    assert means.shape == (2,)
-    assert np.all(means >= PAUSE_S)
-    assert 5 * means.sum() <= elapsed
-
-
-@pytest.mark.parametrize(("n", "block"), [(4, 5), (4, 0)])
-def test_a_block_that_does_not_fit_is_refused(n, block):
-    with pytest.raises(BadInputError, match=rf"--block {block}: must lie between 1 and the 4 iterations"):
-        block_means(make_step(build(Counter()), "cpu", "eager"), n, block)
 
 
 @pytest.mark.thorough

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps import block_means, registry
-from jouletrace.execution.steps.cuda.cold import ColdStep, FlushStep
-from jouletrace.execution.steps.cuda.step import AHEAD, CudaStep
+from jouletrace.errors import NotPossibleError
+from jouletrace.execution.steps import registry
+from jouletrace.execution.steps.cuda import AHEAD, ColdStep, CudaStep, FlushStep
 from jouletrace.profiler.backends import torch as torch_backend
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads import WorkloadOptions
@@ -146,13 +145,6 @@ def test_a_cold_replay_less_its_flushes_is_the_iterations(fake):
     assert (cold.describe()["l2"], cold.mode, cold.flush_only().mode) == ("cold", "eager", "flush")
 
 
-def test_block_means_of_a_cold_step_are_refused(fake):
-    _, step = fake(host_s=0.001, device_s=0.010)
-    assert block_means(step, 40, 20) == pytest.approx([0.01005, 0.01005])
-    with pytest.raises(BadInputError, match="--l2 cold"):
-        block_means(ColdStep(step), 40, 20)
-
-
 def test_a_flush_writes_twice_the_l2(monkeypatch):
     made = {}
 
@@ -190,5 +182,5 @@ def test_only_cold_steps_are_flushed(fake, monkeypatch, l2, kind):
     monkeypatch.setattr(registry, "require_device", torch.device)
     monkeypatch.setattr(registry, "check_tf32", lambda built, device: None)
     monkeypatch.setattr(registry, "trial", lambda built, device: None)
-    monkeypatch.setattr("jouletrace.execution.steps.cuda.step.CudaEagerStep", lambda built, device: step)
+    monkeypatch.setattr(registry, "CudaEagerStep", lambda built, device: step)
     assert type(registry.make_step(None, "cuda:0", "eager", l2=l2)) is kind

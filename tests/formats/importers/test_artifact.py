@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from import_logs import TORCH, TRTEXEC_PROFILE, dmon, query, write
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported import add_imported
-from jouletrace.analysis.rows import Figures
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import ImportOptions
 

@@ -14,7 +14,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import kineto
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.joins import AMBIGUOUS, NONE, enclosing, match_launch
-from jouletrace.formats.importers.kineto.events import Events
+from jouletrace.formats.importers.kineto.json import _Text
 from jouletrace.run import load, save
 from places import SAMPLES
 
@@ -308,7 +308,7 @@ def test_one_unusual_event_changes_nothing_of_the_others(tmp_path, how):
 
 def test_a_sound_trace_takes_the_fast_way(tmp_path, monkeypatch):
     slow = Counter()
-    monkeypatch.setattr(Events, "take", lambda self, text, at, offset=0: slow.update(["slow"]) or text.index("]", at))
+    monkeypatch.setattr(_Text, "_take", lambda self, text, at, offset=0: slow.update(["slow"]) or text.index("]", at))
     for how in (make.native(make.kineto_events(50)), json.dumps(make.kineto_events(50))):
         assert len(read(make.write(tmp_path / "t.json", how)).spans) == 550
     assert not slow

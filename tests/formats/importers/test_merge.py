@@ -8,10 +8,9 @@ import import_timelines as make
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
-from jouletrace.formats.importers.clock import extent
 from jouletrace.formats.importers.columns import block
-from jouletrace.formats.importers.merge import merge
-from jouletrace.report.methods import methods
+from jouletrace.formats.importers.merge import extent, merge
+from jouletrace.report.facts import methods
 from jouletrace.run import ChannelInfo, DeviceInfo, tables
 
 

@@ -16,9 +16,9 @@ from jouletrace.formats.exporters import export
 from jouletrace.formats.importers import import_files, ncu
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.columns import Coded, block
-from jouletrace.formats.importers.ncu.match import base_name, match_launches
-from jouletrace.formats.importers.ncu.units import to_si
-from jouletrace.formats.importers.numbers import decimal_sign, number
+from jouletrace.formats.importers.ncu import to_si
+from jouletrace.formats.importers.ncu_match import base_name, match_launches
+from jouletrace.formats.importers.units import decimal_sign, number
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from places import SAMPLES
 

@@ -7,8 +7,7 @@ import pytest
 
 import jouletrace as jt
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.detail.files import costliest, records
-from jouletrace.profiler.detail.rows import PartRow, by_cost
+from jouletrace.profiler.detail.rows import PartRow, by_cost, costliest, records
 from jouletrace.profiler.detail.summary import Summary
 from jouletrace.run import Estimate
 

@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from jouletrace.analysis.recording import WAITING, waiting_part
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
 from jouletrace.profiler.program.recorded import add_apart, recording_of
-from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, WAITING, WAITS, Marks, rows_of
+from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, Marks, rows_of
 from jouletrace.profiler.program.traced import Traced
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.tracing.log import Launched
@@ -80,7 +81,7 @@ def test_the_wait_of_a_collective_is_a_phase_and_times_add_up():
     assert {row["name"]: row["count"] for row in rows.units if row["level"] == "kernel"} == {
         "gemm": 4,
         SUM: 4,
-        SUM + WAITS: 4,
+        waiting_part(SUM): 4,
     }
     length = rows.activity["end_ns"] - rows.activity["start_ns"]
     assert length.sum() == 1600 * US
@@ -96,7 +97,7 @@ def test_a_wait_beside_other_kernels_is_communication():
     rows = rows_of(gpus[0].parts, 1)
     names = {row["id"]: row["name"] for row in rows.units}
     seconds = {names[unit]: s for unit, _, s in rows.seconds}
-    assert seconds == pytest.approx({"gemm": 110e-6, SUM: 260e-6, SUM + WAITS: 40e-6})
+    assert seconds == pytest.approx({"gemm": 110e-6, SUM: 260e-6, waiting_part(SUM): 40e-6})
 
 
 def test_processes_on_one_gpu_are_one_part_each_and_unnamed_gpus_are_as_cuda_numbers_them():

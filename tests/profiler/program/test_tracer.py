@@ -8,7 +8,7 @@ import fake_kernels
 from jouletrace.profiler.program import live, tracer
 from jouletrace.profiler.program.duty import Cycle, Duty
 from jouletrace.profiler.program.tracer import Tracer
-from jouletrace.profiler.record.partial import SoFar
+from jouletrace.profiler.record.live_sums import SoFar
 
 
 class Log(fake_kernels.FakeLog):

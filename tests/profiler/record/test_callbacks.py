@@ -80,7 +80,7 @@ class Loggers:
 
 
 def started(callback):
-    wait_for(lambda: callback._loop._recording.started)
+    wait_for(lambda: callback._recording.started)
 
 
 @pytest.mark.thorough

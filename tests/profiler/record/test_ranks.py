@@ -15,9 +15,8 @@ import jouletrace as jt
 from commands import FOREVER_S, command, wait_for
 from jouletrace.devices import cuda_order
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.record import merge_ranks, ranks
-from jouletrace.profiler.record.merge_ranks import merged
-from jouletrace.profiler.record.ranks import Rank, device_of, this_rank
+from jouletrace.profiler.record import ranks
+from jouletrace.profiler.record.ranks import Rank, device_of, merged, this_rank
 from jouletrace.run import DeviceInfo
 from jouletrace.run.spool import read_spool
 from jouletrace.run.store import SPOOL
@@ -148,7 +147,7 @@ def test_a_run_in_memory_stays_that_of_its_rank(as_rank):
 @pytest.mark.thorough
 def test_a_rank_that_records_nothing_is_named_and_not_waited_for_long(as_rank, tmp_path, monkeypatch):
     """As where the program records in its first rank alone."""
-    monkeypatch.setattr(merge_ranks, "ABSENT_S", 0.3)
+    monkeypatch.setattr(ranks, "ABSENT_S", 0.3)
     as_rank(0)
     run = loop(0, tmp_path / "run", steps=1)
     assert not run.complete
@@ -169,13 +168,13 @@ def test_a_rank_that_still_records_is_waited_for(as_rank, tmp_path, monkeypatch)
     try:
         wait_for(lambda: len(read_spool(place / "rank-1" / SPOOL, "samples")) > 20)
         began = time.monotonic()
-        run, _ = merge_ranks.merge_when_all_ended(place, Rank(0, 2), wait_s=1.0)
+        run, _ = ranks.merge_when_all_ended(place, Rank(0, 2), wait_s=1.0)
         assert time.monotonic() - began >= 1.0
         assert not run.complete
     finally:
         other.__exit__(None, None, None)
     assert jt.load(place / "rank-1").complete
-    assert merge_ranks._others(place, Rank(0, 2)) == (0, 1)
+    assert ranks._others(place, Rank(0, 2)) == (0, 1)
 
 
 @pytest.mark.thorough
@@ -196,7 +195,7 @@ def test_a_restart_has_a_part_of_its_own(as_rank, tmp_path):
 @pytest.mark.thorough
 def test_a_killed_rank_leaves_its_part_and_is_named(as_rank, tmp_path, capsys, monkeypatch):
     """Killed in the middle: what had reached the disk is merged, and no one waits for the dead."""
-    monkeypatch.setattr(merge_ranks.merge_when_all_ended, "__defaults__", (FOREVER_S,))
+    monkeypatch.setattr(ranks.merge_when_all_ended, "__defaults__", (FOREVER_S,))
     place = tmp_path / "run"
     body = (
         "import time, jouletrace as jt\n"
@@ -269,13 +268,13 @@ def test_parts_that_cannot_be_read_are_named(tmp_path):
     part(0, "GPU-a", 100.0).save(str(tmp_path / "rank-0"))
     part(1, "GPU-b", 100.0).save(str(tmp_path / "rank-1"))
     (tmp_path / "rank-1" / "samples.parquet").write_bytes(b"x")
-    run = merge_ranks.merge_ranks(tmp_path)
+    run = ranks.merge_ranks(tmp_path)
     (warning,) = [w for w in run.warnings if w.code == "rank_lost"]
     assert "rank-1" in warning.message
     assert not run.complete
     (tmp_path / "rank-0" / "samples.parquet").write_bytes(b"x")
     with pytest.raises(BadInputError, match="no part of any rank can be read"):
-        merge_ranks.merge_ranks(tmp_path)
+        ranks.merge_ranks(tmp_path)
 
 
 @pytest.mark.thorough
@@ -331,7 +330,7 @@ def test_a_profile_is_no_part_of_a_program(tmp_path):
     run.kind = "profile"
     run.save(str(tmp_path / "rank-0"))
     with pytest.raises(BadInputError, match="a Run of kind profile is not a rank's part"):
-        merge_ranks.merge_ranks(tmp_path)
+        ranks.merge_ranks(tmp_path)
     assert not (tmp_path / "run.json").exists()
 
 
@@ -364,7 +363,7 @@ def test_a_part_that_does_not_say_what_it_is_of_is_left_out_and_named(tmp_path, 
     header = json.loads(path.read_text())
     damage(header)
     path.write_text(json.dumps(header))
-    run = merge_ranks.merge_ranks(tmp_path)
+    run = ranks.merge_ranks(tmp_path)
     (warning,) = [w for w in run.warnings if w.code == "rank_lost"]
     assert "rank-1 (" in warning.message
     assert f"{what})" in warning.message
@@ -379,7 +378,7 @@ def test_of_a_great_many_missing_ranks_some_are_named_and_the_rest_counted(tmp_p
     header = json.loads(path.read_text())
     header["workload"]["world_size"] = 10**9
     path.write_text(json.dumps(header))
-    (warning,) = [w for w in merge_ranks.merge_ranks(tmp_path).warnings if w.code == "rank_missing"]
+    (warning,) = [w for w in ranks.merge_ranks(tmp_path).warnings if w.code == "rank_missing"]
     assert "no part exists of rank 2, 3, 4" in warning.message
     assert "21 and 999999978 more" in warning.message
 

@@ -11,7 +11,7 @@ import pytest
 import fake_kernels
 import jouletrace as jt
 from fake_kernels import launch
-from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.program import tracer
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
@@ -20,8 +20,8 @@ from jouletrace.profiler.program.traced import Traced
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record import split
-from jouletrace.profiler.record.merge_ranks import merge_ranks
-from jouletrace.profiler.record.summary import summary, totals
+from jouletrace.profiler.record.ranks import merge_ranks
+from jouletrace.profiler.record.split import summary, totals
 from jouletrace.run import DeviceInfo
 from jouletrace.tracing.log import Launched
 from places import REPOSITORY
@@ -82,7 +82,7 @@ def test_a_recording_is_split_by_range_and_kernel(tmp_path):
     assert counts == {"forward": 20, "forward/head": 20, "step": 20}, "spans are kept beside the marks"
     total, whole = found.result("energy_total_j").value, run.result("energy_total_j", 1).value
     assert total == pytest.approx(whole, rel=0.2), "of nearly the same time"
-    assert sum(found.workload[PHASE]["idle_by"].values()) == pytest.approx(1)
+    assert sum(found.workload[RECORDING]["idle_by"].values()) == pytest.approx(1)
     lines = str(recording).splitlines()
     assert lines[0].startswith("SIMULATED tiny: ")
     assert len(lines) <= 12

@@ -7,8 +7,8 @@ import pytest
 
 from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, pulse_train
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.sensor.calibration.features import load_features
 from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.calibration.fitter import load_features
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.windows.noise import seen_correlation
 from jouletrace.sensor.windows.response import Response
@@ -83,7 +83,7 @@ def test_a_commanded_load_gives_the_sensor_back(name):
 @pytest.mark.thorough
 def test_a_small_slow_part_of_the_response_is_estimated():
     truth = SENSORS["tailed"]
-    found = fit_response(*calibration("tailed", 2, relative=0.01)).response
+    found = fit_response(*calibration("tailed", 2, relative=0.01))
     assert found.tail_share == pytest.approx(truth.tail_share, abs=0.05)
     assert found.tail_s == pytest.approx(truth.tail, rel=0.4)
     delay = truth.lag + truth.window / 2 + (1 - truth.tail_share) * truth.rise + truth.tail_share * truth.tail
@@ -129,14 +129,14 @@ def test_standard_errors_are_of_the_size_of_the_errors():
     truth = SENSORS["v100"]
     z = []
     for seed in range(5):
-        found = fit_response(*calibration("v100", 20 + seed, duration=12)).response
+        found = fit_response(*calibration("v100", 20 + seed, duration=12))
         z.append((found.delay_s - truth.lag - truth.window / 2) / found.uncertainty["delay_s"])
     assert 0.1 < np.sqrt(np.mean(np.square(z))) < 2.5
 
 
 @pytest.mark.thorough
 def test_noise_and_fluctuation_are_split():
-    found = fit_response(*calibration("h100 slow", 3, relative=0.05, tau=0.08)).response
+    found = fit_response(*calibration("h100 slow", 3, relative=0.05, tau=0.08))
     assert found.wander_relative == pytest.approx(0.05, rel=0.25)
     assert found.noise_tau_s == pytest.approx(0.08, rel=0.5)
     assert found.noise_w < 2
@@ -159,7 +159,7 @@ def broken(kind, seed):
     elif kind == "dropping":
         keep = rng.random(len(power)) > 0.12
         stamps, power = stamps[keep], power[keep]
-    return fit_response(stamps, power, ns(edges)).response
+    return fit_response(stamps, power, ns(edges))
 
 
 @pytest.mark.thorough

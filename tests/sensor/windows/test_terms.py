@@ -8,8 +8,7 @@ import pytest
 from energy_signals import Load, Sensor, bursts, ns
 from jouletrace.sensor.record import clean
 from jouletrace.sensor.windows import posterior
-from jouletrace.sensor.windows.energy import T95, window_energy
-from jouletrace.sensor.windows.neighbourhood import Neighbourhoods
+from jouletrace.sensor.windows.energy import T95, Neighbourhoods, window_energy
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
 from jouletrace.sensor.windows.repeated import _regress, repeated_energy
 from jouletrace.sensor.windows.response import Response

@@ -14,8 +14,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes import children, locks
 from jouletrace.profiler.prepare import check_has_phases, resolve
 from jouletrace.run.scratch import Scratch
-from jouletrace.workloads.gemm import GEMMS
-from jouletrace.workloads.kernels import AUTO, whole
+from jouletrace.workloads.kernels import AUTO, GEMMS, whole
 
 MODULE = "jouletrace.addons.fleet.child"
 

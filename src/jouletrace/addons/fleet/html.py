@@ -16,11 +16,11 @@ from jouletrace.addons.fleet.findings import Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, readings
 from jouletrace.errors import BadInputError
+from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Footnotes, printable
-from jouletrace.report.drawing import PALETTE, Spec, plain, short
+from jouletrace.report.document import Section as Table
 from jouletrace.report.html import REPORT_MARKS, assets, tables
 from jouletrace.report.html.page import Card
-from jouletrace.report.html.tables import Table
 from jouletrace.report.scale import NONE, cell, split, unit_for
 from jouletrace.run import Estimate
 from jouletrace.run.files import check_replaceable, write_whole

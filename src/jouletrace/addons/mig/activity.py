@@ -16,8 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.devices.base import Samples
-from jouletrace.devices.samples import one_sample
+from jouletrace.devices.base import Samples, one_sample
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 
 Readings = dict[tuple[str, str], tuple[list[int], list[float]]]

@@ -21,9 +21,8 @@ from jouletrace.devices.nvml.mig import instance_activity
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.execution.steps.simulated import SimulatedStep, simulate_workload
 from jouletrace.processes import children
-from jouletrace.simulator.boards.device import SimulatedGpu
-from jouletrace.simulator.boards.load import Iterations
-from jouletrace.simulator.boards.mig_slice import SimulatedSlice, Together
+from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
+from jouletrace.simulator.boards.load import Iterations, Together
 from jouletrace.workloads import WorkloadOptions, resolve
 
 _LOAD_S = 300.0

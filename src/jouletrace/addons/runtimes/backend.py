@@ -18,18 +18,16 @@ from jouletrace.addons.runtimes.openvino import OpenVino
 from jouletrace.addons.runtimes.signature import tensors_of
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.execution.steps.base import Interval
-from jouletrace.execution.steps.nodes import NodeTimes
-from jouletrace.profiler.backends.base import Prepared
+from jouletrace.execution.steps.base import Interval, NodeTimes
 from jouletrace.profiler.backends.torch import torch_device_of
+from jouletrace.profiler.prepare import Prepared
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.scratch import Scratch
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.checks import check_options
-from jouletrace.workloads.model_file import ModelFile
-from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.options import WorkloadOptions, check_options
+from jouletrace.workloads.saved_models import ModelFile
 
 
 def device_for(backend: str, device: str) -> str:
@@ -49,7 +47,7 @@ def load_libraries(workload: Workload, device: Device) -> None:
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
-    """See ``profiler.backends.base.Backend``.
+    """See ``profiler.prepare``.
 
     Raises:
         BadInputError: If options, model, device and runtime don't fit together.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps.nodes import NodeTimes
+from jouletrace.execution.steps.base import NodeTimes
 from jouletrace.workloads.options import WorkloadOptions
 
 

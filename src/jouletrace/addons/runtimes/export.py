@@ -28,10 +28,8 @@ from jouletrace.addons.runtimes.signature import (
 )
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.leaving import no_silent_exit
-from jouletrace.workloads.memory import memory_guard
 from jouletrace.workloads.options import WorkloadOptions
-from jouletrace.workloads.user_errors import one_line
+from jouletrace.workloads.user_code import memory_guard, no_silent_exit, one_line
 
 OPSET = 18
 """The version that torch's exporter writes without conversion; older ones need its older exporter."""

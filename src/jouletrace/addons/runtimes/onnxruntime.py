@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jouletrace.addons.runtimes.engine import Feed, TensorSpec, require
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps.nodes import Node, NodeTimes
+from jouletrace.execution.steps.base import Node, NodeTimes
 from jouletrace.run.scratch import Scratch
 
 _HANDED_ON = {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Transpose"}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.addons.runtimes.engine import Feed, TensorSpec, require
 from jouletrace.errors import BadInputError
-from jouletrace.execution.steps.nodes import Node, NodeTimes
+from jouletrace.execution.steps.base import Node, NodeTimes
 
 _DEVICE = "CPU"
 _EXECUTED = "EXECUTED"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError, CheckFailedError
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.trees import map_tensors, named_tensors
+from jouletrace.workloads.placement import map_tensors, named_tensors
 
 if TYPE_CHECKING:
     import torch

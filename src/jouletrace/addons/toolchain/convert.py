@@ -22,8 +22,8 @@ from jouletrace.addons.toolchain import trtexec
 from jouletrace.errors import BadInputError
 from jouletrace.run.store import check_free
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.model_file import ModelFile
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.saved_models import ModelFile
 
 ENDINGS = {"onnx": ".onnx", "openvino": ".xml", "tensorrt": ".engine"}
 """Suffix of the file by format."""

@@ -20,8 +20,7 @@ from jouletrace.profiler.prepare import prepare, resolve
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT
-from jouletrace.tracing.cuda import trace_call
-from jouletrace.tracing.trace import Trace
+from jouletrace.tracing.trace import Trace, trace_call
 
 _WARM_UP = 3
 """Iterations before the first mark, in which libraries choose their kernels."""

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.serving.steady import Requests, Steady, Steps, overlap
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.sensor.windows.response import Response

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jouletrace.analysis.conditions import capped
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason
-from jouletrace.analysis.rows import Figures
 from jouletrace.analysis.serving.energy import OTHER_GPU, add_energies
 from jouletrace.analysis.serving.steady import (
     FEWEST,

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.devices.base import Clock, Samples
+from jouletrace.devices.base import Clock, Samples, one_sample
 from jouletrace.devices.nvml.api import Nvml, Unavailable
-from jouletrace.devices.samples import one_sample
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS

@@ -6,17 +6,15 @@ import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jouletrace.devices.base import Capability, Clock, Process, RealClock, Source
-from jouletrace.devices.nvml import record
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import gpm_sources
-from jouletrace.devices.nvml.identity import describe, list_processes, uuid_of
-from jouletrace.devices.nvml.readings import Reading
-from jouletrace.devices.nvml.sensors import SOURCE, Sensors, find_sensors, read_counter
-from jouletrace.errors import BadInputError
+from jouletrace.devices.nvml.identity import describe, find_board, list_processes
+from jouletrace.devices.nvml.record import COUNTER, RECORD, read_counter
+from jouletrace.devices.nvml.sensors import Reading, Sensors, find_sensors
 from jouletrace.run import DeviceInfo
 
 GPM_SWITCH = "JOULETRACE_GPM"
@@ -25,7 +23,7 @@ reading them five times per second slowed none of the measured steps (docs/resul
 
 
 class NvmlGpu:
-    """A whole GPU with its power sensor; implements ``devices.base.Gpu``.
+    """A whole GPU with its power sensor; implements ``devices.base.Device``.
 
     If the GPU doesn't report its power, ``info.details`` has "no_power" (a reason code) and "no_power_note".
 
@@ -53,21 +51,17 @@ class NvmlGpu:
         except BaseException:
             self._nvml.close()
             raise
-        if not self.sensors.has_power:
+        if not self.sensors.ring.usable and self.sensors.power is None:
             self.info.details["no_power"] = "no_power_sensor"
             self.info.details["no_power_note"] = f"this GPU doesn't report its power: {self.sensors.ring.reason}"
 
     def sources(self) -> list[Source]:
         """The power record first, then state at 10 Hz, the energy counter, and activity where the GPU has GPM."""
         sources = self.sensors.sources(self._nvml, self._handle, self.info.id, self.clock)
-        if os.environ.get(GPM_SWITCH) == "0" or self._in_slices():
+        mig = self._nvml.get("nvmlDeviceGetMigMode", self._handle)
+        if os.environ.get(GPM_SWITCH) == "0" or (mig and mig[0]):  # under MIG, GPM counts per instance
             return sources
         return [*sources, *gpm_sources(self._nvml, self._handle, self.info.id, self.clock)]
-
-    def _in_slices(self) -> bool:
-        """Whether MIG is on: GPM then counts per instance, not for the GPU."""
-        mode = self._nvml.get("nvmlDeviceGetMigMode", self._handle)
-        return mode is not None and bool(mode[0])
 
     def capabilities(self) -> list[Capability]:
         """Every sensor, read and timed now; takes about a second."""
@@ -80,19 +74,6 @@ class NvmlGpu:
     def close(self) -> None:
         """Release NVML. Safe to call twice."""
         self._nvml.close()
-
-
-def find_board(nvml: Nvml, uuid: str) -> Any:
-    """The handle of the GPU with this UUID.
-
-    Raises:
-        BadInputError: If the GPU doesn't exist.
-    """
-    for handle in nvml.handles():
-        if uuid_of(nvml, handle) == uuid:
-            return handle
-    lost = f" (out of reach: {'; '.join(nvml.unreachable)})" if nvml.unreachable else ""
-    raise BadInputError(f"there is no GPU {uuid} here{lost}")
 
 
 WATCH_S = 0.7
@@ -129,17 +110,16 @@ def list_capabilities(nvml: Nvml, handle: Any, sensors: Sensors, clock: Clock) -
         if reading is not None:
             found.append(_answering(reading, observed.get(reading.channel)))
     found += [Capability(NAMES[r.channel], False, r.source, note=reason) for r, reason in sensors.absent]
-    found += [_counter(nvml, handle, sensors), _limit(nvml, handle), _activity(nvml, handle), _mig(nvml, handle)]
-    return found
+    return [*found, _counter(nvml, handle, sensors), *_functions(nvml, handle)]
 
 
 def _ring(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
     name, ring = "power, gapless record", sensors.ring
     if not ring.usable:
-        return Capability(name, False, record.SOURCE, ring.period_s, note=ring.reason)
+        return Capability(name, False, RECORD, ring.period_s, note=ring.reason)
     cost = _cost(lambda: nvml.samples(handle, 0, 0))
     note = f"the driver keeps the last {ring.span_s:.1f} s; energy is computed from this"
-    return Capability(name, True, record.SOURCE, ring.period_s, cost, note)
+    return Capability(name, True, RECORD, ring.period_s, cost, note)
 
 
 def _answering(reading: Reading, period_s: float | None) -> Capability:
@@ -161,36 +141,37 @@ def _answering(reading: Reading, period_s: float | None) -> Capability:
 def _counter(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
     name = "energy counter"
     if sensors.counter is not None:
-        return Capability(name, False, SOURCE, note=sensors.counter)
+        return Capability(name, False, COUNTER, note=sensors.counter)
     cost = _cost(lambda: read_counter(nvml, handle))
-    return Capability(name, True, SOURCE, 0.1, cost, "cross-check of the record; its period is nominal")
+    return Capability(name, True, COUNTER, 0.1, cost, "cross-check of the record; its period is nominal")
 
 
-def _limit(nvml: Nvml, handle: Any) -> Capability:
-    function = "nvmlDeviceGetPowerManagementLimit"
-    try:
-        limit = nvml.call(function, handle) / 1e3
-    except Unavailable as error:
-        return Capability("power limit", False, function, note=str(error))
-    return Capability("power limit", True, function, None, _cost(lambda: nvml.call(function, handle)), f"{limit:g} W")
+_LIMIT = "nvmlDeviceGetPowerManagementLimit"
+_FUNCTIONS: tuple[tuple[str, str, Callable[[Any], tuple[bool, str]]], ...] = (
+    ("power limit", _LIMIT, lambda milliwatts: (True, f"{milliwatts / 1e3:g} W")),
+    (
+        "activity counters (GPM)",
+        "nvmlGpmQueryDeviceSupport",
+        lambda said: (True, "") if said.isSupportedDevice else (False, "needs a Hopper GPU or later"),
+    ),
+    (
+        "partitioning (MIG)",
+        "nvmlDeviceGetMigMode",
+        lambda modes: (True, "enabled" if modes[0] else "possible, not enabled"),
+    ),
+)
+"""What a GPU offers besides readings: its name, the call that says so, and what an answer means."""
 
 
-def _activity(nvml: Nvml, handle: Any) -> Capability:
-    name, function = "activity counters (GPM)", "nvmlGpmQueryDeviceSupport"
-    try:
-        supported = bool(nvml.call(function, handle).isSupportedDevice)
-    except Unavailable as error:
-        return Capability(name, False, function, note=str(error))
-    return Capability(name, supported, function, note="" if supported else "needs a Hopper GPU or later")
-
-
-def _mig(nvml: Nvml, handle: Any) -> Capability:
-    name, function = "partitioning (MIG)", "nvmlDeviceGetMigMode"
-    try:
-        enabled = bool(nvml.call(function, handle)[0])
-    except Unavailable as error:
-        return Capability(name, False, function, note=str(error))
-    return Capability(name, True, function, note="enabled" if enabled else "possible, not enabled")
+def _functions(nvml: Nvml, handle: Any) -> Iterator[Capability]:
+    for name, function, meaning in _FUNCTIONS:
+        try:
+            there, note = meaning(nvml.call(function, handle))
+        except Unavailable as error:
+            yield Capability(name, False, function, note=str(error))
+            continue
+        cost = _cost(lambda: nvml.call(_LIMIT, handle)) if function == _LIMIT else None
+        yield Capability(name, there, function, None, cost, note)
 
 
 def _cost(read: Callable[[], object]) -> float | None:

@@ -1,4 +1,4 @@
-"""Identity of a GPU: all of its properties that stay constant between readings."""
+"""A GPU itself: finding it, its identity and other properties that stay constant, its processes, its power limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from jouletrace.devices.base import Process
 from jouletrace.devices.nvml.api import Nvml, Unavailable, text
-from jouletrace.errors import NotPossibleError
+from jouletrace.devices.nvml.sensors import compute_capability
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 
 _ARCHITECTURES = {
@@ -23,6 +24,7 @@ _ARCHITECTURES = {
     10: "Blackwell",
 }
 _CLOCK_SM, _CLOCK_MEMORY = 1, 2
+_NO_PERMISSION = 4
 
 
 def uuid_of(nvml: Nvml, handle: Any) -> str:
@@ -37,10 +39,17 @@ def uuid_of(nvml: Nvml, handle: Any) -> str:
         raise NotPossibleError(f"a GPU exists, but its UUID can't be read: {error}") from None
 
 
-def compute_capability(nvml: Nvml, handle: Any) -> tuple[int, int] | None:
-    """CUDA compute capability, which distinguishes the generations of power sensors."""
-    pair = nvml.get("nvmlDeviceGetCudaComputeCapability", handle)
-    return None if pair is None else (int(pair[0]), int(pair[1]))
+def find_board(nvml: Nvml, uuid: str) -> Any:
+    """The handle of the GPU with this UUID.
+
+    Raises:
+        BadInputError: If the GPU doesn't exist.
+    """
+    for handle in nvml.handles():
+        if uuid_of(nvml, handle) == uuid:
+            return handle
+    lost = f" (out of reach: {'; '.join(nvml.unreachable)})" if nvml.unreachable else ""
+    raise BadInputError(f"there is no GPU {uuid} here{lost}")
 
 
 def describe(nvml: Nvml, handle: Any) -> DeviceInfo:
@@ -73,14 +82,10 @@ def describe(nvml: Nvml, handle: Any) -> DeviceInfo:
 
 
 def _limits(nvml: Nvml, handle: Any) -> dict[str, float]:
-    limits: dict[str, float] = {}
-    ends = nvml.get("nvmlDeviceGetPowerManagementLimitConstraints", handle)
-    if ends is not None:
-        limits["min"], limits["max"] = ends[0] / 1e3, ends[1] / 1e3
-    default = _watts(nvml.get("nvmlDeviceGetPowerManagementDefaultLimit", handle))
-    if default is not None:
-        limits["default"] = default
-    return limits
+    low, high = nvml.get("nvmlDeviceGetPowerManagementLimitConstraints", handle) or (None, None)
+    default = nvml.get("nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    limits = {"min": _watts(low), "max": _watts(high), "default": _watts(default)}
+    return {name: watts for name, watts in limits.items() if watts is not None}
 
 
 def _details(nvml: Nvml, handle: Any) -> dict[str, Any]:
@@ -128,3 +133,48 @@ def process_name(pid: int, proc: Path = Path("/proc")) -> str:
         return (proc / str(pid) / "comm").read_text().strip()
     except OSError:
         return ""
+
+
+class NvmlPowerLimit:
+    """The power limit of a GPU; implements ``profiler.power_limits.PowerLimiter``.
+
+    Args:
+        uuid: UUID of the GPU.
+        nvml: The library; this object closes it. None opens it.
+
+    Raises:
+        BadInputError: If the GPU doesn't exist.
+        NotPossibleError: If the driver is missing, or the GPU is lost.
+    """
+
+    def __init__(self, uuid: str, nvml: Nvml | None = None) -> None:
+        self._nvml = nvml if nvml is not None else Nvml()
+        try:
+            self._handle = find_board(self._nvml, uuid)
+            self.info: DeviceInfo = describe(self._nvml, self._handle)
+        except BaseException:
+            self._nvml.close()
+            raise
+
+    def limit_w(self) -> float:
+        """The limit that was set (``nvmlDeviceGetPowerManagementLimit``), in watts."""
+        try:
+            return float(self._nvml.call("nvmlDeviceGetPowerManagementLimit", self._handle)) / 1e3
+        except Unavailable as error:
+            raise NotPossibleError(f"{self.info.name} doesn't report its power limit: {error}") from None
+
+    def set_limit(self, watts: float) -> None:
+        """``nvmlDeviceSetPowerManagementLimit``, as ``nvidia-smi -pl``."""
+        try:
+            self._nvml.call("nvmlDeviceSetPowerManagementLimit", self._handle, round(watts * 1e3))
+        except Unavailable as error:
+            why = "this needs root (sudo)" if error.code == _NO_PERMISSION else str(error)
+            raise NotPossibleError(f"{self.info.name}: the power limit can't be set: {why}") from None
+
+    def spec(self, device: str) -> str:
+        """The same: the driver keeps the limit."""
+        return device
+
+    def close(self) -> None:
+        """Release NVML."""
+        self._nvml.close()

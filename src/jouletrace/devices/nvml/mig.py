@@ -8,14 +8,14 @@ from typing import Any
 from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source
 from jouletrace.devices.nvml.api import Nvml, text
 from jouletrace.devices.nvml.gpm import GpmSource, gpm_sources
-from jouletrace.devices.nvml.gpu import NvmlGpu, find_board
-from jouletrace.devices.nvml.identity import list_processes, uuid_of
+from jouletrace.devices.nvml.gpu import NvmlGpu
+from jouletrace.devices.nvml.identity import find_board, list_processes, uuid_of
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo
 
 
 class NvmlMig:
-    """A slice of a GPU; implements ``devices.base.MigInstance``.
+    """A slice of a GPU; implements ``devices.base.Device``.
 
     Its sources are those of the whole GPU, and their channels carry the GPU's id: NVML
     repeats the GPU's power for a slice, which would silently give a wrong number.

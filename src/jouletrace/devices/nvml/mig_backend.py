@@ -9,8 +9,7 @@ from typing import Any
 from jouletrace.devices.base import Process
 from jouletrace.devices.mig import ComputeInstance, GpuInstance, MigMode, MigRefusedError, Placement, Profile
 from jouletrace.devices.nvml.api import Nvml, Unavailable, text
-from jouletrace.devices.nvml.gpu import find_board
-from jouletrace.devices.nvml.identity import describe, list_processes, uuid_of
+from jouletrace.devices.nvml.identity import describe, find_board, list_processes, uuid_of
 from jouletrace.devices.nvml.mig import mig_handles
 from jouletrace.errors import NotPossibleError
 

@@ -1,4 +1,4 @@
-"""The driver's own power record: a ring of samples, gapless where the GPU keeps a good one.
+"""The driver's own power record, a ring of samples that is gapless where the GPU keeps a good one; its energy counter.
 
 On an H100 the ring holds 119 means of 20 ms, 2.4 s in all, and one call per second reads
 everything. Other GPUs keep other data there, so the contents of the ring are checked before
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.devices.base import Clock, Samples
+from jouletrace.devices.base import Clock, Samples, one_sample
 from jouletrace.devices.nvml.api import NothingNew, Nvml, Unavailable
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT, POWER
 
-SOURCE = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
+RECORD = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
 INTERVAL_S = 1.0
 """Less than half of the ring, so that one late call loses nothing."""
 
@@ -79,7 +79,7 @@ class RingRecord:
                 device=device,
                 name=POWER,
                 unit="W",
-                source=SOURCE,
+                source=RECORD,
                 period_s=period_s,
                 window_s=period_s,
                 sampling_s=sampling_s,
@@ -126,22 +126,21 @@ def check_ring(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
     Raises:
         NotPossibleError: If the GPU is gone.
     """
-    check = _look(nvml, handle, clock)
+
+    def look() -> RingCheck:
+        try:
+            samples = nvml.samples(handle, _TOTAL_POWER_SAMPLES, 0)
+        except NothingNew:
+            return RingCheck(False, reason="the driver's ring of power samples is empty")
+        except Unavailable as error:
+            return RingCheck(False, reason=str(error))
+        return judge(np.array([stamp for stamp, _ in samples], dtype=np.int64), clock.time_ns() // 1000)
+
+    check = look()
     if not check.usable and 2 <= check.unbroken < _MIN_SAMPLES:
         clock.sleep(_REFILL_S)
-        check = _look(nvml, handle, clock)
+        check = look()
     return check
-
-
-def _look(nvml: Nvml, handle: Any, clock: Clock) -> RingCheck:
-    try:
-        samples = nvml.samples(handle, _TOTAL_POWER_SAMPLES, 0)
-    except NothingNew:
-        return RingCheck(False, reason="the driver's ring of power samples is empty")
-    except Unavailable as error:
-        return RingCheck(False, reason=str(error))
-    stamps = np.array([stamp for stamp, _ in samples], dtype=np.int64)
-    return judge(stamps, clock.time_ns() // 1000)
 
 
 def judge(stamps_us: NDArray[np.int64], now_us: int) -> RingCheck:
@@ -167,3 +166,69 @@ def judge(stamps_us: NDArray[np.int64], now_us: int) -> RingCheck:
     elif unbroken < _MIN_SAMPLES:
         reason = f"the driver's ring has only {unbroken} samples since its last hole"
     return RingCheck(not reason, period_s, span_s, unbroken, reason)
+
+
+COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
+
+_REST_S = 5.0
+_LOCATE_S = 0.025
+_LOCATE_READS = 10
+
+
+def read_counter(nvml: Nvml, handle: Any) -> float:
+    """Joules since the driver was loaded.
+
+    Raises:
+        Unavailable, NotPossibleError: As ``Nvml.call``.
+    """
+    return float(nvml.call(COUNTER, handle)) / 1e3
+
+
+class EnergyCounter:
+    """Reads the counter in short bursts, each until the counter steps, with pauses of seconds in between.
+
+    A reading at an unknown point between two steps is off by up to 100 ms of power. Two readings 25 ms apart on
+    both sides of a step bound the time at which the counter took its value. More frequent reads aren't worth their
+    cost: a read keeps a core busy for 3 ms. ``interval_s`` contains the pause and changes after each poll. A poll
+    before the end of a pause (at the end of a recording) begins a burst too.
+    """
+
+    def __init__(self, nvml: Nvml, handle: Any, device: str, clock: Clock) -> None:
+        self.interval_s = _LOCATE_S
+        self.channels: tuple[ChannelInfo, ...] = (
+            ChannelInfo(
+                device=device,
+                name="energy_counter_j",
+                unit="J",
+                source=COUNTER,
+                period_s=0.1,
+                window_s=0.0,
+                gapless=True,
+                gain_pct=GAIN_PCT,
+            ),
+        )
+        self._nvml = nvml
+        self._handle = handle
+        self._clock = clock
+        self._previous: float | None = None
+        self._reads = 0
+
+    def poll(self) -> list[Samples]:
+        """One reading.
+
+        Raises:
+            NotPossibleError: If the GPU is gone.
+        """
+        before = self._clock.time_ns()
+        try:
+            value = read_counter(self._nvml, self._handle)
+        except Unavailable:
+            return []
+        stamp = (before + self._clock.time_ns()) // 2
+        stepped = self._previous is not None and value != self._previous
+        self._reads += 1
+        if stepped or self._reads >= _LOCATE_READS:
+            self.interval_s, self._previous, self._reads = _REST_S, None, 0
+        else:
+            self.interval_s, self._previous = _LOCATE_S, value
+        return [one_sample("energy_counter_j", stamp, value)]

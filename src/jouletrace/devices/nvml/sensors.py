@@ -1,23 +1,164 @@
-"""The sensors that respond on a GPU, the choice of its power record, and the sources made of them."""
+"""What can be read of a GPU singly, with nominal properties; which of it responds; and the sources made of that.
+
+Nominal periods and windows come from documentation and published measurements of each generation;
+``calibrate`` replaces them by measured values of the GPU at hand.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jouletrace.devices.base import Clock, Samples, Source
+from jouletrace.devices.base import Clock, Samples, Source, one_sample
 from jouletrace.devices.nvml.api import Nvml, Unavailable, text
-from jouletrace.devices.nvml.identity import compute_capability
-from jouletrace.devices.nvml.readings import PolledSource, Reading, power_readings, state_readings
-from jouletrace.devices.nvml.record import RingCheck, RingRecord, check_ring, sampling_s
-from jouletrace.devices.samples import one_sample
+from jouletrace.devices.nvml.record import EnergyCounter, RingCheck, RingRecord, check_ring, read_counter, sampling_s
 from jouletrace.run import ChannelInfo
-from jouletrace.run.channels import GAIN_PCT, POWER
+from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
+
+_POWER_AVERAGE, _POWER_INSTANT, _MEMORY_TEMPERATURE = 185, 186, 82
+_SCOPE_MEMORY = 2
+_CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
+
+LONG_AVERAGE_FROM = (8, 6)
+"""Compute capability from which ``nvmlDeviceGetPowerUsage`` is a mean over one second.
+
+GA100 (8.0) and older report a short window there.
+"""
 
 POLLED_POWER_S = 0.005
 """A read takes microseconds, and the accuracy of its time limits which short blocks can be resolved."""
 
 STATE_S = 0.1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One quantity that one vendor call yields.
+
+    Attributes:
+        channel: Its name in the ``samples`` table.
+        source: The vendor call behind it.
+        read: Reads it in the channel's unit; raises ``Unavailable``.
+        period_s, window_s: Nominal update period and averaging window in seconds, if known.
+        gain_pct: Gain error that software can't detect.
+    """
+
+    channel: str
+    source: str
+    read: Callable[[], float]
+    period_s: float | None = None
+    window_s: float | None = None
+    gain_pct: float | None = None
+
+    def info(self, device: str, polled_s: float) -> ChannelInfo:
+        """Its description; the source of polled power states ``polled_s``, which limits its time resolution."""
+        power = self.channel == POWER
+        return ChannelInfo(
+            device=device,
+            name=self.channel,
+            unit=CHANNEL_UNITS[self.channel][0],
+            source=self.source + (f", polled every {polled_s * 1e3:g} ms" if power else ""),
+            period_s=self.period_s,
+            window_s=self.window_s,
+            gapless=False if power else None,
+            gain_pct=self.gain_pct,
+        )
+
+
+class PolledSource:
+    """Readings taken together; each is stamped in the middle of its own call."""
+
+    def __init__(self, device: str, readings: Sequence[Reading], interval_s: float, clock: Clock) -> None:
+        self.interval_s = interval_s
+        self.channels = tuple(reading.info(device, interval_s) for reading in readings)
+        self._readings = readings
+        self._clock = clock
+
+    def poll(self) -> list[Samples]:
+        """One sample per channel; a reading that fails leaves a hole in its channel.
+
+        Raises:
+            NotPossibleError: If the GPU is gone.
+        """
+        samples = []
+        for reading in self._readings:
+            before = self._clock.time_ns()
+            try:
+                value = reading.read()
+            except Unavailable:
+                continue
+            samples.append(one_sample(reading.channel, (before + self._clock.time_ns()) // 2, value))
+        return samples
+
+
+def compute_capability(nvml: Nvml, handle: Any) -> tuple[int, int] | None:
+    """CUDA compute capability, which distinguishes the generations of power sensors."""
+    pair = nvml.get("nvmlDeviceGetCudaComputeCapability", handle)
+    return None if pair is None else (int(pair[0]), int(pair[1]))
+
+
+def power_readings(nvml: Nvml, handle: Any, capability: tuple[int, int] | None) -> list[Reading]:
+    """Power readings that the driver offers besides its record: instant, usage, memory."""
+    usage_averages = capability is None or capability >= LONG_AVERAGE_FROM
+    fast_sensor = capability is not None and (6, 0) <= capability < (7, 5)
+    return [
+        Reading(
+            "power_instant_w",
+            "nvmlDeviceGetFieldValues(NVML_FI_DEV_POWER_INSTANT)",
+            lambda: nvml.field(handle, _POWER_INSTANT) / 1e3,
+            period_s=0.1,
+            gain_pct=GAIN_PCT,
+        ),
+        Reading(
+            "power_average_w" if usage_averages else "power_instant_w",
+            "nvmlDeviceGetPowerUsage",
+            lambda: float(nvml.call("nvmlDeviceGetPowerUsage", handle)) / 1e3,
+            period_s=0.02 if fast_sensor else 0.1,
+            window_s=(1.0 if capability else None) if usage_averages else (0.025 if capability == (8, 0) else None),
+            gain_pct=GAIN_PCT,
+        ),
+        Reading(
+            "power_memory_w",
+            "nvmlDeviceGetFieldValues(NVML_FI_DEV_POWER_AVERAGE, scope memory)",
+            lambda: nvml.field(handle, _POWER_AVERAGE, _SCOPE_MEMORY) / 1e3,
+            period_s=0.1,
+        ),
+    ]
+
+
+def state_readings(nvml: Nvml, handle: Any) -> list[Reading]:
+    """Clocks, temperatures, throttle reasons, performance state, memory and utilisation."""
+
+    def call(function: str, *args: Any, part: str = "") -> Callable[[], float]:
+        def read() -> float:
+            value = nvml.call(function, handle, *args)
+            return float(getattr(value, part) if part else value)
+
+        return read
+
+    throttle = "nvmlDeviceGetCurrentClocksEventReasons"
+    if nvml.get(throttle, handle) is None:
+        throttle = "nvmlDeviceGetCurrentClocksThrottleReasons"  # its name before driver 535
+    memory, utilization = "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates"
+    # The second version excludes the memory that the driver reserves.
+    version = nvml.constant("nvmlMemory_v2")
+    memory_args = (version,) if version and nvml.get(memory, handle, version) else ()
+    return [
+        Reading("clock_sm_mhz", "nvmlDeviceGetClockInfo(SM)", call("nvmlDeviceGetClockInfo", _CLOCK_SM)),
+        Reading("clock_memory_mhz", "nvmlDeviceGetClockInfo(MEM)", call("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)),
+        Reading("temperature_c", "nvmlDeviceGetTemperature", call("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)),
+        Reading(
+            "temperature_memory_c",
+            "nvmlDeviceGetFieldValues(NVML_FI_DEV_MEMORY_TEMP)",
+            lambda: nvml.field(handle, _MEMORY_TEMPERATURE),
+        ),
+        Reading("throttle_bits", throttle, call(throttle)),
+        Reading("pstate", "nvmlDeviceGetPerformanceState", call("nvmlDeviceGetPerformanceState")),
+        Reading("memory_used_bytes", memory, call(memory, *memory_args, part="used")),
+        Reading("utilization_gpu_pct", f"{utilization}.gpu", call(utilization, part="gpu")),
+        Reading("utilization_memory_pct", f"{utilization}.memory", call(utilization, part="memory")),
+    ]
 
 
 @dataclass
@@ -39,11 +180,6 @@ class Sensors:
     readings: list[Reading] = field(default_factory=list)
     counter: str | None = None
     absent: list[tuple[Reading, str]] = field(default_factory=list)
-
-    @property
-    def has_power(self) -> bool:
-        """Whether the GPU reports its power in any way."""
-        return self.ring.usable or self.power is not None
 
     def sources(self, nvml: Nvml, handle: Any, device: str, clock: Clock) -> list[Source]:
         """New sources of all sensors that respond, the power record first."""
@@ -67,31 +203,22 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
     """
     board = text(nvml.get("nvmlDeviceGetName", handle)) or ""
     sensors = Sensors(check_ring(nvml, handle, clock), sampling_s(board))
-    for reading in power_readings(nvml, handle, compute_capability(nvml, handle)):
+    responding: dict[str, Reading] = {}
+    for reading in [*power_readings(nvml, handle, compute_capability(nvml, handle)), *state_readings(nvml, handle)]:
         reason = _refusal(reading)
-        if reason is None and any(r.channel == reading.channel for r in sensors.readings):
-            continue  # a better source of the same quantity responds already
-        _sort(sensors, reading, reason)
+        if reason is not None:
+            sensors.absent.append((reading, reason))
+        else:  # the first of a channel is the better source
+            responding.setdefault(reading.channel, reading)
     if not sensors.ring.usable:
-        by_channel = {r.channel: r for r in sensors.readings}
-        best = by_channel.get("power_instant_w") or by_channel.get("power_average_w")
-        if best is not None:
-            sensors.power = best.renamed(POWER)
-            sensors.readings.remove(best)
-    for reading in state_readings(nvml, handle):
-        _sort(sensors, reading, _refusal(reading))
+        best = responding.pop("power_instant_w", None) or responding.pop("power_average_w", None)
+        sensors.power = best and replace(best, channel=POWER)
+    sensors.readings = list(responding.values())
     try:
         read_counter(nvml, handle)
     except Unavailable as error:
         sensors.counter = str(error)
     return sensors
-
-
-def _sort(sensors: Sensors, reading: Reading, reason: str | None) -> None:
-    if reason is None:
-        sensors.readings.append(reading)
-    else:
-        sensors.absent.append((reading, reason))
 
 
 def _refusal(reading: Reading) -> str | None:
@@ -101,70 +228,3 @@ def _refusal(reading: Reading) -> str | None:
         return str(error)
     # A live GPU always draws power: a reading of zero means that the sensor is missing.
     return "it reads 0 W" if reading.channel.startswith("power_") and value <= 0 else None
-
-
-SOURCE = "nvmlDeviceGetTotalEnergyConsumption"
-CHANNEL = "energy_counter_j"
-
-_REST_S = 5.0
-_LOCATE_S = 0.025
-_LOCATE_READS = 10
-
-
-def read_counter(nvml: Nvml, handle: Any) -> float:
-    """Joules since the driver was loaded.
-
-    Raises:
-        Unavailable, NotPossibleError: As ``Nvml.call``.
-    """
-    return float(nvml.call(SOURCE, handle)) / 1e3
-
-
-class EnergyCounter:
-    """Reads the counter in short bursts, each until the counter steps, with pauses of seconds in between.
-
-    A reading at an unknown point between two steps is off by up to 100 ms of power. Two readings 25 ms apart on
-    both sides of a step bound the time at which the counter took its value. More frequent reads aren't worth their
-    cost: a read keeps a core busy for 3 ms. ``interval_s`` contains the pause and changes after each poll. A poll
-    before the end of a pause (at the end of a recording) begins a burst too.
-    """
-
-    def __init__(self, nvml: Nvml, handle: Any, device: str, clock: Clock) -> None:
-        self.interval_s = _LOCATE_S
-        self.channels: tuple[ChannelInfo, ...] = (
-            ChannelInfo(
-                device=device,
-                name=CHANNEL,
-                unit="J",
-                source=SOURCE,
-                period_s=0.1,
-                window_s=0.0,
-                gapless=True,
-                gain_pct=GAIN_PCT,
-            ),
-        )
-        self._nvml = nvml
-        self._handle = handle
-        self._clock = clock
-        self._previous: float | None = None
-        self._reads = 0
-
-    def poll(self) -> list[Samples]:
-        """One reading.
-
-        Raises:
-            NotPossibleError: If the GPU is gone.
-        """
-        before = self._clock.time_ns()
-        try:
-            value = read_counter(self._nvml, self._handle)
-        except Unavailable:
-            return []
-        stamp = (before + self._clock.time_ns()) // 2
-        stepped = self._previous is not None and value != self._previous
-        self._reads += 1
-        if stepped or self._reads >= _LOCATE_READS:
-            self.interval_s, self._previous, self._reads = _REST_S, None, 0
-        else:
-            self.interval_s, self._previous = _LOCATE_S, value
-        return [one_sample(CHANNEL, stamp, value)]

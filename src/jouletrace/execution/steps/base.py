@@ -7,12 +7,10 @@ call, a call on the CPU, or a schedule of kernels on a simulated GPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-
-from jouletrace.errors import BadInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +92,9 @@ class Cycles:
     time_ns: NDArray[np.int64]
 
     def mean_mhz(self, earlier: Cycles) -> float | None:
-        """Mean clock since an earlier reading, over the SMs that responded both times.
+        """Mean clock in MHz since an earlier reading, over the SMs that responded both times.
 
-        Returns:
-            In MHz; None if no SM responded twice, or a counter or time didn't advance.
+        None if no SM responded twice, or a counter or time didn't advance.
         """
         _, now, then = np.intersect1d(self.sm, earlier.sm, return_indices=True)
         passed_ns, passed = self.time_ns[now] - earlier.time_ns[then], self.count[now] - earlier.count[then]
@@ -106,60 +103,68 @@ class Cycles:
         return float(np.mean(passed / passed_ns) * 1e3)
 
 
-def block_means(step: Step, n: int, block: int = 100) -> NDArray[np.float64]:
-    """Mean seconds of an iteration in each block of back-to-back iterations.
-
-    The host times a block from an idle device to an idle device and divides by its number of
-    iterations, as one measurement of ``torch.utils.benchmark.Timer`` with ``number=block`` does.
-    Unlike latencies, a block has no events between iterations, so iterations may overlap
-    where the device lets them, and it includes the time until the first kernel starts.
-
-    Args:
-        step: The step to run.
-        n: Iterations in all; ``n // block`` whole blocks are run.
-        block: Iterations per block.
-
-    Returns:
-        Means in seconds, shape (n // block,).
-
-    Raises:
-        BadInputError: If not even one block is complete, or the step flushes the L2 cache: a block's time
-            can't exclude the flushes.
-    """
-    if block < 1 or n < block:
-        raise BadInputError(f"--block {block}: must lie between 1 and the {n} iterations of the run")
-    if isinstance(step, FlushedStep):
-        raise BadInputError("--block: a block's time can't exclude the flushes of --l2 cold")
-    return np.array([step.replay(block).seconds / block for _ in range(n // block)])
-
-
-Ran_co = TypeVar("Ran_co", covariant=True)
-
-
-class Replays(Protocol[Ran_co]):
-    """A step that can be run back to back."""
-
-    def replay(self, n: int) -> Ran_co:
-        """Run ``n`` iterations and wait for them."""
-
-
-def counted_replay(step: Replays[Ran_co], n: int, counter: object = None) -> tuple[Ran_co, float | None]:
+def counted_replay(step: Step, n: int) -> tuple[Interval, float | None]:
     """Run ``n`` iterations, and read the device's cycle counters before and after, outside of their interval.
 
     The first reading on a device loads the kernel that reads them: make it before a ramp, not between ramp and window.
 
-    Args:
-        step: The step to run.
-        n: Number of iterations.
-        counter: A step on the same device whose counters are read; None for ``step`` itself.
-
     Returns:
         The result of ``replay``, and the mean SM clock between the readings in MHz; None where it can't be determined.
     """
-    counter = step if counter is None else counter
-    if not isinstance(counter, CountsCycles):
+    if not isinstance(step, CountsCycles):
         return step.replay(n), None
-    before = counter.cycles()
+    before = step.cycles()
     ran = step.replay(n)
-    after = counter.cycles() if before is not None else None
+    after = step.cycles() if before is not None else None
     return ran, after.mean_mhz(before) if before is not None and after is not None else None
+
+
+Ints = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a model that a runtime executes; nodes fused into others are excluded.
+
+    Attributes:
+        name: Its name in the runtime's own graph.
+        op: Kind of operator.
+        shapes: Shapes and types, or the implementation, as far as the runtime reports them.
+    """
+
+    name: str
+    op: str
+    shapes: str = ""
+
+
+@dataclass(frozen=True)
+class NodeTimes:
+    """Executions of nodes in iterations with the runtime's counters on.
+
+    Attributes:
+        nodes: Every node that ran.
+        node: Index into ``nodes`` of each execution, shape (m,).
+        iteration: Number of the iteration of each execution, shape (m,).
+        start_ns, end_ns: Start and end of each execution since the Unix epoch, shape (m,).
+        began_ns, ended_ns: Start and end of each iteration, shape (n,).
+        starts_known: Whether starts were reported; else executions are laid end to end, in their order.
+        mean_of: Number of iterations of which each iteration here is the mean, where the runtime reports only means.
+    """
+
+    nodes: tuple[Node, ...]
+    node: Ints
+    iteration: Ints
+    start_ns: Ints
+    end_ns: Ints
+    began_ns: Ints
+    ended_ns: Ints
+    starts_known: bool
+    mean_of: int = 1
+
+
+@runtime_checkable
+class KnowsNodes(Protocol):
+    """A step whose runtime times the nodes of its model."""
+
+    def node_times(self, n: int) -> NodeTimes:
+        """Run ``n`` iterations with the counters on."""

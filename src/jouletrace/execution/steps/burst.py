@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+import numpy as np
+
 from jouletrace.devices.base import Device
 from jouletrace.execution.steps.base import Interval
 
@@ -17,6 +19,8 @@ SHARE_OF_LIMIT = 0.55
 """Power of the load on a simulated GPU, relative to its limit."""
 
 _COPY_BYTES = 256 * 2**20
+_GUESS_S, _TRIED_S = 3e-4, 0.05
+"""Duration of a copy as assumed at first, and of the copies that show the real one."""
 
 
 class Burst(Protocol):
@@ -33,12 +37,7 @@ class Burst(Protocol):
 
 
 def make_burst(device: Device, torch_device: str | None = None) -> Burst:
-    """The load for a device.
-
-    Args:
-        device: The device to load.
-        torch_device: Torch's name of a real GPU ("cuda:0").
-    """
+    """The load for a device; ``torch_device`` is torch's name of a real GPU ("cuda:0")."""
     if device.info.simulated:
         return _SimulatedBurst(device)
     if device.info.kind == "cpu":
@@ -62,7 +61,7 @@ class _SimulatedBurst:
 
 
 class _CopyBurst:
-    """Device-to-device copies of random data in a CUDA graph."""
+    """Device-to-device copies of random data."""
 
     def __init__(self, device: Device, torch_device: str) -> None:
         import torch
@@ -72,21 +71,18 @@ class _CopyBurst:
         self._device = torch.device(torch_device)
         with torch.cuda.device(self._device):
             source = torch.randint(-(2**31), 2**31 - 1, (_COPY_BYTES // 4,), dtype=torch.int32, device=self._device)
-            self._buffers = (source, torch.empty_like(source))
-            self._buffers[1].copy_(source)
-            torch.cuda.synchronize()
-            self._copy_s = self.run(0.05, guess_s=3e-4).seconds / max(1, round(0.05 / 3e-4))
+            self._buffers = (source, source.clone())
+            self._copy_s = _GUESS_S
+            self._copy_s = self.run(_TRIED_S).seconds / round(_TRIED_S / _GUESS_S)
 
-    def run(self, seconds: float, guess_s: float | None = None) -> Interval:
-        torch = self._torch
+    def run(self, seconds: float) -> Interval:
         source, target = self._buffers
-        copies = max(1, round(seconds / (guess_s or self._copy_s)))
-        with torch.cuda.device(self._device):
-            torch.cuda.synchronize()
+        with self._torch.cuda.device(self._device):
+            self._torch.cuda.synchronize()
             start = self._clock.time_ns()
-            for _ in range(copies):
+            for _ in range(max(1, round(seconds / self._copy_s))):
                 target.copy_(source)
-            torch.cuda.synchronize()
+            self._torch.cuda.synchronize()
             return Interval(start, self._clock.time_ns())
 
     def describe(self) -> str:
@@ -100,11 +96,8 @@ class _CpuBurst:
     """Matrix products of random data on all threads."""
 
     def __init__(self, device: Device) -> None:
-        import numpy as np
-
         self._clock = device.clock
-        rng = np.random.default_rng(0)
-        self._a, self._b = rng.standard_normal((2, 512, 512))
+        self._a, self._b = np.random.default_rng(0).standard_normal((2, 512, 512))
 
     def run(self, seconds: float) -> Interval:
         start = self._clock.time_ns()

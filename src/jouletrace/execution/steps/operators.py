@@ -1,17 +1,20 @@
-"""Properties that torch's operators state about themselves. Imports torch: import it only where needed.
+"""What torch's operators state about themselves, and the mode that intercepts them as they run. Imports torch.
 
 ``func`` is always a ``torch._ops.OpOverload``, which torch leaves untyped.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
@@ -28,42 +31,17 @@ _SHORT = {
 _MOST_DESCRIBED = 12
 """Number of tensors whose shapes are listed singly."""
 
-# no kernel: memory is allocated, or a shape or a value is queried
-_NO_KERNEL = (
-    aten.empty,
-    aten.empty_like,
-    aten.empty_strided,
-    aten.new_empty,
-    aten.new_empty_strided,
-    aten.resize_,
-    aten.set_,
-    aten._unsafe_view,
-    aten._local_scalar_dense,
-    aten.is_same_size,
-    aten.sym_size,
-    aten.sym_stride,
-    aten.sym_numel,
+_NO_KERNEL = re.compile(
+    r"(new_)?empty(_strided)?|empty_like|resize_|set_|_unsafe_view|_local_scalar_dense|is_same_size|"
+    r"sym_(size|stride|numel)"
 )
-# their result doesn't depend on the earlier contents, or doing them twice has the effect of once
-_IDEMPOTENT = (
-    aten.copy_,
-    aten.fill_,
-    aten.zero_,
-    aten._foreach_zero_,
-    aten._foreach_copy_,
-    aten.relu_,
-    aten.clamp_,
-    aten.clamp_min_,
-    aten.clamp_max_,
-    aten.hardtanh_,
-    aten.abs_,
-    aten.masked_fill_,
-    aten.normal_,
-    aten.uniform_,
-    aten.bernoulli_,
-    aten.random_,
-    aten.exponential_,
+"""Operators of aten that allocate memory, or query a shape or a value."""
+
+_IDEMPOTENT = re.compile(
+    r"(_foreach_)?(copy|zero)_|(masked_)?fill_|relu_|clamp(_min|_max)?_|hardtanh_|abs_|"
+    r"(normal|uniform|bernoulli|random|exponential)_"
 )
+"""Operators of aten whose result doesn't depend on the earlier contents, or which done twice act as done once."""
 
 
 def op_name(func: Any) -> str:
@@ -84,7 +62,10 @@ def describe(tensors: Iterable[torch.Tensor]) -> str:
     "bf16[512,768] bf16[768] bf16[768] … 199 tensors, 109514298 elements, 5f3a9c11".
     """
     taken = list(tensors)
-    texts = [_describe(tensor) for tensor in taken]
+    texts = [
+        f"{_SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix('torch.'))}[{','.join(map(str, tensor.shape))}]"
+        for tensor in taken
+    ]
     if len(texts) <= _MOST_DESCRIBED:
         return " ".join(texts)
     elements = sum(tensor.numel() for tensor in taken)
@@ -93,12 +74,7 @@ def describe(tensors: Iterable[torch.Tensor]) -> str:
 
 
 def has_kernel(func: Any, results: Iterable[torch.Tensor]) -> bool:
-    """Whether a call does work on the device, as far as its schema states.
-
-    Args:
-        func: The operator.
-        results: Its outputs and the arguments that it writes.
-    """
+    """Whether a call with these outputs and written arguments does work on the device, as far as its schema states."""
     return not without_kernel(func) and any(tensor.numel() > 0 for tensor in results)
 
 
@@ -110,7 +86,12 @@ def is_bookkeeping(func: Any) -> bool:
 
 def without_kernel(func: Any) -> bool:
     """Whether an operator never has a kernel: a view, an allocation, or a query of a shape or value."""
-    return func.is_view or torch.Tag.inplace_view in func.tags or func.overloadpacket in _NO_KERNEL
+    return func.is_view or torch.Tag.inplace_view in func.tags or _is_one_of(func, _NO_KERNEL)
+
+
+@cache
+def _is_one_of(func: Any, names: re.Pattern[str]) -> bool:
+    return func.namespace == "aten" and names.fullmatch(func.overloadpacket.__name__) is not None
 
 
 def written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
@@ -150,7 +131,7 @@ def is_idempotent(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
         return not any(storage_key(tensor) in outs for tensor in tensors_in(read))
     if func.overloadpacket is aten.index_put_:
         return not (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
-    return func.overloadpacket in _IDEMPOTENT or func in (aten.scatter_.src, aten.scatter_.value)
+    return _is_one_of(func, _IDEMPOTENT) or func in (aten.scatter_.src, aten.scatter_.value)
 
 
 @cache
@@ -158,11 +139,6 @@ def is_composite(func: Any, backend: str) -> bool:
     """Whether the dispatcher decomposes it into other operators on a backend ("CPU", "CUDA")."""
     registered = torch._C._dispatch_has_kernel_for_dispatch_key
     return registered(func.name(), "CompositeImplicitAutograd") and not registered(func.name(), backend)
-
-
-def _describe(tensor: torch.Tensor) -> str:
-    kind = _SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
-    return f"{kind}[{','.join(str(length) for length in tensor.shape)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +168,54 @@ class Operator:
     bytes_moved: float
     dtype: str
     host_calls: int
+
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Intercepts every operator for which a backend has code, in forward and backward, and nothing else.
+
+    A composite operator, which arrives whole in inference mode, is decomposed as the dispatcher
+    would decompose it, autocast included. A call therefore runs the same work as without the mode:
+    a capture under this mode has the same kernels as one without.
+
+    Args:
+        device: Device of the workload.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.device = device
+        self._backend = device.type.upper()
+        self._autocast = torch._C.DispatchKey.__members__[f"Autocast{self._backend}"]
+
+    def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Called in order in place of each operator that may do work; returns the operator's outputs."""
+        return func(*args, **kwargs)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if is_bookkeeping(func):
+            return func(*args, **kwargs)
+        if is_composite(func, self._backend):
+            with self, self._autocast_of(func):
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
+        if without_kernel(func) and torch.Tag.data_dependent_output not in func.tags:
+            return func(*args, **kwargs)  # a view or new memory, whose occurrence depends on how an iteration is run
+        return self.operator(func, args, kwargs)
+
+    def _autocast_of(self, func: Any) -> AbstractContextManager[Any]:
+        """Apply autocast to the parts of a composite to which it wasn't applied as a whole.
+
+        Torch suspends autocast below a mode, and its state can't be queried there: only whether
+        a context is entered. (An unlisted composite in a region where autocast is switched off
+        inside of one where it is on counts as cast; the check of kernels would detect it.)
+        """
+        inside = torch.autocast_increment_nesting() > 1
+        torch.autocast_decrement_nesting()
+        if not inside or func.has_kernel_for_dispatch_key(self._autocast):
+            return nullcontext()
+        return torch._C._SetExcludeDispatchKeyGuard(self._autocast, False)

@@ -1,9 +1,9 @@
-"""Makes a step of a built workload and a mode."""
+"""Makes steps of a built workload and a mode, and those on the CPU."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.execution.steps.base import Interval, Step
-from jouletrace.execution.steps.cuda.step import check_tf32
+from jouletrace.execution.steps.cuda import ColdStep, CudaEagerStep, CudaStep
+from jouletrace.execution.steps.graph import CudaGraphStep
 from jouletrace.execution.steps.trial import name_of, trial, user_code
-from jouletrace.workloads.base import Built, Iteration
+from jouletrace.workloads.base import Built, Call, Generation, Iteration, Segment
 from jouletrace.workloads.environment import require_device
-from jouletrace.workloads.memory import memory_guard
-from jouletrace.workloads.user_errors import one_line
+from jouletrace.workloads.user_code import memory_guard, one_line
 
 if TYPE_CHECKING:
     import torch
-
-    from jouletrace.execution.steps.cuda.step import CudaStep
 
 
 def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -> Step:
@@ -32,47 +30,26 @@ def make_step(built: Built, torch_device: str, mode: str, *, l2: str = "warm") -
         torch_device: "cuda:N" or "cpu".
         mode: "eager" (the step on the CPU reports "cpu"), "graph" (CUDA only) or "compile".
         l2: "warm", or "cold" (CUDA only): the L2 cache is flushed before each iteration, and the step is
-            a ``cuda.cold.ColdStep``.
+            a ``cuda.ColdStep``.
 
     Raises:
-        BadInputError: If mode and device don't fit together, or the workload raises when it runs.
+        BadInputError: If mode, device, dtype and cache don't fit together, or the workload raises when it runs.
         CaptureError: If it can't be captured as a CUDA graph (a BadInputError).
         NotPossibleError: If the device is missing, has no memory left, or doesn't support the mode.
-    """
-    device = check_mode(built, torch_device, mode, l2)
-    return _on_cuda(built, device, mode, l2) if device.type == "cuda" else _on_cpu(built, mode)
-
-
-def check_mode(built: Built, torch_device: str, mode: str, l2: str) -> torch.device:
-    """The device, if it can run a workload in this way.
-
-    Raises:
-        BadInputError: If mode, device, dtype and cache don't fit together.
-        NotPossibleError: If the device is missing.
     """
     check_options("any", mode, l2=l2)
     device = require_device(torch_device)
     if device.type == "cuda":
         check_tf32(built, device)
-        return device
+        return _on_cuda(built, device, mode, l2)
     if device.type != "cpu":
         raise BadInputError(f"{torch_device}: steps run on cuda:N and cpu")
     check_options("cpu", mode, built.facts.get("dtype"), l2)
-    return device
-
-
-def _on_cpu(built: Built, mode: str) -> Step:
     trial(built)
-    if mode == "compile":
-        return CpuStep(compile_built(built), "compile")
-    return CpuStep(built)
+    return CpuStep(compile_built(built), "compile") if mode == "compile" else CpuStep(built)
 
 
 def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
-    from jouletrace.execution.steps.cuda.cold import ColdStep
-    from jouletrace.execution.steps.cuda.graph import CudaGraphStep
-    from jouletrace.execution.steps.cuda.step import CudaEagerStep
-
     trial(built, device)
     step: CudaStep
     if mode == "graph":
@@ -82,6 +59,53 @@ def _on_cuda(built: Built, device: torch.device, mode: str, l2: str) -> Step:
     else:
         step = CudaEagerStep(built, device)
     return ColdStep(step) if l2 == "cold" else step
+
+
+def check_tf32(built: Built, device: torch.device) -> None:
+    """Refuse TF32 where the GPU would silently compute in IEEE single precision.
+
+    Raises:
+        NotPossibleError: If the GPU is older than Ampere.
+    """
+    import torch
+
+    if built.facts.get("dtype") == "tf32" and torch.cuda.get_device_capability(device) < (8, 0):
+        raise NotPossibleError(
+            f"--dtype tf32: {torch.cuda.get_device_name(device)} has no TF32, which needs Ampere or later"
+        )
+
+
+@dataclass(frozen=True)
+class GenerationSteps:
+    """The pieces of a generating iteration, ready to run.
+
+    Attributes:
+        generation: The generation.
+        segments: Its pieces with their steps.
+        first_token: Runs until the first token exists.
+    """
+
+    generation: Generation
+    segments: tuple[tuple[Segment, Step], ...]
+    first_token: Step
+
+    def close(self) -> None:
+        """Free the steps' memory on the device."""
+        for _, step in self.segments:
+            step.close()
+        self.first_token.close()
+
+
+def make_generation_steps(built: Built, torch_device: str, mode: str) -> GenerationSteps:
+    """Prepare the pieces of a generating workload on a real device; arguments and exceptions as of ``make_step``."""
+    generation = built.generation
+    assert generation is not None
+
+    def step(call: Call) -> Step:
+        return make_step(replace(built, call=call), torch_device, mode)
+
+    segments = tuple((segment, step(segment.call)) for segment in generation.segments)
+    return GenerationSteps(generation, segments, step(generation.first_token))
 
 
 MODES = ("eager", "graph", "compile")
@@ -104,12 +128,8 @@ _REFUSED: dict[str, dict[tuple[str, str], str]] = {
 def check_options(kind: str, mode: str, dtype: str | None = None, l2: str = "warm", where: str = "") -> None:
     """Refuse a mode, dtype or cache that is unknown, or that a kind of device doesn't support.
 
-    Args:
-        kind: "simulated", "cpu", or any other kind, which supports all.
-        mode: One of ``MODES``.
-        dtype: The ``--dtype``; those of ``workloads.precision`` are assumed to be valid.
-        l2: One of ``L2``.
-        where: The requested device, for the message.
+    ``kind`` is "simulated", "cpu", or any other, which supports all; ``where`` is the requested device, for the
+    message. Those of ``workloads.environment`` are assumed to be valid dtypes.
 
     Raises:
         BadInputError: With the option.
@@ -125,24 +145,21 @@ def check_options(kind: str, mode: str, dtype: str | None = None, l2: str = "war
 def compile_built(built: Built, device: torch.device | None = None, backend: str = "inductor") -> Built:
     """The same workload, compiled by running each input set once; ``facts["compile"]`` describes how.
 
-    Only the target is compiled: settings such as autocast are applied outside of it.
-
-    Args:
-        built: A workload that has run once uncompiled.
-        device: The CUDA device to wait for; None on the CPU.
-        backend: As for ``torch.compile``.
+    Only the target is compiled: settings such as autocast are applied outside of it. The workload has run once
+    uncompiled. On CUDA it waits for ``device``.
 
     Raises:
         NotPossibleError: If it can't be compiled, with the compiler's reason, or memory runs out.
     """
     import torch
+    from torch._dynamo.utils import counters
 
     call: Any = built.call
     if isinstance(call, Iteration):
         call = replace(call, target=torch.compile(call.target, backend=backend, dynamic=False))
     else:
         call = torch.compile(call, backend=backend, dynamic=False)
-    before = _graph_breaks()
+    before = sum(counters["graph_break"].values())
     start = time.perf_counter()
     try:
         with memory_guard(f"compiling {name_of(built)}"):
@@ -155,15 +172,9 @@ def compile_built(built: Built, device: torch.device | None = None, backend: str
     # Any failure here comes from compiling, since the workload ran uncompiled.
     except Exception as error:
         raise NotPossibleError(f"{name_of(built)} can't be compiled: {one_line(error)}; use --mode eager") from error
-    facts = {"backend": backend, "seconds": time.perf_counter() - start, "graph_breaks": _graph_breaks() - before}
+    breaks = sum(counters["graph_break"].values()) - before  # times that torch split a function
+    facts = {"backend": backend, "seconds": time.perf_counter() - start, "graph_breaks": breaks}
     return replace(built, call=call, facts={**built.facts, "compile": facts})
-
-
-def _graph_breaks() -> int:
-    """Number of times that torch split a function while compiling, in this process so far."""
-    from torch._dynamo.utils import counters
-
-    return sum(counters["graph_break"].values())
 
 
 class CpuStep:

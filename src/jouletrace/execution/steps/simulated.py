@@ -1,10 +1,10 @@
-"""A step on a simulated GPU: kernels with known truth."""
+"""Steps on a simulated GPU: kernels with known truth, made of the counted operators of a workload."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps.base import Cycles, Interval
-from jouletrace.execution.steps.registry import check_options
+from jouletrace.execution.steps.base import Cycles, Interval, Step
+from jouletrace.execution.steps.registry import GenerationSteps, check_options
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
-from jouletrace.workloads.base import Built, Workload
+from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, TOGETHER, Built, Generation, Segment, Workload
 from jouletrace.workloads.options import WorkloadOptions
 
 if TYPE_CHECKING:
@@ -84,11 +84,8 @@ def simulate_workload(
 ) -> tuple[Built, SimulatedStep]:
     """Count a workload without running it, and return it as a step on a simulated GPU.
 
-    Args:
-        workload: The workload. It is built with fake tensors, so its weights take no memory.
-        options: Its options; without a dtype, built-in models take fp16, as on CUDA.
-        device: The GPU.
-        mode: "graph" or "eager".
+    It is built with fake tensors, so its weights take no memory. Without a dtype, built-in
+    models take fp16, as on CUDA.
 
     Raises:
         BadInputError: If the options don't fit, the mode is unknown, or the device isn't simulated.
@@ -97,38 +94,58 @@ def simulate_workload(
     """
     from jouletrace.execution.steps.counting import count_workload
 
+    simulated = _simulated(device, mode)
+    built, operators = count_workload(workload, _with_usual_dtype(workload, options))
+    if not operators:
+        raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
+    return built, _step_maker(built, operators, simulated, mode)(operators)
+
+
+def simulate_generation(
+    workload: Workload, options: WorkloadOptions, device: Device, mode: str
+) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
+    """As ``simulate_workload``, for a generating workload; also its pieces and the phase of each kernel."""
+    from jouletrace.execution.steps.counting import count_built
+
+    simulated = _simulated(device, mode)
+    options = replace(_with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
+
+    def pieces(built: Built) -> list[Callable[[], object]]:
+        generation = built.generation
+        if generation is None:
+            raise BadInputError(f"--task generate: {workload.name} isn't a model that generates")
+        return [*(partial(segment.call, 0) for segment in generation.segments), lambda: generation.forwards(0)]
+
+    built, counted = count_built(workload, options, pieces)
+    generation = built.generation
+    assert generation is not None
+    known = list(zip(generation.segments, counted[:-1], strict=True))
+    phased = _whole(generation, known)
+    whole = [operator for _, operator in phased]
+    step = _step_maker(built, whole, simulated, mode)
+    by_phase = {segment.phase: operators for segment, operators in known}
+    steps: list[tuple[Segment, Step]] = []
+    for segment, operators in known:  # as on a real GPU, several short pieces are captured together
+        several = replace(segment, times=TOGETHER) if segment.phase != PREFILL and mode == "graph" else segment
+        steps.append((several, step(operators * several.times)))
+    first_token = step([*by_phase[PREFILL], *_shares(by_phase[BETWEEN], generation.steps)[0]])
+    return built, step(whole), GenerationSteps(generation, tuple(steps), first_token), tuple(p for p, _ in phased)
+
+
+def _simulated(device: Device, mode: str) -> SimulatedGpu:
     if not isinstance(device, SimulatedGpu):
         raise BadInputError(f"{device.info.name} isn't a simulated GPU")
     check_options("simulated", mode)
-    built, operators = count_workload(workload, with_usual_dtype(workload, options))
-    if not operators:
-        raise BadInputError(f"{workload.name}: it calls no operator that a GPU would run")
-    check_memory(built, device)
-    built.facts["device"] = device.info.name
-    built.facts["counted"] = {
-        "operators": len(operators),
-        "flops": sum(operator.flops for operator in operators),
-        "bytes_moved": sum(operator.bytes_moved for operator in operators),
-    }
-    return built, SimulatedStep(device, kernels_of(device, operators, built.facts.get("dtype") == "tf32"), mode)
+    return device
 
 
-def with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOptions:
-    """The options with the default number format of a GPU."""
-    from jouletrace.workloads.objects import ObjectWorkload
-    from jouletrace.workloads.user import UserWorkload
-
-    if options.dtype is not None or isinstance(workload, UserWorkload | ObjectWorkload):
-        return options
-    usual = "bf16" if options.task == "train" else "fp16"
-    return replace(options, dtype=getattr(workload, "own_dtype", None) or usual)
-
-
-def check_memory(built: Built, device: Device) -> None:
-    """Refuse a workload that doesn't fit into the GPU's memory, as a real GPU would.
+def _step_maker(
+    built: Built, whole: Sequence[Operator], device: SimulatedGpu, mode: str
+) -> Callable[[Sequence[Operator]], SimulatedStep]:
+    """Makes steps of operators on a GPU whose memory holds the workload; states in its facts what was counted.
 
     Raises:
-        NotPossibleError: With the least required memory, and the GPU's memory.
+        NotPossibleError: With the least required memory and the GPU's, if that is too little.
     """
     needed, there = built.facts["least_memory_bytes"], device.info.memory_bytes
     if there is not None and needed > there:
@@ -136,15 +153,28 @@ def check_memory(built: Built, device: Device) -> None:
             f"{name_of(built)}: out of memory: it needs at least {needed / 2**30:.4g} GiB, and "
             f"{device.info.name} has {there / 2**30:.4g} GiB; try a smaller --batch"
         )
+    built.facts["device"] = device.info.name
+    built.facts["counted"] = {
+        "operators": len(whole),
+        "flops": sum(operator.flops for operator in whole),
+        "bytes_moved": sum(operator.bytes_moved for operator in whole),
+    }
+    tf32 = built.facts.get("dtype") == "tf32"
+    return lambda operators: SimulatedStep(device, kernels_of(device, operators, tf32), mode)
+
+
+def _with_usual_dtype(workload: Workload, options: WorkloadOptions) -> WorkloadOptions:
+    """The options with the default number format of a GPU."""
+    from jouletrace.workloads.user import ObjectWorkload, UserWorkload
+
+    if options.dtype is not None or isinstance(workload, UserWorkload | ObjectWorkload):
+        return options
+    usual = "bf16" if options.task == "train" else "fp16"
+    return replace(options, dtype=getattr(workload, "own_dtype", None) or usual)
 
 
 def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool = False) -> list[SimKernel]:
-    """A kernel for each operator, by the GPU's roofline.
-
-    Args:
-        device: The GPU.
-        operators: The operators, in order.
-        tf32: Whether single-precision products are computed in TF32.
+    """A kernel for each operator, by the GPU's roofline; with ``tf32``, single-precision products are computed in TF32.
 
     Raises:
         BadInputError: If the GPU has no pipes for a dtype.
@@ -164,4 +194,42 @@ def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool =
             backward=operator.backward,
         )
         for operator in operators
+    ]
+
+
+def _whole(generation: Generation, pieces: Sequence[tuple[Segment, list[Operator]]]) -> list[tuple[str, Operator]]:
+    """The operators of an iteration with their phases; forwards between the counted lengths are interpolated.
+
+    Operations and bytes of every operator of attention and of a cache are linear in the cache's length.
+    """
+    decode = [(segment.length or 0, operators) for segment, operators in pieces if segment.phase == DECODE]
+    between = next(operators for segment, operators in pieces if segment.phase == BETWEEN)
+    shares = _shares(between, generation.steps)
+    found = [(PREFILL, operator) for operator in pieces[0][1]] + [(BETWEEN, operator) for operator in shares[0]]
+    for step in range(1, generation.steps):
+        found += [(DECODE, operator) for operator in _at(generation.prompt + step, decode)]
+        found += [(BETWEEN, operator) for operator in shares[step]]
+    return found
+
+
+def _shares(between: list[Operator], steps: int) -> list[list[Operator]]:
+    """The operators between forwards, after each of them; the remainder of the division follows the last."""
+    each = len(between) // steps
+    shares = [between[i * each : (i + 1) * each] for i in range(steps)]
+    shares[-1] = between[(steps - 1) * each :]
+    return shares
+
+
+def _at(length: int, known: Sequence[tuple[int, list[Operator]]]) -> list[Operator]:
+    (low, first), (high, last) = known[0], known[-1]
+    if high == low or len(first) != len(last):
+        return min(known, key=lambda one: abs(one[0] - length))[1]
+    share = (length - low) / (high - low)
+    return [
+        replace(
+            a,
+            flops=a.flops + share * (b.flops - a.flops),
+            bytes_moved=a.bytes_moved + share * (b.bytes_moved - a.bytes_moved),
+        )
+        for a, b in zip(first, last, strict=True)
     ]

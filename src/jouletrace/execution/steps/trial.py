@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING, Any
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run import RunWarning
 from jouletrace.workloads.base import Built
-from jouletrace.workloads.deferred import check_ran
-from jouletrace.workloads.leaving import no_silent_exit
-from jouletrace.workloads.memory import memory_guard
-from jouletrace.workloads.trees import named_tensors
-from jouletrace.workloads.user_errors import one_line
+from jouletrace.workloads.placement import named_tensors
+from jouletrace.workloads.user_code import check_ran, memory_guard, no_silent_exit, one_line
 
 if TYPE_CHECKING:
     import torch
 
 
 def trial(built: Built, device: torch.device | None = None) -> Any:
-    """Run each input set once, wait, and return the last outputs.
-
-    Args:
-        built: The workload.
-        device: The CUDA device to wait for; None on the CPU.
+    """Run each input set once, wait for the CUDA device if there is one, and return the last outputs.
 
     Raises:
         BadInputError: If the workload raises (type, text and place in one line), or if it returns before its work
@@ -44,10 +37,10 @@ def trial(built: Built, device: torch.device | None = None) -> Any:
 
 @contextmanager
 def user_code(built: Built, under: str = "", failure: type[BadInputError] = BadInputError) -> Iterator[None]:
-    """Report an exception of the workload inside the block in one line.
+    """Report an exception of the workload that is called inside the block in one line.
 
     Args:
-        built: The workload that is called inside.
+        built: The workload.
         under: Unusual conditions of the call, for the end of that line.
         failure: Exception to raise; ``BrokenOffError`` in the recorded passes.
 
@@ -77,8 +70,7 @@ def check_outputs(built: Built) -> list[RunWarning]:
 
     Returns:
         Warnings ``constant_inputs`` (a tensor with more than one element, all of them equal),
-        ``nan_outputs`` and ``inf_outputs``, each naming the tensor. Outputs without tensors
-        can't be checked and give none.
+        ``nan_outputs`` and ``inf_outputs``, each naming the tensor.
 
     Raises:
         BadInputError: If the workload raises.
@@ -87,37 +79,24 @@ def check_outputs(built: Built) -> list[RunWarning]:
     for index, inputs in enumerate(built.inputs):
         where = f"input set {index}"
         for path, tensor in named_tensors(inputs):
-            if _constant(tensor):
-                text = f"input {_short(path)} is the same number throughout, which draws less power than real data"
+            values = _wide(tensor)
+            if tensor.is_floating_point() and tensor.numel() > 1 and bool((values == values.flatten()[0]).all()):
+                name = path.partition(".")[2]  # the first part only distinguishes positional from keyword arguments
+                text = f"input {name} is the same number throughout, which draws less power than real data"
                 warnings.append(RunWarning("constant_inputs", text, where))
         with user_code(built):
             outputs = built.call(index)
         for path, tensor in named_tensors(outputs):
             name = f"output {path}" if path else "the output"
-            for code, kind, found in (("nan_outputs", "NaN", _any_nan), ("inf_outputs", "infinite", _any_inf)):
-                if found(tensor):
+            values = _wide(tensor)
+            for code, kind, which in (
+                ("nan_outputs", "NaN", values.isnan()),
+                ("inf_outputs", "infinite", values.isinf()),
+            ):
+                if bool(which.any()):
                     text = f"{name} holds {kind} values, which draw less power than real numbers"
                     warnings.append(RunWarning(code, text, where))
     return warnings
-
-
-def _short(path: str) -> str:
-    """The path without its first part, which only distinguishes positional from keyword arguments."""
-    return path.partition(".")[2]
-
-
-def _constant(tensor: torch.Tensor) -> bool:
-    return (
-        tensor.is_floating_point() and tensor.numel() > 1 and bool((_wide(tensor) == _wide(tensor).flatten()[0]).all())
-    )
-
-
-def _any_nan(tensor: torch.Tensor) -> bool:
-    return bool(_wide(tensor).isnan().any())
-
-
-def _any_inf(tensor: torch.Tensor) -> bool:
-    return bool(_wide(tensor).isinf().any())
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -93,14 +93,13 @@ class _Trace:
         """Add a track of spans, each with a begin and an end."""
         sequence = self._sequence(track.name, track.process)
         end = sequence.fixed + pb.message(_TRACK_EVENT, pb.integer(_TYPE, _END))
-        ends = _Ends()
+        pending = np.empty(0, np.int64)
         for batch in slices.batches(track, sequence.begin):
             self._interned(sequence)
             bodies = [*sequence.packed(batch), end]
-            at, which = ends.merged(batch.start_ns, batch.end_ns)
+            at, which, pending = _merged(pending, batch.start_ns, batch.end_ns)
             self._events(sequence, at, [bodies[k] for k in which.tolist()])
-        rest = ends.rest()
-        self._events(sequence, rest, [end] * len(rest))
+        self._events(sequence, pending, [end] * len(pending))
 
     def notes(self, found: list[tuple[str, str]]) -> None:
         """Add a track of instants: notes for the reader."""
@@ -205,36 +204,24 @@ class _Sequence:
         return pb.message(_ARG, name, pb.integer(17, self.words.number(ARG_TEXTS, _plain(value))))
 
 
-class _Ends:
-    """Pending ends of spans during a sequence of batches of begins."""
+def _merged(
+    pending_ns: NDArray[np.int64], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Begins of a batch, and the ends up to its last begin, of earlier spans too, in the order of nesting.
 
-    def __init__(self) -> None:
-        self._open = np.empty(0, np.int64)
-
-    def merged(
-        self, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Begins of a batch, and the ends up to its last begin, in the order of nesting.
-
-        Returns:
-            Times, increasing, and for each the position of the span that begins; -1 for an end.
-        """
-        n = len(start_ns)
-        place = np.arange(n)
-        pointlike = end_ns == start_ns
-        lasting = np.sort(np.concatenate([self._open, end_ns[~pointlike]]))
-        due = np.searchsorted(lasting, start_ns[-1], "right")
-        self._open = lasting[due:]
-        time = np.concatenate([lasting[:due], start_ns, start_ns[pointlike]])
-        which = np.concatenate([np.full(due, -1), place, np.full(int(pointlike.sum()), -1)])
-        # At equal times, open spans end first, then spans begin, and spans of zero length end at once.
-        rank = np.concatenate([np.full(due, -1), 2 * place, 2 * place[pointlike] + 1])
-        order = np.lexsort((rank, time))
-        return time[order], which[order]
-
-    def rest(self) -> NDArray[np.int64]:
-        """The ends after the last begin."""
-        return self._open
+    Gives their times, increasing; for each the position of the span that begins, -1 for an end; and the ends that
+    are pending then.
+    """
+    place = np.arange(len(start_ns))
+    pointlike = end_ns == start_ns
+    lasting = np.sort(np.concatenate([pending_ns, end_ns[~pointlike]]))
+    due = np.searchsorted(lasting, start_ns[-1], "right")
+    time = np.concatenate([lasting[:due], start_ns, start_ns[pointlike]])
+    which = np.concatenate([np.full(due, -1), place, np.full(int(pointlike.sum()), -1)])
+    # At equal times, open spans end first, then spans begin, and spans of zero length end at once.
+    rank = np.concatenate([np.full(due, -1), 2 * place, 2 * place[pointlike] + 1])
+    order = np.lexsort((rank, time))
+    return time[order], which[order], lasting[due:]
 
 
 def _short(args: Mapping[str, object]) -> dict[str, object]:

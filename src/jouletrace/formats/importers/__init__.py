@@ -1,6 +1,6 @@
-"""Reads other tools' files into Runs: one module per dialect, ``sniff(head)`` and ``read(path, options)``.
+"""Reads other tools' files into Runs: one module per format, ``sniff(head)`` and ``read(path, options)``.
 
-A new format takes one module (or several) and one line in ``FORMATS``; modules are imported on request.
+A new format takes one module and one line in ``FORMATS``; modules are imported on request.
 """
 
 from __future__ import annotations
@@ -17,27 +17,22 @@ from jouletrace.formats.importers.base import ImportOptions, read_head
 if TYPE_CHECKING:
     from jouletrace.run import Run
 
-_PACKAGE = "jouletrace.formats.importers."
-
-FORMATS: dict[str, tuple[str, ...]] = {
-    "jouletrace": ("measured",),
-    "nsys": ("nsys",),
-    "ncu": ("ncu",),
-    "kineto": ("kineto",),
-    "nvprof": ("nvprof",),
-    "trtexec": ("trtexec.log", "trtexec.layers"),
-    "nvidia_smi": ("nvidia_smi.dmon", "nvidia_smi.query", "nvidia_smi.table"),
-    "dcgm": ("dcgm.scrapes", "dcgm.rows"),
-    "torch_benchmark": ("torch_benchmark",),
-    "aiperf": ("aiperf",),
-    "vllm_bench": ("vllm_bench",),
-    "mig_folder": ("mig_folder",),
-    "table": ("table",),
+FORMATS: dict[str, str] = {
+    "jouletrace": "measured",
+    "nsys": "nsys",
+    "ncu": "ncu",
+    "kineto": "kineto",
+    "nvprof": "nvprof",
+    "trtexec": "trtexec",
+    "nvidia_smi": "nvidia_smi",
+    "dcgm": "dcgm",
+    "torch_benchmark": "torch_benchmark",
+    "aiperf": "aiperf",
+    "vllm_bench": "vllm_bench",
+    "mig_folder": "mig_folder",
+    "table": "table",
 }
-"""Modules that read each format, by name, one per dialect, in the order in which they are tried.
-
-Chrome JSON of a specific tool is tried before generic Chrome JSON.
-"""
+"""Module that reads each format, by name, in the order in which they are tried."""
 
 CONVERTED_BY: dict[str, str] = {
     ".nsys-rep": "nsys export --type sqlite {file}",
@@ -72,28 +67,7 @@ def importer(name: str) -> Importer:
         BadInputError: If the format is unknown; the message offers the nearest.
     """
     check_format(name, FORMATS)
-    dialects = [cast(Importer, import_module(_PACKAGE + module)) for module in FORMATS[name]]
-    return dialects[0] if len(dialects) == 1 else _Dialects(name, dialects)
-
-
-class _Dialects:
-    """The importer of a format with several dialects."""
-
-    def __init__(self, name: str, dialects: Sequence[Importer]) -> None:
-        self._name = name
-        self._dialects = dialects
-
-    def sniff(self, head: bytes) -> bool:
-        """Whether the beginning of a file is that of one of the dialects."""
-        return any(dialect.sniff(head) for dialect in self._dialects)
-
-    def read(self, path: Path, options: ImportOptions) -> Run:
-        """Read a file by its dialect."""
-        head = read_head(path)
-        for dialect in self._dialects:
-            if dialect.sniff(head):
-                return dialect.read(path, options)
-        raise BadInputError(f"{path}: not recognised as a file of {self._name}")
+    return cast(Importer, import_module(f"{__name__}.{FORMATS[name]}"))
 
 
 def recognise(path: Path | str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.numbers import number
+from jouletrace.formats.importers.units import number
 from jouletrace.run import Run
 from jouletrace.run.files import open_regular
 from jouletrace.run.forms import Imported
@@ -34,13 +34,11 @@ class ImportOptions:
     Attributes:
         format: Name in ``FORMATS``; None to determine it from the content.
         offsets_s: Seconds to add to the times of a file, by its path as given or its base name.
-        offset_s: Seconds to add to the times of every file but the first (or of the only one),
-            where ``offsets_s`` doesn't name it.
+        offset_s: Seconds to add to the times of every other file but the first (or of the only one).
         map: Column mapping for tables, target -> column ("time" -> "Timestamp", "power_w" -> "P [W]").
         latency_s: Latency of an iteration in seconds, from another source.
         device: Name of the device, where the file doesn't report it.
-        time_zone: IANA zone ("Europe/Berlin") of local times in files without a zone; None for UTC,
-            which is then flagged.
+        time_zone: IANA zone ("Europe/Berlin") of local times; None for UTC, which is then flagged.
     """
 
     format: str | None = None
@@ -109,13 +107,13 @@ def about(run: Run) -> Imported:
     return run.settings["imported"][0]
 
 
-def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """The first bytes of a file, decompressed.
+def read_head(path: Path) -> bytes:
+    """The first bytes of a file (``HEAD_BYTES``), decompressed.
 
     Raises:
         BadInputError: If it can't be read or is empty.
     """
-    return _read(path, size, None)
+    return _read(path, HEAD_BYTES, None)
 
 
 def read_bytes(path: Path, left: Left | None = None) -> bytes:
@@ -157,12 +155,10 @@ def read_text(path: Path, left: Left | None = None) -> str:
     text = decode_text(data)
     if "\0" in text[:HEAD_BYTES]:
         raise BadInputError(f"{path} is a binary file, not text")
-    if (
-        left is not None and text[-1:] not in ("\n", "\r") and text.rstrip()[-1:] not in ("]", "}")
-    ):  # JSON has its own end
-        left.add(
-            "unfinished_line", "line at the end has no line break: if the file was cut off, its last value was too"
-        )
+    unfinished = text[-1:] not in ("\n", "\r") and text.rstrip()[-1:] not in ("]", "}")  # JSON has its own end
+    if left is not None and unfinished:
+        what = "line at the end has no line break: if the file was cut off, its last value was too"
+        left.add("unfinished_line", what)
     return text
 
 

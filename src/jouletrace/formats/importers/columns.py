@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.run import tables
 
+LAUNCH_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+"""Columns of the grid and block of a launch."""
+
 
 class Coded(NamedTuple):
     """A column of text: an index into ``values`` for each row, negative where the text is missing.
@@ -50,8 +53,7 @@ def known(values: NDArray[np.integer], least: int = 0, most: int = (1 << 63) - 1
 
 def launch_shape(axes: NDArray[np.integer]) -> dict[str, Partly]:
     """The six columns of grid and block with 32 bits, from integers of shape (6, n), -1 where unknown."""
-    names = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-    return {name: known(values, most=(1 << 31) - 1) for name, values in zip(names, axes, strict=True)}
+    return {name: known(values, most=(1 << 31) - 1) for name, values in zip(LAUNCH_SHAPE, axes, strict=True)}
 
 
 Column = ArrayLike | Coded | Partly | str | None
@@ -70,9 +72,9 @@ def block(name: str, n: int, /, **columns: Column) -> pa.Table:
     unknown = set(columns) - set(schema.names)
     if unknown:
         raise KeyError(f"{name} has no column {sorted(unknown)[0]}")
-    empty = pa.nulls(n, pa.int64())
     arrays = [
-        _array(columns[f.name], f.type, n) if columns.get(f.name) is not None else _nulls(empty, f.type) for f in schema
+        _array(columns[f.name], f.type, n) if columns.get(f.name) is not None else tables.nulls(n, f.type)
+        for f in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -82,13 +84,6 @@ def join(name: str, blocks: Sequence[pa.Table]) -> pa.Table:
     if not blocks:
         return tables.empty(name)
     return pa.concat_tables(blocks).unify_dictionaries()  # in chunks: a copy would double a large file
-
-
-def _nulls(empty: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Nulls of another type, in the memory of ``empty``: half of the columns of spans are null at a time."""
-    if pa.types.is_dictionary(kind):
-        return pa.DictionaryArray.from_arrays(_nulls(empty, kind.index_type), pa.array([], kind.value_type))
-    return pa.Array.from_buffers(kind, len(empty), empty.buffers(), len(empty))
 
 
 def _array(column: Column, kind: pa.DataType, n: int) -> pa.Array:

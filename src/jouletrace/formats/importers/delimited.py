@@ -37,53 +37,21 @@ def delimiter_of(line: str) -> str | None:
     return best if count[best] else None
 
 
-def split_row(row: str, delimiter: str = ",") -> list[str] | None:
-    """The cells of a line, unchanged; None if it can't be read."""
-    try:
-        return next(csv.reader([row], delimiter=delimiter), [])
-    except csv.Error:
-        return None
-
-
-def rejoined(cells: list[str], width: int, name: int | None, delimiter: str = ",") -> list[str]:
-    """The cells of a row with too many, where an unquoted name holds the delimiter: "gemm(float*, int)".
-
-    Args:
-        cells: The cells, not stripped.
-        width: The expected number of cells.
-        name: Index of the name; None without a name.
-        delimiter: The delimiter at which they were split.
-    """
-    surplus = len(cells) - width
-    if surplus <= 0 or name is None:
-        return cells
-    return [*cells[:name], delimiter.join(cells[name : name + surplus + 1]), *cells[name + surplus + 1 :]]
-
-
-def read_delimited(
-    text: str, left: Left, *, header: Sequence[str] | None = None, before: int = 0, name: str | None = None
-) -> Delimited:
+def read_delimited(text: str, left: Left, *, header: Sequence[str] = (), before: int = 0) -> Delimited:
     """Read a table; rows with another number of cells than the header, and repeated headers, are left out.
 
-    Args:
-        text: From the header on (or from the first row, if ``header`` is given).
-        left: Counts rows that don't fit.
-        header: The columns, if the text has no header.
-        before: Number of lines of the file before the text.
-        name: The column that holds the delimiter in rows with too many cells (see ``rejoined``).
+    ``header`` gives the columns of a text without one; ``before`` is the number of lines of the file before the text.
     """
     delimiter = delimiter_of(text.split("\n", 1)[0]) or ","
-    names = list(header or [])
+    names = list(header)
     rows: list[list[str]] = []
     lines: list[int] = []
-    for line, split, height in _rows(text, delimiter, left, before):
-        if not any(split):
+    for line, cells, height in _rows(text, delimiter, left, before):
+        if not any(cells):
             continue
         if not names:
-            names = split
-            continue
-        cells = rejoined(split, len(names), names.index(name), delimiter) if name in names else split
-        if len(cells) == len(names) or (len(cells) == len(names) + 1 and not cells[-1]):
+            names = cells
+        elif len(cells) == len(names) or (len(cells) == len(names) + 1 and not cells[-1]):
             if cells[: len(names)] != names:  # a tool that is restarted writes its header again
                 rows.append(cells[: len(names)])
                 lines.append(line)

@@ -17,17 +17,10 @@ _AT_ONCE = 1 << 18
 
 
 def enclosing(lane: NDArray[Any], start: Ints, end: Ints, container: NDArray[np.bool_], slack_ns: int = 0) -> Ints:
-    """Row number of the innermost container on each span's lane that contains the span, else ``NONE``.
+    """Row number of the innermost container on each span's lane that contains the span, else ``NONE``; shape (n,).
 
-    The innermost container is the one that starts last; containers need not be nested. Among equal
-    spans, the first in stored order encloses the others.
-
-    Args:
-        lane: Integers, shape (n,): only spans of one lane enclose each other.
-        start: Starts in ns, shape (n,).
-        end: Ends in ns, shape (n,).
-        container: Booleans, shape (n,): which spans may enclose others.
-        slack_ns: Time by which a span may exceed the end of its container, for rounded stamps.
+    The innermost container is the one that starts last; containers need not be nested. Among equal spans, the first
+    in stored order encloses the others. For rounded stamps, a span may exceed its container's end by ``slack_ns``.
     """
     n = len(start)
     parent = np.full(n, NONE, np.int64)
@@ -66,24 +59,23 @@ def _last_at_least(levels: list[Ints], before: Ints, wanted: Ints) -> Ints:
     """
     found = np.full(len(before), -1, np.int64)
     climbing = np.arange(len(before))
-    nodes: list[tuple[Ints, Ints]] = []
+    hits: list[tuple[Ints, Ints]] = []
     for level, row in enumerate(levels):
         node = before[climbing] >> level
         left = node - 1
         hit = (node & 1 == 1) & (row[left] >= wanted[climbing])
-        nodes.append((climbing[hit], left[hit]))
+        hits.append((climbing[hit], left[hit]))
         climbing = climbing[~hit]
-    who = np.empty(0, np.int64)
-    node = np.empty(0, np.int64)
-    for level in range(len(levels) - 1, 0, -1):
-        who = np.concatenate([who, nodes[level][0]])
-        right = 2 * np.concatenate([node, nodes[level][1]]) + 1
-        row = levels[level - 1]
+    who, node = (np.empty(0, np.int64),) * 2
+    for level in range(len(levels) - 1, -1, -1):
+        who, node = np.concatenate([who, hits[level][0]]), np.concatenate([node, hits[level][1]])
+        if level == 0:
+            break
+        right, row = 2 * node + 1, levels[level - 1]
         inside = right < len(row)
         good = inside & (row[np.where(inside, right, 0)] >= wanted[who])
         node = np.where(good, right, right - 1)
     found[who] = node
-    found[nodes[0][0]] = nodes[0][1]
     return found
 
 
@@ -119,15 +111,9 @@ def match(wanted: Ints, keys: Ints) -> Ints:
 
 
 def match_launch(wanted: Ints, keys: Ints, start: Ints, end: Ints) -> Ints:
-    """As ``match``, but nested calls with the same key count as the outermost one.
+    """As ``match``, but nested calls (start and end in ns) with the same key count as the outermost one.
 
     Some recorders write a driver call inside each runtime call, with the same id.
-
-    Args:
-        wanted: Keys of kernels, shape (m,).
-        keys: Keys of calls, shape (n,).
-        start: Starts of the calls in ns, shape (n,).
-        end: Ends of the calls in ns, shape (n,).
     """
     found = match(wanted, keys)
     if not (found == AMBIGUOUS).any():
@@ -145,11 +131,8 @@ def match_launch(wanted: Ints, keys: Ints, start: Ints, end: Ints) -> Ints:
 def parents_of_work(wanted: Ints, start: Ints, calls: Calls, joins: dict[str, int]) -> Ints:
     """The parents of kernels and copies: those of the calls that launched them, ``NONE`` where the call is missing.
 
-    Args:
-        wanted: Keys of the work, shape (m,).
-        start: Starts of the work in ns, shape (m,).
-        calls: Calls that may have launched it.
-        joins: Receives the numbers of all kernels and copies, of those with a launch and a parent, and of ambiguities.
+    ``wanted`` are keys of the work and ``start`` its starts in ns, shape (m,). ``joins`` receives the numbers of all
+    kernels and copies, of those with a launch and a parent, and of ambiguities.
     """
     found = match_launch(wanted, calls.keys, calls.start, calls.end)
     joined = np.flatnonzero(found >= 0)

@@ -1,46 +1,85 @@
-"""A log while it is read: rows with their stamps, readings of devices; common to all formats of logs."""
+"""A log while it is read: rows with their stamps, devices and their readings; common to all formats of logs."""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis.monitor import printed_step
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
-from jouletrace.formats.importers.readings import Readings, SensorOf, nvidia
-from jouletrace.formats.importers.stamps import Stamps, evenly, read_stamps
-from jouletrace.formats.importers.units import NO_UNIT, Unit
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.formats.importers.columns import block, join
+from jouletrace.formats.importers.power_sensor import PowerSensor, nvidia_sensor, polled_response
+from jouletrace.formats.importers.stamps import Stamps, evenly, read_stamps, spread
+from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
+from jouletrace.run import ChannelInfo, DeviceInfo, Run
+from jouletrace.run.channels import CHANNEL_UNITS, POWER
 
 INTERVAL_S = 1.0
 """Assumed interval between rows without a time: the default of every tool that prints none."""
+
+MOST_W = 1e6
+"""No device draws a megawatt."""
+
+LONG_WINDOW_S = 0.2
+"""Averaging windows longer than this get a warning: shorter loads than the window read too low."""
+
+LIMIT = "power_limit_w"
+_LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
+
+SensorOf = Callable[[DeviceInfo, str], PowerSensor]
+"""Known properties of the sensor behind a power channel, by device and source."""
+
+
+def nvidia(device: DeviceInfo, source: str) -> PowerSensor:
+    """The sensor of an NVIDIA GPU; the last word of the field's name ("average") may state its averaging."""
+    return nvidia_sensor(device.name, source.rpartition(".")[2])
+
+
+@dataclass
+class _Series:
+    """Readings of a channel, each with the number of its row."""
+
+    unit: str
+    source: str
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
 
 
 class Log:
     """Rows in the order of the file; every reading belongs to the last row.
 
+    Stamps are read by whole columns (``read_stamps``), so readings only contain the number of their row.
+
     Attributes:
         left: Counts of unusable content.
-        readings: All readings so far.
         devices: Devices by id, in order of appearance.
     """
 
-    def __init__(self, path: Path, options: ImportOptions) -> None:
-        self.left = Left(path)
-        self.readings = Readings()
+    def __init__(self, path: Path, options: ImportOptions, left: Left | None = None) -> None:
+        self.left = left or Left(path)
         self.devices: dict[str, DeviceInfo] = {}
         self._path = path
         self._options = options
+        self._readings: dict[tuple[str, str], _Series] = {}
         self._times: list[str] = []
         self._ticks: list[int] = []
         self._counts: dict[str, int] = {}
         self._notes: list[tuple[str, str, str]] = []
 
-    def row(self, stamp: str, of: str = "") -> int:
-        """Begin a row and return its number.
+    def __len__(self) -> int:
+        """Number of readings."""
+        return sum(len(series.rows) for series in self._readings.values())
 
-        Args:
-            stamp: Its time as printed; "" if it is missing.
-            of: The device whose row it is, where several alternate; it distinguishes rows without times.
+    def row(self, stamp: str, of: str = "") -> int:
+        """Begin a row, with its time as printed ("" if it is missing), and return its number.
+
+        ``of`` is the device whose row it is, where several alternate; it distinguishes rows without times.
         """
         tick = self._counts[of] = self._counts.get(of, -1) + 1
         self._times.append(stamp)
@@ -67,25 +106,45 @@ class Log:
         return self.device(f"imported:{index}", self._options.device or f"device {index}", index=index)
 
     def add(self, device: str, channel: str, value: float, unit: Unit = NO_UNIT, source: str = "") -> None:
-        """Add a reading in ``unit``, whose suffix is appended to the channel's name if it is missing."""
+        """Add a reading in ``unit``, whose suffix is appended to the channel's name if it is missing.
+
+        The channel's unit (SI) and source are those of its first reading.
+        """
         name = channel if channel.endswith(unit.suffix) else channel + unit.suffix
-        self.readings.add(device, name, len(self._times) - 1, value * unit.factor, unit.si, source)
+        series = self._readings.get((device, name))
+        if series is None:
+            si = CHANNEL_UNITS[name][0] if name in CHANNEL_UNITS else unit.si
+            series = self._readings[device, name] = _Series(si, source)
+        series.rows.append(len(self._times) - 1)
+        series.values.append(value * unit.factor)
 
     def note(self, code: str, text: str, where: str = "") -> None:
         """Add a warning to the Run, by default about the file."""
         self._notes.append((code, text, where or self._path.name))
 
+    def channels(self, device: str) -> set[str]:
+        """Names of the channels of a device."""
+        return {channel for of, channel in self._readings if of == device}
+
+    def source(self, device: str, channel: str) -> str:
+        """The origin of the readings of a channel."""
+        return self._readings[device, channel].source
+
+    def median(self, device: str, channel: str) -> float | None:
+        """Median reading of a channel; None if it has none."""
+        series = self._readings.get((device, channel))
+        return float(np.median(np.asarray(series.values))) if series is not None else None
+
+    def rename(self, device: str, channel: str, to: str) -> None:
+        """Rename a channel of a device."""
+        self._readings[device, to] = self._readings.pop((device, channel))
+
     def run(
         self, form: str, what: str, *, dialect: str = "", sensor: SensorOf = nvidia, stamps: Stamps | None = None
     ) -> Run:
-        """A Run of everything added.
+        """A Run of everything added, in the format ``form``; ``what`` is the word for its rows ("scrapes").
 
-        Args:
-            form: Name of the format.
-            what: Word for the rows ("rows", "scrapes").
-            dialect: Dialect of the format, if it has several.
-            sensor: Known properties of the sensors.
-            stamps: Times of the rows, if they were read already.
+        ``stamps`` are the times of the rows, if they were read already.
 
         Raises:
             BadInputError: If no reading has a time, or the time zone is unknown.
@@ -95,7 +154,7 @@ class Log:
         run = new_run(self._path, form, stamps.clock, dialect)
         for code, text, where in [*((c, t, self._path.name) for c, t in stamps.notes.items()), *self._notes]:
             run.warn(code, text, where)
-        self.readings.write(run, stamps, self.devices.values(), sensor)
+        self.write(run, stamps, sensor)
         if not len(run.samples):
             raise BadInputError(f"{self._path}: not one row has a time and a reading{self.left.first()}")
         self.left.warn(run)
@@ -106,3 +165,81 @@ class Log:
             return read_stamps(self._times, self._options.time_zone)
         note = f"the {what} have no times: an interval of {INTERVAL_S:g} s is assumed, the default of their tool"
         return evenly(self._ticks, INTERVAL_S, note)
+
+    def write(self, run: Run, stamps: Stamps, sensor: SensorOf = nvidia) -> None:
+        """Fill a Run's ``samples``, ``channels`` and ``devices``; readings of rows without a time are left out."""
+        blocks = []
+        for device in self.devices.values():
+            self._note_limits(device)
+            run.devices.append(device)
+            for (of, channel), series in self._readings.items():
+                if of != device.id:
+                    continue
+                row, value = np.frombuffer(series.rows, np.int64), np.frombuffer(series.values, np.float64)
+                good = stamps.valid[row]
+                row, value = _possible(run, device, channel, row[good], value[good])
+                if not len(row):
+                    continue
+                time = stamps.time_ns[row]
+                if np.all(np.diff(time) >= 0):
+                    time = spread(time, stamps.resolution_s)
+                info = ChannelInfo(of, channel, series.unit, series.source)
+                known = sensor(device, series.source) if channel.startswith("power_") else None
+                _describe(run, device, info, time, value, stamps.resolution_s, known)
+                run.channels.append(info)
+                blocks.append(block("samples", len(row), time_ns=time, device=of, channel=channel, value=value))
+        run.samples = join("samples", blocks)
+        if len(run.samples):
+            run.created_ns = int(run.samples["time_ns"].to_numpy().min())
+
+    def _note_limits(self, device: DeviceInfo) -> None:
+        """Record the limits of a GPU's power in a log: readings are compared with them."""
+        if device.power_limit_w is None:
+            device.power_limit_w = self.median(device.id, LIMIT)
+        for channel, name in _LIMITS.items():
+            if (limit := self.median(device.id, channel)) is not None:
+                device.power_limits_w.setdefault(name, limit)
+
+
+def _describe(
+    run: Run,
+    device: DeviceInfo,
+    info: ChannelInfo,
+    time: NDArray[np.int64],
+    value: NDArray[np.float64],
+    resolution_s: float,
+    sensor: PowerSensor | None,
+) -> None:
+    """State a channel's spacing and, for power, the response of its readings."""
+    steps = np.diff(np.sort(time))
+    spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
+    info.period_s = spacing_s or None
+    if sensor is None or not spacing_s:
+        return
+    response = polled_response(sensor, spacing_s, resolution_s, printed_step(value))
+    info.period_s, info.window_s, info.gain_pct = response.period_s, sensor.window_s, sensor.gain_pct
+    info.response = response.to_dict()
+    if sensor.window_s is not None:
+        info.gapless = sensor.window_s >= 0.9 * response.period_s and spacing_s >= 0.9 * response.period_s
+    if info.name != POWER:
+        return
+    if sensor.window_s is None and (sensor.most_s or 0.0) > LONG_WINDOW_S:
+        text = f"the file doesn't state which GPU's sensor is behind {info.source}"
+        means = f"a reading may be a mean over up to {sensor.most_s:g} s; name the GPU with --device"
+        run.warn("sensor_unknown", f"{text}: {means}", device.id)
+    elif (sensor.window_s or 0.0) > LONG_WINDOW_S:
+        text = f"{info.source} is a mean over the last {sensor.window_s:g} s on this GPU: shorter bursts read too low"
+        run.warn("long_average", text, device.id)
+
+
+def _possible(
+    run: Run, device: DeviceInfo, channel: str, row: NDArray[np.int64], value: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Readings without impossible ones (a power that no device draws, or no number of a sensor), which are counted."""
+    power = channel.startswith("power_")
+    good = np.abs(value) <= (MOST_W if power else LARGEST)
+    if not good.all():
+        beyond = "beyond 1 MW" if power else "no numbers of a sensor"
+        text = f"{int((~good).sum())} of {len(good)} readings of {channel} are {beyond} and were left out"
+        run.warn("power_impossible" if power else "not_a_number", text, device.id)
+    return row[good], value[good]

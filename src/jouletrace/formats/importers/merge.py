@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jouletrace.analysis.traced import NO_COMMON_TIME, span_text
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import NO_CLOCK, ImportOptions, about
-from jouletrace.formats.importers.clock import align, created_ns, warn_of_gaps
+from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.formats.importers.columns import Coded, block, coded, join
-from jouletrace.formats.importers.ncu.match import match_launches
+from jouletrace.formats.importers.ncu_match import match_launches
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.forms import Load
 
@@ -23,17 +24,18 @@ _ANONYMOUS = "imported:"
 CORRELATIONS_OF_A_FILE = 1 << 52
 """Correlations reserved per file: more than any file has, over all its processes."""
 
-_UNIT_COLUMNS = {"spans": ("unit",), "units": ("id", "parent"), "windows": ("unit",), "results": ("unit",)}
-_SPAN_COLUMNS = {"spans": ("id", "parent"), "counters": ("span",)}
+_UNIT_COLUMNS = [("spans", "unit"), ("units", "id"), ("units", "parent"), ("windows", "unit"), ("results", "unit")]
+_SPAN_COLUMNS = [("spans", "id"), ("spans", "parent"), ("counters", "span")]
+_TIMES = {
+    "spans": ("start_ns", "end_ns"),
+    "samples": ("time_ns",),
+    "windows": ("start_ns", "end_ns"),
+    "requests": ("scheduled_ns", "sent_ns", "first_ns", "last_ns"),
+}
 
 
 def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
-    """One Run of the contents of all files, in the order of the files.
-
-    Args:
-        runs: One per file, from its importer; they are consumed.
-        paths: Path of each file.
-        options: Source of the offsets.
+    """One Run of the contents of all files, in the order of the files; Runs of one file each are consumed.
 
     A Run measured by jouletrace keeps its kind, and the others join it.
 
@@ -43,8 +45,8 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
     measured = [path for run, path in zip(runs, paths, strict=True) if run.kind != "import"]
     if len(measured) > 1:
         raise BadInputError(f"{measured[0]} and {measured[1]} are both Runs: import joins others to one; see compare")
-    align(runs, paths, options)
-    warn_of_gaps(runs, paths)
+    _align(runs, paths, options)
+    _warn_of_gaps(runs, paths)
     order = sorted(range(len(runs)), key=lambda k: runs[k].kind == "import")
     runs, paths = [runs[k] for k in order], [paths[k] for k in order]
     _one_set_of_devices(runs)
@@ -56,7 +58,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         for name in tables.TABLES:
             setattr(first, name, join(name, [run.table(name) for run in runs if len(run.table(name))]))
         first.units = _once(first.units)
-        first.created_ns = created_ns(runs)
+        first.created_ns = _created_ns(runs)
     if options.latency_s is not None:
         first.settings["latency_s"] = options.latency_s
     for run in runs[1:]:
@@ -143,9 +145,13 @@ def _rename_devices(run: Run, new_ids: dict[str, str]) -> None:
         codes, texts = tables.decoded(table["device"])
         named = coded([new_ids.get(text, text) for text in texts])
         column = block(name, len(table), device=Coded(np.append(named.codes, -1)[codes], named.values))["device"]
-        setattr(
-            run, name, table.set_column(table.schema.get_field_index("device"), table.schema.field("device"), column)
-        )
+        _replace(run, name, "device", column)
+
+
+def _replace(run: Run, name: str, column: str, values: pa.ChunkedArray) -> None:
+    """Put other values into a column of a Run's table."""
+    table = run.table(name)
+    setattr(run, name, table.set_column(table.schema.get_field_index(column), table.schema.field(column), values))
 
 
 def _renumber(runs: list[Run]) -> None:
@@ -157,12 +163,10 @@ def _renumber(runs: list[Run]) -> None:
     for k, run in enumerate(runs):
         _map(run, "spans", "correlation", k * CORRELATIONS_OF_A_FILE, keep=None)
         last_span, last_unit = pc.max(run.spans["id"]).as_py(), pc.max(run.units["id"]).as_py()
-        for name, columns in _SPAN_COLUMNS.items():
-            for column in columns:
-                _map(run, name, column, spans, keep=None)
-        for name, columns in _UNIT_COLUMNS.items():
-            for column in columns:
-                _map(run, name, column, units, keep=MODEL_UNIT)
+        for name, column in _SPAN_COLUMNS:
+            _map(run, name, column, spans, keep=None)
+        for name, column in _UNIT_COLUMNS:
+            _map(run, name, column, units, keep=MODEL_UNIT)
         spans += 0 if last_span is None else last_span + 1
         units += 0 if last_unit is None else last_unit
 
@@ -186,7 +190,7 @@ def _map(run: Run, name: str, column: str, by: int, keep: int | None) -> None:
     new = pc.add(old, pa.scalar(by, pa.int64()))
     if keep is not None:
         new = pc.if_else(pc.equal(old, keep), old, new)
-    setattr(run, name, table.set_column(table.schema.get_field_index(column), table.schema.field(column), new))
+    _replace(run, name, column, new)
 
 
 def _once(units: pa.Table) -> pa.Table:
@@ -213,7 +217,7 @@ def _bring_counters(runs: list[Run], paths: list[str]) -> None:
         ids = kernels["id"].to_numpy()
         new = np.where(matching.rows >= 0, ids[np.maximum(matching.rows, 0)], old)
         spans = new[np.searchsorted(old, run.counters["span"].to_numpy())]
-        run.counters = run.counters.set_column(0, run.counters.schema.field("span"), pa.array(spans))
+        _replace(run, "counters", "span", pa.array(spans))
         run.spans = run.spans.filter(pa.array(matching.rows < 0))
         if facts["matched"] < facts["launches"]:
             message = (
@@ -221,3 +225,97 @@ def _bring_counters(runs: list[Run], paths: list[str]) -> None:
                 f"{matching.ambiguous} are ambiguous and {matching.unknown} are not in it"
             )
             run.warn("counters_unmatched", message, Path(path).name)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The time range of a Run in ns; both None for a Run without times."""
+
+    start_ns: int | None
+    end_ns: int | None
+
+    def said(self) -> str:
+        """As text."""
+        return span_text(self.start_ns, self.end_ns) if self.start_ns is not None and self.end_ns is not None else ""
+
+    def touches(self, other: Extent) -> bool:
+        """Whether the two overlap."""
+        if self.start_ns is None or self.end_ns is None or other.start_ns is None or other.end_ns is None:
+            return False
+        return self.start_ns <= other.end_ns and other.start_ns <= self.end_ns
+
+
+def extent(run: Run) -> Extent:
+    """The time range of a Run."""
+    edges = [pc.min_max(run.table(name)[column]) for name, columns in _TIMES.items() for column in columns]
+    known = [edge for edge in edges if edge["min"].is_valid]
+    if not known:
+        return Extent(None, None)
+    return Extent(min(edge["min"].as_py() for edge in known), max(edge["max"].as_py() for edge in known))
+
+
+def _shift(run: Run, by_ns: int) -> None:
+    """Add to all times of a Run."""
+    for name, columns in _TIMES.items():
+        for column in columns if by_ns else ():
+            _replace(run, name, column, pc.add(run.table(name)[column], pa.scalar(by_ns, pa.int64())))
+
+
+def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
+    """Align Runs of one file each to the clock of the first that has Unix time, and state how in each.
+
+    Times since the Unix epoch stay unchanged. The first time of a file with another origin is aligned with
+    the first time of the reference. That is a guess, with a warning unless an offset was given. Offsets
+    are added last.
+    """
+    clocks = [about(run)["clock"] for run in runs]
+    first = next((k for k, clock in enumerate(clocks) if clock == UNIX), None)
+    if first is None:
+        first = next((k for k, clock in enumerate(clocks) if clock == RELATIVE), 0)
+    reference = extent(runs[first])
+    for k, (run, path, clock) in enumerate(zip(runs, paths, clocks, strict=True)):
+        said = "its times have an origin of their own" if clock == RELATIVE else "its times are Unix times"
+        offset_s = _offset(k, path, len(runs), options)
+        by_ns = 0
+        if clock == NO_CLOCK:
+            said = "it has no times"
+        elif clock == RELATIVE and k != first:
+            start = extent(run).start_ns
+            if start is not None and reference.start_ns is not None:
+                by_ns = reference.start_ns - start
+                said = f"its start was aligned with that of {Path(paths[first]).name}"
+                if offset_s is None:
+                    message = f"{said}, which is a guess: give --offset, or --offset 0 if it is right"
+                    run.warn("clock_assumed", message, Path(path).name)
+        if offset_s is not None and clock != NO_CLOCK:
+            by_ns += round(offset_s * 1e9)
+            said += f"; {offset_s:+g} s were added"
+        _shift(run, by_ns)
+        about(run)["aligned"] = said
+
+
+def _warn_of_gaps(runs: list[Run], paths: list[str]) -> None:
+    """Warn of a file that overlaps no other file in time."""
+    extents = [extent(run) for run in runs]
+    timed = [k for k, one in enumerate(extents) if one.start_ns is not None]
+    for k in timed[: 1 if len(timed) == 2 else None]:  # for two files one line covers both
+        others = [extents[other] for other in timed if other != k]
+        if others and not any(extents[k].touches(other) for other in others):
+            message = (
+                f"its times ({extents[k].said()}) don't overlap those of the other files "
+                f"({', '.join(one.said() for one in others[:3])}): is its time zone or --offset right?"
+            )
+            runs[k].warn(NO_COMMON_TIME, message, Path(paths[k]).name)
+
+
+def _offset(k: int, path: str, n: int, options: ImportOptions) -> float | None:
+    for key in (path, Path(path).name):
+        if key in options.offsets_s:
+            return options.offsets_s[key]
+    return options.offset_s if k > 0 or n == 1 else None
+
+
+def _created_ns(runs: list[Run]) -> int:
+    """Begin of the imported content: the first time of all, or that of the files if they have no times."""
+    starts = [extent(run).start_ns for run in runs if about(run)["clock"] == UNIX]
+    return min((start for start in starts if start is not None), default=min(run.created_ns for run in runs))

@@ -48,11 +48,9 @@ METER = PowerSensor(None, None, most_s=None, gain_pct=None)
 
 
 def nvidia_sensor(board: str, field: str = "") -> PowerSensor:
-    """The sensor behind a field of NVIDIA's tools.
+    """The sensor behind a field of NVIDIA's tools, which may state "average" or "instant".
 
-    Args:
-        board: Marketing name of the GPU, in whole or in part; "" if unknown.
-        field: "average" or "instant" where the field states either.
+    ``board`` is the marketing name of the GPU, in whole or in part; "" if unknown.
     """
     if field == "average":
         return PowerSensor(0.1, 1.0)
@@ -68,15 +66,10 @@ def nvidia_sensor(board: str, field: str = "") -> PowerSensor:
 
 
 def polled_response(sensor: PowerSensor, spacing_s: float, resolution_s: float, quantum_w: float) -> Response:
-    """The response of readings that another tool polled and logged.
+    """The response of readings that another tool polled and logged, with rows ``spacing_s`` apart.
 
-    A reading is up to one update period old when it is read, and its stamp is truncated to the printed digits.
-
-    Args:
-        sensor: The polled sensor.
-        spacing_s: Seconds from one row of the log to the next.
-        resolution_s: Resolution of the printed stamps.
-        quantum_w: Step of the printed watts.
+    A reading is up to one update period old when it is read. Its stamp is truncated to ``resolution_s`` and its watts
+    are rounded to steps of ``quantum_w``.
     """
     age = sensor.period_s or 0.0
     period = max(spacing_s, age)

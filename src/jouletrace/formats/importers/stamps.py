@@ -35,7 +35,7 @@ _DATES = (
 
 _TIME_ONLY = re.compile(rf"{_CLOCK}$")
 _NUMBER = re.compile(
-    r"(?P<number>[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>ns|us|µs|μs|ms|s|sec|min)?$"
+    r"(?P<number>[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d{1,6})?)\s*(?P<unit>ns|us|µs|μs|ms|s|sec|min)?$"
 )
 
 _DAY = re.compile(r"(?:19|20|21)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
@@ -46,7 +46,7 @@ _SINCE_NS, _UNTIL_NS = 946_684_800 * _NS, 4_102_444_800 * _NS
 _BY_SIZE = ("s", "ms", "us", "ns")
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2200
-"""Range of dates; 64 bits of nanoseconds reach to 2262."""
+"""64 bits of nanoseconds reach to 2262."""
 
 _MOST_DIGITS = 9
 """Decimals beyond these have no meaning for a time."""
@@ -74,14 +74,7 @@ class Stamps:
     assumed_unit: str = ""
 
 
-def zone(name: str | None) -> tzinfo:
-    """A time zone by its IANA name; UTC for None.
-
-    Raises:
-        BadInputError: If the zone is unknown.
-    """
-    if name is None:
-        return UTC
+def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -89,21 +82,17 @@ def zone(name: str | None) -> tzinfo:
 
 
 def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = "") -> Stamps:
-    """Read a column of times: dates with or without zone, times of day, or numbers.
+    """Read a column of times, in the order in which they were written: dates, times of day, or numbers.
 
-    Numbers that give a time of this century count from the Unix epoch, others from another origin. Where
-    their unit isn't stated, it follows from their size in the first case and is seconds in the second;
-    ``Stamps.assumed_unit`` contains it. A fall by hours between times of day means that midnight has passed.
-
-    Args:
-        texts: The cells, in the order in which they were written.
-        time_zone: IANA zone of times without one; UTC if None, which is then noted.
-        unit: Unit of numbers in the heading ("ms"); cells may state their own. Empty if it isn't stated.
+    Times without a zone are in ``time_zone`` (IANA); UTC if None, which is then noted. Numbers are in ``unit``
+    ("ms"), if it is given; cells may state their own. Numbers that give a time of this century count from the Unix
+    epoch, others from another origin. Where their unit isn't stated, it follows from their size in the first case
+    and is seconds in the second. A fall by hours between times of day means that midnight has passed.
 
     Raises:
         BadInputError: If the zone is unknown.
     """
-    local = zone(time_zone)
+    local = _zone(time_zone) if time_zone is not None else UTC
     plain = [" ".join(text.split()).strip("\"'") for text in texts]
     kind = next(filter(None, (_kind(text, unit) for text in plain)), "")
     if kind == "number":
@@ -114,13 +103,7 @@ def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = 
 
 
 def evenly(ticks: Sequence[int], interval_s: float, note: str) -> Stamps:
-    """The times of rows without any: ``interval_s`` apart, as ``note`` states.
-
-    Args:
-        ticks: Number of each row among those of its device.
-        interval_s: Seconds from one tick to the next.
-        note: Why this interval is assumed.
-    """
+    """The times of rows without any: ``interval_s`` apart, as ``note`` states; a row's tick is its number there."""
     time = np.asarray(ticks, np.int64) * round(interval_s * _NS)
     return Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0, {"interval_assumed": note})
 
@@ -149,59 +132,45 @@ def _kind(text: str, unit: str) -> str:
 
 def _numbers(texts: Sequence[str], unit: str) -> Stamps:
     found = [_NUMBER.match(text) for text in texts]
-    own = {match["unit"] for match in found if match} - {None}
-    stated = [_factor(match["unit"] or unit) if match else None for match in found]
-    assumed = "" if unit or own else _unit_by_size([_size(match["number"]) for match in found if match])
-    if assumed:
-        stated = [_factor(assumed) if match else None for match in found]
+    assumed = ""
+    if not unit and not any(match and match["unit"] for match in found):
+        unit = assumed = _unit_by_size([match["number"] for match in found if match])
     time, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
-    resolution_s = float("inf")
-    for i, (match, factor) in enumerate(zip(found, stated, strict=True)):
-        if match is None or factor is None:
+    resolutions_s = []
+    for i, match in enumerate(found):
+        factor = _factor(match["unit"] or unit) if match else None
+        value = _decimal(match["number"]) if match else Decimal(0)
+        if match is None or factor is None or value.adjusted() > 30 or abs(value * factor) >= 2**62:
             continue
-        try:
-            time[i], digits = _exact(match["number"], factor)
-        except (OverflowError, ValueError):
-            continue
-        valid[i], resolution_s = True, min(resolution_s, factor / _NS / 10**digits)
+        time[i], valid[i] = int(value * factor), True
+        digits = min(max(-int(value.as_tuple().exponent), 0), _MOST_DIGITS)
+        resolutions_s.append(factor / _NS / 10**digits)
     nonzero = np.abs(time[valid & (time != 0)])
     unix = bool(len(nonzero)) and _SINCE_NS <= float(np.median(nonzero)) < _UNTIL_NS
     if unix:
         valid &= time != 0  # some tools write 0 for a missing time
-    resolution_s = resolution_s if valid.any() else 1.0
     notes = {}
     if assumed and not unix:
         notes["time_unit_assumed"] = "the unit of the times isn't stated: seconds were assumed"
+    resolution_s = min(resolutions_s) if valid.any() else 1.0
     return Stamps(time, valid, UNIX if unix else RELATIVE, resolution_s, notes, assumed)
 
 
-def _factor(unit: str | None) -> int | None:
-    """Nanoseconds in a unit of time; None for other units."""
-    known = units.unit(unit) if unit else None
+def _factor(unit: str) -> int | None:
+    """Nanoseconds in a unit of time; None for other units and for none."""
+    known = units.unit(unit)
     return round(known.factor * _NS) if known is not None and known.si == "s" else None
 
 
-def _unit_by_size(sizes: Sequence[float]) -> str:
+def _unit_by_size(numbers: Sequence[str]) -> str:
     """The unit in which numbers are times of this century; "s" without one."""
-    known = [size for size in sizes if size]
-    typical = float(np.median(known)) if known else 0.0
+    sizes = [size for size in (abs(float(_decimal(text))) for text in numbers) if size]
+    typical = float(np.median(sizes)) if sizes else 0.0
     return next((name for name in _BY_SIZE if _SINCE_NS <= typical * (_factor(name) or 1) < _UNTIL_NS), "s")
 
 
-def _size(text: str) -> float:
-    return abs(float(text.replace(",", ".")))
-
-
-def _exact(text: str, factor: int) -> tuple[int, int]:
-    """A decimal number times ``factor`` as an integer, and its number of decimals.
-
-    Raises:
-        OverflowError: If it is beyond the range of times.
-    """
-    value = Decimal(text.replace(",", "."))
-    if value.adjusted() > 30 or abs(value * factor) >= 2**62:
-        raise OverflowError
-    return int(value * factor), min(max(-int(value.as_tuple().exponent), 0), _MOST_DIGITS)
+def _decimal(text: str) -> Decimal:
+    return Decimal(text.replace(",", "."))
 
 
 def _times_of_day(texts: Sequence[str]) -> Stamps:
@@ -266,9 +235,8 @@ def _day(found: re.Match[str], month_first: bool) -> str:
 def _moment(day: str, found: re.Match[str], local: tzinfo) -> int | None:
     """Nanoseconds since the epoch of a time of day; None for an impossible day or time."""
     stated = found.groupdict().get("z") or ""
-    stated = "+00:00" if stated.isalpha() else stated
     try:
-        moment = datetime.fromisoformat(f"{day}T{found['clock'].zfill(8)}{stated}")
+        moment = datetime.fromisoformat(f"{day}T{found['clock'].zfill(8)}{'Z' if stated.isalpha() else stated}")
         moment = moment if moment.tzinfo else moment.replace(tzinfo=local)
         since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     except (ValueError, OverflowError):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jouletrace.analysis.rows import Figures
+from jouletrace.analysis.figures import Figures
 from jouletrace.formats.importers.base import NO_CLOCK, new_run
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import stated_facts

@@ -10,9 +10,9 @@ from pathlib import Path
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_text
 from jouletrace.formats.importers.stated import Stated
+from jouletrace.formats.importers.units import UNITS
 from jouletrace.run import MODEL_UNIT, Run
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME = r"(?P<{0}>[\d.]+) (?P<{0}_unit>ns|us|μs|µs|ms|s)"
 _MEDIAN = re.compile(r"^\s*(?P<kind>Median|Mean): +" + _TIME.format("value") + r"\s*$")
 _IQR = re.compile(r"^\s*IQR: +" + _TIME.format("iqr") + r" \((?P<p25>[\d.]+) to (?P<p75>[\d.]+)\)\s*$")
@@ -34,9 +34,7 @@ class _Measurement:
 
 def sniff(head: bytes) -> bool:
     """Whether the beginning of a file contains measurements of ``torch.utils.benchmark``."""
-    text = decode_text(head)
-    lines = text.split("\n")
-    return any(_OBJECT.match(line.strip()) for line in lines) or any(_COUNT.match(line) for line in lines)
+    return any(_OBJECT.match(line.strip()) or _COUNT.match(line) for line in decode_text(head).split("\n"))
 
 
 def read(path: Path, options: ImportOptions) -> Run:
@@ -68,11 +66,8 @@ def _measurements(text: str, left: Left) -> Iterator[_Measurement]:
         plain = row.strip()
         if re.match(r"\[-{2,}.*-{2,}\]$", plain):
             in_table = True
-            left.add(
-                "compare_table",
-                "tables of Compare repeat measurements, rounded, and were left out",
-                place=f"line {line}",
-            )
+            what = "tables of Compare repeat measurements, rounded, and were left out"
+            left.add("compare_table", what, place=f"line {line}")
         elif in_table:
             in_table = not plain.startswith("Times are in")
         elif _OBJECT.match(plain):
@@ -97,7 +92,7 @@ def _measurements(text: str, left: Left) -> Iterator[_Measurement]:
 def _take(now: _Measurement, left: Left, line: int, found: re.Match[str]) -> None:
     """The figures of a line: one time, or the quartiles and the IQR."""
     cells = found.groupdict()
-    scale = next(_UNITS[text] for name, text in cells.items() if name.endswith("_unit"))
+    scale = next(UNITS[text].factor for name, text in cells.items() if name.endswith("_unit"))
     usual = "latency_mean_s" if cells.get("kind") == "Mean" else "latency_s"
     for key in ("value", "iqr", "p25", "p75"):
         value = left.number(cells[key], ".", f"line {line}") if key in cells else None

@@ -7,9 +7,8 @@ from typing import cast
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
 from jouletrace.execution.simulated import SimulatedProgram
-from jouletrace.execution.steps.generation import simulate_generation
-from jouletrace.execution.steps.simulated import simulate_workload
-from jouletrace.profiler.backends.base import Prepared, check_phases
+from jouletrace.execution.steps.simulated import simulate_generation, simulate_workload
+from jouletrace.profiler.prepare import Prepared, check_has_phases
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.workloads.base import Workload
@@ -21,7 +20,7 @@ def load_libraries(workload: Workload, device: Device) -> None:
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
-    """See ``Backend``.
+    """See ``profiler.prepare``.
 
     Raises:
         BadInputError: If images are to be loaded, or the options don't fit the workload.
@@ -40,5 +39,5 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings, optio
         raise BadInputError(f"--data: {device.spec} is simulated and computes only with shapes: images can't be loaded")
     built, step = simulate_workload(workload, options, device, settings.mode)
     program = SimulatedProgram(step, board)
-    check_phases(workload, settings, {call.phase for call in program.listing().calls})
+    check_has_phases(workload, settings, {call.phase for call in program.listing().calls})
     return Prepared(built, step, real=False, make_program=lambda: program)

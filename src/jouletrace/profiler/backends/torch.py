@@ -13,17 +13,17 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.program import Program
 from jouletrace.execution.steps import make_step
 from jouletrace.execution.steps.base import Step
-from jouletrace.execution.steps.generation import make_generation_steps
+from jouletrace.execution.steps.registry import make_generation_steps
 from jouletrace.execution.steps.trial import user_code
-from jouletrace.profiler.backends.base import Prepared, check_phases
+from jouletrace.profiler.prepare import Prepared, check_has_phases
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.local_folder import LocalFolder
 from jouletrace.workloads.options import WorkloadOptions
+from jouletrace.workloads.saved_models import LocalFolder
 from jouletrace.workloads.transformers_models import BuiltInModel
 
 if TYPE_CHECKING:
-    from jouletrace.execution.steps.cuda.step import CudaStep
+    from jouletrace.execution.steps.cuda import CudaStep
 
 
 def load_libraries(workload: Workload, device: Device) -> None:
@@ -38,7 +38,7 @@ def load_libraries(workload: Workload, device: Device) -> None:
 
 
 def prepare(workload: Workload, device: Device, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
-    """See ``Backend``."""
+    """See ``profiler.prepare``."""
     torch_device = torch_device_of(device)
     if settings.task == "generate":
         return _generation(workload, torch_device, settings, options)
@@ -77,7 +77,7 @@ def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, to
     if not seen:
         asked = f"{workload.name}: --detail {settings.detail}"
         raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}")
-    check_phases(workload, settings, {one.phase for one in seen})
+    check_has_phases(workload, settings, {one.phase for one in seen})
 
 
 def _program(built: Built, step: Step, torch_device: str) -> Program:
@@ -85,10 +85,10 @@ def _program(built: Built, step: Step, torch_device: str) -> Program:
     import torch
 
     if torch_device == "cpu":
-        from jouletrace.execution.cpu import CpuProgram
+        from jouletrace.execution.torch_programs import CpuProgram
 
         return CpuProgram(built)
-    from jouletrace.execution.gpu import GpuProgram
+    from jouletrace.execution.torch_programs import GpuProgram
 
     return GpuProgram(built, cast("CudaStep", step), torch.device(torch_device))
 

@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.detail.files import TOP, columns, costliest, records, write_files
-from jouletrace.profiler.detail.rows import PartRow, kernel_rows, layer_rows
+from jouletrace.profiler.detail.rows import (
+    TOP,
+    PartRow,
+    columns,
+    costliest,
+    kernel_rows,
+    layer_rows,
+    records,
+    write_files,
+)
 from jouletrace.profiler.detail.summary import Summary
-from jouletrace.profiler.python import profile
+from jouletrace.profiler.profile import profile
 from jouletrace.run import Run
-from jouletrace.workloads.generation import NEW_TOKENS
+from jouletrace.workloads.options import NEW_TOKENS
 
 if TYPE_CHECKING:
     import torch

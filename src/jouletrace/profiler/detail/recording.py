@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.analysis.nodes import LANE
+from jouletrace.analysis.recording import IDLE_NAME, RECORDING
 from jouletrace.errors import NotPossibleError
-from jouletrace.execution.calls import UNKNOWN, variants
-from jouletrace.execution.program import Excitation, Listing, Program, Traced
+from jouletrace.execution.program import UNKNOWN, Excitation, Listing, Program, Traced, variants
+from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
 from jouletrace.profiler.passes import power_channel
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
@@ -53,14 +54,9 @@ def record(
     iteration_s: float,
     progress: Progress,
 ) -> None:
-    """Trace a program; add its units, its kernels and the excitation to the session.
+    """Trace a program that is warmed up; add its units, its kernels and the excitation to the session.
 
-    Args:
-        session: The session in progress.
-        program: The program, warmed up.
-        settings: The length of the recording, and the seed.
-        iteration_s: Seconds per plain iteration.
-        progress: Receives the elapsed seconds.
+    ``iteration_s`` are the seconds of a plain iteration.
     """
     progress.begin("listing operators", 1.0)
     try:
@@ -132,14 +128,7 @@ class Rows:
 
 
 def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: int) -> Rows:
-    """Convert a recording to rows of a Run.
-
-    Args:
-        listing: The listing of the program.
-        traced: The recording.
-        excitation: The excitation of the program.
-        first_id: Id of the first unit.
-    """
+    """Convert a recording to rows of a Run, whose first unit has the id ``first_id``."""
     matched, trace = traced.matched, traced.trace
     units = _Units(first_id)
     kernel_of, site_of = _listed(units, listing)
@@ -175,11 +164,10 @@ def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: 
 
 
 def _keep(session: Session, listing: Listing, traced: Traced, excitation: Excitation) -> None:
-    """Store the recording in the session."""
     rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
     session.add_units(rows.units)
     session.add_activity(rows.activity)
-    session.run.workload[PHASE] = rows.about
+    session.run.workload[RECORDING] = rows.about
     if dropped := traced.trace.dropped:
         session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
     unmatched = traced.matched.unmatched
@@ -231,3 +219,82 @@ def _add_spans(session: Session, traced: Traced, unit: NDArray[np.int64], listin
     few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
     some = np.flatnonzero(few)
     session.add_trace(traced.trace.take(some), unit[some].tolist(), traced.matched.iteration[some])
+
+
+SECONDS = 2.0
+LEAST, MOST = 6, 200
+"""Least and largest number of iterations of the pass; half of ``LEAST`` if an iteration exceeds ``LONG_S``."""
+
+LONG_S = 2.0
+
+_MOST_SPANS = 30_000
+
+
+def nodes(session: Session, step: KnowsNodes, iteration_s: float, progress: Progress) -> None:
+    """Run iterations with the counters enabled; add units and spans of nodes to the session.
+
+    This pass comes last, in a separate instance, since counters slow a model down.
+    """
+    if session.devices[0].info.kind != "cpu":
+        text = "on a GPU the runtime's counters time launches, not the kernels: use trace --with nsys"
+        session.run.warn("nodes_not_timed", f"nodes are not listed: {text}")
+        return
+    n = max(LEAST if iteration_s < LONG_S else LEAST // 2, min(MOST, round(SECONDS / iteration_s)))
+    progress.begin("nodes: the runtime's counters", n * iteration_s)
+    with session.phase("nodes"):
+        found = step.node_times(n)
+    progress.advance(n * iteration_s)
+    iterations = len(found.began_ns)
+    kept = min(iterations, max(LEAST, _MOST_SPANS * iterations // max(1, len(found.node))))
+    store(session, found, kept)
+    session.run.workload["nodes"] = {
+        "iterations": kept,
+        "mean_of": found.mean_of,
+        "starts": "as reported by the runtime"
+        if found.starts_known
+        else "laid end to end: the runtime reports only durations",
+    }
+
+
+def store(session: Session, found: NodeTimes, iterations: int) -> None:
+    """Write one unit per node, and spans of the first iterations."""
+    first = MODEL_UNIT + 1
+    counts = [0] * len(found.nodes)
+    for node in found.node[found.iteration == 0].tolist():
+        counts[node] += 1
+    session.add_units(
+        [
+            {
+                "id": first + i,
+                "parent": MODEL_UNIT,
+                "level": "op",
+                "name": node.name,
+                "op": node.op or None,
+                "shapes": node.shapes or None,
+                "module": node.name,
+                "count": count or 1,
+            }
+            for i, (node, count) in enumerate(zip(found.nodes, counts, strict=True))
+        ]
+    )
+    rows: list[dict[str, object]] = [
+        {
+            "id": k,
+            "parent": None,
+            "kind": "iteration",
+            "name": "iteration",
+            "lane": LANE,
+            "start_ns": int(found.began_ns[k]),
+            "end_ns": int(found.ended_ns[k]),
+            "unit": MODEL_UNIT,
+        }
+        for k in range(iterations)
+    ]
+    executed = zip(
+        found.node.tolist(), found.iteration.tolist(), found.start_ns.tolist(), found.end_ns.tolist(), strict=True
+    )
+    for node, iteration, start_ns, end_ns in executed:
+        if iteration < iterations:
+            place = {"id": len(rows), "parent": iteration, "kind": "op", "name": found.nodes[node].name, "lane": LANE}
+            rows.append({**place, "start_ns": start_ns, "end_ns": end_ns, "unit": first + node})
+    session.add_spans(rows)

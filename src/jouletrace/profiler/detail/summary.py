@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.profiler.detail.files import TOP, iteration_time
-from jouletrace.profiler.detail.rows import PartRow
+from jouletrace.profiler.detail.rows import TOP, PartRow, iteration_time
 from jouletrace.report import reasons
 from jouletrace.report.scale import NONE, Unit, cell
 from jouletrace.run import Estimate, Run
@@ -57,13 +56,7 @@ class SummaryRow:
 
 
 class Summary:
-    """Summary of all runs of a profiler; ``print`` it, or read ``rows``.
-
-    Args:
-        runs: The Runs, at least one.
-        tables: The rows of each Run.
-        noun: "layer" or "kernel".
-    """
+    """Summary of all runs of a profiler, whose ``noun`` is "layer" or "kernel"; ``print`` it, or read ``rows``."""
 
     def __init__(self, runs: Sequence[Run], tables: Sequence[Sequence[PartRow]], noun: str) -> None:
         self.noun = noun
@@ -73,7 +66,7 @@ class Summary:
         self.time = _over_runs([iteration_time(run) for run in runs])
         self.energy = _over_runs([run.result("energy_total_j") for run in runs])
         self.power = _over_runs([run.result("power_w") for run in runs])
-        self.closure = _over_runs([_closure(run) for run in runs])
+        self.closure = _over_runs([run.result("closure_layers") for run in runs])
         self.warnings = list({warning.code: warning.message for run in runs for warning in run.warnings}.values())
         rows = [_row(name, of_runs) for name, of_runs in _by_name(tables).items()]
         by_energy = any(row.energy.total is not None for row in rows)
@@ -182,17 +175,13 @@ def _over_runs(estimates: Iterable[Estimate]) -> Estimate:
     number.
     """
     every = list(estimates)
-    for one in every:
-        if one.value is None or len(every) == 1:
-            return one
+    null = next((one for one in every if one.value is None), None)
+    if null is not None or len(every) == 1:
+        return null or every[0]
     between = mean_estimate([one.value or 0.0 for one in every], method="runs")
     value = between.value or 0.0
     half = max(between.half_width or 0.0, float(np.mean([one.half_width or 0.0 for one in every])))
     return Estimate(value, value - half, value + half, len(every), "runs")
-
-
-def _closure(run: Run) -> Estimate:
-    return run.result("closure_layers")
 
 
 def _cost(row: SummaryRow, by_energy: bool) -> float:
@@ -211,5 +200,4 @@ def _number(value: float | None) -> str:
 
 
 def _short(name: str) -> str:
-    """A name shortened to fit a line."""
     return name if len(name) <= 48 else f"{name[:47]}…"

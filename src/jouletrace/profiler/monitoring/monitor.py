@@ -34,18 +34,11 @@ def monitor(
 ) -> tuple[Run, int]:
     """Record until the command ends, the duration is over, or Ctrl-C (or SIGTERM, which is passed on to the command).
 
-    Args:
-        devices: The devices to record.
-        interval_s: Seconds between ticks; the record itself has the sensor's update rate.
-        duration_s: Time limit in seconds; None for no limit. A command is not stopped.
-        command: A program to run meanwhile.
-        counter: Counts the work to which the energy is related.
-        folder: Folder of the Run; None keeps it in memory.
-        typed: For ``Run.command``.
-        displays: Called with the latest readings, and the work, at each tick.
-
-    Returns:
-        The analysed Run, and the command's exit code (0 without a command).
+    The record has the sensor's update rate; every ``interval_s`` seconds the displays get the latest readings and the
+    work
+    that ``counter`` has counted. ``duration_s`` limits the recording, but stops no command. The exit code of the
+    command
+    is returned too, 0 without one; ``typed`` becomes ``Run.command``.
 
     Raises:
         BadInputError: If the command can't be started, there is nothing to count, or nothing would end the recording
@@ -134,12 +127,6 @@ def until(session: Session, end_ns: int | None, interval_s: float, tick: Tick) -
 def with_command(session: Session, command: Sequence[str], interval_s: float, tick: Tick) -> int:
     """Run a command and tick until it ends; returns its exit code by the convention of shells.
 
-    Args:
-        session: The recording.
-        command: Program and arguments.
-        interval_s: Seconds between ticks.
-        tick: Called at each interval.
-
     Raises:
         BadInputError: If it can't be started.
     """
@@ -167,9 +154,6 @@ def with_command(session: Session, command: Sequence[str], interval_s: float, ti
             process.wait()
         session.add_span("range", " ".join(command), start, session.clock.time_ns(), "command")
     if process.returncode != 0:
-        session.run.warn("command_failed", f"{command[0]} ended with {_how(process.returncode)}")
+        how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
+        session.run.warn("command_failed", f"{command[0]} ended with {how}")
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

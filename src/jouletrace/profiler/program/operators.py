@@ -177,8 +177,7 @@ def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[
     """The mode; torch is imported by the program, not by us."""
     import torch
 
-    from jouletrace.execution.steps.operator_mode import OperatorMode
-    from jouletrace.execution.steps.operators import op_name
+    from jouletrace.execution.steps.operators import OperatorMode, op_name
 
     class Sampling(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
         """Marks what each operator launched."""

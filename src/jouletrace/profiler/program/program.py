@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jouletrace import analysis
-from jouletrace.analysis.recording import PHASE
+from jouletrace.analysis.recording import RECORDING
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_uuids_apart
@@ -202,7 +202,7 @@ def _add_gpu(session: Session, gpu: Gpu) -> None:
     rows = timeline.rows_of(gpu.parts, 1)
     session.add_units(rows.units)
     session.add_activity(activity_columns(rows))
-    session.run.workload[PHASE] = recording_of(gpu, rows)
+    session.run.workload[RECORDING] = recording_of(gpu, rows)
 
 
 def _note(run: Run, tracer: Tracer, found: Sequence[Traced], no_gpu: bool) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from jouletrace import analysis
 from jouletrace.analysis.program import BEFORE
-from jouletrace.analysis.recording import IDLE_NAME, PHASE
+from jouletrace.analysis.recording import IDLE_NAME, RECORDING
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program.gpus import Gpu, Waits
 from jouletrace.profiler.program.timeline import Rows, rows_of
@@ -87,7 +87,7 @@ def of_gpu(run: Run, gpu: Gpu, name: str) -> Run:
         kind="program",
         created_ns=run.created_ns,
         command=run.command,
-        workload={**run.workload, "name": name, PHASE: recording_of(gpu, rows)},
+        workload={**run.workload, "name": name, RECORDING: recording_of(gpu, rows)},
         settings=run.settings.copy(),
         devices=[device for device in run.devices if device.id == gpu.id],
         channels=[channel for channel in run.channels if channel.device == gpu.id],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording import IDLE_NAME
+from jouletrace.analysis.recording import IDLE_NAME, WAITING, is_waiting, waiting_part
 from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED, Label
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.tracing.log import Ints, Launched
@@ -25,9 +25,8 @@ CONTEXTS = (6, 3, 1, 0)
 COLLECTIVE = re.compile(r"(?i)\bnccl|^nccl")
 """In the names of kernels that move data between GPUs."""
 
-WAITS = " (waiting for other ranks)"
-COMPUTE, COMMUNICATION, WAITING = "compute", "communication", "waiting for other ranks"
-"""Phases of a program of several ranks. A collective's kernel spins until the last rank has launched its own."""
+COMPUTE, COMMUNICATION = "compute", "communication"
+"""Phases of a program of several ranks, beside ``WAITING``."""
 
 SURE = 0.95
 """Least share of the sampled kernels of a sequence that one operator launched."""
@@ -267,7 +266,7 @@ class _Units:
 
 def phase_of(kernel: str) -> str:
     """What a kernel's time is for, in a program of several ranks."""
-    if kernel.endswith(WAITS):
+    if is_waiting(kernel):
         return WAITING
     return COMMUNICATION if COLLECTIVE.search(kernel) else COMPUTE
 
@@ -279,7 +278,7 @@ def _placed(part: Part, units: _Units) -> tuple[int | None, list[Ints], list[lis
     operator = operators_of(work, marks)
     known = int((operator != UNLABELLED).sum()) if len(marks.labels) and (marks.meaning >= 0).any() else None
     row, start, end, waits = _pieces(part)
-    kernels = (*work.names, *(name + WAITS for name in work.names))
+    kernels = (*work.names, *map(waiting_part, work.names))
     name = work.name[row] + np.where(waits, len(work.names), 0)
     shape = len(marks.labels) + 1, len(kernels), len(paths)
     found, which = tables.distinct(np.ravel_multi_index((operator[row] + 1, name, path[row]), shape))
@@ -302,7 +301,11 @@ def _placed(part: Part, units: _Units) -> tuple[int | None, list[Ints], list[lis
 def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     """Kernels, those that wait in pieces: the kernel, the edges, and whether it is a wait of each piece, shape (m,).
 
-    A wait beside other kernels of the GPU holds nothing up, and is communication.
+    A wait beside other kernels of the GPU holds nothing up, and is communication::
+
+        collective   |--------- wait_ns ---------|---- moves data ----|
+        others            |== busy ==|
+        pieces       |wait|----------|   wait    |--------------------|
     """
     work = part.work
     waited = np.flatnonzero(part.wait_ns > 0)

@@ -1,12 +1,13 @@
-"""The active recording of this process, where marks look it up."""
+"""The active recording of this process, where marks look it up, and a recording started within it."""
 
 from __future__ import annotations
 
 import os
 import threading
+import warnings
 from typing import Protocol
 
-from jouletrace.profiler.record.ranges import Marks
+from jouletrace.profiler.record.ranges import Marks, Opened
 
 
 class Active(Protocol):
@@ -60,3 +61,38 @@ def _forget_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parent)
+
+
+class Within:
+    """A range of the active recording in place of a recording of its own, which must not end the program.
+
+    Create it with ``lock`` held since ``outer`` was read: ``outer`` then can't end before it has the range.
+
+    Args:
+        label: Name of the range.
+        outer: The active recording; None if the recording to be started has already ended.
+        lost: Further consequences, for the warning; "" for none.
+
+    Raises:
+        RuntimeWarning: If warnings are configured as errors; then ``outer`` is unchanged.
+    """
+
+    def __init__(self, label: str, outer: Active | None, lost: str = "") -> None:
+        self.outer = outer
+        self._opened: tuple[Marks, Opened] | None = None
+        if outer is None:
+            text = f"record: {label!r} has ended and records nothing now; start another with jt.record()"
+        else:
+            text = f"record: {label!r} is within the active {outer.label!r}: it becomes a range there, not a Run"
+            text += lost
+        if outer is None or not outer.has_warned("record_within"):
+            warnings.warn(text, RuntimeWarning, stacklevel=3)  # where the program says `with`
+        if outer is not None:
+            outer.warn("record_within", text)
+            self._opened = outer.marks, outer.marks.begin(label)
+
+    def end(self) -> None:
+        """End the range, unless the outer recording has ended."""
+        if self._opened is not None and current is self.outer:
+            marks, opened = self._opened
+            marks.end(opened)

@@ -21,12 +21,16 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.record import live
 from jouletrace.profiler.record.ranges import STEP
 from jouletrace.profiler.record.recording import Recording
-from jouletrace.profiler.record.summary import totals
+from jouletrace.profiler.record.split import totals
 from jouletrace.run import Run
 
 
 class _Loop:
-    """One training as a recording: the common part of both callbacks."""
+    """One training as a recording: what both callbacks share, beside the base class of their library.
+
+    Attributes:
+        run, split: Those of the recording, after its end.
+    """
 
     def __init__(self, label: str, options: dict[str, Any]) -> None:
         self._label, self._options = label, options
@@ -37,17 +41,17 @@ class _Loop:
         self.run: Run | None = None
         self.split: Run | None = None
 
-    def start(self) -> None:
+    def _start(self) -> None:
         self._recording = live.record(self._label, **self._options)
         self._recording.__enter__()
 
-    def enter(self, name: str) -> None:
+    def _enter(self, name: str) -> None:
         if self._recording is not None:
             opened = live.range(name, sync=True)
             opened.__enter__()
             self._open.append(opened)
 
-    def leave(self, name: str) -> None:
+    def _leave(self, name: str) -> None:
         """End the range of that name and all ranges open inside it; a no-op if it isn't open."""
         if all(opened.name != name for opened in self._open):
             return
@@ -57,11 +61,11 @@ class _Loop:
             if opened.name == name:
                 return
 
-    def skip(self) -> None:
+    def _skip(self) -> None:
         if self._recording is not None:
             self._recording.skip()
 
-    def logged(self) -> dict[str, float]:
+    def _logged(self) -> dict[str, float]:
         """The figures so far for a trainer's log; unknown figures are left out."""
         if self._recording is None or not self._recording.started:
             return {}
@@ -74,7 +78,7 @@ class _Loop:
         }
         return _prefixed(figures, found.simulated)
 
-    def end(self, error: BaseException | None = None) -> dict[str, float]:
+    def _end(self, error: BaseException | None = None) -> dict[str, float]:
         """End the recording and print its summary; returns its totals for a trainer's log."""
         recording, self._recording = self._recording, None
         if recording is None:
@@ -121,58 +125,45 @@ def trainer_callback(
     except ImportError:
         raise NotPossibleError("trainer_callback needs transformers: pip install transformers") from None
 
-    class EnergyCallback(TrainerCallback):
-        def __init__(self) -> None:
-            self._loop = _Loop(label, {"devices": devices, "save_to": save_to, **options})
-
-        @property
-        def run(self) -> Run | None:
-            return self._loop.run
-
-        @property
-        def split(self) -> Run | None:
-            return self._loop.split
-
+    class EnergyCallback(_Loop, TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             _put_before_loggers(self, sys._getframe(1).f_locals.get("self"))
-            self._loop.start()
+            self._start()
 
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._loop.enter("epoch")
+            self._enter("epoch")
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             live.step()
             if control.should_evaluate:  # set by the trainer's own callback before this call
-                self._loop.enter("evaluation")
+                self._enter("evaluation")
 
         def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._loop.leave("evaluation")
-            self._loop.skip()
+            self._leave("evaluation")
+            self._skip()
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._loop.skip()
+            self._skip()
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._loop.leave("epoch")
+            self._leave("epoch")
             if control.should_evaluate:
-                self._loop.enter("evaluation")
+                self._enter("evaluation")
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if isinstance(logs, dict):
-                logs.update(self._loop.end() if "train_runtime" in logs else self._loop.logged())
+                logs.update(self._end() if "train_runtime" in logs else self._logged())
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._loop.end()
+            self._end()
 
-    return EnergyCallback()
+    return EnergyCallback(label, {"devices": devices, "save_to": save_to, **options})
 
 
 def _put_before_loggers(callback: Any, handler: Any) -> None:
-    """Move a callback before those of loggers, which write what the log holds when it is their turn.
+    """Move our callback before those of loggers, which write what the log holds when it is their turn.
 
-    Args:
-        callback: Ours, which the trainer has added behind its own.
-        handler: What calls it, which no event states: the ``CallbackHandler``.
+    ``handler``, the ``CallbackHandler``, is what calls the callback; no event states it.
     """
     from transformers import DefaultFlowCallback
 
@@ -204,47 +195,36 @@ def lightning_callback(
     """
     Callback: Any = _lightning_base()
 
-    class EnergyCallback(Callback):  # type: ignore[misc]  # imported at run time
-        def __init__(self) -> None:
-            self._loop = _Loop(label, {"devices": devices, "save_to": save_to, **options})
-
-        @property
-        def run(self) -> Run | None:
-            return self._loop.run
-
-        @property
-        def split(self) -> Run | None:
-            return self._loop.split
-
+    class EnergyCallback(_Loop, Callback):  # type: ignore[misc]  # imported at run time
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-            self._loop.start()
+            self._start()
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-            self._loop.enter("epoch")
+            self._enter("epoch")
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any, **__: Any) -> None:
             live.step()
             every = getattr(trainer, "log_every_n_steps", 0)
             if every and trainer.global_step % every == 0:
-                _log(trainer, self._loop.logged())
+                _log(trainer, self._logged())
 
         def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-            self._loop.enter("evaluation")
+            self._enter("evaluation")
 
         def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-            self._loop.leave("evaluation")
-            self._loop.skip()
+            self._leave("evaluation")
+            self._skip()
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-            self._loop.leave("epoch")
+            self._leave("epoch")
 
         def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-            self._loop.end(exception)
+            self._end(exception)
 
         def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-            _log(trainer, self._loop.end())
+            _log(trainer, self._end())
 
-    return EnergyCallback()
+    return EnergyCallback(label, {"devices": devices, "save_to": save_to, **options})
 
 
 def _log(trainer: Any, figures: dict[str, float]) -> None:

@@ -28,7 +28,7 @@ from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.record import active
 from jouletrace.profiler.record.ranges import Marks, Opened
 from jouletrace.profiler.record.recording import OnUpdate, Recording, is_seconds
-from jouletrace.workloads.deferred import deferred
+from jouletrace.workloads.user_code import deferred
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

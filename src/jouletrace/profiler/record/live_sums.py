@@ -1,30 +1,95 @@
-"""Live energy of ranges and steps: running sums of the record, in bounded memory.
-
-The energy of a range is the integral of the record between its edges, shifted by the sensor's delay. It is accurate
-if the range is long compared with the sensor's period: consecutive steps count as one long interval, and a range that
-is too short has no energy here.
-"""
+"""Figures of a recording while it runs: running sums of the power record for ranges and steps, in bounded memory."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from jouletrace import analysis
 from jouletrace.analysis.power import most_w, tail_s
-from jouletrace.profiler.monitoring.meter import Meter
-from jouletrace.profiler.record.partial import RangeSoFar, SoFar
+from jouletrace.profiler.monitoring.watch import Meter
 from jouletrace.profiler.record.ranges import Opened, Span
-from jouletrace.recording.stream import SampleStream
+from jouletrace.recording.collector import SampleStream
+from jouletrace.report.document import printable
+from jouletrace.report.scale import quantity
 from jouletrace.run import ChannelInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.kinds import response_of
+
+_SHOWN = 4
+"""Ranges in a printed line."""
+
+
+@dataclass(frozen=True)
+class RangeSoFar:
+    """The ended ranges or steps of one path that the power record has passed.
+
+    Attributes:
+        count: Number of ranges.
+        time_s: Mean duration in seconds.
+        energy_j: Mean energy in joules over all devices, without correction for the sensor; None with a ``reason``.
+        last_time_s, last_energy_j: Figures of the last range; joules None if it is too short for the sensor.
+        reason: Why there is no energy: "sensor_too_slow" for short ranges (use ``Recording.recent`` for
+            those), "no_power_sensor", "outside_record".
+    """
+
+    count: int
+    time_s: float
+    energy_j: float | None
+    last_time_s: float
+    last_energy_j: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """Plain sums of the power record for live displays, without intervals, which the Run contains.
+
+    Attributes:
+        label: Label of the recording.
+        time_s: Seconds from its beginning to the end of the power record; without one, to the last mark.
+        energy_j: Energy of all devices in that time in joules; None if one of them reports no power.
+        power_w: Their mean power since the previous call.
+        hole_s: Seconds of that time without readings, for which the energy is an estimate.
+        ranges: Figures by path: names from the outermost range inwards, separated by "/"; steps are "step".
+        simulated: Whether a device is a simulated GPU.
+        problem: Why recording has stopped; None while it runs.
+    """
+
+    label: str
+    time_s: float
+    energy_j: float | None
+    power_w: float | None
+    hole_s: float = 0.0
+    ranges: Mapping[str, RangeSoFar] = field(default_factory=dict)
+    simulated: bool = False
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        """One line: time, energy, power, and the ranges with the most energy, or the most time without energy."""
+        parts = [quantity(self.time_s, "s"), quantity(self.energy_j, "J")]
+        if self.power_w is not None:
+            parts.append(quantity(self.power_w, "W"))
+        known = [(path, found) for path, found in self.ranges.items() if found.energy_j is not None]
+        known.sort(key=lambda item: -(item[1].energy_j or 0.0) * item[1].count)
+        for path, found in known[:_SHOWN]:
+            parts.append(f"{path} {quantity(found.energy_j, 'J')} × {found.count}")
+        if all(found.reason == "no_power_sensor" for found in self.ranges.values()):
+            longest = sorted(self.ranges.items(), key=lambda item: -item[1].time_s * item[1].count)
+            parts += [f"{path} {quantity(found.time_s, 's')} × {found.count}" for path, found in longest[:_SHOWN]]
+        if self.hole_s:
+            parts.append(f"{quantity(self.hole_s, 's')} without readings")
+        if self.problem:
+            parts.append(self.problem)
+        mark = "SIMULATED " if self.simulated else ""
+        return printable(f"{mark}{self.label}: {', '.join(parts)}")
+
 
 RECENT_S = 120.0
 _RECENT_SPANS = 50_000
@@ -132,15 +197,14 @@ class LiveSums:
         start = max(end - int(min(seconds, RECENT_S) * 1e9), self._start_ns)
         inside = [span for span in self._spans if start <= span.start_ns and span.end_ns <= end]
         run = replace(self._run, warnings=list(self._run.warnings), complete=False)
-        run.samples = tables.conform(
-            pa.concat_tables([tables.empty("samples"), *(t for _, t in self._samples)]), "samples"
-        )
+        run.samples = tables.concat((table for _, table in self._samples), "samples")
         device = self._run.devices[0].id
         rows = span_columns(inside, device)
         phase: dict[str, object] = {"id": 0, "kind": "phase", "name": "monitor", "lane": "record", "device": device}
         phase |= {"start_ns": start, "end_ns": max(end, start)}
-        both = [tables.from_rows([phase], "spans"), tables.conform(pa.table(rows), "spans")]
-        run.spans = tables.conform(pa.concat_tables(both), "spans")
+        run.spans = tables.concat(
+            [tables.from_rows([phase], "spans"), tables.conform(pa.table(rows), "spans")], "spans"
+        )
         return analysis.analyse(run)
 
     @property
@@ -211,37 +275,29 @@ class LiveSums:
         return RangeSoFar(sums.count, sums.seconds / sums.count, each, sums.last_s, last, reason)
 
 
-class _PowerMeter:
-    """The meter of one device, corrected for its sensor's delay."""
+class _PowerMeter(Meter):
+    """The meter of one device, whose times are corrected for its sensor's delay."""
 
     def __init__(self, channel: ChannelInfo, start_ns: int, most_w: float) -> None:
+        super().__init__(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
         self._device = channel.device
         response = response_of(channel)
         # The meter takes a reading as the mean over the preceding period, which accounts for half a period of delay.
         self._delay_ns = int((response.delay_s - response.period_s / 2) * 1e9)
-        self._meter = Meter(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
         self.first_ns = 0
 
     def take(self, fresh: pa.Table) -> None:
         rows = fresh.filter(pc.and_(pc.equal(fresh["channel"], POWER), pc.equal(fresh["device"], self._device)))
         if not self.first_ns and len(rows):
             self.first_ns = int(pc.min(rows["time_ns"]).as_py())
-        self._meter.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
+        self.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
 
     @property
     def reached_ns(self) -> int:
-        return self._meter.last_ns - self._delay_ns
+        return self.last_ns - self._delay_ns
 
-    @property
-    def oldest_ns(self) -> int:
-        return self._meter.oldest_ns
-
-    @property
-    def hole_s(self) -> float:
-        return self._meter.hole_s
-
-    def until(self, time_ns: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        return self._meter.until(np.asarray(time_ns, np.int64) + self._delay_ns)
+    def until(self, time_ns: ArrayLike) -> NDArray[np.float64]:
+        return super().until(np.asarray(time_ns, np.int64) + self._delay_ns)
 
 
 def span_columns(spans: Sequence[Span], device: str) -> dict[str, list[object]]:

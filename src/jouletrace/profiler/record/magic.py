@@ -17,14 +17,9 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def joules(shell: Any, line: str, cell: str) -> None:
-    """Run a cell within a recording and print what took most of its energy.
+    """Run a cell within a recording and print what took most of its energy; ``line`` holds options of ``record``.
 
     Afterwards ``_joules`` is the Run of the recording, and ``_joules_split`` that of its kernels or None.
-
-    Args:
-        shell: Of IPython.
-        line: Options, those of ``record``.
-        cell: The code.
     """
     try:
         recording = record(**_options(line))

@@ -7,8 +7,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
@@ -23,15 +23,12 @@ from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.profiler.program.traced import Traced
 from jouletrace.profiler.program.tracer import Tracer, settle
 from jouletrace.profiler.record import active
+from jouletrace.profiler.record.active import Within
 from jouletrace.profiler.record.annotations import Annotations
-from jouletrace.profiler.record.live_sums import LiveSums, span_columns
-from jouletrace.profiler.record.merge_ranks import merge_when_all_ended
-from jouletrace.profiler.record.nested import Within
-from jouletrace.profiler.record.partial import SoFar
+from jouletrace.profiler.record.live_sums import LiveSums, SoFar, span_columns
 from jouletrace.profiler.record.ranges import Marks
-from jouletrace.profiler.record.ranks import device_of, parts_of, this_rank
-from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of
-from jouletrace.profiler.record.summary import summary
+from jouletrace.profiler.record.ranks import device_of, merge_when_all_ended, parts_of, this_rank
+from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of, summary
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.files import shown
@@ -74,9 +71,8 @@ class Recording:
         self.run: Run | None = None
         self.split: Run | None = None
         self.rank = this_rank()
-        self._whole = (
-            Path(save_to).absolute() if save_to is not None else None
-        )  # the program may change the current folder
+        # Absolute, since the program may change the current folder.
+        self._whole = Path(save_to).absolute() if save_to is not None else None
         # A recording within another isn't saved, so its place may exist.
         self._place = self._checked_place() if active.current is None else None
         self._specs = list(devices)
@@ -115,11 +111,8 @@ class Recording:
                 self._open()
                 active.claim(self)  # from here on it accepts marks of other threads
             else:
-                lost = (
-                    f", and nothing is saved to {shown(self._whole)}"
-                    if self._whole is not None and outer is not self
-                    else ""
-                )
+                unsaved = self._whole if outer is not self else None
+                lost = f", and nothing is saved to {shown(unsaved)}" if unsaved is not None else ""
                 self._within.append(Within(self.label, outer, lost))
                 self._outer = outer or self._outer
                 return self
@@ -188,10 +181,7 @@ class Recording:
         on = self._that_is_on()
         if on is not self:
             return on.now()
-        self._check_mine()
-        self._started.wait()
-        with self._flushing:
-            self._catch_up()
+        with self._caught_up():
             name = self.label if self.rank is None else f"{self.label}, rank {self.rank.rank}"
             return self._sums.so_far(name) if self._sums else SoFar(name, 0.0, None, None, problem=str(self._failed))
 
@@ -207,10 +197,7 @@ class Recording:
         on = self._that_is_on()
         if on is not self:
             return on.recent(seconds)
-        self._check_mine()
-        self._started.wait()
-        with self._flushing:
-            self._catch_up()
+        with self._caught_up():
             if self._sums is None:
                 raise self._failed or RecorderDiedError("recording can't start")
             self._session.run.settings["not_synchronised"] = sorted(self._marks.not_synchronised)
@@ -234,14 +221,16 @@ class Recording:
         if self._start_ns == 0:
             raise BadInputError(f"record: {self.label!r} has not begun; use it in a with statement")
 
-    def _check_mine(self) -> None:
-        self._check_begun()
+    @contextmanager
+    def _caught_up(self) -> Iterator[None]:
+        """Hold still with all marks and readings so far, in the process that records."""
         if os.getpid() != self._owner:
             raise BadInputError(f"record: {self.label!r} belongs to process {self._owner}; call it there")
-
-    def _catch_up(self) -> None:
-        if not self._ending.is_set():
-            self._flush()
+        self._started.wait()
+        with self._flushing:
+            if not self._ending.is_set():
+                self._flush()
+            yield
 
     def _checked_place(self) -> Path | None:
         """The place of this process's Run, refused if it exists."""

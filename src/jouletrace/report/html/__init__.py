@@ -6,24 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison.data import Comparison
+from jouletrace.report.comparison import Comparison
 from jouletrace.report.html.page import render
 from jouletrace.run import Run
 from jouletrace.run.files import check_replaceable, write_whole
 
-__all__ = ["REPORT_MARKS", "check_place", "render", "write"]
+__all__ = ["REPORT_MARKS", "render", "write"]
 
 REPORT_MARKS = ('<meta name="generator" content="jouletrace',)
-"""Marks by which our own pages are recognised."""
-
-
-def check_place(path: Path) -> None:
-    """Refuse a place where something else than an older report lies, before anything is measured.
-
-    Raises:
-        BadInputError: If it does.
-    """
-    check_replaceable(path, REPORT_MARKS, "a report")
+"""Marks by which our own pages are recognised: nothing else is replaced by one."""
 
 
 def write(
@@ -45,7 +36,7 @@ def write(
         NotPossibleError: If plotly isn't installed.
     """
     target = Path(path)
-    check_place(target)
+    check_replaceable(target, REPORT_MARKS, "a report")
     page = render(runs, comparisons, notes)
     try:
         write_whole(target, page.encode())

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from jouletrace.errors import NotPossibleError
 
-_SCRIPTS = ("base.js", "pens.js", "timeline.js", "charts.js", "tables.js", "main.js")
+_SCRIPTS = ("base.js", "pens.js", "timeline.js", "flame.js", "charts.js", "tables.js", "main.js")
 _FOLDER = "jouletrace.report.html"
 
 

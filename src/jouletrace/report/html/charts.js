@@ -1,9 +1,8 @@
 "use strict";
-// Charts by plotly, which is unpacked when the first of them comes into view.
+// Charts: flame graphs of our own, all others by plotly, which is unpacked when the first of them comes into view.
 jt.charts = (() => {
   let loading = null;
   const library = () => {
-    
     loading ??= jt.unpack(document.getElementById("library").textContent).then((bytes) => {
       const script = document.createElement("script");
       script.textContent = new TextDecoder().decode(bytes);
@@ -24,14 +23,7 @@ jt.charts = (() => {
     layout.annotations = (spec.layout.annotations || []).map((note) => ({ ...note, font: { color: soft, size: 11 } }));
     if (simulated) layout.annotations.push({ text: "SIMULATED", xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false, opacity: 0.16, textangle: -14, font: { size: narrow ? 40 : 72, color: jt.color("mark") } });
     layout.hoverlabel = { bgcolor: fg, font: { color: bg }, align: "left" };
-    const data = spec.data.map((trace) => {
-      if (trace.type !== "icicle") return { ...trace };
-      const marker = { ...trace.marker, line: { width: 1, color: bg } };
-      if (marker.colorbar) marker.colorbar = { ...marker.colorbar, ...(narrow ? { orientation: "h", thickness: 8, y: -0.02, yanchor: "top", len: 1, title: { ...marker.colorbar.title, side: "bottom" } } : {}) };
-      return { ...trace, marker, maxdepth: narrow ? 5 : -1, pathbar: { ...trace.pathbar, textfont: { color: fg } }, root: { color: line } };
-    });
-    if (data[0]?.type === "icicle" && narrow) layout.margin = { ...layout.margin, b: 56 };
-    return [data, layout];
+    return [spec.data, layout];
   };
 
   class Chart {
@@ -53,10 +45,20 @@ jt.charts = (() => {
         }, { "aria-pressed": name === this.name, "data-by": name }));
         tools.append(...switches);
       }
-      const file = () => this.draw().then(() => Plotly.toImage(this.place, { format: "svg", width: this.place.clientWidth, height: this.place.clientHeight }))
+      if (this.plots[this.name].nodes) this.addSearch(tools);
+      const file = () => this.flame ? this.flame.export(this.name) : this.draw().then(() => Plotly.toImage(this.place, { format: "svg", width: this.place.clientWidth, height: this.place.clientHeight }))
         .then((url) => jt.save(`${this.simulated ? "SIMULATED-" : ""}${this.name}.svg`, decodeURIComponent(url.replace(/^data:image\/svg\+xml,/, "")), "image/svg+xml"));
       tools.append(jt.button("SVG", file, { "aria-label": `Download ${this.name} as SVG`, "data-act": "svg" }));
       this.figure.querySelector("figcaption").after(tools);
+    }
+    addSearch(tools) {
+      const search = jt.make("input", { type: "search", placeholder: "Search", "aria-label": "Search parts" });
+      const count = jt.make("span", { class: "count", role: "status", "aria-live": "polite" });
+      search.addEventListener("input", () => {
+        const share = this.flame?.search(search.value);
+        count.textContent = share === null || share === undefined ? "" : `${jt.number(100 * share, 3)} % of the ${this.name}`;
+      });
+      tools.append(jt.button("Whole", () => this.flame?.look(0), { "data-act": "flame-whole" }), search, count);
     }
     draw(anew = false) {
       if (!this.name || !this.place.clientWidth) return Promise.resolve();
@@ -64,6 +66,12 @@ jt.charts = (() => {
       return this.drawing;
     }
     async drawNow() {
+      if (this.plots[this.name].nodes) {
+        this.flame ??= new jt.Flame(this.place, this.simulated);
+        this.flame.show(this.plots[this.name]);
+        this.place.dataset.drawn = this.name;
+        return;
+      }
       await library();
       let [data, layout] = themed(this.plots[this.name], this.simulated, this.place.clientWidth < 600);
       if (jt.charts.paper) layout = { ...layout, width: 690, autosize: false };

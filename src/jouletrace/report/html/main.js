@@ -23,6 +23,7 @@
       tab.tabIndex = on ? 0 : -1;
     }
     start(document.getElementById(id));
+    aim();
   };
   tabs.forEach((tab, n) => {
     tab.addEventListener("click", () => show(tab.getAttribute("aria-controls")));
@@ -36,11 +37,25 @@
   if (tabs.length) tabs[0].parentElement.hidden = false;
   document.querySelectorAll(".together .table, .compared .table").forEach((place) => jt.table(place, document.body.classList.contains("simulated")));
 
-  for (const link of document.querySelectorAll("[data-section]")) {
-    const target = () => sections.find((section) => !section.hidden)?.querySelector(`[data-name="${link.dataset.section}"]`);
-    if (!document.querySelector(`[data-name="${link.dataset.section}"]`)) link.parentElement.hidden = true;
-    link.addEventListener("click", (event) => { event.preventDefault(); target()?.scrollIntoView(); });
+  // Each section has an address of its own, which its heading and the line at the top link to.
+  for (const part of document.querySelectorAll(".run [data-name]")) {
+    part.id = `${part.closest(".run").id}-${part.dataset.name}`;
+    part.querySelector("h3")?.append(jt.make("a", { class: "link", href: `#${part.id}`, "aria-label": "Link to this section" }, "#"));
   }
+  const aim = () => {
+    const shown = sections.find((section) => !section.hidden);
+    for (const link of document.querySelectorAll("[data-section]")) {
+      const part = shown?.querySelector(`[data-name="${link.dataset.section}"]`);
+      link.parentElement.hidden = !part;
+      if (part) link.href = `#${part.id}`;
+    }
+  };
+  const follow = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1))), section = target?.closest(".run");
+    if (section && section.hidden) show(section.id);
+    target?.scrollIntoView();
+  };
+  addEventListener("hashchange", follow);
 
   const theme = document.getElementById("theme");
   const name = () => { theme.textContent = jt.dark() ? "Light" : "Dark"; theme.setAttribute("aria-label", `Switch to ${jt.dark() ? "light" : "dark"} colours`); };
@@ -70,4 +85,5 @@
   });
 
   show(sections[0].id);
+  if (location.hash) follow();
 })();

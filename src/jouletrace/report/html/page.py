@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -11,18 +11,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.errors import BadInputError
-from jouletrace.report import content, plots, reasons, serving
-from jouletrace.report.comparison.data import Comparison
-from jouletrace.report.document import Document, Footnotes, printable
-from jouletrace.report.html import assets, sections, tables
-from jouletrace.report.html.comparing import compared
-from jouletrace.report.html.tables import Table
+from jouletrace.report import charts, comparison, content, parts, reasons, serving
+from jouletrace.report.comparison import DIFFERENT, INCONCLUSIVE, SAME, Comparison
+from jouletrace.report.document import Document, Footnotes, Section, printable
+from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
-from jouletrace.report.icicle import icicle
 from jouletrace.report.results import Results, metric
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
-from jouletrace.report.traced import by_name
-from jouletrace.report.tree import tree
+from jouletrace.report.tree import by_name, tree
 from jouletrace.report.waveform import picture
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.names import short_name
@@ -42,6 +38,9 @@ _MOST_CARDS, _WAVEFORM = 6, 1200
 _ALWAYS = ("energy_total_j", "latency_s", "power_w")
 """What a profile says on its first screen in any case: a figure, or why there is none."""
 
+_LEAST_REACH = 0.01
+"""Change to which bars of comparisons reach at least, so that next to nothing doesn't look like much."""
+
 
 @dataclass(frozen=True)
 class Card:
@@ -55,41 +54,26 @@ class Card:
     reason: str = ""
 
 
-@dataclass
-class View:
-    """One Run as the template takes it."""
+@dataclass(frozen=True)
+class Compared:
+    """A comparison as the template takes it.
+
+    Attributes:
+        id: Unique in the report.
+        document: Title, sides, notes and warnings in words.
+        tables: The model's figures, then the parts of each level, those that differ first.
+    """
 
     id: str
-    tab: str
     document: Document
-    cards: list[Card]
-    footnotes: list[str]
-    plots: dict[str, Any]
-    timeline: dict[str, Any] | None
-    waveform: tuple[Markup, str] | None
-    headline: Table | None
-    parts: list[Table]
-    latency: Table | None
-    sensors: Table | None
-    checks: Table | None
-    provenance: list[tuple[str, list[tuple[str, str]]]]
-    hint: str = ""
-    whole: str = "of an iteration"
+    tables: list[Section]
 
     @property
-    def stated(self) -> bool:
-        """Whether a headline figure has an interval."""
-        return any("±" in card.interval or " to " in card.interval.replace(NBSP, " ") for card in self.cards)
-
-    @property
-    def height(self) -> int:
-        """Pixels of the icicle: a row for each level."""
-        return int(max(self.plots[name]["rows"] for name in ("energy", "time") if name in self.plots)) * 52 + 90
-
-    def data(self) -> Markup:
-        """What the scripts draw, as JSON that no name can break out of."""
-        simulated = bool(self.document.simulated)
-        return assets.embedded({"plots": self.plots, "timeline": self.timeline, "simulated": simulated})
+    def verdicts(self) -> str:
+        """How many of the model's figures got which verdict, for a reader in a hurry."""
+        verdicts = [one.full for one in tables.cells(self.tables[0], "verdict")] if self.tables else []
+        counts = {verdict: verdicts.count(verdict) for verdict in (*DIFFERENT, SAME, INCONCLUSIVE)}
+        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 
 def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: Sequence[str] = ()) -> str:
@@ -115,14 +99,16 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
         together = side_by_side, tables.of_section(side_by_side.sections[0], "together", "")
     against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
     views = [_view(run, number, runs, marks) for number, run in enumerate(runs)]
+    recorded: Document = views[0]["document"]
     if len(runs) == 1 and against:  # the two sides of one recording, which come first
-        against[0].document.unfinished, views[0].document.unfinished = views[0].document.unfinished, []
+        against[0].document.unfinished, recorded.unfinished = recorded.unfinished, []
+    first = together[0] if together else recorded
     return (
         _templates()
         .get_template("page.html.j2")
         .render(
-            title=(together[0] if together else (against or views)[0].document).title,
-            simulated=(together[0] if together else views[0].document).simulated,
+            title=(against[0].document if against and not together else first).title,
+            simulated=first.simulated,
             views=views,
             together=together,
             comparisons=against,
@@ -146,56 +132,64 @@ def _templates() -> Environment:
     return environment
 
 
-def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> View:
+def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> dict[str, Any]:
+    """One Run as the template takes it."""
     results = Results(run)
     document = content.document(run)
     cards, footnotes = _cards(run, results, marks)
-    specs: dict[str, Any] = {"latency": plots.histogram(run), "frontier": serving.frontier(run, results)}
+    specs = {"latency": charts.histogram(run), "frontier": serving.frontier(run, results)}
     if run.kind != "ab":  # its two sides are no parts of one whole
         nodes = tree(run, results)
-        specs |= {by: icicle(nodes, by) for by in ("energy", "time")}
+        specs |= {by: charts.icicle(nodes, by) for by in ("energy", "time")}
+    plots = {name: spec for name, spec in specs.items() if spec is not None}
+    over_time = timeline(run, results)
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
-    headline = content.model_section(run, results, marks).printable()
-    sensors = tables.of_section(content.sensor_section(run.channels).printable(), "sensors") if run.channels else None
-    found = View(
-        id=f"run{number}",
-        tab=_tab(run, runs),
-        document=document,
-        cards=cards,
-        footnotes=footnotes,
-        plots={name: spec for name, spec in specs.items() if spec is not None},
-        timeline=timeline(run, results),
-        waveform=(Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
-        headline=tables.of_section(headline, "figures", "Figures") if headline.rows else None,
-        parts=[
+    headline = content.model_section(run, results, marks)
+    checks = parts.check_section(results)
+    of_all = "of the recording" if len(run.results) else "of all that was traced"
+    return {
+        "id": f"run{number}",
+        "tab": _tab(run, runs),
+        "document": document,
+        "cards": cards,
+        "stated": any("±" in card.interval or " to " in card.interval.replace(NBSP, " ") for card in cards),
+        "footnotes": footnotes,
+        "plots": plots,
+        "height": max((plots[name]["rows"] for name in ("energy", "time") if name in plots), default=0) * 24 + 34,
+        "whole": "of an iteration" if run.kind == "profile" else of_all,
+        "hint": _hint(run, results),
+        "timeline": over_time,
+        "waveform": (Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
+        "headline": tables.of_section(headline, "figures", "Figures") if headline.rows else None,
+        "parts": [
             *_loads(run, results, marks),
-            *tables.parts(run, results, marks),
-            *sections.traced(run, results),
-            *sections.counters(run),
+            *tables.of_parts(run, results, marks),
+            *tables.traced(run, results),
+            *tables.counters(run),
         ],
-        latency=sections.percentiles(run),
-        sensors=sensors,
-        checks=sections.check_table(results),
-        provenance=sections.provenance(run),
-    )
-    if run.kind != "profile":
-        found.whole = "of the recording" if len(run.results) else "of all that was traced"
-    finer = any(results.units(level) for level in ("layer", "op", "kernel", "phase"))
-    if run.kind == "profile" and not finer:
-        asked = run.settings.get("detail")
-        found.hint = (
-            f"Its parts (--detail {asked}) were asked for and not measured: the warnings and the checks say why."
-            if asked in ("phase", "layer", "kernel")
-            else "Only the model as a whole was measured: profile with --detail layer or --detail kernel for its parts."
-        )
-    return found
+        "latency": tables.percentiles(run),
+        "sensors": tables.of_section(content.sensor_section(run.channels), "sensors") if run.channels else None,
+        "checks": tables.of_section(checks, "checks") if checks.rows else None,
+        "provenance": tables.provenance(run),
+        "data": assets.embedded({"plots": plots, "timeline": over_time, "simulated": bool(document.simulated)}),
+    }
 
 
-def _loads(run: Run, results: Results, marks: Footnotes) -> list[Table]:
+def _loads(run: Run, results: Results, marks: Footnotes) -> list[Section]:
     """Of a server under load, a row for each load."""
     if not results.units("load"):
         return []
-    return [tables.of_section(serving.section(run, results, marks).printable(), "loads")]
+    return [tables.of_section(serving.section(run, results, marks), "loads")]
+
+
+def _hint(run: Run, results: Results) -> str:
+    """How to see parts of a profile that has none."""
+    if run.kind != "profile" or any(results.units(level) for level in ("layer", "op", "kernel", "phase")):
+        return ""
+    asked = run.settings.get("detail")
+    if asked in ("phase", "layer", "kernel"):
+        return f"Its parts (--detail {asked}) were asked for and not measured: the warnings and the checks say why."
+    return "Only the model as a whole was measured: profile with --detail layer or --detail kernel for its parts."
 
 
 def _tab(run: Run, runs: Sequence[Run]) -> str:
@@ -207,6 +201,23 @@ def _tab(run: Run, runs: Sequence[Run]) -> str:
     alike = sum(identity == own for identity in identities) > 1
     number = [f"{[id(one) for one in runs].index(id(run)) + 1}"] if alike or not words else []
     return printable(" · ".join([*words, *number]))
+
+
+def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> Compared:
+    """A comparison for the page: every row of the model, those of parts that differ first, with changes drawn."""
+    document = comparison.document(found, top=tables.MOST_ROWS, marks=marks)
+    shown = [tables.of_section(section, section.id) for section in document.sections]
+    for table in shown:
+        names = {"per iteration": "metric"}
+        table.columns = [replace(one, key=names.get(one.name) or one.key.lower()) for one in table.columns]
+        changes = tables.cells(table, "change")
+        reach = max([_LEAST_REACH, *(1.5 * abs(change.value or 0.0) for change in changes)])
+        for change in changes:
+            if change.value is not None and change.low is not None and change.high is not None:
+                # from zero in the middle; what reaches further is cut off at the edge
+                ends = (change.low, change.high, change.value, 0.0)
+                change.bar = tuple(round(50 + 50 * min(max(x / reach, -1.0), 1.0), 2) for x in ends)
+    return Compared(f"compared{number}", document, shown)
 
 
 def _cards(run: Run, results: Results, marks: Footnotes) -> tuple[list[Card], list[str]]:

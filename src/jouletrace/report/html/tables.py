@@ -1,17 +1,21 @@
-"""Tables of the report: each cell with the text that is read, the number it sorts by, and its interval drawn."""
+"""Tables of the page: those of the terminal with what a page adds to cells, and those that the page alone has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from jouletrace.report import reasons
-from jouletrace.report.document import Cell, Footnotes, Section, printable
-from jouletrace.report.parts import table as parts_table
+import numpy as np
+
+from jouletrace.analysis.latency import distribution
+from jouletrace.report import parts, reasons
+from jouletrace.report.document import Cell, Column, Footnotes, Section, printable
 from jouletrace.report.results import Results
-from jouletrace.report.scale import NONE, cell, unit_for
+from jouletrace.report.scale import NONE, Unit, cell, unit_for
+from jouletrace.report.tree import by_name
 from jouletrace.run import Estimate, Run
+from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
 
@@ -22,136 +26,194 @@ _LEVELS = ("device", "phase", "range", "layer", "op", "kernel")
 _FIRST = ("energy_total_j", "energy_active_j", "share", "time_s", "power_w")
 """Figures of parts that are always shown; the others stand behind "all columns"."""
 
-_DRAWN = {"energy_total_j", "time_s"}
+_DRAWN = ("energy_total_j", "time_s")
+_PERCENTILES = ("min", "p25", "median", "p75", "p90", "p95", "p99", "max", "mean", "std", "iqr")
 
 
-@dataclass(frozen=True)
-class Heading:
-    """A column: its name, what it is called in CSV, whether it holds numbers, whether it is always shown."""
-
-    name: str
-    key: str
-    numeric: bool = False
-    aside: bool = False
+def of_section(section: Section, id: str, title: str | None = None) -> Section:
+    """A table of the terminal as the page has it: named columns, and nothing but ``Cell`` in its rows."""
+    section = section.printable()
+    columns = [replace(column, key=column.key or column.name or "name") for column in section.columns]
+    rows: list[list[str]] = [[text if isinstance(text, Cell) else Cell(text) for text in row] for row in section.rows]
+    return replace(section, id=id, title=section.title if title is None else title, columns=columns, rows=rows)
 
 
-@dataclass
-class Table:
-    """A table with the lines below it."""
-
-    id: str
-    title: str
-    headings: list[Heading]
-    rows: list[list[Cell]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def has_more(self) -> bool:
-        """Whether some columns are shown on request only."""
-        return any(heading.aside for heading in self.headings)
+def cells(table: Section, key: str) -> list[Cell]:
+    """The cells of a column, of a table of ``of_section``; none where it has no such column."""
+    places = [n for n, column in enumerate(table.columns) if column.key == key]
+    return [found for row in table.rows for n in places if isinstance(found := row[n], Cell)]
 
 
-def parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Table]:
+def of_parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Section]:
     """A table for each level that the Run has units of; ``marks`` are the footnotes of the page."""
     marks = Footnotes(marks)
     levels = [level for level in _LEVELS if results.units(level)]
     if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # shown with their kernels
-    found: list[Table] = []
+    found: list[Section] = []
     for level in levels:
-        table, untold = _parts(run, results, level, marks)
-        found += [table, *([_unattributed(results, untold)] if untold else [])]
+        table, rest, untold = parts.table(run, results, level, MOST_ROWS, marks, ranked=True)
+        found.append(_level(results, level, of_section(table, level)))
+        if rest:
+            hint = f"jouletrace show --detail {level}"
+            found[-1].notes.append(f"{len(rest)} more rows, the cheapest, are in the Run: {hint}")
+        if untold:
+            found.append(_unattributed(results, untold))
     return found
 
 
-def of_section(section: Section, id: str, title: str | None = None) -> Table:
-    """A table as the terminal has it."""
-    headings = [Heading(column.name, column.key or column.name or "name", column.numeric) for column in section.columns]
-    rows = [[text if isinstance(text, Cell) else Cell(text) for text in row] for row in section.rows]
-    return Table(id, title if title is not None else section.title, headings, rows, list(section.notes))
+def _level(results: Results, level: str, table: Section) -> Section:
+    """The costliest units of a level, with rarely used figures hidden at first, and bars."""
+    aside = {name for unit in results.units(level) for name in results.metrics(unit["id"])} - {*_FIRST}
+    aside |= {"shapes"} if level == "kernel" else set()
+    table.columns = [replace(one, name=one.name or one.key, aside=one.key in aside) for one in table.columns]
+    for key in _DRAWN:
+        column = cells(table, key)
+        ends = [x for one in column for x in (one.value, one.low, one.high) if x is not None]
+        low, high = min([0.0, *ends]), max([0.0, *ends])
+        for one in column:
+            if one.value is not None and high > low:  # in percent of the column's range, which holds zero
+                start, end = (one.value if edge is None else edge for edge in (one.low, one.high))
+                one.bar = tuple(round(100 * (x - low) / (high - low), 2) for x in (start, end, one.value, 0.0))
+    return table
 
 
-def kernels(names: Sequence[str]) -> list[Cell]:
+def _unattributed(results: Results, units: Sequence[UnitRow]) -> Section:
+    """Kernels that no part accounts for: what the trace says of them."""
+    rows = []
+    for name, unit in zip(_kernels([str(unit["name"] or "?") for unit in units]), units, strict=True):
+        codes = dict.fromkeys(figure.estimate.reason for figure in results.metrics(unit["id"]).values())
+        why = "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
+        rows.append((name, unit["count"], results.get("time_traced_s", unit["id"]).value, why))
+    rows.sort(key=lambda row: -(row[2] or 0.0))
+    columns = [("kernel", ""), ("launches", "1"), ("time, traced", "s"), ("why", "")]
+    return _plain("unattributed", "Kernels not attributed", columns, rows)
+
+
+def _kernels(names: Sequence[str]) -> list[Cell]:
     """Kernels by their short names, which are unique within a table."""
     short = short_names(names)
-    texts = [printable(short[name]) for name in names]
-    return [Cell(t, full="" if t == (full := printable(n)) else full) for t, n in zip(texts, names, strict=True)]
+    return [Cell(printable(short[name]), full="" if short[name] == name else printable(name)) for name in names]
 
 
-def plain(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> Table:
+def _plain(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> Section:
     """A table of names and plain numbers.
 
     Args:
         id: Unique in the report.
         title: Its heading.
-        columns: Name and unit of each: "" for text, "1" for counts, else an SI unit to be scaled.
+        columns: Name and unit of each: "" for text, "1" for counts, "plain" for numbers, else an SI unit to be scaled.
         rows: Values in SI units, text, cells that are ready, or None.
     """
-    units = [
-        unit_for([row[n] for row in rows if row[n] is not None], unit) if unit else None
-        for n, (_, unit) in enumerate(columns)
-    ]
-    table = Table(id, title, [])
-    for (name, own), unit in zip(columns, units, strict=True):
-        key = f"{name} ({own})" if own not in ("", "1") else name
-        shown = f"{name} ({unit.name})" if unit is not None and unit.name else name
-        table.headings.append(Heading(shown, key, numeric=unit is not None))
-    for row in rows[:MOST_ROWS]:
-        cells = []
-        for value, unit, (_, own) in zip(row, units, columns, strict=True):
-            if isinstance(value, Cell):
-                cells.append(value)
-            elif unit is None:
-                cells.append(Cell(printable(str("" if value is None else value))))
-            elif value is None:
-                cells.append(Cell(NONE))
-            else:
-                text = str(value) if own == "1" and isinstance(value, int) else cell(Estimate(float(value)), unit)
-                cells.append(Cell(text, float(value)))
-        table.rows.append(cells)
+    table = Section(title, [], [[] for _ in rows[:MOST_ROWS]], id=id)
+    for n, (name, own) in enumerate(columns):
+        unit = unit_for([row[n] for row in rows if row[n] is not None], own) if own else None
+        scaled = own not in ("", "1", "plain")
+        shown = f"{name} ({unit.name})" if scaled and unit is not None and unit.name else name
+        table.columns.append(Column(shown, numeric=bool(own), key=f"{name} ({own})" if scaled else name))
+        for row, found in zip(rows, table.rows, strict=False):
+            found.append(_cell(row[n], unit, counted=own == "1"))
     if len(rows) > MOST_ROWS:
         table.notes.append(f"{len(rows) - MOST_ROWS} more rows are in the Run.")
     return table
 
 
-def _unattributed(results: Results, units: Sequence[UnitRow]) -> Table:
-    """Kernels that no part accounts for: what the trace says of them."""
-    names = kernels([str(unit["name"] or "?") for unit in units])
-    rows = [
-        (name, unit["count"], results.get("time_traced_s", unit["id"]).value, _why_untold(results, unit["id"]))
-        for name, unit in zip(names, units, strict=True)
+def _cell(value: Any, unit: Unit | None, counted: bool) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if unit is None:
+        return Cell(printable(str("" if value is None else value)))
+    if value is None:
+        return Cell(NONE)
+    text = str(value) if counted and isinstance(value, int) else cell(Estimate(float(value)), unit)
+    return Cell(text, float(value))
+
+
+def traced(run: Run, results: Results) -> list[Section]:
+    """Kernels by name, where no unit describes them."""
+    found = by_name(run)
+    if results.units("kernel") or not found:
+        return []
+    whole = sum(one.total_s for one in found)
+    columns = [("kernel", ""), ("kind", ""), ("launches", "1"), ("time", "s"), ("share", "%")]
+    columns += [("mean", "s"), ("shortest", "s"), ("longest", "s")]
+    rows: list[list[Any]] = [
+        [
+            named,
+            t.kind,
+            t.count,
+            t.total_s,
+            t.total_s / whole if whole else None,
+            t.total_s / t.count,
+            t.least_s,
+            t.most_s,
+        ]
+        for named, t in zip(_kernels([one.name for one in found[:MOST_ROWS]]), found, strict=False)
     ]
-    rows.sort(key=lambda row: -(row[2] or 0.0))
-    columns = [("kernel", ""), ("launches", "1"), ("time, traced", "s"), ("why", "")]
-    return plain("unattributed", "Kernels not attributed", columns, rows)
+    if len({one.device for one in found}) > 1:
+        columns.insert(2, ("device", ""))
+        for row, one in zip(rows, found, strict=False):
+            row.insert(2, one.device)
+    table = _plain("traced", "Kernels by name", columns, rows)
+    if len(found) > len(rows):
+        table.notes.append(f"{len(found) - len(rows)} more names, those with the least time, are in the Run.")
+    return [table]
 
 
-def _why_untold(results: Results, unit: int) -> str:
-    codes = dict.fromkeys(figure.estimate.reason for figure in results.metrics(unit).values())
-    return "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
+def counters(run: Run) -> list[Section]:
+    """Hardware counters that another profiler read, by kernel and metric: the mean over launches."""
+    if not len(run.counters):
+        return []
+    names = dict(zip(run.spans["id"].to_pylist(), run.spans["name"].to_pylist(), strict=True))
+    groups: dict[tuple[str, str, str, str], list[float]] = {}
+    for row in run.counters.to_pylist():
+        key = (names.get(row["span"]) or "?", row["section"] or "", row["metric"] or "?", row["value_unit"] or "")
+        values = groups.setdefault(key, [])
+        if row["value"] is not None:
+            values.append(row["value"])
+    rows: list[tuple[Any, ...]] = []
+    for kernel, (key, values) in zip(_kernels([key[0] for key in groups]), groups.items(), strict=True):
+        figures = (float(np.mean(values)), min(values), max(values)) if values else (None, None, None)
+        rows.append((kernel, *key[1:], *figures, len(values)))
+    columns = [("kernel", ""), ("section", ""), ("counter", ""), ("unit", ""), ("mean", "plain")]
+    columns += [("least", "plain"), ("most", "plain"), ("launches", "1")]
+    return [_plain("counters", "Hardware counters", columns, rows)]
 
 
-def _parts(run: Run, results: Results, level: str, marks: Footnotes) -> tuple[Table, list[UnitRow]]:
-    """The costliest units of a level, with rarely used figures hidden at first; and kernels that belong to none."""
-    section, rest, untold = parts_table(run, results, level, MOST_ROWS, marks, ranked=True)
-    found = of_section(section.printable(), level)
-    metrics = {name for unit in results.units(level) for name in results.metrics(unit["id"])}
-    aside = metrics - {*_FIRST} | ({"shapes"} if level == "kernel" else set())
-    found.headings = [replace(h, name=h.name or h.key, aside=h.key in aside) for h in found.headings]
-    for place, heading in enumerate(found.headings):
-        if heading.key in _DRAWN:
-            _draw([row[place] for row in found.rows])
-    if rest:
-        text = f"{len(rest)} more rows, the cheapest, are in the Run: jouletrace show --detail {level}"
-        found.notes.append(text)
-    return found, untold
+def percentiles(run: Run) -> Section | None:
+    """The distribution of latency in figures."""
+    found = distribution(run)
+    if not found["n"]:
+        return None
+    rows = [(name, None if found[name] is None else found[name] / 1e3) for name in _PERCENTILES]  # type: ignore[operator]  # not None
+    table = _plain("percentiles", "Latency", [("of iterations one by one", ""), ("latency", "s")], rows)
+    table.notes.append(f"n = {found['n']}")
+    return table
 
 
-def _draw(cells: Sequence[Cell]) -> None:
-    """Bars: start, end, value and zero in percent of the column's range, which holds zero."""
-    ends = [x for one in cells for x in (one.value, one.low, one.high) if x is not None]
-    low, high = min([0.0, *ends]), max([0.0, *ends])
-    for one in cells:
-        if one.value is not None and high > low:
-            start, end = (one.value if edge is None else edge for edge in (one.low, one.high))
-            one.bar = tuple(round(100 * (x - low) / (high - low), 2) for x in (start, end, one.value, 0.0))
+def provenance(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Everything that the Run says of how it was made, under headings."""
+    groups: list[tuple[str, Mapping[str, object]]] = [
+        ("Command", {"command": run.command, "kind": run.kind, "complete": run.complete}),
+        ("Workload", run.workload),
+        ("Settings", run.settings),
+        *((f"Device {device.name}", device.to_dict()) for device in run.devices),
+        ("Versions", dict(run.versions)),
+        ("Environment", dict(run.environment)),
+        ("Stored figures", run.stored),
+        ("Calibration", run.calibration),
+        ("Recorder", dict(run.recorder)),
+    ]
+    return [(name, flat) for name, values in groups if (flat := _flat(values))]
+
+
+def _flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
+    """Keys and values as text, those of nested dictionaries with dots."""
+    found: list[tuple[str, str]] = []
+    for key, value in jsonable(values).items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{prefix}{key}.")
+        elif value not in (None, "", []):
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            found.append((printable(f"{prefix}{key}"), printable(text)))
+    return found

@@ -16,6 +16,8 @@ jt.Timeline = class {
     this.view = [0, data.length_ns];
     this.lines = data.lines.map((line) => ({ ...line, t: jt.column(bytes, line.t), v: jt.column(bytes, line.v) }));
     this.lanes = data.lanes.map((lane) => this.unpacked(lane, bytes));
+    const known = Object.values(data.watts ?? {});
+    this.watts = known.length ? [Math.min(...known), Math.max(...known)] : null;
     this.layOut();
     this.addTools();
     this.listen();
@@ -206,6 +208,13 @@ jt.Timeline = class {
     }
   }
 
+  // By the mean power of a kernel where powers are known, by name otherwise.
+  fill(lane, i) {
+    const power = this.watts && lane.unit && lane.unit[i] ? (this.data.watts ?? {})[lane.unit[i] - 1] : undefined;
+    if (power !== undefined) return jt.shade((power - this.watts[0]) / (this.watts[1] - this.watts[0] || 1));
+    return jt.Timeline.FILLS[lane.name[i] % jt.Timeline.FILLS.length];
+  }
+
   visible(lane) {
     const [a, b] = this.view;
     return [jt.place(lane.reach, a), jt.place(lane.start, b, true)];
@@ -216,17 +225,17 @@ jt.Timeline = class {
     this.counts[lane.kind] = (this.counts[lane.kind] || 0) + (last - first);
     pen.rect(this.left, track.y, this.inner, track.height, this.colors.panel, 0.6);
     if (last - first > jt.Timeline.MOST_BOXES) { this.paintDense(pen, track, lane, first, last); return; }
-    const fills = jt.Timeline.FILLS, right = this.left + this.inner;
+    const right = this.left + this.inner;
     for (let i = first; i < last; i++) {
       const x0 = Math.max(this.x(lane.start[i]), this.left), x1 = Math.min(this.x(lane.start[i] + lane.length[i]), right);
       if (x1 < this.left || x0 > right) continue;
       const y = track.y + (lane.row ? lane.row[i] : 0) * lane.step, width = Math.max(x1 - x0, 0.8);
-      pen.rect(x0, y + 1, width > 3 ? width - 0.6 : width, lane.step - 2, fills[lane.name[i] % fills.length]);
+      pen.rect(x0, y + 1, width > 3 ? width - 0.6 : width, lane.step - 2, this.fill(lane, i));
       if (width > 28 && lane.step > 12) pen.text(x0 + 4, y + 12, this.fitted(this.data.short[lane.name[i]] ?? this.data.names[lane.name[i]], width - 8), "#111");
     }
   }
   paintDense(pen, track, lane, first, last) {
-    const columns = Math.ceil(this.inner), [a, b] = this.view, scale = columns / (b - a), fills = jt.Timeline.FILLS;
+    const columns = Math.ceil(this.inner), [a, b] = this.view, scale = columns / (b - a);
     for (let row = 0; row < lane.rows; row++) {
       const filled = new Float64Array(columns), most = new Float64Array(columns), which = new Int32Array(columns);
       for (let i = first; i < last; i++) {
@@ -235,11 +244,11 @@ jt.Timeline = class {
         for (let c = Math.floor(from); c < columns && c <= to; c++) {
           const part = Math.min(to, c + 1) - Math.max(from, c);
           filled[c] += part;
-          if (part >= most[c]) { most[c] = part; which[c] = lane.name[i]; }
+          if (part >= most[c]) { most[c] = part; which[c] = i; }
         }
       }
       for (let c = 0; c < columns; c++)
-        if (filled[c] > 0) pen.rect(this.left + c, track.y + row * lane.step + 1, 1, lane.step - 2, fills[which[c] % fills.length], Math.min(1, 0.25 + 0.75 * filled[c]));
+        if (filled[c] > 0) pen.rect(this.left + c, track.y + row * lane.step + 1, 1, lane.step - 2, this.fill(lane, which[c]), Math.min(1, 0.25 + 0.75 * filled[c]));
     }
   }
 
@@ -266,7 +275,9 @@ jt.Timeline = class {
   say() {
     const [a, b] = this.view;
     const seen = Object.entries(this.counts).filter(([, n]) => n).map(([kind, n]) => `${n} ${kind === "memcpy" ? "copies" : n === 1 ? kind : kind === "launch" ? "launches" : `${kind}s`}`);
-    this.status.textContent = `${jt.seconds(a)} s to ${jt.seconds(b)} s (${jt.duration(b - a)})${seen.length ? `: ${seen.join(", ")}` : ""}`;
+    const digits = Math.max(0, Math.ceil(3 - Math.log10((b - a) / 1e9)));
+    const [from, to] = [a, b].map((ns) => String(+(ns / 1e9).toFixed(Math.min(digits, 9))));
+    this.status.textContent = `${from} s to ${to} s (${jt.duration(b - a)})${seen.length ? `: ${seen.join(", ")}` : ""}`;
   }
 
   hover(event) {

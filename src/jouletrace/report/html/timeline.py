@@ -6,7 +6,7 @@ here they are thinned only where there are more than a file can hold, and a note
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
 from jouletrace.report.html.assets import Packer
-from jouletrace.report.plots import thinned
 from jouletrace.report.results import Results
 from jouletrace.report.scale import figure
-from jouletrace.report.traced import device_names
+from jouletrace.report.tree import device_names
 from jouletrace.run import Run
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
 from jouletrace.run.names import short_names
@@ -57,15 +56,14 @@ def timeline(run: Run, results: Results) -> dict[str, Any] | None:
     """Everything on one axis of time; None if nothing in the Run has a time."""
     lanes = _lanes(run)
     series = _series(run)
-    edges = [(lane.start.min(), lane.end.max()) for lane in lanes] + [(at[0], at[-1]) for *_, at, _ in series]
+    edges = [(lane.start.min(), lane.end.max()) for lane in lanes] + [(one.at[0], one.at[-1]) for one in series]
     if not edges:
         return None
-    origin = int(min(start for start, _ in edges))
-    end = int(max(end for _, end in edges))
+    origin, end = int(min(start for start, _ in edges)), int(max(end for _, end in edges))
     packer = Packer()
     names: dict[str, int] = {}
     notes: list[str] = []
-    drawn = [_line(packer, name, title, at - origin, values, notes) for name, title, at, values in series]
+    drawn = [_line(packer, one, origin, notes) for one in series]
     total = sum(len(lane.start) for lane in lanes)
     step = -(-total // MOST_SPANS) if total else 1
     if step > 1:
@@ -83,10 +81,21 @@ def timeline(run: Run, results: Results) -> dict[str, Any] | None:
         "names": [printable(name) for name in names],
         "short": _short(lanes, names),
         "units": {str(unit["id"]): _told(results, unit) for unit in results.all() if unit["id"] in units},
+        "watts": {str(unit): power for unit, power in _powers(results, units).items()},
         "throttle": {str(bit): reasons.throttle(name) for bit, name in THROTTLE_REASONS.items()},
         "notes": notes,
         "data": packer.text(),
     }
+
+
+def _powers(results: Results, units: Collection[int]) -> dict[int, float]:
+    """Mean power of units while they ran, W, where it is known."""
+    found = {}
+    for unit in units:
+        energy, time = (results.get(name, unit).value for name in ("energy_total_j", "time_s"))
+        if energy is not None and time and energy > 0 and time > 0:
+            found[unit] = float(f"{energy / time:.4g}")
+    return found
 
 
 def _short(lanes: Sequence[_Lane], names: dict[str, int]) -> dict[int, str]:
@@ -97,7 +106,17 @@ def _short(lanes: Sequence[_Lane], names: dict[str, int]) -> dict[int, str]:
     return {names[name]: printable(short) for name, short in short_names(sorted(ran)).items() if short != name}
 
 
-def _series(run: Run) -> list[tuple[str, str, Ints, NDArray[np.float64]]]:
+@dataclass(frozen=True)
+class _Series:
+    """Readings of a channel of a device, in order: what they are, nanoseconds and values of shape (n,)."""
+
+    name: str
+    title: str
+    at: Ints
+    values: NDArray[np.float64]
+
+
+def _series(run: Run) -> list[_Series]:
     found = []
     names = device_names(run)
     for channel, what in CHANNELS.items():
@@ -109,28 +128,39 @@ def _series(run: Run) -> list[tuple[str, str, Ints, NDArray[np.float64]]]:
             stamps, values = stamps[keep], values[keep]
             order = np.argsort(stamps, kind="stable")
             title = f"{what} · {names[device.id]}" if len(run.devices) > 1 else what
-            found.append((channel, title, stamps[order], values[order]))
+            found.append(_Series(channel, title, stamps[order], values[order]))
     return found
 
 
-def _line(
-    packer: Packer, name: str, title: str, at: Ints, values: NDArray[np.float64], notes: list[str]
-) -> dict[str, Any]:
-    unit = {"Cel": "°C", "1": ""}.get(CHANNEL_UNITS[name][0], CHANNEL_UNITS[name][0])
-    kept_at, kept = thinned(at, values, MOST_READINGS)
-    if len(kept) < len(values):
-        notes.append(f"{title}: {len(values)} readings, of which the least and the largest of each segment are drawn.")
-    step = float(np.median(np.diff(at)))
+def _thinned(x: NDArray[Any], y: NDArray[np.float64], most: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """At most about ``most`` points of a series in order: the least and the most of each bucket, in theirs."""
+    if len(x) <= most:
+        return x, y
+    size = -(-2 * len(x) // most)
+    starts = np.arange(0, len(x), size)
+    padded = np.concatenate([y, np.full(len(starts) * size - len(y), np.nan)]).reshape(len(starts), size)
+    low, high = (np.where(np.isnan(padded), fill, padded) for fill in (np.inf, -np.inf))
+    places = np.sort(np.column_stack([low.argmin(axis=1), high.argmax(axis=1)]) + starts[:, None], axis=1).ravel()
+    places = np.unique(np.minimum(places, len(x) - 1))
+    return x[places], y[places]
+
+
+def _line(packer: Packer, found: _Series, origin: int, notes: list[str]) -> dict[str, Any]:
+    at, values = _thinned(found.at - origin, found.values, MOST_READINGS)
+    n = len(found.values)
+    if len(values) < n:
+        notes.append(f"{found.title}: {n} readings, of which the least and the largest of each segment are drawn.")
+    unit = CHANNEL_UNITS[found.name][0]
     return {
-        "name": name,
-        "title": printable(title),
-        "unit": unit,
-        "n": len(values),
-        "low": float(values.min()),
-        "high": float(values.max()),
-        "hole_ns": 8 * step if len(kept) == len(values) else 8 * float(np.median(np.diff(kept_at))),
-        "t": packer.rising(kept_at),
-        "v": packer.real(kept),
+        "name": found.name,
+        "title": printable(found.title),
+        "unit": {"Cel": "°C", "1": ""}.get(unit, unit),
+        "n": n,
+        "low": float(found.values.min()),
+        "high": float(found.values.max()),
+        "hole_ns": 8 * float(np.median(np.diff(at))),
+        "t": packer.rising(at),
+        "v": packer.real(values),
     }
 
 
@@ -138,12 +168,8 @@ def _line(
 class _Lane:
     """Spans of a kind on a lane, by their starts.
 
-    Attributes:
-        kind, title: What they are, and what is written beside them.
-        names: Names that they have.
-        start, end: Nanoseconds, shape (n,).
-        name: Place of each one's name in ``names``, shape (n,).
-        units: Id of each one's unit, -1 for none, shape (n,); None if no span has one.
+    ``title`` is written beside them. Of shape (n,) are: ``start`` and ``end`` in nanoseconds; ``name``, the place of
+    each one's name in ``names``; ``units``, the id of each one's unit, -1 for none. None if no span has a unit.
     """
 
     kind: str
@@ -161,8 +187,9 @@ def _lanes(run: Run) -> list[_Lane]:
     several = len(run.devices) > 1
     names = device_names(run)
     spans = _timed(run.spans)
-    if run.kind == "ab":
-        spans = _by_side(spans)
+    if run.kind == "ab":  # timed iterations on a lane for each side, not for each side and block
+        lanes = pc.replace_substring_regex(spans["lane"].cast(pa.string()), r"^(latency [ab]) \d+$", r"\1")
+        spans = spans.set_column(spans.schema.get_field_index("lane"), "lane", lanes.dictionary_encode())
     codes = np.zeros(len(spans), dtype=np.int64)
     for key in ("kind", "device", "lane"):
         codes = codes * 100_003 + _indices(spans[key])
@@ -185,12 +212,6 @@ def _lanes(run: Run) -> list[_Lane]:
 def _timed(rows: pa.Table) -> pa.Table:
     """Rows with a place in time: averages that another tool states have none."""
     return rows.filter(pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["end_ns"])))
-
-
-def _by_side(spans: pa.Table) -> pa.Table:
-    """Timed iterations of ``ab`` on a lane for each side, not for each side and block."""
-    lane = pc.replace_substring_regex(spans["lane"].cast(pa.string()), r"^(latency [ab]) \d+$", r"\1")
-    return spans.set_column(spans.schema.get_field_index("lane"), "lane", lane.dictionary_encode())
 
 
 def _lane(kind: str, title: str, rows: pa.Table, key: str, units: Ints | None) -> _Lane:

@@ -1,4 +1,4 @@
-"""Find a sensor's response from its readings of a commanded load."""
+"""Find a sensor's response from its readings of a commanded load, and check whether it holds."""
 
 from __future__ import annotations
 
@@ -8,36 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.sensor.calibration.checks import edge_misfit, fit_flags, gain_swings, stragglers
 from jouletrace.sensor.calibration.fitter import Fitter
 from jouletrace.sensor.stamps import Grid, find_grid
-from jouletrace.sensor.windows.noise import Fluctuation, fluctuation
+from jouletrace.sensor.windows.noise import fluctuation
 from jouletrace.sensor.windows.response import SHAPE, Response
 from jouletrace.stats.one_thread import one_thread
 
+Floats = NDArray[np.float64]
+
 _MIN_EDGES = 8
-_MIN_EXPLAINED = 0.2
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A calibrated response and what it was judged by.
-
-    Attributes:
-        response: The response, with its uncertainty and flags.
-        time_s: When each reading was taken, in seconds since the first stamp, shape (n,).
-        power_w: The readings, shape (n,).
-        model_w: What the model says of them, shape (n,).
-        fluctuation: Noise and correlated fluctuation of the residual.
-        edges_s: When the load changed, on the same clock as ``time_s``, shape (m,).
-    """
-
-    response: Response
-    time_s: NDArray[np.float64]
-    power_w: NDArray[np.float64]
-    model_w: NDArray[np.float64]
-    fluctuation: Fluctuation
-    edges_s: NDArray[np.float64]
+_BINS = 10
 
 
 @one_thread
@@ -46,10 +26,7 @@ def fit_response(
     power_w: ArrayLike,
     edges_ns: ArrayLike,
     levels: ArrayLike | None = None,
-    *,
-    period_s: float | None = None,
-    counter_ratio: float | None = None,
-) -> Fit:
+) -> Response:
     """Fit lag, window and rise, their errors, noise and jitter to readings of a commanded load.
 
     The load steps between levels at known times, with pulses of many lengths. Its powers aren't
@@ -66,8 +43,6 @@ def fit_response(
         edges_ns: Times at which the load changed, increasing, shape (m,), m >= 8.
         levels: Which level holds before, between and after the edges, as integers, shape (m + 1,);
             0, 1, 0, 1 and so on if None.
-        period_s: A first guess of the period.
-        counter_ratio: Energy of the record over the counter's, to be stored with the response.
 
     Raises:
         BadInputError: If shapes don't match, times don't increase or readings aren't finite.
@@ -79,7 +54,7 @@ def fit_response(
     level = np.arange(len(edges) + 1) % 2 if levels is None else np.asarray(levels, np.int64)
     _check(time, power, edges, level)
 
-    grid = find_grid(time, period_s)
+    grid = find_grid(time)
     edges_s = (edges - time[0]) / 1e9
     # Below a hundredth of a period nothing is gained by moving readings to the grid.
     choices = (0, 1, 2) if np.std(grid.late_s) > 0.01 * grid.period_s else (0,)
@@ -90,13 +65,13 @@ def fit_response(
         fit.refine(fits[0].shape)
     best = _likeliest([fit.power - fit.model() for fit in fits])
     fits[best].add_tail()
-    found = _result(fits[best], grid, choices[best], counter_ratio)
-    if found.response.explained is not None and found.response.explained < _MIN_EXPLAINED:
+    found = _result(fits[best], grid, choices[best])
+    if found.explained is not None and found.explained < 0.2:
         raise NotPossibleError("calibration: the readings do not follow the load; is it another device's sensor?")
     return found
 
 
-def _likeliest(errors: list[NDArray[np.float64]]) -> int:
+def _likeliest(errors: list[Floats]) -> int:
     """Which of several fits errs least: by a Cauchy likelihood, in which no single reading decides.
 
     A few late readings near edges are all that distinguishes one grid from another: their errors must
@@ -106,9 +81,7 @@ def _likeliest(errors: list[NDArray[np.float64]]) -> int:
     return int(np.argmin([float(np.sum(np.log1p((error / scale) ** 2))) for error in errors]))
 
 
-def _check(
-    time: NDArray[np.int64], power: NDArray[np.float64], edges: NDArray[np.int64], level: NDArray[np.int64]
-) -> None:
+def _check(time: NDArray[np.int64], power: Floats, edges: NDArray[np.int64], level: NDArray[np.int64]) -> None:
     if time.shape != power.shape or time.ndim != 1:
         raise BadInputError(f"calibration: {time.shape} stamps do not go with {power.shape} readings")
     if level.shape != (len(edges) + 1,):
@@ -126,7 +99,7 @@ def _check(
         raise NotPossibleError(f"calibration: only {within.sum()} edges lie within the record; 8 are needed")
 
 
-def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | None) -> Fit:
+def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> Response:
     """The fitted response with its noise, its errors and what it was judged by."""
     shape, period = fit.response(fit.shape), fit.period
     model = fit.model()
@@ -144,7 +117,7 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | Non
     strays = stragglers(error, slope, period, fit.step_w, level_sd, jitter)
     swings = gain_swings(error, model, max(2.0, shape.window_s / period + min(2 * scatter.tau_s / period, 6.0)))
     sizes = np.sqrt(np.diag(covariance)).tolist()
-    response = replace(
+    return replace(
         shape,
         period_s=grid.period_s,
         jitter_s=jitter,
@@ -154,7 +127,6 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | Non
         wander_relative=scatter.wander_relative,
         noise_tau_s=scatter.tau_s,
         misfit_relative=misfit.rms,
-        counter_ratio=counter_ratio,
         covariance=tuple(tuple(float(x) for x in row) for row in covariance),
         uncertainty={
             "period_s": grid.period_se_s,
@@ -165,4 +137,99 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int, counter_ratio: float | Non
         flags=fit_flags(misfit, strays, fit.drift(), fit.step_w, swings, grid.lost),
         origin="calibrated",
     )
-    return Fit(response, fit.time, fit.power, model, scatter, fit.edges)
+
+
+@dataclass(frozen=True)
+class EdgeMisfit:
+    """Mean residual as a function of the time since an edge, over the size of the load's steps."""
+
+    area_s: float = 0.0  # its area: an error of the mean delay
+    worst: float = 0.0  # its largest size
+    worst_se: float = float("inf")  # standard error of that
+    rms: float = 0.0  # its root mean square, less what chance makes of it
+
+
+def edge_misfit(
+    time_s: Floats, error: Floats, model: Floats, edges_s: Floats, period: float, step_w: float, memory: float
+) -> EdgeMisfit:
+    """Average the residual over all edges that no other one precedes within a memory.
+
+    Rises and falls apart: a sensor that isn't linear errs in opposite ways on them.
+    """
+    span = max(memory, 2 * period)
+    latest = np.searchsorted(edges_s, time_s) - 1
+    delay = time_s - edges_s[np.clip(latest, 0, None)]
+    gap = np.append(np.inf, np.diff(edges_s))
+    following = np.append(np.diff(edges_s), np.inf)
+    after = np.interp(edges_s + 0.9 * np.minimum(span, following), time_s, model)
+    before = np.interp(edges_s - 0.1 * period, time_s, model)
+    sign = np.sign(after - before)[np.clip(latest, 0, None)]
+    use = (latest >= 0) & (delay < span) & (gap > 0.8 * span)[np.clip(latest, 0, None)]
+    curves = []
+    for way in (1, -1):
+        part = use & (sign == way)
+        if part.sum() >= 3 * _BINS:
+            curves.append(_curve(delay[part] / span, way * error[part] / step_w))
+    if not curves:
+        return EdgeMisfit()
+    mean, se = (np.concatenate(parts) for parts in zip(*curves, strict=True))
+    worst = int(np.argmax(np.abs(mean) - 4 * np.where(np.isfinite(se), se, 0)))
+    known = np.isfinite(se)
+    rms = np.sqrt(max(float(np.mean(mean[known] ** 2 - se[known] ** 2)), 0.0)) if known.any() else 0.0
+    area = float(np.mean(mean)) * span
+    return EdgeMisfit(area, float(abs(mean[worst])), float(se[worst]), float(rms))
+
+
+def _curve(place: Floats, share: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard error in bins of the delay; zero and infinite where readings are few."""
+    bins = np.minimum((place * _BINS).astype(int), _BINS - 1)
+    count = np.bincount(bins, minlength=_BINS)
+    mean = np.bincount(bins, share, _BINS) / np.maximum(count, 1)
+    square = np.bincount(bins, share**2, _BINS) / np.maximum(count, 1)
+    se = np.sqrt(np.maximum(square - mean**2, 0) / np.maximum(count - 1, 1))
+    few = count < 5
+    return np.where(few, 0.0, mean), np.where(few, np.inf, se)
+
+
+def gain_swings(error: Floats, model: Floats, alike: float) -> tuple[float, float]:
+    """How much the sensor's gain moves over the record, in twelve pieces.
+
+    Returns:
+        Root mean square of the pieces' gain errors, and what chance would make of it.
+    """
+    size = model - np.percentile(model, 5)
+    gains, chances = [], []
+    for part in np.array_split(np.arange(len(error)), 12):
+        weight = float(size[part] @ size[part])
+        if len(part) < 10 or weight <= 0:
+            continue
+        gains.append(float(error[part] @ size[part]) / weight)
+        chances.append(float(np.sqrt(alike) * np.linalg.norm(error[part] * size[part])) / weight)
+    if len(gains) < 4:
+        return 0.0, float("inf")
+    return float(np.sqrt(np.mean(np.square(gains)))), float(np.sqrt(np.mean(np.square(chances))))
+
+
+def stragglers(error: Floats, slope: Floats, period: float, step_w: float, level_sd: Floats, jitter_s: float) -> float:
+    """Share of readings near edges that neither noise, ``level_sd`` in watts, nor stamps explain."""
+    steep = np.abs(slope) * period > 0.1 * step_w
+    if steep.sum() < 20:
+        return 0.0
+    # The load's edges themselves are known to a fiftieth of a period.
+    time_sd = np.hypot(jitter_s, 0.02 * period)
+    expected = np.sqrt(level_sd[steep] ** 2 + (0.02 * step_w) ** 2 + (slope[steep] * time_sd) ** 2)
+    return float(np.mean(np.abs(error[steep]) > 4 * expected))
+
+
+def fit_flags(
+    misfit: EdgeMisfit, strays: float, drift_w: float, step_w: float, swings: tuple[float, float], lost: float
+) -> tuple[str, ...]:
+    """Codes of what keeps the model from holding, "unmodelled" first if there are any."""
+    flags = []
+    if (misfit.worst > 0.03 and misfit.worst > 4 * misfit.worst_se) or strays > 0.06:
+        flags.append("misfit_at_edges")
+    if drift_w > 0.05 * step_w or (swings[0] > 0.02 and swings[0] > 1.2 * swings[1]):
+        flags.append("drifting")
+    if lost > 0.05:
+        flags.append("drops_samples")
+    return ("unmodelled", *flags) if flags else ()

@@ -30,35 +30,20 @@ _BIRGE = 2.0
 
 @dataclass(frozen=True)
 class Problems:
-    """N neighbourhoods of edges, each on its own uniform grid of B bins.
+    """N neighbourhoods of edges, each on its own uniform grid of B bins."""
 
-    Attributes:
-        left_s: Start of the grid, shape (N,).
-        bin_s: Width of a bin.
-        bins: B.
-        time_s: When readings were taken, shape (N, K).
-        power_w: The readings, shape (N, K).
-        noise_w: Their independent standard deviation, infinite for padding, shape (N, K).
-        change_w: How much they change in a period, shape (N, K).
-        edge_s: Known edges, NaN for padding, shape (N, J).
-        jump_w: Rough size of the jump at each, shape (N, J).
-        wander_w: Standard deviation of the fluctuation in each bin, shape (N, B).
-        tau_s: Its correlation time.
-        scale_w: Prior standard deviation of levels and jumps: wide, shape (N,).
-    """
-
-    left_s: Floats
-    bin_s: float
-    bins: int
-    time_s: Floats
-    power_w: Floats
-    noise_w: Floats
-    change_w: Floats
-    edge_s: Floats
-    jump_w: Floats
-    wander_w: Floats
-    tau_s: float
-    scale_w: Floats
+    left_s: Floats  # start of the grid, shape (N,)
+    bin_s: float  # width of a bin
+    bins: int  # B
+    time_s: Floats  # when readings were taken, shape (N, K)
+    power_w: Floats  # the readings, shape (N, K)
+    noise_w: Floats  # their independent standard deviation, infinite for padding, shape (N, K)
+    change_w: Floats  # how much they change in a period, shape (N, K)
+    edge_s: Floats  # known edges, NaN for padding, shape (N, J)
+    jump_w: Floats  # rough size of the jump at each, shape (N, J)
+    wander_w: Floats  # standard deviation of the fluctuation in each bin, shape (N, B)
+    tau_s: float  # its correlation time
+    scale_w: Floats  # prior standard deviation of levels and jumps: wide, shape (N,)
 
     def bounds(self) -> Floats:
         """Bounds of the bins, shape (N, B + 1)."""
@@ -67,34 +52,21 @@ class Problems:
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked of each neighbourhood: the energy of [start, end] less a sum of readings.
+    """What is asked of each neighbourhood: the energy of [start, end] less a sum of readings."""
 
-    Attributes:
-        start_s: Shape (N,).
-        end_s: Shape (N,), not before the start.
-        less_s: Seconds with which each reading counts in the sum to be corrected, shape (N, K).
-    """
-
-    start_s: Floats
-    end_s: Floats
-    less_s: Floats
+    start_s: Floats  # shape (N,)
+    end_s: Floats  # shape (N,), not before the start
+    less_s: Floats  # seconds with which each reading counts in the sum to be corrected, shape (N, K)
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Result of ``solve``.
+    """Result of ``solve``."""
 
-    Attributes:
-        mean: Of each functional, in J, shape (N,).
-        variance: In J², shape (N,).
-        misfit: Squared residual over its expectation, shape (N,); about 1 if the model holds.
-        strain: The same once the fluctuation has been enlarged where that was needed, shape (N,).
-    """
-
-    mean: Floats
-    variance: Floats
-    misfit: Floats
-    strain: Floats
+    mean: Floats  # of each functional, in J, shape (N,)
+    variance: Floats  # in J², shape (N,)
+    misfit: Floats  # squared residual over its expectation, shape (N,); about 1 if the model holds
+    strain: Floats  # the same once the fluctuation has been enlarged where that was needed, shape (N,)
 
     def put(self, rows: NDArray[np.intp], part: Posterior) -> None:
         """Write a batch's results into the given rows."""

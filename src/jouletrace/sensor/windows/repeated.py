@@ -23,8 +23,6 @@ Floats = NDArray[np.float64]
 
 MIN_WINDOWS = 10
 _HAC_LAGS = 4
-_SHIFT = 0.01
-"""Of a period: how well the phase of a sensor's grid is known."""
 
 _MAX_RELATIVE = 0.5
 
@@ -52,9 +50,6 @@ def repeated_energy(
         Joules per window, one estimate a kind, ``n`` the number of its windows. Null with reason
         "too_few_windows" (fewer than 10), "no_samples", "hole_in_record", "phases_not_spread"
         (readings saw too little of it, or always the same mixture) or "sensor_too_slow".
-
-    Raises:
-        BadInputError: If shapes don't match or windows overlap.
     """
     start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
     kind = np.zeros(len(start), np.int64) if kinds is None else np.asarray(kinds, np.int64)
@@ -132,7 +127,8 @@ def _shiftable(
     response from calibration. If it may shift, within a prior, the readings determine it. The prior
     is one more row of the design, with a reading of 0.
     """
-    step = _SHIFT * response.period_s
+    # so well is the phase of a sensor's grid known
+    step = 0.01 * response.period_s
     kinds = design.shape[1] - 2
     moved = [_design(time, a, b, kind, kinds, replace(response, lag_s=response.lag_s + way * step)) for way in (1, -1)]
     level, *_ = _regress(design, power)

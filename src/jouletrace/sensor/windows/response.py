@@ -20,59 +20,37 @@ from numpy.typing import ArrayLike, NDArray
 SHAPE = ("lag_s", "window_s", "rise_s", "tail_share", "tail_s")
 """The parameters of the response's shape, in the order of ``Response.covariance``."""
 
-_GAPLESS_SHARE = 0.9
-_AVERAGED_PERIODS = 4.0
-
 
 @dataclass(frozen=True)
 class Response:
-    """A sensor's timing and noise, nominal or calibrated.
+    """A sensor's timing and noise, nominal or calibrated."""
 
-    Attributes:
-        period_s: Seconds between readings.
-        window_s: Width of the boxcar over which a reading is a mean.
-        rise_s: Time constant of an exponential approach.
-        lag_s: Seconds by which a stamp trails the end of the boxcar; negative if it leads.
-        tail_share: Share of the response that approaches with ``tail_s`` instead.
-        tail_s: Time constant of that slower part.
-        jitter_s: Standard deviation of what remains unknown of a reading's time.
-        stamp_grid: 0 if stamps are the times of the readings; k if readings are taken at multiples
-            of period / k and their stamps come late (``stamps.Grid``).
-        noise_w: Standard deviation of independent noise of a reading, in watts.
-        noise_relative: The same in proportion to the power; adds in quadrature.
-        wander_relative: Standard deviation of the power's own correlated fluctuation under a
-            steady load, over that load's power. It is real power, not an error of the sensor.
-        noise_tau_s: Correlation time of that fluctuation.
-        misfit_relative: What the shape gets wrong of readings just after an edge, over its jump.
-        counter_ratio: Energy of the record over that of the GPU's counter; None if not compared.
-        covariance: Of the parameters in ``SHAPE``, one row each, in SI units; zeros for what is
-            exact. Fewer rows, as older Runs have them, are those of the first parameters.
-        uncertainty: Standard errors by name of field, and of "delay_s".
-        explained: Share of the variance of held-out readings that the model explains.
-        flags: "unmodelled" if readings don't fit the model, with "misfit_at_edges", "drifting" or
-            "drops_samples" for the cause.
-        origin: "nominal", "calibrated" or "exact".
-    """
-
-    period_s: float
-    window_s: float = 0.0
-    rise_s: float = 0.0
-    lag_s: float = 0.0
-    tail_share: float = 0.0
-    tail_s: float = 0.0
-    jitter_s: float = 0.0
+    period_s: float  # seconds between readings
+    window_s: float = 0.0  # width of the boxcar over which a reading is a mean
+    rise_s: float = 0.0  # time constant of an exponential approach
+    lag_s: float = 0.0  # seconds by which a stamp trails the end of the boxcar; negative if it leads
+    tail_share: float = 0.0  # share of the response that approaches with ``tail_s`` instead
+    tail_s: float = 0.0  # time constant of that slower part
+    jitter_s: float = 0.0  # standard deviation of what remains unknown of a reading's time
+    # 0 if stamps are the times of the readings; k if readings are taken at multiples of period / k and their stamps
+    # come late (``stamps.Grid``)
     stamp_grid: int = 0
-    noise_w: float = 0.5
-    noise_relative: float = 0.0
+    noise_w: float = 0.5  # standard deviation of independent noise of a reading, in watts
+    noise_relative: float = 0.0  # the same in proportion to the power; adds in quadrature
+    # Standard deviation of the power's own correlated fluctuation under a steady load, over that load's power. It is
+    # real power, not an error of the sensor
     wander_relative: float = 0.02
-    noise_tau_s: float = 0.06
-    misfit_relative: float = 0.0
-    counter_ratio: float | None = None
+    noise_tau_s: float = 0.06  # correlation time of that fluctuation
+    misfit_relative: float = 0.0  # what the shape gets wrong of readings just after an edge, over its jump
+    counter_ratio: float | None = None  # energy of the record over that of the GPU's counter; None if not compared
+    # Of the parameters in ``SHAPE``, one row each, in SI units; zeros for what is exact. Fewer rows, as older Runs have
+    # them, are those of the first parameters
     covariance: tuple[tuple[float, ...], ...] = ((0.0,) * 3,) * 3
-    uncertainty: dict[str, float] = field(default_factory=dict)
-    explained: float | None = None
+    uncertainty: dict[str, float] = field(default_factory=dict)  # standard errors by name of field, and of "delay_s"
+    explained: float | None = None  # share of the variance of held-out readings that the model explains
+    # "unmodelled" if readings don't fit the model, with "misfit_at_edges", "drifting" or "drops_samples" for the cause
     flags: tuple[str, ...] = ()
-    origin: str = "nominal"
+    origin: str = "nominal"  # "nominal", "calibrated" or "exact"
 
     @property
     def delay_s(self) -> float:
@@ -98,9 +76,9 @@ class Response:
     @property
     def kind(self) -> str:
         """``gapless``, ``sampled`` (leaves time unseen) or ``averaged`` (over many periods)."""
-        if self.window_s > _AVERAGED_PERIODS * self.period_s:
+        if self.window_s > 4.0 * self.period_s:
             return "averaged"
-        return "gapless" if self.seen_s >= _GAPLESS_SHARE * self.period_s else "sampled"
+        return "gapless" if self.seen_s >= 0.9 * self.period_s else "sampled"
 
     @property
     def gapless(self) -> bool:

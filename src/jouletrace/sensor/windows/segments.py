@@ -16,46 +16,23 @@ Floats = NDArray[np.float64]
 _PRIOR_COUNT = 6.0
 """The calibrated fluctuation has the weight of so many readings of the segment itself."""
 
-_ALIKE = 0.1
-"""Segments whose powers differ by at most a tenth fluctuate alike."""
-
-_CHI2_80 = 1.642
-"""Of a squared Gaussian a fifth is more than this over its mean."""
 
 UNSEEN_SHARE = 0.25
 """Of the variance that a load's fluctuation has beyond the calibration's, so much is taken to be faster than
 the record. Sums of an H100's record under its power cap miss the energy counter by 0.0045 × power × √seconds,
 which is that share of the 6 % by which readings fluctuate there (docs/results/bursts-h100.md)."""
 
-_TAIL = 14.0
-"""Time constants beyond a reading's memory in which it forgets all but a millionth of a thousandth."""
-
-_MOST_PERIODS = 20_000
-"""Of the sensor in a piece of the record: its bins are eighths of them."""
-
-_SHORT, _LONG = 12, 120
-"""Readings in a sum that is too short to judge, and in one that is long enough."""
-
 
 @dataclass(frozen=True)
 class Stretches:
-    """The record between known edges: before, between and after them.
+    """The record between known edges: before, between and after them."""
 
-    Attributes:
-        edges_s: The edges, shape (m,).
-        level_w: Mean power of each segment, shape (m + 1,).
-        wander_w: Standard deviation of the power's correlated fluctuation in each, shape (m + 1,).
-        error_j2: Variance of a plain sum of readings from before the first edge to after each, shape (m,).
-        rate: Variance that such a sum gains in each segment, in J²/s, shape (m + 1,).
-        unseen_w: Standard deviation of a reading by fluctuation too fast for the record, shape (m + 1,).
-    """
-
-    edges_s: Floats
-    level_w: Floats
-    wander_w: Floats
-    error_j2: Floats
-    rate: Floats
-    unseen_w: Floats
+    edges_s: Floats  # the edges, shape (m,)
+    level_w: Floats  # mean power of each segment, shape (m + 1,)
+    wander_w: Floats  # standard deviation of the power's correlated fluctuation in each, shape (m + 1,)
+    error_j2: Floats  # variance of a plain sum of readings from before the first edge to after each, shape (m,)
+    rate: Floats  # variance that such a sum gains in each segment, in J²/s, shape (m + 1,)
+    unseen_w: Floats  # standard deviation of a reading by fluctuation too fast for the record, shape (m + 1,)
 
     @property
     def jump_w(self) -> Floats:
@@ -121,7 +98,8 @@ def _wander(
     if lost < 0.02:
         # readings overlap so much that their differences hold noise alone
         return np.asarray(response.wander_relative * size)
-    alike = np.round(np.log(size) / _ALIKE).astype(np.intp)
+    # segments whose powers differ by at most a tenth fluctuate alike
+    alike = np.round(np.log(size) / 0.1).astype(np.intp)
     alike -= alike.min()
     squares, count = _squared_differences(power_w, first, last, alike)
     seen = count * np.maximum(squares / 2 - response.noise_sd(level) ** 2, 0.0) / lost / size**2
@@ -146,7 +124,8 @@ def _squared_differences(
     kind = alike[stretch]
     for one in np.unique(kind[inside]):
         members = np.flatnonzero(inside & (kind == one))
-        limit = 25 * float(np.quantile(squares[members], 0.8)) / _CHI2_80
+        # of a squared Gaussian a fifth is more than 1.642 times its mean
+        limit = 25 * float(np.quantile(squares[members], 0.8)) / 1.642
         squares[members] = np.minimum(squares[members], limit)
     count = np.bincount(stretch[inside], minlength=len(first)).astype(np.float64)
     total = np.bincount(stretch[inside], squares[inside], len(first))
@@ -160,15 +139,15 @@ def sum_rate(time_s: Floats, response: Response) -> float:
     the weight of each instant in the sum, less one, goes through the fluctuation's covariance. The
     difference between a long and a short sum leaves out what happens at their ends.
     """
-    if len(time_s) < _SHORT + 4:
+    if len(time_s) < 16:
         return 2 * response.noise_tau_s
     middle = time_s - response.delay_s
     cells = (middle[1:] + middle[:-1]) / 2
-    long = min(_LONG, len(cells) - 2)
+    long = min(120, len(cells) - 2)
     starts = np.unique(np.linspace(0, len(cells) - 1 - long, 6).astype(int))
     gains = []
     for start in starts:
-        if (cells[start + long] - cells[start]) / response.period_s > _MOST_PERIODS:
+        if (cells[start + long] - cells[start]) / response.period_s > 20_000:
             continue  # a hole, or far fewer readings than the sensor has updates
         short = _sum_variance(time_s, cells, start, start + long // 3, response)
         gains.append(
@@ -195,7 +174,8 @@ def _seen(taken: Floats, width: Floats, bounds: Floats, response: Response) -> F
     A reading has forgotten what is long past: only bins in its memory are looked at.
     """
     step = bounds[1] - bounds[0]
-    forgotten = response.memory_s + _TAIL * max(response.rise_s, response.tail_s)
+    # after 14 more time constants all but a millionth is forgotten
+    forgotten = response.memory_s + 14.0 * max(response.rise_s, response.tail_s)
     ahead = int(np.ceil(max(-response.lag_s, 0.0) / step)) + 1
     number = min(int(np.ceil(forgotten / step)) + ahead + 1, len(bounds) - 1)
     last = np.floor((taken - bounds[0]) / step).astype(np.intp) + ahead

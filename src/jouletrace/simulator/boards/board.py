@@ -32,11 +32,6 @@ class Board:
     computed when it is read, and ``run``, ``load`` and ``wait`` take the time that they simulate.
     Between calls the GPU is idle or follows the plan of its spec (``load=``).
 
-    Args:
-        preset: What kind of GPU.
-        parameters: Its hidden parameters.
-        spec: The rest of the specification.
-
     Attributes:
         clock: Its time; ``VirtualClock`` also has timers.
         truth: The exact energies; for tests only.
@@ -99,24 +94,13 @@ class Board:
     def run(self, work: Work, n: int = 1) -> tuple[int, int]:
         """Run ``n`` iterations back to back and wait for them.
 
-        Args:
-            work: A schedule, or kernels to be run as a graph.
-            n: Iterations, at least 1.
-
         Returns:
             Start and end in nanoseconds since the Unix epoch.
-
-        Raises:
-            BadInputError: If ``n`` is less than 1 or there is nothing to run.
         """
         return self._work(Iterations(self._as_schedule(work), self._count(n)))
 
     def run_timed(self, work: Work, n: int) -> NDArray[np.float64]:
-        """Seconds of each of ``n`` iterations as CUDA events between them measure them, shape (n,).
-
-        Raises:
-            BadInputError: If ``n`` is less than 1 or there is nothing to run.
-        """
+        """Seconds of each of ``n`` iterations as CUDA events between them measure them, shape (n,)."""
         iterations = Iterations(self._as_schedule(work), self._count(n), timed=True)
         self._work(iterations)
         # events resolve about half a microsecond, and a few iterations are disturbed
@@ -127,9 +111,6 @@ class Board:
         """Start and end of each kernel of ``n`` iterations, in ns since the Unix epoch, shape (n, kernels, 2).
 
         The positions of kernels within an iteration are those at the highest clock, scaled to its length.
-
-        Raises:
-            BadInputError: If ``n`` is less than 1 or there is nothing to run.
         """
         schedule = self._as_schedule(work)
         iterations = Iterations(schedule, self._count(n), timed=True)
@@ -152,9 +133,6 @@ class Board:
 
         Returns:
             Start and end in nanoseconds since the Unix epoch.
-
-        Raises:
-            BadInputError: If power or time isn't positive.
         """
         for name, value in (("watts", watts), ("seconds", seconds)):
             if not (isfinite(value) and value > 0):

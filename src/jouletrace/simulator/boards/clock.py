@@ -92,9 +92,6 @@ class VirtualClock:
         """Call ``call`` every ``interval_s`` of virtual time, the first time one interval from now.
 
         A call takes no virtual time and must not sleep.
-
-        Raises:
-            ValueError: If the interval isn't positive.
         """
         interval_ns = round(interval_s * 1e9)
         if interval_ns <= 0:
@@ -104,11 +101,7 @@ class VirtualClock:
         return timer
 
     def advance(self, physics: Physics, limit_ns: int | None = None) -> None:
-        """Let ``physics`` run until it is done, or until ``limit_ns``, and call the timers on the way.
-
-        Raises:
-            RuntimeError: If called from within a timer.
-        """
+        """Let ``physics`` run until it is done, or until ``limit_ns``, and call the timers on the way."""
         if self._firing:
             raise RuntimeError("a timer of the virtual clock must not let time pass")
         while limit_ns is None or self._now_ns < limit_ns:

@@ -1,24 +1,33 @@
-"""A simulated GPU as a ``Device``: opened by ``sim:NAME``, marked as SIMULATED in all its information."""
+"""Simulated GPUs and slices of them as a ``Device``: opened by ``sim:NAME``, marked as SIMULATED in all information.
+
+A kernel does the same operations and moves the same bytes on a slice, in more time. Slices slow each other only through
+the power cap, which they share.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import time
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.devices.base import Capability, Clock, Process, Source
+from jouletrace.devices.base import Capability, Clock, Process, Source, Vendor
+from jouletrace.devices.mig import Profile
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.simulator.boards.board import Board
-from jouletrace.simulator.boards.presets import draw, find
+from jouletrace.simulator.boards.kernels import Roofline
+from jouletrace.simulator.boards.mig_state import BOARD_SMS, MEMORY_SLICES, profiles
+from jouletrace.simulator.boards.presets import Preset, draw, find
 from jouletrace.simulator.boards.sensors import SampledStretch, SensorSet
-from jouletrace.simulator.boards.spec import parse
+from jouletrace.simulator.boards.spec import PREFIX, parse
 from jouletrace.simulator.boards.truth import Truth
-
-SAMPLED_FAST_S = 20e-6
-"""Time constant of power behind the load, for GPUs whose sensor samples: there the slower response of the record comes
-from the sensor's averaging alone."""
 
 
 class SimulatedGpu:
@@ -32,15 +41,14 @@ class SimulatedGpu:
         clock: The GPU's time.
         spec: As given.
         board: The GPU to work on.
-
-    Raises:
-        BadInputError: If the specification is wrong.
     """
 
     def __init__(self, spec: str) -> None:
         asked = parse(spec)
         preset = find(asked.name)
-        sharp = {"fast_s": SAMPLED_FAST_S} if asked.sensor == "sampled" else {}
+        # Power follows the load in 20 us where the sensor samples: there the slower response of the record
+        # comes from the sensor's averaging alone
+        sharp = {"fast_s": 20e-6} if asked.sensor == "sampled" else {}
         parameters = draw(preset, asked.seed, {**sharp, **dict(asked.given)}.items())
         self.spec = spec
         self.board = Board(preset, parameters, asked)
@@ -67,9 +75,6 @@ class SimulatedGpu:
         """Readings (W) of a power channel at given times of the past, shape as ``time_ns``.
 
         Compares a simulated GPU with a recording of a real one.
-
-        Raises:
-            NotPossibleError: If the GPU has no such power channel.
         """
         return self._sensors.read_at(channel, time_ns)
 
@@ -108,3 +113,129 @@ class SimulatedGpu:
     def close(self) -> None:
         """End the context, if one exists."""
         self.board.release_context()
+
+
+class SimulatedSlice(SimulatedGpu):
+    """An instance of a simulated GPU; implements ``devices.base.MigInstance``.
+
+    Its sources measure the whole GPU and carry the GPU's id, as on real hardware.
+
+    Attributes:
+        parent: Id of the GPU.
+    """
+
+    def __init__(self, gpu: SimulatedGpu, profile: Profile, uuid: str) -> None:
+        preset = find(str(gpu.info.details["preset"]))
+        self.spec = gpu.spec
+        self.parent = gpu.info.id
+        self.board = copy(gpu.board)  # the same engine and clock, its own kernels
+        self.board.roofline = Roofline(slice_preset(preset, profile), gpu.truth.parameters())
+        self.clock = gpu.clock
+        self._gpu = gpu
+        self._sensors = gpu._sensors
+        self.info = DeviceInfo(
+            id=uuid,
+            name=f"{gpu.info.name} MIG {profile.name}",
+            kind="mig",
+            simulated=True,
+            driver=gpu.info.driver,
+            memory_bytes=profile.memory_mib << 20,
+            details={
+                **gpu.info.details,
+                "no_power": "mig_no_power",
+                "no_power_note": f"a MIG instance has no power sensor; its GPU is {gpu.info.id}",
+                "parent": gpu.info.id,
+                "parent_name": gpu.info.name,
+                "multiprocessors": profile.multiprocessors,
+                "profile": profile.name,
+            },
+        )
+
+
+def open_slice(spec: str, name: str) -> SimulatedSlice:
+    """The slice that ``sim:NAME?mig=PROFILE`` names, on a GPU that it alone uses.
+
+    Raises:
+        BadInputError: If the GPU has no such profile.
+    """
+    gpu = SimulatedGpu(spec)
+    table = profiles(str(gpu.info.details["preset"]))
+    found = next((one for one in table if one.name == name), None)
+    if found is None:
+        there = ", ".join(one.name for one in table) or "none"
+        raise BadInputError(f"{spec}: {gpu.info.name} has no MIG profile {name!r}; there are: {there}")
+    return SimulatedSlice(gpu, found, f"MIG-{gpu.info.id}-{found.name}")
+
+
+def slice_preset(preset: Preset, profile: Profile) -> Preset:
+    """A preset with the resources of a slice.
+
+    Power limits scale with the SMs: the roofline states energies as shares of the limit, and an
+    operation takes as much energy on a slice as on the GPU.
+    """
+    sms = profile.multiprocessors / BOARD_SMS[preset.name]
+    memory = profile.placements[0].size / MEMORY_SLICES
+    return replace(
+        preset,
+        cap_w=preset.cap_w * sms,
+        bytes_per_s=preset.bytes_per_s * memory,
+        l2_bytes=round(preset.l2_bytes * memory),
+        peak_flops={dtype: peak * sms for dtype, peak in preset.peak_flops.items()},
+    )
+
+
+def open_simulated(spec: str) -> SimulatedGpu:
+    """Open the GPU that ``sim:NAME[?key=value&...]`` describes.
+
+    Raises:
+        BadInputError: If the name or a key is unknown, or a value is out of range.
+    """
+    profile = parse(spec).mig
+    if profile:
+        return open_slice(spec, profile)
+    return SimulatedGpu(spec)
+
+
+VENDOR = Vendor(f"{PREFIX}NAME", re.compile(f"{PREFIX}.*", re.DOTALL), open_simulated)
+
+
+class SimulatedPowerLimit:
+    """Implements ``profiler.power_limits.PowerLimiter``.
+
+    Attributes:
+        permitted: Whether the user may change it; for tests.
+    """
+
+    permitted = True
+
+    def __init__(self, device: str, state: Path) -> None:
+        board = SimulatedGpu(device)
+        self.info: DeviceInfo = board.info
+        self._state = state
+        board.close()
+
+    def limit_w(self) -> float:
+        """The limit in force, in watts."""
+        try:
+            return float(json.loads(self._state.read_text())["limit_w"])
+        except (OSError, ValueError, KeyError):
+            pass
+        if self.info.power_limit_w is None:
+            raise NotPossibleError(f"{self.info.name} has no power limit")
+        return self.info.power_limit_w
+
+    def set_limit(self, watts: float) -> None:
+        """Set the limit, in watts."""
+        if not self.permitted:
+            raise NotPossibleError(f"{self.info.name}: the power limit can't be set: this needs root (sudo)")
+        self._state.parent.mkdir(parents=True, exist_ok=True)
+        self._state.write_text(json.dumps({"limit_w": watts}))
+
+    def spec(self, device: str) -> str:
+        """The GPU with its cap."""
+        name, _, query = device.partition("?")
+        others = [part for part in query.split("&") if part and not part.startswith("cap=")]
+        return f"{name}?{'&'.join([*others, f'cap={self.limit_w():g}'])}"
+
+    def close(self) -> None:
+        """Nothing to release."""

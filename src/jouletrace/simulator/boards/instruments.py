@@ -8,7 +8,7 @@ from math import floor
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.simulator.boards.trace import ENERGY, Trace
+from jouletrace.simulator.boards.engine import ENERGY, Trace
 
 RING_SIZE = 119
 _LATE = ((0.25, 0.08, 0.25), (0.05, 0.62, 0.72))
@@ -19,18 +19,15 @@ _SLACK_PERIODS = 2
 
 
 class PowerInstrument:
-    """Takes readings of power with a period, from a random phase on.
-
-    Args:
-        trace: The life of the GPU.
-        period_s: Time between readings.
-        response: Response of a reading; a window shorter than the period leaves time unseen.
-        faults: Errors of the readings.
-        rng: Source of phase, jitter and noise.
-    """
+    """Takes readings of power with a period, from a random phase on."""
 
     def __init__(
-        self, trace: Trace, period_s: float, response: Response | Sampled, faults: Faults, rng: np.random.Generator
+        self,
+        trace: Trace,
+        period_s: float,
+        response: AnyResponse,
+        faults: Faults,
+        rng: np.random.Generator,
     ) -> None:
         self._trace = trace
         self._period_ns = period_s * 1e9
@@ -61,7 +58,7 @@ class Ring(PowerInstrument):
         self,
         trace: Trace,
         period_s: float,
-        response: Response | Sampled,
+        response: AnyResponse,
         faults: Faults,
         rng: np.random.Generator,
         parts: int = 0,
@@ -139,7 +136,12 @@ class Held(PowerInstrument):
     """A reading that keeps its value between updates."""
 
     def __init__(
-        self, trace: Trace, period_s: float, response: Response | Sampled, faults: Faults, rng: np.random.Generator
+        self,
+        trace: Trace,
+        period_s: float,
+        response: AnyResponse,
+        faults: Faults,
+        rng: np.random.Generator,
     ) -> None:
         super().__init__(trace, period_s, response, faults, rng)
         self._index = -1
@@ -159,14 +161,7 @@ class Held(PowerInstrument):
 
 
 class Counter:
-    """A true integral of board power, updated in steps, in millijoules since the driver was loaded.
-
-    Args:
-        trace: The life of the GPU.
-        period_s: Time between steps.
-        faults: Its gain.
-        rng: Source of its phase and of its value when the GPU was opened.
-    """
+    """A true integral of board power, updated in steps, in millijoules since the driver was loaded."""
 
     def __init__(self, trace: Trace, period_s: float, faults: Faults, rng: np.random.Generator) -> None:
         self._trace = trace
@@ -194,17 +189,12 @@ _SAMPLE_NS = 160_000
 
 
 @dataclass(frozen=True)
-class Response:
-    """A weighted mean of the power over pieces of time before the stamp.
+class SmoothResponse:
+    """A weighted mean of the power over pieces of time before the stamp."""
 
-    Attributes:
-        bounds_s: Bounds of the pieces, as times before the stamp, increasing; negative where the stamp is early.
-            Shape (n + 1,).
-        weights: Weight of the mean power of each piece; they sum to 1. Shape (n,).
-    """
-
+    # Bounds of the pieces, as times before the stamp, increasing; negative where the stamp is early. Shape (n + 1,)
     bounds_s: tuple[float, ...]
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # weight of the mean power of each piece; they sum to 1. Shape (n,)
 
     @property
     def ahead_ns(self) -> int:
@@ -219,38 +209,33 @@ class Response:
         return np.asarray(mean @ np.array(self.weights), dtype=np.float64)
 
 
-def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> Response:
+def smoothed(window_s: float, lag_s: float, rise_s: float = 0.0) -> SmoothResponse:
     """A boxcar that ends ``lag_s`` before the stamp, smeared by an exponential of mean ``rise_s``.
 
     The exponential is approximated by pieces in which it hardly changes, so that its step response is smooth.
     """
     window_s = max(window_s, _SHORTEST_S)
     if rise_s <= _SHORTEST_S:
-        return Response((lag_s, lag_s + window_s), (1.0,))
+        return SmoothResponse((lag_s, lag_s + window_s), (1.0,))
     end_s = window_s + _RISES * rise_s
     pieces = min(int(np.ceil(end_s / rise_s * _PIECES_PER_RISE)), _MOST_PIECES)
     delay = np.linspace(0.0, end_s, pieces + 1)
     past = np.maximum(delay - window_s, 0.0)
     shown = (delay - past + rise_s * (np.exp(-delay / rise_s) - np.exp(-past / rise_s))) / window_s
     weights = np.diff(shown) / (shown[-1] - shown[0])
-    return Response(tuple((lag_s + delay).tolist()), tuple(weights.tolist()))
+    return SmoothResponse(tuple((lag_s + delay).tolist()), tuple(weights.tolist()))
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledResponse:
     """Momentary samples in a recursive average, on a clock of their own, as in Hopper's record.
 
     A reading is the average's state ``lag_s`` before its stamp. Power between two samples has no effect.
-
-    Attributes:
-        rate_hz: Samples per second.
-        phase: Phase of the first sample after the trace's start, in samples.
-        lag_s: Time from the moment whose state is read to the stamp.
     """
 
-    rate_hz: float
-    phase: float
-    lag_s: float
+    rate_hz: float  # samples per second
+    phase: float  # phase of the first sample after the trace's start, in samples
+    lag_s: float  # time from the moment whose state is read to the stamp
 
     ahead_ns = 0
 
@@ -264,17 +249,15 @@ class Sampled:
         return np.asarray(np.diff(energy, axis=0)[0] @ weights / weights.sum() / (_SAMPLE_NS / 1e9), np.float64)
 
 
+AnyResponse = SmoothResponse | SampledResponse
+
+
 @dataclass(frozen=True)
 class Faults:
-    """Hidden errors of a reading after the response.
+    """Hidden errors of a reading after the response."""
 
-    Attributes:
-        gain: True factor on the power.
-        noise_w: Standard deviation of white noise.
-    """
-
-    gain: float = 1.0
-    noise_w: float = 0.0
+    gain: float = 1.0  # true factor on the power
+    noise_w: float = 0.0  # standard deviation of white noise
 
     def apply(self, power_w: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
         """Readings, rounded to whole milliwatts, of true powers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,25 +81,15 @@ class SimKernel:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One iteration of a schedule in its steady state at a fixed clock.
+    """One iteration of a schedule in its steady state at a fixed clock."""
 
-    Attributes:
-        period_s: Seconds from one iteration to the next.
-        active_j: Energy over context idle of an iteration.
-        busy_s: Seconds of the period in which a kernel runs.
-        kernel_s: Seconds of each kernel, shape (kernels,).
-        kernel_active_j: Energy over context idle of each kernel, shape (kernels,).
-        edges_s: Start and end of every kernel in turn, from 0 to ``period_s``, ascending.
-        reached_j: Energy over context idle up to each edge.
-    """
-
-    period_s: float
-    active_j: float
-    busy_s: float
-    kernel_s: NDArray[np.float64]
-    kernel_active_j: NDArray[np.float64]
-    edges_s: list[float]
-    reached_j: list[float]
+    period_s: float  # seconds from one iteration to the next
+    active_j: float  # energy over context idle of an iteration
+    busy_s: float  # seconds of the period in which a kernel runs
+    kernel_s: NDArray[np.float64]  # seconds of each kernel, shape (kernels,)
+    kernel_active_j: NDArray[np.float64]  # energy over context idle of each kernel, shape (kernels,)
+    edges_s: list[float]  # start and end of every kernel in turn, from 0 to ``period_s``, ascending
+    reached_j: list[float]  # energy over context idle up to each edge
 
 
 class Schedule:
@@ -188,12 +179,7 @@ _PIPE = {"fp16": 1.0, "bf16": 1.0, "tf32": 0.9, "fp32": 0.6, "fp64": 0.8}
 
 
 class Roofline:
-    """Kernels on one GPU.
-
-    Args:
-        preset: Its peaks and cache.
-        parameters: Shares of the peaks that its kernels reach, and their power.
-    """
+    """Kernels on one GPU."""
 
     def __init__(self, preset: Preset, parameters: Parameters) -> None:
         self._preset = preset
@@ -205,27 +191,9 @@ class Roofline:
         flops: float = 0.0,
         bytes_moved: float = 0.0,
         dtype: str = "fp16",
-        *,
-        op: str = "",
-        shapes: str = "",
-        module: str = "",
-        call: str = "",
-        host_calls: int = 1,
-        backward: bool = False,
+        **labels: Any,
     ) -> SimKernel:
-        """A kernel with given operations and traffic.
-
-        Args:
-            name: Name of the kernel.
-            flops: Floating-point operations of products; others hardly matter.
-            bytes_moved: Bytes read and written.
-            dtype: "fp16", "bf16", "tf32", "fp32" or "fp64": selects the pipes.
-            op: Operator. The remaining arguments are those of ``SimKernel``.
-            shapes: Input shapes.
-            module: Module.
-            call: Number of the module's call.
-            host_calls: Operators that the host calls to launch it.
-            backward: Whether autograd launches it.
+        """A kernel with given operations of products and traffic; ``labels`` are further fields of ``SimKernel``.
 
         Raises:
             BadInputError: If the GPU has no pipes for the dtype.
@@ -255,15 +223,10 @@ class Roofline:
             name,
             time,
             active / time,
-            op=op,
-            shapes=shapes,
-            module=module,
-            call=call,
             clocked=clocked / time,
             core=1 - 0.7 * memory_j / active,
             repeat=min(repeat, 1.0),
             flops=flops,
             bytes_moved=bytes_moved,
-            host_calls=host_calls,
-            backward=backward,
+            **labels,
         )

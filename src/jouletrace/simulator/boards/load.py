@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
@@ -29,13 +30,7 @@ class Load(Protocol):
 
 
 class Iterations:
-    """A number of iterations of a schedule, back to back.
-
-    Args:
-        schedule: What to run.
-        count: Number of iterations.
-        timed: Whether to keep the end of every iteration for ``ends_s``.
-    """
+    """A number of iterations of a schedule, back to back; ``timed`` keeps the end of each for ``ends_s``."""
 
     def __init__(self, schedule: Schedule, count: int, timed: bool = False) -> None:
         self._schedule = schedule
@@ -99,6 +94,50 @@ class Iterations:
     def _mark(self) -> None:
         if self._marks is not None:
             self._marks.append((self._elapsed_s, self._whole + self._at_s / self._timeline.period_s))
+
+
+class Together:
+    """Loads of several slices at once, each until its own end.
+
+    Attributes:
+        caused_j: Energy over context idle that each load caused, before the GPU's noise, shape (n,).
+        busy_s: Seconds in which each slice had a kernel running, shape (n,).
+    """
+
+    def __init__(self, loads: Sequence[Iterations | None]) -> None:
+        self._loads = loads
+        self.caused_j: NDArray[np.float64] = np.zeros(len(loads))
+        self.busy_s: NDArray[np.float64] = np.zeros(len(loads))
+
+    def set_clock(self, ratio: float, voltage_squared: float) -> None:
+        """Continue at another clock; all slices share it."""
+        for load in self._running():
+            load.set_clock(ratio, voltage_squared)
+
+    def left_s(self) -> float:
+        """Seconds until the last load is done."""
+        return max((load.left_s() for load in self._running()), default=0.0)
+
+    def edge_s(self) -> float:
+        """Seconds until a kernel of any load begins or ends."""
+        return min((load.edge_s() for load in self._running() if load.left_s() > 0), default=inf)
+
+    def advance(self, seconds: float, idle_w: float) -> tuple[float, float]:
+        """Continue for ``seconds``; returns the loads' mean power over context idle and the largest busy share."""
+        busiest = 0.0
+        before = float(self.caused_j.sum())
+        for i, load in enumerate(self._loads):
+            own = min(seconds, load.left_s()) if load is not None else 0.0
+            if load is None or own <= 0:
+                continue
+            watts, busy = load.advance(own, idle_w)
+            self.caused_j[i] += watts * own
+            self.busy_s[i] += busy * own
+            busiest = max(busiest, busy * own / seconds)
+        return (float(self.caused_j.sum()) - before) / seconds, busiest
+
+    def _running(self) -> list[Load]:
+        return [load for load in self._loads if load is not None]
 
 
 class Constant:

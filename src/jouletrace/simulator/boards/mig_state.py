@@ -23,21 +23,13 @@ class SimulatedCrash(BaseException):
 
 @dataclass
 class MigFailures:
-    """Failures on demand.
+    """Failures on demand."""
 
-    Attributes:
-        no_permission: Every change is refused as for a user without rights.
-        reset_needed: Changing the mode waits for a reset of the GPU.
-        users: Processes that use the GPU: changes are refused.
-        crash_after: Number of further changes after which the process dies; None for never.
-        refuse_after: Number of further changes after which changes are refused; None for never.
-    """
-
-    no_permission: bool = False
-    reset_needed: bool = False
-    users: tuple[Process, ...] = ()
-    crash_after: int | None = None
-    refuse_after: int | None = None
+    no_permission: bool = False  # every change is refused as for a user without rights
+    reset_needed: bool = False  # changing the mode waits for a reset of the GPU
+    users: tuple[Process, ...] = ()  # processes that use the GPU: changes are refused
+    crash_after: int | None = None  # number of further changes after which the process dies; None for never
+    refuse_after: int | None = None  # number of further changes after which changes are refused; None for never
 
 
 class SimulatedMig:

@@ -24,41 +24,23 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Preset:
-    """Properties of a GPU model.
+    """Properties of a GPU model."""
 
-    Attributes:
-        name: Name in ``sim:NAME``.
-        title: Name as a driver reports it.
-        memory_bytes: Total memory in bytes.
-        cap_w: Default and highest power limit in watts.
-        cap_min_w: Lowest power limit that can be set, in watts.
-        clock_max_mhz: SM clock without throttling.
-        clock_idle_mhz: SM clock without a context.
-        clock_min_mhz: Lowest SM clock that the power cap can force.
-        clock_memory_mhz: Memory clock.
-        l2_bytes: Size of the second-level cache.
-        bytes_per_s: Peak memory bandwidth.
-        peak_flops: Peak FLOP/s by dtype, at the highest clock.
-        record: "gapless" for a record kept by the driver, "sparse" for windows shorter than their period.
-        average: Whether the GPU also offers a one-second average and an instant reading.
-        ranges: Range of each hidden parameter (see ``Parameters``).
-    """
-
-    name: str
-    title: str
-    memory_bytes: int
-    cap_w: float
-    cap_min_w: float
-    clock_max_mhz: float
-    clock_idle_mhz: float
-    clock_min_mhz: float
-    clock_memory_mhz: float
-    l2_bytes: int
-    bytes_per_s: float
-    peak_flops: Mapping[str, float]
-    record: str
-    average: bool
-    ranges: Mapping[str, Range]
+    name: str  # name in ``sim:NAME``
+    title: str  # name as a driver reports it
+    memory_bytes: int  # total memory in bytes
+    cap_w: float  # default and highest power limit in watts
+    cap_min_w: float  # lowest power limit that can be set, in watts
+    clock_max_mhz: float  # SM clock without throttling
+    clock_idle_mhz: float  # SM clock without a context
+    clock_min_mhz: float  # lowest SM clock that the power cap can force
+    clock_memory_mhz: float  # memory clock
+    l2_bytes: int  # size of the second-level cache
+    bytes_per_s: float  # peak memory bandwidth
+    peak_flops: Mapping[str, float]  # peak FLOP/s by dtype, at the highest clock
+    record: str  # "gapless" for a record kept by the driver, "sparse" for windows shorter than their period
+    average: bool  # whether the GPU also offers a one-second average and an instant reading
+    ranges: Mapping[str, Range]  # range of each hidden parameter (see ``Parameters``)
 
 
 _COMMON: dict[str, Range] = {
@@ -199,92 +181,49 @@ class Parameters:
 
     Powers are in watts at 40 °C, times in seconds. Shares refer to the load's power or to the
     preset's power limit.
-
-    Attributes:
-        deep_idle_w: Power without a context.
-        context_idle_w: Power with a context and nothing running.
-        leak_w: Part of the idle power with a context that grows with heat.
-        leak_scale_c: Rise of temperature, in °C, over which leakage grows by a factor e.
-        ambient_c: Temperature of a GPU that draws nothing.
-        kelvin_per_w: Thermal resistance.
-        thermal_s: Thermal time constant.
-        fast_s: Time constant by which most of the GPU's power follows its load.
-        slow_s: Time constant of the rest.
-        slow_share: Share of the rest.
-        load_noise: Standard deviation of the load's noise, as a share of the load.
-        load_noise_s: Its correlation time.
-        idle_noise_w: Standard deviation of idle power.
-        drift: Standard deviation of the slow wander of the load's power, as a share.
-        drift_s: Its correlation time.
-        run_spread: Standard deviation of the load's power between runs, as a share.
-        voltage_floor: Voltage at clock zero over that at the highest clock.
-        governor_s: Tick of the loop that holds the power cap.
-        governor_gain: Its gain: relative change of clock for a relative excess of power.
-        governor_noise: Standard deviation of the governor's estimate of power, as a share of the cap.
-        governor_noise_s: Correlation time of that.
-        governor_dither: Relative standard deviation of its clock around the clock that it computes, per tick.
-        pipe_share: Power of busy arithmetic pipes, as a share of the limit.
-        memory_share: Power of busy memory, as a share of the limit.
-        busy_share: Power of a kernel that does hardly any work, as a share of the limit.
-        pipe_efficiency: Share of the peak FLOP/s that large products reach.
-        memory_efficiency: Share of the peak bandwidth that kernels reach.
-        kernel_floor_s: Shortest time of a kernel.
-        kernel_gap_s: Time between two kernels of a graph.
-        launch_gap_s: Time between two launches of a graph.
-        host_launch_s: Time in which the host launches one operator in eager mode.
-        record_period_s: Update period of the best power source.
-        record_window_s: Its boxcar.
-        record_lag_s: Time from the end of the boxcar to the stamp; negative if stamped early.
-        record_rise_s: Mean of an additional exponential delay.
-        record_noise_w: White noise of a reading.
-        average_window_s: Boxcar of the long average.
-        instant_window_s: Boxcar of the instant reading; the record's rise precedes it, as it does the average's.
-        slow_period_s: Update period of those two and of the energy counter.
-        slow_lag_s: Time from the end of their boxcar to their update.
-        sample_rate_hz: Samples per second, where the record consists of momentary samples.
     """
 
-    deep_idle_w: float
-    context_idle_w: float
-    leak_w: float
-    leak_scale_c: float
-    ambient_c: float
-    kelvin_per_w: float
-    thermal_s: float
-    fast_s: float
-    slow_s: float
-    slow_share: float
-    load_noise: float
-    load_noise_s: float
-    idle_noise_w: float
-    drift: float
-    drift_s: float
-    run_spread: float
-    voltage_floor: float
-    governor_s: float
-    governor_gain: float
-    governor_noise: float
-    governor_noise_s: float
-    governor_dither: float
-    pipe_share: float
-    memory_share: float
-    busy_share: float
-    pipe_efficiency: float
-    memory_efficiency: float
-    kernel_floor_s: float
-    kernel_gap_s: float
-    launch_gap_s: float
-    host_launch_s: float
-    record_period_s: float
-    record_window_s: float
-    record_lag_s: float
-    record_rise_s: float
-    record_noise_w: float
-    average_window_s: float
-    instant_window_s: float
-    slow_period_s: float
-    slow_lag_s: float
-    sample_rate_hz: float
+    deep_idle_w: float  # power without a context
+    context_idle_w: float  # power with a context and nothing running
+    leak_w: float  # part of the idle power with a context that grows with heat
+    leak_scale_c: float  # rise of temperature, in °C, over which leakage grows by a factor e
+    ambient_c: float  # temperature of a GPU that draws nothing
+    kelvin_per_w: float  # thermal resistance
+    thermal_s: float  # thermal time constant
+    fast_s: float  # time constant by which most of the GPU's power follows its load
+    slow_s: float  # time constant of the rest
+    slow_share: float  # share of the rest
+    load_noise: float  # standard deviation of the load's noise, as a share of the load
+    load_noise_s: float  # its correlation time
+    idle_noise_w: float  # standard deviation of idle power
+    drift: float  # standard deviation of the slow wander of the load's power, as a share
+    drift_s: float  # its correlation time
+    run_spread: float  # standard deviation of the load's power between runs, as a share
+    voltage_floor: float  # voltage at clock zero over that at the highest clock
+    governor_s: float  # tick of the loop that holds the power cap
+    governor_gain: float  # its gain: relative change of clock for a relative excess of power
+    governor_noise: float  # standard deviation of the governor's estimate of power, as a share of the cap
+    governor_noise_s: float  # correlation time of that
+    governor_dither: float  # relative standard deviation of its clock around the clock that it computes, per tick
+    pipe_share: float  # power of busy arithmetic pipes, as a share of the limit
+    memory_share: float  # power of busy memory, as a share of the limit
+    busy_share: float  # power of a kernel that does hardly any work, as a share of the limit
+    pipe_efficiency: float  # share of the peak FLOP/s that large products reach
+    memory_efficiency: float  # share of the peak bandwidth that kernels reach
+    kernel_floor_s: float  # shortest time of a kernel
+    kernel_gap_s: float  # time between two kernels of a graph
+    launch_gap_s: float  # time between two launches of a graph
+    host_launch_s: float  # time in which the host launches one operator in eager mode
+    record_period_s: float  # update period of the best power source
+    record_window_s: float  # its boxcar
+    record_lag_s: float  # time from the end of the boxcar to the stamp; negative if stamped early
+    record_rise_s: float  # mean of an additional exponential delay
+    record_noise_w: float  # white noise of a reading
+    average_window_s: float  # boxcar of the long average
+    instant_window_s: float  # boxcar of the instant reading; the record's rise precedes it, as it does the average's
+    slow_period_s: float  # update period of those two and of the energy counter
+    slow_lag_s: float  # time from the end of their boxcar to their update
+    sample_rate_hz: float  # samples per second, where the record consists of momentary samples
 
     def voltage_squared(self, ratio: float) -> float:
         """Square of the core's voltage over that at the highest clock, at ``ratio`` of the clock."""

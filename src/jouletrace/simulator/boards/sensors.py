@@ -15,7 +15,7 @@ from jouletrace.devices.base import Samples, Source
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
-from jouletrace.simulator.boards import trace as columns
+from jouletrace.simulator.boards import engine as columns
 from jouletrace.simulator.boards.board import Board
 from jouletrace.simulator.boards.instruments import (
     RING_SIZE,
@@ -23,9 +23,9 @@ from jouletrace.simulator.boards.instruments import (
     Faults,
     Held,
     PowerInstrument,
-    Response,
     Ring,
-    Sampled,
+    SampledResponse,
+    SmoothResponse,
     smoothed,
 )
 from jouletrace.simulator.boards.presets import Parameters, Preset, generator
@@ -121,15 +121,7 @@ class StateSource:
 
 
 class SensorSet:
-    """All instruments of a GPU, and sources that read them.
-
-    Args:
-        board: The GPU.
-        preset: Its model.
-        parameters: Its hidden parameters.
-        spec: The requested gain, noise and kind of sensor.
-        device_id: For the channels.
-    """
+    """All instruments of a GPU, and sources that read them."""
 
     def __init__(self, board: Board, preset: Preset, parameters: Parameters, spec: SimSpec, device_id: str) -> None:
         self._board, self._preset, self._spec, self._device_id = board, preset, spec, device_id
@@ -186,11 +178,7 @@ class SensorSet:
         return found
 
     def read_at(self, channel: str, time_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Readings (W) of a power channel at given times of the past.
-
-        Raises:
-            NotPossibleError: If there is no such channel.
-        """
+        """Readings (W) of a power channel at given times of the past."""
         instruments: dict[str, PowerInstrument | None] = {
             POWER: self._ring or self._sparse,
             "power_average_w": self._average,
@@ -235,9 +223,9 @@ def _faults(p: Parameters, preset: Preset, spec: SimSpec) -> Faults:
     return Faults(gain, p.record_noise_w * spec.noise)
 
 
-def _record_response(p: Parameters, spec: SimSpec, phase: float) -> Response | Sampled:
+def _record_response(p: Parameters, spec: SimSpec, phase: float) -> SmoothResponse | SampledResponse:
     if spec.sensor == "sampled":
-        return Sampled(p.sample_rate_hz, phase, p.record_lag_s + p.record_window_s)
+        return SampledResponse(p.sample_rate_hz, phase, p.record_lag_s + p.record_window_s)
     return smoothed(p.record_window_s, p.record_lag_s, p.record_rise_s)
 
 
@@ -253,12 +241,6 @@ class SampledStretch:
 
     The physics of a GPU advances in cells of a millisecond; kernels are shorter. Here each kernel draws its own
     power, and the sum is the energy that the GPU drew. The record holds its readings back until all powers are known.
-
-    Args:
-        board: The GPU.
-        ring: Its record; None for a GPU whose sensor averages and resolves no kernels.
-        rng: Draws the sensor and its noise.
-        rate_hz: The GPU's samples per second.
     """
 
     def __init__(self, board: Board, ring: Ring | None, rng: np.random.Generator, rate_hz: float) -> None:

@@ -20,33 +20,20 @@ SENSORS = ("modelled", "sampled")
 
 @dataclass(frozen=True)
 class SimSpec:
-    """A parsed specification of a simulated GPU.
+    """A parsed specification of a simulated GPU."""
 
-    Attributes:
-        name: Full name of the preset.
-        seed: Number of the GPU, which draws its hidden parameters.
-        run: Number of the run on that GPU, which draws its noise.
-        realtime: Whether it runs in real time.
-        load: What it does between calls: (seconds, watts of board power), repeated.
-        noise: Scale of all noise and drift, of the GPU and its sensors.
-        cap: Power limit in watts; None for the preset's, infinity for none.
-        sensor: "modelled", or "sampled" for momentary samples, as an H100's record.
-        gain: Whether its power sensors have a gain error of up to 5 %.
-        given: Hidden parameters given by name instead of drawn, such as those of a calibrated GPU.
-        mig: Profile of the MIG instance, "" for the whole GPU.
-    """
-
-    name: str
-    seed: int = 0
-    run: int = 0
-    realtime: bool = False
-    load: tuple[tuple[float, float], ...] = ()
-    noise: float = 1.0
-    cap: float | None = None
-    sensor: str = "modelled"
-    gain: bool = False
+    name: str  # full name of the preset
+    seed: int = 0  # number of the GPU, which draws its hidden parameters
+    run: int = 0  # number of the run on that GPU, which draws its noise
+    realtime: bool = False  # whether it runs in real time
+    load: tuple[tuple[float, float], ...] = ()  # what it does between calls: (seconds, watts of board power), repeated
+    noise: float = 1.0  # scale of all noise and drift, of the GPU and its sensors
+    cap: float | None = None  # power limit in watts; None for the preset's, infinity for none
+    sensor: str = "modelled"  # "modelled", or "sampled" for momentary samples, as an H100's record
+    gain: bool = False  # whether its power sensors have a gain error of up to 5 %
+    # Hidden parameters given by name instead of drawn, such as those of a calibrated GPU
     given: tuple[tuple[str, float], ...] = ()
-    mig: str = ""
+    mig: str = ""  # profile of the MIG instance, "" for the whole GPU
 
     def cap_w(self, preset: Preset) -> float | None:
         """The power limit in force in watts; None for none.

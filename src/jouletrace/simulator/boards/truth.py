@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.simulator.boards import trace as columns
+from jouletrace.simulator.boards import engine as columns
 from jouletrace.simulator.boards.engine import Engine
 from jouletrace.simulator.boards.kernels import Schedule, Timeline
 from jouletrace.simulator.boards.presets import Parameters, Preset
@@ -20,35 +20,20 @@ _HALVINGS = 40
 
 @dataclass(frozen=True, slots=True)
 class StepTruth:
-    """One iteration of a schedule: the mean over a window, or a steady state.
+    """One iteration of a schedule: the mean over a window, or a steady state."""
 
-    Attributes:
-        time_s: Seconds.
-        energy_j: Energy of the GPU.
-        active_j: Energy over context idle.
-        clock_mhz: SM clock.
-        kernel_s: Seconds of each kernel, shape (kernels,).
-        kernel_j: Energy of each kernel, idle power over its time included, shape (kernels,).
-        kernel_active_j: Energy of each kernel over context idle, shape (kernels,).
-    """
-
-    time_s: float
-    energy_j: float
-    active_j: float
-    clock_mhz: float
-    kernel_s: NDArray[np.float64]
-    kernel_j: NDArray[np.float64]
-    kernel_active_j: NDArray[np.float64]
+    time_s: float  # seconds
+    energy_j: float  # energy of the GPU
+    active_j: float  # energy over context idle
+    clock_mhz: float  # SM clock
+    kernel_s: NDArray[np.float64]  # seconds of each kernel, shape (kernels,)
+    kernel_j: NDArray[np.float64]  # energy of each kernel, idle power over its time included, shape (kernels,)
+    kernel_active_j: NDArray[np.float64]  # energy of each kernel over context idle, shape (kernels,)
 
     @property
     def gap_s(self) -> float:
         """Seconds of an iteration in which no kernel runs."""
         return self.time_s - float(self.kernel_s.sum())
-
-    @property
-    def gap_j(self) -> float:
-        """Energy of an iteration while no kernel runs."""
-        return self.energy_j - float(self.kernel_j.sum())
 
 
 class Truth:
@@ -61,11 +46,7 @@ class Truth:
         self._cap_w = cap_w
 
     def energy_j(self, start_ns: int, end_ns: int) -> float:
-        """Exact integral of the GPU's electrical power over a window, in joules.
-
-        Raises:
-            ValueError: If the window is not within what was simulated so far.
-        """
+        """Exact integral of the GPU's electrical power over a window, in joules."""
         self._within(start_ns, end_ns)
         return self._difference(columns.ENERGY, start_ns, end_ns)
 
@@ -75,9 +56,6 @@ class Truth:
         It is the energy drawn in the window, plus what would follow if the load stopped at its end,
         less what was caused before its start. It is additive over windows, and equals ``energy_j``
         where the load is the same at both edges.
-
-        Raises:
-            ValueError: If the window is not within what was simulated so far.
         """
         return self.energy_j(start_ns, end_ns) + self._difference(columns.TAIL, start_ns, end_ns)
 
@@ -122,13 +100,7 @@ class Truth:
     def steady(
         self, schedule: Schedule, temperature_c: float | None = None, clock_mhz: float | None = None
     ) -> StepTruth:
-        """The noiseless iteration to which a schedule settles under the power cap.
-
-        Args:
-            schedule: What runs, back to back.
-            temperature_c: Temperature of the die; None for the present one.
-            clock_mhz: Fixed clock instead of the one that the cap allows.
-        """
+        """The noiseless iteration to which a schedule settles under the power cap."""
         idle_w = self._engine.idle_w(temperature_c, context=True)
         top = self._preset.clock_max_mhz
         clock = top if clock_mhz is None else clock_mhz

@@ -16,7 +16,7 @@ from jouletrace.analysis.waveform import waveform_of
 from jouletrace.formats.exporters.timeline.tracks import Process, Spans, codes
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.sensor.integrate import cumulative_energy
+from jouletrace.sensor.record import cumulative_energy
 
 _NAMES = {
     POWER: "Power",
@@ -177,10 +177,10 @@ class _Counted:
 
     def lines(self, process: Process) -> Iterator[Counter]:
         """A counter for each percentage that a kernel of the process has."""
-        device = self._devices.index(process.device) if process.device in self._devices else -1
-        mine = self._device[self._row] == device if process.device is None or device >= 0 else None
-        if mine is None:
+        if process.device is not None and process.device not in self._devices:
             return
+        device = -1 if process.device is None else self._devices.index(process.device)
+        mine = self._device[self._row] == device
         for i, name in enumerate(_METRICS):
             chosen = mine & (self._kind == i)
             if chosen.any():
@@ -192,12 +192,9 @@ class _Counted:
 def steps(
     start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], value: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """A counter of values that hold while their spans last, and 0 otherwise.
+    """A counter of values that hold while their spans last, and 0 otherwise: increasing stamps, and values.
 
     Where spans overlap, the value of the last to start holds. A span without length has no effect.
-
-    Returns:
-        Stamps, strictly increasing, and values, of which no two in succession are equal.
     """
     n = len(start_ns)
     time = np.concatenate([end_ns, start_ns])

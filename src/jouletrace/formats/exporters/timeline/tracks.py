@@ -1,10 +1,14 @@
-"""The place of each span: a process per device, a track per kind and lane, sub-tracks where spans overlap."""
+"""The place of each span: a process per device, a track per kind and lane, sub-tracks where spans overlap.
+
+Overlapping spans of one track are drawn one below another, as far as viewers support that.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +17,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.waveform import waveform_of
-from jouletrace.formats.exporters.timeline.nesting import sub_tracks
 from jouletrace.run import DeviceInfo, Run, tables
 
 _HEADINGS = {
@@ -31,6 +34,10 @@ _HEADINGS = {
 
 _SIDE_BY_SIDE = ("Kernels",)
 """Overlapping spans of these kinds ran at the same time; those of other kinds are nested."""
+
+_BLOCK = 1 << 15
+_NEAR = 8
+"""Sub-tracks in which a parent is searched; a span that overlaps more deeply gets a new sub-track."""
 
 Codes = NDArray[np.int32]
 
@@ -90,7 +97,7 @@ FLAWS = ("", "its end is unknown", "it ends before it starts")
 def spans_of(run: Run) -> Spans:
     """The spans of a Run with their edges as arrays."""
     stored = pa.concat_tables([tables.conform(run.spans, "spans"), _of_waveform(run)])
-    table = pa.table({field.name: in_one_piece(column) for field, column in _columns(stored)})
+    table = pa.table({name: in_one_piece(stored[name]) for name in stored.column_names})
     known, ended = (np.asarray(table[edge].is_valid()) for edge in ("start_ns", "end_ns"))
     start, end = _whole(table["start_ns"]), _whole(table["end_ns"])
     flaw = np.where(ended, np.where(end < start, np.int8(2), np.int8(0)), np.int8(1))
@@ -182,10 +189,6 @@ def tracks_of(spans: Spans, processes: list[Process]) -> Iterator[Track]:
             yield Track(process, f"{name} ({k + 1})" if k else name, part[begin:end])
 
 
-def _columns(table: pa.Table) -> Iterator[tuple[pa.Field, pa.ChunkedArray]]:
-    return zip(table.schema, table.columns, strict=True)
-
-
 def _whole(column: pa.ChunkedArray) -> NDArray[np.int64]:
     array = in_one_piece(column)
     array = array.fill_null(0) if array.null_count else array
@@ -211,3 +214,46 @@ def _natural(name: str) -> str:
 
 def _marked(name: str, simulated: bool) -> str:
     return f"SIMULATED {name}" if simulated else name
+
+
+def sub_tracks(start: NDArray[np.int64], end: NDArray[np.int64], *, nest: bool) -> NDArray[np.int32]:
+    """Assign each span to a sub-track so that any two spans of one are nested or disjoint; numbers from 0, shape (n,).
+
+    Starts increase; of equal starts the longest span is first. With ``nest`` a span may lie inside another (calls do;
+    kernels don't, they run beside each other).
+    """
+    number = np.zeros(len(start), np.int32)
+    if np.all(start[1:] >= end[:-1]):
+        return number
+    stacks: list[list[int]] = []  # ends of the open spans on each sub-track, outermost first
+    taken: list[tuple[int, int]] = []
+    free: list[int] = []
+    for i, (begin, finish) in enumerate(_pairs(start, end)):
+        while taken and taken[0][0] <= begin:
+            heappush(free, heappop(taken)[1])
+        found = _enclosing(stacks, begin, finish) if nest else None
+        if found is None:
+            found = heappop(free) if free else len(stacks)
+            if found == len(stacks):
+                stacks.append([])
+            stacks[found] = [finish]
+            heappush(taken, (finish, found))
+        number[i] = found
+    return number
+
+
+def _pairs(start: NDArray[np.int64], end: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Starts and ends as Python numbers, of which only a part exists at a time."""
+    for i in range(0, len(start), _BLOCK):
+        yield from zip(start[i : i + _BLOCK].tolist(), end[i : i + _BLOCK].tolist(), strict=True)
+
+
+def _enclosing(stacks: list[list[int]], begin: int, finish: int) -> int | None:
+    """A sub-track whose innermost open span contains this one, to which it is added."""
+    for k, stack in enumerate(stacks[:_NEAR]):
+        while stack and stack[-1] <= begin:
+            stack.pop()
+        if stack and finish <= stack[-1]:
+            stack.append(finish)
+            return k
+    return None

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from json import JSONDecoder
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.formats.importers.base import Left
-
-_SCAN = JSONDecoder(strict=False, parse_float=str).raw_decode
-_NEXT_EVENT = re.compile(r'\}\s*,?\s*(?=\{\s*"\w+"\s*:)').search
-_NAME_VALUE = re.compile(
-    r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|id|args|s|bp)"\s*:)', re.DOTALL
-).search
-_ARGS = re.compile(r',\s*"args"\s*:\s*\{').search
-
 DEVICE_WORK = ("kernel", "memcpy")
 """Kinds of spans that run on a device."""
 
 NO_ID = -1
 LIMIT, _INT32 = 1 << 62, 1 << 31
-_NO_AXES = (NO_ID, NO_ID, NO_ID)
-_MOST_ODD = 4096
+NO_AXES = (NO_ID, NO_ID, NO_ID)
 
 DETAILS = 9
 """Number of values per kernel or copy in ``Events.details``."""
@@ -47,8 +34,8 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     correlation: int = NO_ID
     device: int | None = None
     stream: int | str | None = None
-    grid: tuple[int, int, int] = _NO_AXES
-    block: tuple[int, int, int] = _NO_AXES
+    grid: tuple[int, int, int] = NO_AXES
+    block: tuple[int, int, int] = NO_AXES
     registers: int = msgspec.field(name="registers per thread", default=NO_ID)
     bytes: int = NO_ID
     graph_node: int = msgspec.field(name="graph node id", default=NO_ID)
@@ -106,7 +93,7 @@ class Events:
         whole_us: Whether every stamp is a whole number of microseconds.
     """
 
-    def __init__(self, left: Left, place: Callable[[int], str]) -> None:
+    def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.kinds: dict[str, int] = {}
         self.names: dict[str, int] = {}
@@ -117,35 +104,18 @@ class Events:
         self.device = array("i")
         self.work, self.details = array("q"), array("q")
         self.whole_us = True
-        self._odd: list[tuple[Event, int, int]] = []
-        self._left = left
-        self._place = place
 
     def __len__(self) -> int:
         return len(self.start)
 
-    def add(self, events: Sequence[Event], start: Ints, duration: Ints) -> None:
-        """Add events, those with a duration as columns; raises before anything is added.
+    def add(self, found: Sequence[Event], start: Ints, duration: Ints) -> None:
+        """Add events of any kind, in order; raises before anything is added.
 
-        Args:
-            events: Events of any kind, in order.
-            start: Start in nanoseconds of those with a duration, shape (n,).
-            duration: Duration in nanoseconds of the same, shape (n,).
+        ``start`` and ``duration`` are those of the events with a duration, in nanoseconds, shape (n,).
 
         Raises:
             OverflowError: If an id needs more than 64 bits.
         """
-        self.flush()
-        self._add(events, start, duration)
-
-    def flush(self) -> None:
-        """Add the queued unusual events."""
-        if self._odd:
-            found, start, duration = zip(*self._odd, strict=True)
-            self._odd = []
-            self._add(found, np.array(start, np.int64), np.array(duration, np.int64))
-
-    def _add(self, found: Sequence[Event], start: Ints, duration: Ints) -> None:
         spans = [event for event in found if event.ph == "X"]
         args = [span.args for span in spans]
         external = _ids([one.external for one in args])
@@ -159,7 +129,7 @@ class Events:
         device, streams = _places(spans, {category for category in kinds if on_device(category)})
 
         for (ph, category), count in Counter([(event.ph, event.cat) for event in found]).items():
-            self._count(ph, category, count)
+            self.counts[("flow", "") if ph in ("s", "t", "f") else (ph, category)] += count
         codes = {category: self._kind(kind) for category, kind in kinds.items()}
         kind = [codes[category] for category in categories]
         if "user_annotation" in kinds:
@@ -181,9 +151,6 @@ class Events:
         _extend(self.start, start)
         _extend(self.duration, duration)
 
-    def _count(self, ph: str, category: str, count: int) -> None:
-        self.counts[("flow", "") if ph in ("s", "t", "f") else (ph, category)] += count
-
     def _kind(self, kind: str) -> int:
         return self.kinds.setdefault(kind, len(self.kinds))
 
@@ -191,131 +158,12 @@ class Events:
         """The code of a lane: a stream for work on a device, else a thread."""
         return self.lanes.setdefault((str(pid), "" if stream else str(tid), stream), len(self.lanes))
 
-    def take(self, text: str, at: int, offset: int = 0) -> int:
-        """Read the event that starts at ``text[at]``; returns where it ends.
-
-        ``offset`` is the place of ``text`` in the file, for messages.
-
-        Raises:
-            ValueError: If it isn't JSON.
-            RecursionError: If it is nested too deeply.
-        """
-        event, end = _SCAN(text, at)
-        self._any(event, offset + at)
-        return int(end)
-
-    def repair(self, text: str, at: int) -> int | None:
-        """Continue after an event that isn't JSON: repair quotes in its name, or leave out its ``args``, or all of it.
-
-        Returns:
-            Where to continue; None if no other event follows.
-        """
-        following = _NEXT_EVENT(text, at)
-        fragment = text[at : following.start() + 1] if following else text[at:]
-        if name := _NAME_VALUE(fragment):
-            value = re.sub(r'(?<!\\)"', r"\"", name[2])
-            mended = f"{fragment[: name.start()]}{name[1]}{value}{name[3]}{fragment[name.end() :]}"
-            end = self._take_mended(mended, at)
-            if end is not None:
-                return at + end - (len(mended) - len(fragment))
-        if following is None:
-            return None
-        args = _ARGS(fragment)
-        if args and self._take_mended(fragment[: args.start()] + "}", at) is not None:
-            self._drop("unreadable_args", "events have arguments that aren't JSON; only these are lost", at)
-        else:
-            self._drop("unreadable_events", "events aren't JSON", at)
-        return following.end()
-
-    def _take_mended(self, text: str, place: int) -> int | None:
-        """Read a repaired event; returns where it ends, None if it still isn't JSON."""
-        try:
-            return self.take(text, 0, place)
-        except (ValueError, RecursionError):
-            return None
-
-    def _any(self, event: Any, place: int) -> None:
-        """Add an event parsed as generic JSON."""
-        if not isinstance(event, dict):
-            self._drop("no_events", "entries aren't events", place)
-            return
-        ph, category, name, pid, tid = (str(event.get(key, "")) for key in ("ph", "cat", "name", "pid", "tid"))
-        if ph != "X":
-            self._count(ph, category, 1)
-            return
-        if event.get("dur") is None or event.get("ts") is None:
-            self._drop("without_times", "events have no start or no duration", place)
-            return
-        try:
-            start, duration = self.ns(event["ts"]), self.ns(event["dur"])
-            if duration < 0 or not -LIMIT < start < LIMIT or duration > LIMIT:
-                raise ValueError("impossible times")
-        except ValueError:
-            self._drop("bad_times", "events have impossible times", place)
-            return
-        args = event.get("args")
-        known = _args(args if isinstance(args, dict) else {})
-        self._odd.append((Event(ph, category, name, pid, tid, args=known), start, duration))
-        if len(self._odd) >= _MOST_ODD:
-            self.flush()
-
-    def ns(self, text: Any) -> int:
-        """Microseconds, as decimal text or an integer, in exact nanoseconds.
-
-        Raises:
-            ValueError: If it isn't a number.
-        """
-        if isinstance(text, str):
-            if text[-4:-3] == ".":
-                self.whole_us = False
-                return int(text[:-4] + text[-3:])
-            if "." in text or "e" in text or "E" in text:
-                self.whole_us = False
-                return _decimal_ns(text)
-        elif not isinstance(text, int):
-            raise ValueError("not a number")
-        return int(text) * 1000
-
-    def _drop(self, code: str, text: str, place: int) -> None:
-        self._left.add(code, text, 1, lambda: self._place(place))
-
-
-def _decimal_ns(text: str) -> int:
-    try:
-        value = Decimal(text) * 1000
-        if not value.is_finite() or value.adjusted() > 20:
-            raise ValueError("not a time")
-        return int(value.to_integral_value())
-    except InvalidOperation:
-        raise ValueError("not a number") from None
-
 
 def integer(value: Any) -> int:
     """An id, or -1 where it is missing."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
     return value if isinstance(value, int) and 0 <= value < LIMIT else NO_ID
-
-
-def _args(args: dict[str, Any]) -> Args:
-    """Arguments of any types."""
-    stream = args.get("stream")
-    return Args(
-        external=integer(args.get("External id", args.get("external id"))),
-        correlation=integer(args.get("correlation")),
-        device=integer(args["device"]) if "device" in args else None,
-        stream=None if stream is None else str(stream),
-        grid=_axes(args.get("grid")),
-        block=_axes(args.get("block")),
-        registers=integer(args.get("registers per thread")),
-        bytes=integer(args.get("bytes")),
-        graph_node=integer(args.get("graph node id")),
-    )
-
-
-def _axes(value: Any) -> tuple[int, int, int]:
-    x, y, z = value if isinstance(value, list) and len(value) == 3 else _NO_AXES
-    return integer(x), integer(y), integer(z)
 
 
 def _places(spans: Sequence[Event], of_device: set[str]) -> tuple[Ints, list[str]]:

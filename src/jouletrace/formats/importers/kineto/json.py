@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
@@ -12,12 +12,17 @@ import msgspec
 import numpy as np
 
 from jouletrace.formats.importers.base import Left
-from jouletrace.formats.importers.kineto.events import LIMIT, Event, Events, Ints
+from jouletrace.formats.importers.kineto.events import LIMIT, NO_AXES, Args, Event, Events, Ints, integer
 
 _SCAN = JSONDecoder(strict=False, parse_float=str).raw_decode
 _SPACE = re.compile(r"[\s,]*").match
 _KEY = re.compile(r'[\s,]*"((?:[^"\\]|\\.)*)"\s*:\s*').match
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[').search
+_NEXT_EVENT = re.compile(r'\}\s*,?\s*(?=\{\s*"\w+"\s*:)').search
+_NAME_VALUE = re.compile(
+    r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|id|args|s|bp)"\s*:)', re.DOTALL
+).search
+_ARGS = re.compile(r',\s*"args"\s*:\s*\{').search
 
 _PATIENCE = 20
 """Multiple of its own length up to which a file may be read in vain before it counts as damaged."""
@@ -50,12 +55,12 @@ class _TooLateError(ValueError):
 def read_trace(data: bytes, left: Left) -> tuple[dict[str, Any], Events]:
     """The members beside the events of a trace, and its events; what can't be read is counted in ``left``."""
     try:
-        return _typed(data.removeprefix(b"\xef\xbb\xbf"), left)
+        return _typed(data.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, OverflowError, RecursionError):  # msgspec's errors are ValueErrors
         return _Text(data.decode("utf-8-sig", "replace"), left).read()
 
 
-def _typed(data: bytes, left: Left) -> tuple[dict[str, Any], Events]:
+def _typed(data: bytes) -> tuple[dict[str, Any], Events]:
     """Decode a sound trace.
 
     Raises:
@@ -68,13 +73,13 @@ def _typed(data: bytes, left: Left) -> tuple[dict[str, Any], Events]:
         listed = members.pop("traceEvents", b"[]")
         header = {key: _SCAN(bytes(value).decode(), 0)[0] for key, value in members.items()}
     try:
-        return header, _columns(_plain.decode(listed), _plain_ns, left)
+        return header, _columns(_plain.decode(listed), _plain_ns)
     except _TooLateError:
-        return header, _columns(_exact.decode(listed), _exact_ns, left)
+        return header, _columns(_exact.decode(listed), _exact_ns)
 
 
-def _columns(found: Sequence[Any], ns: Callable[[Sequence[Any]], tuple[Ints, bool]], left: Left) -> Events:
-    events = Events(left, lambda at: "")
+def _columns(found: Sequence[Any], ns: Callable[[Sequence[Any]], tuple[Ints, bool]]) -> Events:
+    events = Events()
     for first in range(0, len(found), _BATCH):
         some = found[first : first + _BATCH]
         start, fraction = ns([event.ts for event in some if event.ph == "X"])
@@ -123,7 +128,10 @@ class _Text:
         self._text = text
         self._left = left
         self._header: dict[str, Any] = {}
-        self._events = Events(left, self._line)
+        self._events = Events()
+        self._found: list[Event] = []
+        self._start: list[int] = []
+        self._duration: list[int] = []
 
     def read(self) -> tuple[dict[str, Any], Events]:
         """As ``read_trace``."""
@@ -134,7 +142,7 @@ class _Text:
             at = None
         while at is not None:
             at = self._read_member(at)
-        self._events.flush()
+        self._flush()
         return self._header, self._events
 
     def _read_member(self, at: int) -> int | None:
@@ -152,7 +160,7 @@ class _Text:
             return int(end)
         except (ValueError, RecursionError):  # continue at the events, if they are still to come
             found = _EVENTS(self._text, at)
-            self._left.add("unreadable_header", "values beside the events aren't JSON", 1, lambda: self._line(at))
+            self._count("unreadable_header", "values beside the events aren't JSON", at)
             return self._read_events(found.end()) if found else None
 
     def _read_events(self, at: int) -> int | None:
@@ -161,26 +169,138 @@ class _Text:
         while (at := _skip(self._text, at)) < len(self._text):
             if self._text[at] == "]":
                 return at + 1
+            if len(self._found) >= _BATCH:
+                self._flush()
             try:
-                at = self._events.take(self._text, at)
+                at = self._take(self._text, at)
                 continue
             except (ValueError, RecursionError) as error:
                 budget -= max(1, (error.pos if isinstance(error, JSONDecodeError) else 0) - at)
-            following = self._events.repair(self._text, at)
+            following = self._repair(self._text, at)
             if budget < 0 or following is None:
                 break
             at = following
         self._cut_off(at)
         return None
 
-    def _cut_off(self, at: int) -> None:
-        self._left.add("cut_off", "place where the file breaks off; the rest is lost", 1, self._line(at))
+    def _take(self, text: str, at: int, offset: int = 0) -> int:
+        """Read the event that starts at ``text[at]``, which begins in the file at ``offset``; returns where it ends.
 
-    def _line(self, at: int) -> str:
-        return f"line {self._text.count(chr(10), 0, at) + 1}"
+        Raises:
+            ValueError: If it isn't JSON.
+            RecursionError: If it is nested too deeply.
+        """
+        event, end = _SCAN(text, at)
+        self._any(event, offset + at)
+        return int(end)
+
+    def _repair(self, text: str, at: int) -> int | None:
+        """Repair quotes in the name of an event that isn't JSON, or leave out its ``args``, or all of it.
+
+        Returns where to continue; None if no other event follows.
+        """
+        following = _NEXT_EVENT(text, at)
+        fragment = text[at : following.start() + 1] if following else text[at:]
+        if name := _NAME_VALUE(fragment):
+            value = re.sub(r'(?<!\\)"', r"\"", name[2])
+            mended = f"{fragment[: name.start()]}{name[1]}{value}{name[3]}{fragment[name.end() :]}"
+            end = self._take_mended(mended, at)
+            if end is not None:
+                return at + end - (len(mended) - len(fragment))
+        if following is None:
+            return None
+        args = _ARGS(fragment)
+        if args and self._take_mended(fragment[: args.start()] + "}", at) is not None:
+            self._count("unreadable_args", "events have arguments that aren't JSON; only these are lost", at)
+        else:
+            self._count("unreadable_events", "events aren't JSON", at)
+        return following.end()
+
+    def _take_mended(self, text: str, place: int) -> int | None:
+        """Read a repaired event; returns where it ends, None if it still isn't JSON."""
+        try:
+            return self._take(text, 0, place)
+        except (ValueError, RecursionError):
+            return None
+
+    def _any(self, event: Any, place: int) -> None:
+        """Add an event parsed as generic JSON."""
+        if not isinstance(event, dict):
+            self._count("no_events", "entries aren't events", place)
+            return
+        ph, category, name, pid, tid = (str(event.get(key, "")) for key in ("ph", "cat", "name", "pid", "tid"))
+        if ph != "X":
+            self._found.append(Event(ph, category))
+            return
+        if event.get("dur") is None or event.get("ts") is None:
+            self._count("without_times", "events have no start or no duration", place)
+            return
+        try:
+            start, duration = self._ns(event["ts"]), self._ns(event["dur"])
+            if duration < 0 or not -LIMIT < start < LIMIT or duration > LIMIT:
+                raise ValueError("impossible times")
+        except ValueError:
+            self._count("bad_times", "events have impossible times", place)
+            return
+        args = event.get("args")
+        known = _args(args if isinstance(args, dict) else {})
+        self._found.append(Event(ph, category, name, pid, tid, args=known))
+        self._start.append(start)
+        self._duration.append(duration)
+
+    def _flush(self) -> None:
+        """Turn the events so far into columns."""
+        self._events.add(self._found, np.array(self._start, np.int64), np.array(self._duration, np.int64))
+        self._found, self._start, self._duration = [], [], []
+
+    def _ns(self, us: Any) -> int:
+        """Microseconds, as decimal text or an integer, in exact nanoseconds.
+
+        Raises:
+            ValueError: If it isn't a number.
+        """
+        if not isinstance(us, int | str):
+            raise ValueError("not a number")
+        if isinstance(us, str) and set(us) & set(".eE"):
+            self._events.whole_us = False
+        try:
+            ns = Decimal(us) * 1000
+        except InvalidOperation:
+            raise ValueError("not a number") from None
+        if not ns.is_finite() or ns.adjusted() > 20:
+            raise ValueError("not a time")
+        return int(ns.to_integral_value())
+
+    def _cut_off(self, at: int) -> None:
+        self._count("cut_off", "place where the file breaks off; the rest is lost", at)
+
+    def _count(self, code: str, text: str, at: int) -> None:
+        """Count something left out; only the first place of its kind is turned into a line."""
+        self._left.add(code, text, 1, lambda: f"line {self._text.count(chr(10), 0, at) + 1}")
 
 
 def _skip(text: str, at: int) -> int:
     """Start of the next element after spaces and commas."""
     found = _SPACE(text, at)
     return found.end() if found else at
+
+
+def _args(args: dict[str, Any]) -> Args:
+    """Arguments of any types."""
+    stream = args.get("stream")
+    return Args(
+        external=integer(args.get("External id", args.get("external id"))),
+        correlation=integer(args.get("correlation")),
+        device=integer(args["device"]) if "device" in args else None,
+        stream=None if stream is None else str(stream),
+        grid=_axes(args.get("grid")),
+        block=_axes(args.get("block")),
+        registers=integer(args.get("registers per thread")),
+        bytes=integer(args.get("bytes")),
+        graph_node=integer(args.get("graph node id")),
+    )
+
+
+def _axes(value: Any) -> tuple[int, int, int]:
+    x, y, z = value if isinstance(value, list) and len(value) == 3 else NO_AXES
+    return integer(x), integer(y), integer(z)

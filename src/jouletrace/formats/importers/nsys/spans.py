@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.formats.importers.base import Left
-from jouletrace.formats.importers.columns import Coded, Column, Partly, block, known
+from jouletrace.formats.importers.columns import LAUNCH_SHAPE, Coded, Column, Partly, block, known
 from jouletrace.formats.importers.joins import Calls, enclosing, parents_of_work
-from jouletrace.formats.importers.nsys.devices import Devices
-from jouletrace.formats.importers.nsys.tables import Database, Ints
+from jouletrace.formats.importers.nsys.tables import Database, Devices, Ints
 
 _PUSH_POP, _START_END, _MARK = 59, 60, 34
 """Types of NVTX events with a time; others name categories and domains."""
@@ -33,10 +32,17 @@ _COPIES = {
 }
 """``copyKind``, numbered as in CUPTI."""
 
-_AXES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+_SIZES = {
+    **dict(zip(LAUNCH_SHAPE, ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"), strict=True)),
+    "registers": "registersPerThread",
+    "shared_static_bytes": "staticSharedMemory",
+    "shared_dynamic_bytes": "dynamicSharedMemory",
+}
+"""Column of kernels for each column of ``spans``."""
+
 _DEVICE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")
-_KERNEL = (*_DEVICE, *_KERNEL_NAMES, *_AXES, "registersPerThread", "staticSharedMemory", "dynamicSharedMemory")
+_KERNEL = (*_DEVICE, *_KERNEL_NAMES, *_SIZES.values())
 _PROCESS = ~np.int64(0xFFFFFF)
 """Masks the thread out of a ``globalTid``, which leaves the ``globalPid``."""
 
@@ -160,11 +166,7 @@ class Spans:
             "name": self._work_names(kind, rows),
         }
         if kind == "kernel":
-            axes = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-            columns |= {to: _small(rows.pop(column)) for to, column in zip(axes, _AXES, strict=True)}
-            columns["registers"] = _small(rows.pop("registersPerThread"))
-            columns["shared_static_bytes"] = _small(rows.pop("staticSharedMemory"))
-            columns["shared_dynamic_bytes"] = _small(rows.pop("dynamicSharedMemory"))
+            columns |= {to: _small(rows.pop(column)) for to, column in _SIZES.items()}
         elif kind in ("memcpy", "memset"):
             columns["bytes"] = known(rows["bytes"])
         return self._block(kind, rows, parent, **columns)

@@ -1,4 +1,4 @@
-"""Columns of an nsys SQLite export as NumPy arrays, whatever its version contains."""
+"""Columns of an nsys SQLite export as NumPy arrays, whatever its version contains, and its GPUs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.base import Left
+from jouletrace.formats.importers.base import ImportOptions, Left
+from jouletrace.run import DeviceInfo
 from jouletrace.run.files import open_regular
 
 Ints = NDArray[np.signedinteger[Any]]
 
-_ROWS = 16384
-"""Rows fetched at a time, which bounds their memory as Python objects."""
-
-_BATCH = 1 << 17
-"""Rows per array while a table is read: smaller arrays would fragment the memory."""
+_ROWS = 1 << 15
+"""Rows fetched at a time: more would take memory as Python objects, and smaller arrays would fragment it."""
 
 _WIDE = frozenset({"start", "end", "timestamp", "globalTid", "globalPid", "rowid", "value"})
 """Columns that need 64 bits; others take 32 where they fit."""
@@ -33,6 +31,8 @@ _LONGEST_BYTES = 16 << 20
 
 _ERRORS = (sqlite3.Error, UnicodeError)
 """Exceptions of a damaged file, whose very table names may not be text."""
+
+_GPU = ("id", "name", "busLocation", "totalMemory", "uuid", "cuDevice", "chipName", "smCount")
 
 
 class Database:
@@ -138,50 +138,90 @@ class Database:
         return found
 
     def _fetch(self, table: str, columns: list[str], term: str, where: str) -> list[Ints]:
-        found = [_Growing(column) for column in columns]
+        found: list[list[Ints]] = [[_missing(0, column)] for column in columns]
         terms = ", ".join(term.format(_quoted(column)) for column in columns)
         try:
             cursor = self._connection.execute(f"SELECT {terms} FROM {_quoted(table)} {where}")
             while rows := cursor.fetchmany(_ROWS):
-                for column, values in zip(found, zip(*rows, strict=True), strict=True):
-                    column.extend(values)
+                for name, parts, values in zip(columns, found, zip(*rows, strict=True), strict=True):
+                    parts.append(_packed(name, values))
         except _ERRORS as error:
             self._damaged(table, error)
-        return [column.whole() for column in found]
+        return [np.concatenate(found.pop(0)) for _ in columns]
 
     def _damaged(self, table: str, error: Exception) -> None:
         self._left.add("damaged_table", f"tables are damaged, and the rest of them is lost ({error})", 1, table)
 
 
-class _Growing:
-    """A column of integers that grows by batches, of 32 bits where they fit."""
+class Devices:
+    """The GPUs of an export; ``used`` contains those with work."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._full: list[Ints] = []
-        self._batch: Ints = np.empty(0, np.int64)
-        self._used = 0
+    def __init__(self, database: Database, options: ImportOptions) -> None:
+        self._gpus = {row[0]: dict(zip(_GPU, row, strict=True)) for row in database.rows("TARGET_INFO_GPU", _GPU)}
+        self._by_process = {
+            (pid, cuda): gpu for gpu, cuda, pid in database.rows("TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId", "pid"])
+        }
+        self._by_number = {gpu["cuDevice"]: number for number, gpu in self._gpus.items() if gpu["cuDevice"] is not None}
+        self._name = options.device
+        self._used: dict[str, DeviceInfo] = {}
+        self._codes: dict[str, int] = {}
 
-    def extend(self, values: Sequence[int]) -> None:
-        """Add up to ``_ROWS`` values; a TypeError, ValueError or OverflowError for a value that isn't an integer."""
-        if self._used + len(values) > len(self._batch):
-            self._put_by()
-            self._batch = np.empty(_BATCH, np.int64)
-        self._batch[self._used : self._used + len(values)] = np.array(values, np.int64)
-        self._used += len(values)
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the devices so far, by their codes."""
+        return list(self._codes)
 
-    def whole(self) -> Ints:
-        """The column; nothing can be added to it afterwards."""
-        self._put_by()
-        full, self._full = self._full, []
-        return np.concatenate(full) if full else _missing(0, self._name)
+    def codes(self, process: Ints, device: Ints) -> Ints:
+        """The code of the device of each row, from its process (``globalPid``) and CUDA device number."""
+        key = (process.astype(np.int64) << 8) ^ (device & 0xFF)
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        found = np.array([self._code_of_cuda(int(process[i]), int(device[i])) for i in first], np.int64)
+        codes: Ints = found[inverse.reshape(-1)]
+        return codes
 
-    def _put_by(self) -> None:
-        values, self._used = self._batch[: self._used], 0
-        if not len(values):
-            return
-        narrow = self._name not in _WIDE and values.min() >= -(1 << 31) and values.max() < 1 << 31
-        self._full.append(values.astype(np.int32) if narrow else values.copy())
+    def gpu(self, number: int) -> str:
+        """The id of a GPU by its number in the export."""
+        gpu = self._gpus.get(number)
+        return self._id(number, None if gpu is None else number)
+
+    def used(self) -> list[DeviceInfo]:
+        """The devices with work or measurements."""
+        return list(self._used.values())
+
+    def _code_of_cuda(self, process: int, device: int) -> int:
+        pid = (process >> 24) & 0xFFFFFF  # packed as in the export
+        number = self._by_process.get((pid, device), self._by_number.get(device))
+        return self._codes[self._id(device, number)]
+
+    def _id(self, device: int, number: object) -> str:
+        gpu = self._gpus.get(number, {})
+        uuid = str(gpu.get("uuid") or "").removeprefix("GPU-")
+        if set(uuid) <= set("0-"):
+            uuid = ""
+        name = f"GPU-{uuid}" if uuid else f"imported:{device}"
+        if name not in self._used:
+            memory = gpu.get("totalMemory")
+            self._codes[name] = len(self._codes)
+            self._used[name] = DeviceInfo(
+                id=name,
+                name=self._name or str(gpu.get("name") or f"device {device}"),
+                index=device,
+                pci_bus=str(gpu["busLocation"]) if gpu.get("busLocation") else None,
+                memory_bytes=memory if isinstance(memory, int) else None,
+                details={key: gpu[key] for key in ("chipName", "smCount") if gpu.get(key) is not None},
+            )
+        return name
+
+
+def _packed(name: str, values: Sequence[int]) -> Ints:
+    """Values of a column in 32 bits where they fit.
+
+    Raises:
+        TypeError, ValueError, OverflowError: If one isn't an integer of 64 bits.
+    """
+    packed = np.array(values, np.int64)
+    narrow = name not in _WIDE and packed.min() >= -(1 << 31) and packed.max() < 1 << 31
+    return packed.astype(np.int32) if narrow else packed
 
 
 def _missing(n: int, column: str) -> Ints:

@@ -1,0 +1,74 @@
+"""Collecting figures into the ``results`` and ``units`` tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pyarrow as pa
+
+from jouletrace.run import Estimate, tables
+
+Sources = dict[str, float]
+"""Standard uncertainties of an energy by what they come from, J."""
+
+
+class Figures:
+    """Figures in the order in which they were added.
+
+    Attributes:
+        sources: Of units with an energy: what its interval consists of.
+    """
+
+    def __init__(self) -> None:
+        self._figures: dict[tuple[int, str], tuple[Estimate, tuple[str, ...]]] = {}
+        self._units: list[Mapping[str, object]] = []
+        self._last = 0
+        self.sources: dict[int, Callable[[], Sources]] = {}
+
+    def unit(self, id: int, level: str, name: str, parent: int | None = None, **columns: object) -> int:
+        """Add a unit; returns its id."""
+        self.keep([{"id": id, "parent": parent, "level": level, "name": name, **columns}])
+        return id
+
+    def keep(self, rows: Iterable[Mapping[str, object]]) -> None:
+        """Take over rows of a ``units`` table as they are."""
+        for row in rows:
+            self._units.append(row)
+            self._last = max(self._last, int(str(row["id"])))
+
+    def last_unit(self) -> int:
+        """The highest id of a unit so far."""
+        return self._last
+
+    def add(self, unit: int, metric: str, estimate: Estimate, flags: Iterable[str] = ()) -> Estimate:
+        """Add a figure of a unit, once; returns it."""
+        self._figures.setdefault((unit, metric), (estimate, tuple(dict.fromkeys(flags))))
+        return estimate
+
+    def has(self, unit: int, metric: str) -> bool:
+        """Whether a figure was added."""
+        return (unit, metric) in self._figures
+
+    def get(self, unit: int, metric: str) -> Estimate:
+        """A figure that was added; null ("not_measured") if it wasn't."""
+        return self._figures.get((unit, metric), (Estimate.null("not_measured"), ()))[0]
+
+    def metrics(self, unit: int) -> list[str]:
+        """What was added of a unit."""
+        return [metric for owner, metric in self._figures if owner == unit]
+
+    def flags(self, unit: int, metric: str) -> tuple[str, ...]:
+        """The flags of a figure that was added."""
+        return self._figures.get((unit, metric), (None, ()))[1]
+
+    def results(self) -> pa.Table:
+        """The ``results`` table."""
+        rows: list[dict[str, object]] = [
+            {"unit": unit, "metric": metric, **estimate.to_dict(), "flags": ",".join(flags) or None}
+            for (unit, metric), (estimate, flags) in self._figures.items()
+        ]
+        return tables.from_rows(rows, "results")
+
+    def units(self) -> pa.Table:
+        """The ``units`` table."""
+        return tables.from_rows([dict(row) for row in self._units], "units")

@@ -1,1 +1,0 @@
-"""Steps on an NVIDIA GPU: eager launches, captured graphs and their variants."""

@@ -1,0 +1,99 @@
+"""Pictures: the power within an iteration as SVG, and stacks of energies for flame graphs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.exporters.output import new_file
+from jouletrace.report.results import Results
+from jouletrace.report.tree import tree
+from jouletrace.report.waveform import picture
+from jouletrace.run import Run
+from jouletrace.run.files import write_whole
+from jouletrace.run.store import check_free
+from jouletrace.version import __version__
+
+_SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
+
+
+def write_svg(run: Run, path: Path | str) -> Path:
+    """Draw the power within an iteration above its kernels: the picture of the HTML report.
+
+    Raises:
+        BadInputError: If the Run has none, or the path exists already or can't be written.
+    """
+    with new_file(path) as file:
+        drawn = picture(run)
+        if drawn is None:
+            raise BadInputError("this Run holds no power within an iteration: profile with --detail kernel or layer")
+        file.write(drawn[0].encode())
+    return Path(path)
+
+
+def write_collapsed(run: Run, path: Path | str) -> Path:
+    """Write ``train.py;forward;layer1;conv 12345`` for each part: millijoules without what its own parts take.
+
+    flamegraph.pl, speedscope and inferno read it.
+
+    Raises:
+        BadInputError: If the path exists, or the Run has no energies.
+    """
+    target = check_free(path)
+    lines = [f"{';'.join(_word(name) for name in names)} {round(1e3 * joules)}" for names, joules in _stacks(run)]
+    write_whole(target, ("\n".join(lines) + "\n").encode())
+    return target
+
+
+def write_speedscope(run: Run, path: Path | str) -> Path:
+    """Write a sampled profile for https://www.speedscope.app; weights are millijoules, for which it has no unit.
+
+    Raises:
+        BadInputError: If the path exists, or the Run has no energies.
+    """
+    target = check_free(path)
+    found = _stacks(run)
+    frames = {name: i for i, name in enumerate(dict.fromkeys(name for names, _ in found for name in names))}
+    weights = [1e3 * joules for _, joules in found]
+    profile = {
+        "type": "sampled",
+        "name": f"{run.workload.get('name') or run.kind}: energy in mJ",
+        "unit": "none",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": [[frames[name] for name in names] for names, _ in found],
+        "weights": weights,
+    }
+    document = {
+        "$schema": _SPEEDSCOPE,
+        "exporter": f"jouletrace {__version__}",
+        "shared": {"frames": [{"name": name} for name in frames]},
+        "profiles": [profile],
+    }
+    write_whole(target, json.dumps(document).encode())
+    return target
+
+
+def _stacks(run: Run) -> list[tuple[list[str], float]]:
+    """Names from the whole inwards, and joules of a part less those of its own parts; nothing below 0.5 mJ.
+
+    Raises:
+        BadInputError: If the Run has no energies.
+    """
+    nodes = tree(run, Results(run))
+    own = {node.key: node.energy.value or 0.0 for node in nodes}
+    names: dict[str, list[str]] = {}
+    for node in nodes:
+        names[node.key] = [*names.get(node.parent, []), node.label]
+        if node.parent in own:
+            own[node.parent] -= node.energy.value or 0.0
+    found = [(names[node.key], own[node.key]) for node in nodes if own[node.key] >= 5e-4]
+    if not found:
+        raise BadInputError("this Run has no energies to draw as stacks")
+    return found
+
+
+def _word(name: str) -> str:
+    """A name without what separates stacks."""
+    return " ".join(name.replace(";", ":").split())

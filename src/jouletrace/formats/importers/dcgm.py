@@ -1,0 +1,232 @@
+"""Logs of DCGM: scrapes of dcgm-exporter (pages in Prometheus' text format), and its fields as CSV."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.base import ImportOptions, decode_text, read_head, read_text
+from jouletrace.formats.importers.delimited import read_delimited
+from jouletrace.formats.importers.log import Log
+from jouletrace.formats.importers.stamps import read_stamps
+from jouletrace.formats.importers.units import MISSING, decimal_sign, plain_number
+from jouletrace.run import Run
+
+
+class Field(NamedTuple):
+    """The meaning of a field.
+
+    Attributes:
+        short: Name in the header of ``dcgmi dmon``; "" if unknown.
+        channel: Name of the channel.
+        unit: Printed unit, as known to ``units.unit``.
+        board: Whether it belongs to the whole GPU even where it is listed for a MIG instance.
+    """
+
+    short: str
+    channel: str
+    unit: str
+    board: bool = False
+
+
+FIELDS: dict[str, Field] = {
+    "DEV_POWER_USAGE": Field("POWER", "power_w", "W", board=True),
+    "DEV_POWER_USAGE_INSTANT": Field("PWINST", "power_instant_w", "W", board=True),
+    "DEV_TOTAL_ENERGY_CONSUMPTION": Field("TOTEC", "energy_counter_j", "mJ", board=True),
+    "DEV_POWER_MGMT_LIMIT": Field("PMLMT", "power_limit_w", "W", board=True),
+    "DEV_ENFORCED_POWER_LIMIT": Field("EPLMT", "power_limit_w", "W", board=True),
+    "DEV_POWER_MGMT_LIMIT_MIN": Field("PMMIN", "power_min_limit_w", "W", board=True),
+    "DEV_POWER_MGMT_LIMIT_MAX": Field("PMMAX", "power_max_limit_w", "W", board=True),
+    "DEV_POWER_MGMT_LIMIT_DEF": Field("PMDEF", "power_default_limit_w", "W", board=True),
+    "DEV_GPU_TEMP": Field("TMPTR", "temperature_c", "C", board=True),
+    "DEV_MEMORY_TEMP": Field("MMTMP", "temperature_memory_c", "C", board=True),
+    "DEV_SM_CLOCK": Field("SMCLK", "clock_sm_mhz", "MHz", board=True),
+    "DEV_MEM_CLOCK": Field("MMCLK", "clock_memory_mhz", "MHz", board=True),
+    "DEV_GPU_UTIL": Field("GPUTL", "utilization_gpu_pct", "%", board=True),
+    "DEV_MEM_COPY_UTIL": Field("MCUTL", "utilization_memory_pct", "%", board=True),
+    "DEV_ENC_UTIL": Field("ENCUTL", "utilization_encoder_pct", "%", board=True),
+    "DEV_DEC_UTIL": Field("DECUTL", "utilization_decoder_pct", "%", board=True),
+    "DEV_CLOCK_THROTTLE_REASONS": Field("", "throttle_bits", "", board=True),
+    "DEV_FB_USED": Field("FBUSD", "memory_used_bytes", "MiB"),
+    "DEV_FB_FREE": Field("FBFRE", "memory_free_bytes", "MiB"),
+    "DEV_FB_TOTAL": Field("FBTTL", "memory_total_bytes", "MiB"),
+    "PROF_GR_ENGINE_ACTIVE": Field("GRACT", "graphics_active", ""),
+    "PROF_SM_ACTIVE": Field("SMACT", "sm_active", ""),
+    "PROF_SM_OCCUPANCY": Field("SMOCC", "sm_occupancy", ""),
+    "PROF_PIPE_TENSOR_ACTIVE": Field("TENSO", "pipe_tensor_active", ""),
+    "PROF_PIPE_FP64_ACTIVE": Field("FP64A", "pipe_fp64_active", ""),
+    "PROF_PIPE_FP32_ACTIVE": Field("FP32A", "pipe_fp32_active", ""),
+    "PROF_PIPE_FP16_ACTIVE": Field("FP16A", "pipe_fp16_active", ""),
+    "PROF_DRAM_ACTIVE": Field("DRAMA", "memory_active", ""),
+    "PROF_PCIE_TX_BYTES": Field("PCITX", "pcie_sent_bytes_per_s", "B/s", board=True),
+    "PROF_PCIE_RX_BYTES": Field("PCIRX", "pcie_received_bytes_per_s", "B/s", board=True),
+    "PROF_NVLINK_TX_BYTES": Field("NVLTX", "nvlink_sent_bytes_per_s", "B/s", board=True),
+    "PROF_NVLINK_RX_BYTES": Field("NVLRX", "nvlink_received_bytes_per_s", "B/s", board=True),
+}
+"""Fields by name without ``DCGM_FI_``; ratios lie between 0 and 1."""
+
+_SHORT = {one.short: name for name, one in FIELDS.items() if one.short}
+_OLD = {"power_usage": "DEV_POWER_USAGE", "total_energy_consumption": "DEV_TOTAL_ENERGY_CONSUMPTION"}
+
+_INSTANCE_COLUMNS = {"mig_profile", "mig_instance", "mig_id", "gpu_i_profile", "gpu_i_id", "instance", "instanceid"}
+_ENTITY_COLUMNS = ("entityid", "entity", "gpu", "gpu_id")
+_STAMP_COLUMNS = ("timestamp", "time", "datetime", "date")
+
+_METRIC = re.compile(
+    r"^(?P<name>(?:DCGM_FI|dcgm)_\w+)\{(?P<labels>(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\}\s+(?P<value>\S+)(?:\s+(?P<stamp>\d{10,19}))?\s*$"
+)
+_FACTS = {"pci_bus": "pci_bus_id", "host": "hostname", "driver": "dcgm_fi_driver_version"}
+_LABEL = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+def sniff(head: bytes) -> bool:
+    """Whether the beginning of a file is that of scrapes or of such a CSV."""
+    text = decode_text(head)
+    return _is_scrape(text) or _is_csv(text)
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read scrapes, or a CSV with a time in each row.
+
+    Raises:
+        BadInputError: If it is neither, holds no reading, or the time zone is unknown.
+    """
+    head = decode_text(read_head(path))
+    if _is_scrape(head):
+        return _read_scrapes(path, options)
+    if _is_csv(head):
+        return read_csv(path, options)
+    raise BadInputError(f"{path}: not recognised as a file of dcgm")
+
+
+def _is_scrape(head: str) -> bool:
+    return re.search(r"^(# (HELP|TYPE) )?(DCGM_FI|dcgm)_\w+[ {]", head, re.M) is not None and "{" in head
+
+
+def _is_csv(head: str) -> bool:
+    header = head.lstrip("\ufeff\r\n ").partition("\n")[0]
+    names = [cell.strip().strip('"') for cell in re.split(r"[,;\t]", header)]
+    named = any(name.upper() in _SHORT or name.upper().startswith("DCGM_") for name in names)
+    return named and any(name.lower() in _ENTITY_COLUMNS for name in names)
+
+
+def _field(name: str) -> Field:
+    """A field by any of its names: ``DCGM_FI_DEV_...``, ``dcgm_...`` of old exporters, or dmon's short name.
+
+    A field outside the table becomes a channel with the field's name.
+    """
+    upper = name.upper()
+    key = _SHORT.get(upper, upper.removeprefix("DCGM_FI_").removeprefix("DCGM_"))
+    for candidate in (key, f"DEV_{key}", f"PROF_{key}", _OLD.get(key.lower(), "")):
+        if candidate in FIELDS:
+            return FIELDS[candidate]
+    return Field("", re.sub(r"\W+", "_", key.lower()).strip("_") or "field", "")
+
+
+class _DcgmLog(Log):
+    """Readings with their GPUs and MIG instances."""
+
+    def __init__(self, path: Path, options: ImportOptions) -> None:
+        super().__init__(path, options)
+        self._name = options.device
+        self._seen: set[tuple[str, str, int]] = set()
+
+    def board(self, index: str, uuid: str = "", name: str = "", **facts: str) -> str:
+        """Id of a GPU; its facts are taken from its first occurrence."""
+        number = int(index) if index.isdecimal() and len(index) < 5 else None
+        shown = name or self._name or f"device {index or 0}"
+        return self.device(uuid or f"imported:{index or 0}", shown, index=number, **facts)
+
+    def instance(self, board: str, number: str, profile: str = "") -> str:
+        """Id of a MIG instance of a GPU."""
+        parent = self.devices[board]
+        about = {"parent": board, "no_power": "mig_no_power"}
+        name = f"{parent.name} MIG {profile or number}"
+        return self.device(f"{board}/{number}", name, kind="mig", index=parent.index, details=about)
+
+    def take(self, name: str, board: str, instance: str | None, row: int, value: float) -> None:
+        """Add a reading of a field; the GPU's own reading, repeated for each instance, is added once."""
+        what = _field(name)
+        if what.board and instance is not None:
+            key = (board, what.channel, row)
+            if key in self._seen:
+                return
+            self._seen.add(key)
+        device = board if what.board or instance is None else instance
+        self.add(device, what.channel, value, units.unit(what.unit) or units.NO_UNIT, f"DCGM, {name}")
+
+
+def _read_scrapes(path: Path, options: ImportOptions) -> Run:
+    """Read scrapes; a new one begins where a metric is repeated, or after a line with a time."""
+    log = _DcgmLog(path, options)
+    seen: set[str] = set()
+    row, stamp = -1, ""  # the time on a line of its own, for the next scrape
+    for line, text in enumerate(map(str.strip, read_text(path, log.left).split("\n")), start=1):
+        found = _METRIC.match(text)
+        if found is None:
+            if (time := _time(text)) is not None:
+                row, stamp, seen = -1, time, set()
+            elif text and not text.startswith("#"):
+                log.left.add("broken_rows", "lines are neither metrics nor comments", place=f"line {line}")
+            continue
+        series = f"{found['name']}{{{found['labels']}}}"
+        if row < 0 or series in seen:
+            row, stamp, seen = log.row(stamp or found["stamp"] or ""), "", set()
+        seen.add(series)
+        value = plain_number(found["value"])
+        if value is None:
+            log.left.add("not_a_number", "metrics have no number", place=f"line {line}")
+            continue
+        labels = {key.lower(): text for key, text in _LABEL.findall(found["labels"])}
+        board = log.board(
+            *(labels.get(key, "") for key in ("gpu", "uuid", "modelname")),
+            **{fact: labels.get(key, "") for fact, key in _FACTS.items()},
+        )
+        part = labels.get("gpu_i_id")
+        instance = log.instance(board, part, labels.get("gpu_i_profile", "")) if part else None
+        log.take(found["name"], board, instance, row, value)
+    return log.run("dcgm", "scrapes", dialect="dcgm-exporter")
+
+
+def _time(text: str) -> str | None:
+    """The stamp of a line that consists of one, as ``date`` prints between scrapes."""
+    plain = text.lstrip("# ").strip()
+    if not 10 <= len(plain) <= 40 or not any(c.isdigit() for c in plain):
+        return None
+    stamps = read_stamps([plain], "UTC")
+    return plain if stamps.valid[0] and stamps.clock == "unix" else None
+
+
+def read_csv(path: Path, options: ImportOptions) -> Run:
+    """Read fields of DCGM as CSV with a time and an entity in each row.
+
+    Raises:
+        BadInputError: If it holds no reading, or the time zone is unknown.
+    """
+    log = _DcgmLog(path, options)
+    table = read_delimited(read_text(path, log.left).lstrip("\ufeff\r\n "), log.left)
+    lower = [name.strip('"').lower() for name in table.header]
+    entity = next((i for i, name in enumerate(lower) if name in _ENTITY_COLUMNS), None)
+    stamp = next((i for i, name in enumerate(lower) if name in _STAMP_COLUMNS), None)
+    if entity is None:
+        raise BadInputError(f"{path}: DCGM's CSV without a column EntityId")
+    parts = [i for i, name in enumerate(lower) if name in _INSTANCE_COLUMNS]
+    fields = [i for i, name in enumerate(table.header) if i not in (entity, stamp, *parts) and name]
+    decimal = decimal_sign(row[i] for row in table.rows[:200] for i in fields)
+    for cells, line in zip(table.rows, table.lines, strict=True):
+        digits = re.sub(r"^\D+", "", cells[entity])
+        if not digits.isdecimal() or len(digits) > 4:
+            log.left.add("broken_rows", "rows have no entity", place=f"line {line}")
+            continue
+        board = log.board(digits)
+        profile = " ".join(cells[i] for i in parts if cells[i].lower() not in MISSING)
+        instance = log.instance(board, profile, profile) if profile else None
+        number = log.row(cells[stamp] if stamp is not None else "", instance or board)
+        for i in fields:
+            value = log.left.number(cells[i], decimal, f"line {line}, column {table.header[i]}")
+            if value is not None:
+                log.take(table.header[i], board, instance, number, value)
+    return log.run("dcgm", "rows", dialect="csv")

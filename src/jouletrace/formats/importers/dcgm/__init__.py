@@ -1,1 +1,0 @@
-"""Logs of DCGM: scrapes of dcgm-exporter (Prometheus text), and its fields as CSV."""

@@ -1,1 +1,0 @@
-"""Output of ``nvidia-smi``: ``dmon``, ``--query-gpu`` in CSV, and repeated printings of its table."""

@@ -1,0 +1,216 @@
+"""Any table with a time and readings: external meters, BMC and PDU logs, if necessary with a column mapping."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
+from jouletrace.formats.importers.delimited import Delimited, delimiter_of, read_delimited
+from jouletrace.formats.importers.log import MOST_W, Log
+from jouletrace.formats.importers.power_sensor import METER
+from jouletrace.formats.importers.stamps import Stamps, read_stamps
+from jouletrace.formats.importers.table_headings import (
+    HOST,
+    INSTANCE,
+    NUMBER,
+    UUID,
+    Columns,
+    Value,
+    find_columns,
+)
+from jouletrace.formats.importers.units import decimal_sign
+from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+
+_NUMERIC = re.compile(
+    r"^[+-]?[\d.,]*\d[\d.,]*\s*[a-zA-Z%°/]{0,5}$|^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|^\d{1,2}:\d{2}:\d{2}"
+)
+_OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
+_PREAMBLE_LINES = 100
+
+MOST_OF_A_BOARD_W = 1500.0
+"""No GPU board draws more for long."""
+
+_ROLES = (HOST, UUID, NUMBER, INSTANCE)
+
+_DAY_NS = 86_400 * 10**9
+"""Rows with a larger distance must be in another unit."""
+
+_IN_WORDS = {"ms": "milliseconds", "us": "microseconds"}
+
+
+def sniff(head: bytes) -> bool:
+    """Whether the beginning of a file is that of a table: a header, and rows with as many cells and with numbers."""
+    text = decode_text(head)
+    return "\0" not in text and text.lstrip()[:1] not in ("{", "[", "<", "") and _header(text) is not None
+
+
+def read(path: Path, options: ImportOptions) -> Run:
+    """Read a table: its readings become samples.
+
+    Raises:
+        BadInputError: If no time or no reading is in it, or a column of the mapping is missing.
+    """
+    log = Log(path, options)
+    text = read_text(path, log.left)
+    start = _header(text)
+    if start is None:
+        raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells")
+    table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
+    meaning = find_columns(table.header, options.map, path)
+    stamps = _times(path, table, meaning, options)
+    _add_readings(log, table, meaning, stamps, options.device)
+    if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
+        names = "+".join(table.header[i] for _, i in meaning.maybe_device)
+        log.note("one_device_assumed", f"rows share times: for several devices, give --map device={names}")
+    _choose_power(log)
+    _check_power(path, log, {table.header[value.column]: value for value in meaning.values})
+    unknown = [name for name in meaning.unknown if name]
+    log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
+    return log.run("table", "rows", sensor=lambda _, __: METER, stamps=stamps)
+
+
+def _header(text: str) -> int | None:
+    """Index of the header: the first line with as many cells as the next line, which has numbers; None without it."""
+    at = 0
+    for _ in range(_PREAMBLE_LINES):
+        end = text.find("\n", at)
+        if end < 0:
+            return None
+        line, following = text[at:end].strip(), text[end + 1 :].partition("\n")[0]
+        delimiter = delimiter_of(line)
+        if delimiter is not None and not line.startswith("#"):
+            bare = following.count(delimiter)
+            cells = [cell.strip().strip('"') for cell in following.split(delimiter)]
+            named = not any(_NUMERIC.match(cell.strip().strip('"')) for cell in line.split(delimiter))
+            if named and abs(bare - line.count(delimiter)) <= 1 and any(_NUMERIC.match(cell) for cell in cells):
+                return at
+        at = end + 1
+    return None
+
+
+def _add_readings(log: Log, table: Delimited, meaning: Columns, stamps: Stamps, name: str | None) -> None:
+    """The readings of all rows with a time; devices are named ``name``, if it is given."""
+    decimal = _decimal(table, meaning, log)
+    devices: dict[tuple[str, ...], str] = {}
+    for row, (cells, line) in enumerate(zip(table.rows, table.lines, strict=True)):
+        log.row("")
+        for value in meaning.values if stamps.valid[row] else ():
+            heading = table.header[value.column]
+            digits, printed = units.split(cells[value.column])
+            reading = log.left.number(digits, decimal, f"line {line}, column {heading}")
+            if reading is None:
+                continue
+            key = (*(cells[column] for _, column in meaning.device), value.device)
+            if key not in devices:
+                devices[key] = _device(log, meaning, cells, value.device, name)
+            unit = (units.unit(printed) if printed else None) or value.unit
+            # The channel keeps its name whatever the unit of a single cell.
+            log.add(devices[key], value.channel, reading, unit._replace(suffix=""), f"column {heading}")
+
+
+def _times(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> Stamps:
+    """The times of rows. Their unit is stated or queried: a wrong one changes all energies by factors of 1000."""
+    there = f"the columns are {', '.join(table.header)[:200]}"
+    when = meaning.time
+    if not table.rows:
+        raise BadInputError(f"{path}: a header without a row that fits it")
+    if when is None:
+        raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
+    if not meaning.values:
+        wanted = "--map power_w=COLUMN if it is in watts, --map power_mw=COLUMN if in milliwatts"
+        raise BadInputError(f"{path}: which column is the power? Give {wanted}; {there}")
+    cells = [" ".join(row[i] for i in when.places) for row in table.rows]
+    if len(cells) > 2 and len(set(cells)) == 1:
+        raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")
+    stamps = read_stamps(cells, options.time_zone, when.unit)
+    unit, column = stamps.assumed_unit, table.header[when.places[0]]
+    if not unit:
+        return stamps
+    apart = np.diff(np.sort(stamps.time_ns[stamps.valid]))
+    apart = apart[apart > 0]
+    if stamps.clock == RELATIVE or (len(apart) and float(np.median(apart)) > _DAY_NS):
+        say = f"give --map time_s={column} (or time_ms, time_us, time_ns)"
+        raise BadInputError(f"{path}: the unit of {column!r} isn't stated: {say}")
+    if unit in _IN_WORDS:
+        text = f"{column!r} is taken for {_IN_WORDS[unit]} since 1970, by the size of its numbers"
+        stamps.notes["time_unit_assumed"] = f"{text}: if that is wrong, give --map time_ns={column}"
+    return stamps
+
+
+def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
+    """The decimal sign of the readings, with a warning where it is ambiguous."""
+    texts = [units.split(row[value.column])[0] for row in table.rows for value in meaning.values]
+    texts = [text for text in texts if "," in text or "." in text]
+    sign = decimal_sign(texts)
+    if not texts or not all(_OPEN.match(text) for text in texts):
+        return sign
+    # "1,234" in every cell is 1234 or 1.234. Programs that separate cells by semicolons do so
+    # because the comma is their decimal sign.
+    if all("," in text for text in texts) and table.delimiter == ";":
+        sign = ","
+    elif table.delimiter == ",":
+        return sign
+    assumed = "comma" if sign == "," else "point"
+    text = f"numbers such as {texts[0]} are ambiguous in their decimal sign: {assumed} was assumed"
+    log.note("decimal_assumed", text)
+    return sign
+
+
+def _choose_power(log: Log) -> None:
+    """Compute energy from the only column of power, whatever its name."""
+    for device in log.devices.values():
+        powers = [channel for channel in log.channels(device.id) if channel.endswith("_w")]
+        if POWER not in powers and len(powers) == 1:
+            log.rename(device.id, powers[0], POWER)
+        elif POWER not in powers and powers:
+            text = f"powers of {device.name} without a choice of one for energy: give --map power_w=COLUMN"
+            log.left.add("which_power", text, len(powers))
+
+
+def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
+    """Warn of power above that of any GPU board: the usual mistake is milliwatts read as watts.
+
+    Raises:
+        BadInputError: If power is above that of any GPU and its unit isn't stated, or above that of
+            anything with a single meter.
+    """
+    for device in log.devices:
+        typical = log.median(device, POWER)
+        if typical is None or typical <= MOST_OF_A_BOARD_W:
+            continue
+        source = log.source(device, POWER).removeprefix("column ")
+        slip = f"if {source!r} is in milliwatts, give --map power_mw={source}"
+        if source in values and not values[source].stated:
+            raise BadInputError(
+                f"{path}: the unit of {source!r} isn't stated, and {typical:.6g} W is more than any GPU board "
+                f"draws: {slip}; if it is in watts, --map power_w={source}"
+            )
+        if typical > MOST_W:
+            raise BadInputError(f"{path}: {typical:.3g} W is more than anything behind a single meter draws: {slip}")
+        text = f"power of {typical:.6g} W (median) is more than any GPU board draws: {slip}"
+        log.note("power_implausible", f"{text}; of a whole server it may be right", device)
+
+
+def _device(log: Log, roles: Columns, cells: Sequence[str], number: str, name: str | None) -> str:
+    """Id of the device of a row, by host, UUID, number and MIG instance; ``number`` where a row holds several."""
+    facts = {role: [cells[column] for of, column in roles.device if of == role] for role in _ROLES}
+    host, uuid, instance = "/".join(filter(None, facts[HOST])), "".join(facts[UUID]), "".join(facts[INSTANCE])
+    number = number or "".join(facts[NUMBER])
+    known = uuid.upper().startswith(("GPU-", "MIG-"))
+    index = int(number) if number.isdecimal() and len(number) < 5 else None
+    if not (uuid or number or host):
+        index = 0
+    plain = uuid if known else f"imported:{uuid or number or (host if not instance else '') or 0}"
+    words = [f"device {number or uuid or host}" if (number or uuid or host) else "meter"]
+    words += [f"of {host}"] if host and (number or uuid) else []
+    words += [f"MIG {instance}"] if instance else []
+    kind = "mig" if instance else "gpu" if index is not None or known else "meter"
+    id = f"{plain}/{instance}" if instance else plain
+    return log.device(id, name or " ".join(words), kind=kind, host=host, index=index)

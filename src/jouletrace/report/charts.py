@@ -1,0 +1,153 @@
+"""Figures of the HTML report: where energy and time go, and as plotly's JSON how long iterations took.
+
+Building them needs no plotly; only showing the latter does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis.latency import distribution, latencies_s
+from jouletrace.report import reasons
+from jouletrace.report.document import printable
+from jouletrace.report.scale import figure, quantity, unit_for
+from jouletrace.report.tree import ROOT, Node, widths
+from jouletrace.run import Run
+from jouletrace.run.names import short_name
+
+Spec = dict[str, Any]
+"""A figure, as ``flame.js`` or plotly take it."""
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
+"""Okabe and Ito's colours, which most colour-blind readers distinguish (jfly.uni-koeln.de/color)."""
+
+_WHOLE = 800
+"""Most characters of a name in full."""
+
+_SEEN, _SPREAD = 0.01, 0.1
+"""Share of the whole from which on a part is seen, and the least relative spread of the colours' scale."""
+
+
+def plain(text: str) -> str:
+    """Text that plotly shows as it is: it takes tags in any text for its own, and names come from anywhere."""
+    return printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def short(values: Any, digits: int = 6) -> list[float]:
+    """Short numbers keep the file small."""
+    return [float(f"{value:.{digits}g}") for value in values]
+
+
+def histogram(run: Run) -> Spec | None:
+    """How many iterations took how long; None without single iterations."""
+    values = latencies_s(run)
+    if len(values) < 2:
+        return None
+    unit = unit_for([float(np.median(values))], "s")
+    shown = values / unit.factor
+    counts, edges = np.histogram(shown, bins=_bins(shown))
+    trace = {
+        "type": "bar",
+        "x": short((edges[:-1] + edges[1:]) / 2),
+        "y": counts.tolist(),
+        "width": short(np.diff(edges)),
+        "marker": {"color": PALETTE[0]},
+        "hovertemplate": f"%{{x}} {unit.name}<br>%{{y}} iterations<extra></extra>",
+    }
+    marks = distribution(run)
+    lines = [(name, marks[name]) for name in ("median", "p95", "p99")]
+    at = [(name, v / 1e3 / unit.factor) for name, v in lines if v is not None]
+    layout = {
+        "xaxis": {"title": {"text": f"latency, {unit.name}"}},
+        "yaxis": {"title": {"text": "iterations"}, "rangemode": "tozero"},
+        "shapes": [
+            {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot", "width": 1}}
+            for _, x in at
+        ],
+        "annotations": [
+            {"x": x, "yref": "paper", "y": 1 - 0.09 * k, "text": name, "showarrow": False, "xanchor": "left"}
+            for k, (name, x) in enumerate(at)
+        ],
+        "bargap": 0,
+    }
+    return {"title": "latency", "data": [trace], "layout": layout}
+
+
+def _bins(values: NDArray[np.float64]) -> int:
+    """Bins of Freedman and Diaconis' width, as many as can be seen."""
+    q25, q75 = np.quantile(values, [0.25, 0.75])
+    width = 2 * (q75 - q25) / len(values) ** (1 / 3)
+    span = float(values.max() - values.min())
+    return int(np.clip(span / width if width > 0 else 10, 10, 120))
+
+
+def icicle(nodes: list[Node], by: str) -> Spec | None:
+    """Where energy or time goes, for ``flame.js``; None where fewer than two parts have any.
+
+    Widths are drawn so that each part holds its own; what is written on them is what was measured.
+    """
+    width = widths(nodes, by)
+    if len(nodes) < 3 or sum(w > 0 for w in width) < 3:
+        return None
+    watts = [_power(node) for node in nodes]
+    known = [w for w in watts if w is not None]
+    scale = None
+    if len(known) > len(nodes) / 2:
+        # What is hardly seen must not set the scale: the power of next to nothing can be anything.
+        seen = [w for w, wide in zip(watts, width, strict=True) if w is not None and wide > _SEEN * width[0]] or known
+        low, high = min(seen), max(seen)
+        room = max(0.0, _SPREAD * high - (high - low)) / 2  # else nearly equal powers look far apart
+        scale = short([low - room, high + room])
+    levels = list(dict.fromkeys(node.level for node in nodes))
+    place = {node.key: number for number, node in enumerate(nodes)}
+    drawn = [
+        [
+            place.get(node.parent, -1),
+            printable(_brief(node)),
+            figure(node.energy if by == "energy" else node.time, "J" if by == "energy" else "s"),
+            _tip(node, nodes[0]),
+            float(f"{wide:.6g}"),
+            None if power is None else float(f"{power:.4g}"),
+            levels.index(node.level),
+        ]
+        for node, wide, power in zip(nodes, width, watts, strict=True)
+    ]
+    return {"nodes": drawn, "watts": scale, "rows": max(_depths(nodes))}
+
+
+def _depths(nodes: list[Node]) -> list[int]:
+    """How deep each node lies, the root at 1."""
+    depth = {"": 0}
+    for node in nodes:
+        depth[node.key] = depth[node.parent] + 1
+    return [depth[node.key] for node in nodes]
+
+
+def _power(node: Node) -> float | None:
+    energy, seconds = node.energy.value, node.time.value
+    return energy / seconds if energy is not None and seconds and energy > 0 and seconds > 0 else None
+
+
+def _brief(node: Node) -> str:
+    """A kernel's name without what it is a template of."""
+    return short_name(node.label).partition("<")[0] or node.label if node.level == "kernel" else node.label
+
+
+def _tip(node: Node, root: Node) -> str:
+    """What a pointer shows: the name in full where it was cut, properties, figures, how they came about; in lines."""
+    name = node.label if len(node.label) <= _WHOLE else f"{node.label[:_WHOLE]}…"
+    lines = [*([name] if _brief(node) != node.label else []), *filter(None, node.detail.split("\n"))]
+    for name, own, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):
+        if own.value is None:
+            continue
+        share = f" ({100 * own.value / whole.value:.2f} %)" if whole.value and node.key != ROOT else ""
+        lines.append(f"{name} {figure(own, unit)}{share}")
+    watts = _power(node)
+    if watts is not None:
+        lines.append(f"power {quantity(watts, 'W')}")
+    if how := node.how or reasons.method(node.energy.method or node.time.method):
+        lines.append(how)
+    return "\n".join(map(printable, [*lines, *map(reasons.flag, node.remarks)]))
