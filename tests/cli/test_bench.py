@@ -5,7 +5,7 @@ import json
 import pytest
 
 from commands import command
-from jouletrace.cli.bench import parse_slo
+from jouletrace.cli.bench import _in_use, parse_slo
 from jouletrace.errors import BadInputError
 
 GPU = "sim:h100?realtime=1"
@@ -51,6 +51,21 @@ def test_limits_are_in_seconds_or_milliseconds():
     for wrong in ("ttft<0", "itl<1", "ttft<1,ttft<2", "ttft<1e3", "ttft"):
         with pytest.raises(BadInputError):
             parse_slo(wrong)
+
+
+def test_idle_gpus_beside_the_server_s_are_left_out(capsys):
+    class Gpu:
+        def __init__(self, spec, pids):
+            self.spec, self.pids = spec, pids
+
+        def processes(self):
+            return self.pids
+
+    one, two, three = Gpu("cuda:0", []), Gpu("cuda:1", [1]), Gpu("cuda:2", [])
+    assert _in_use([one, two, three]) == [two]
+    assert "recording cuda:1: no process runs on the other 2 GPUs" in capsys.readouterr().err
+    assert _in_use([one, three]) == [one, three]  # where processes can't be seen
+    assert _in_use([two]) == [two]
 
 
 @pytest.mark.thorough

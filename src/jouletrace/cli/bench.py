@@ -14,6 +14,7 @@ from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.errors import BadInputError
 
 if TYPE_CHECKING:
+    from jouletrace.devices.base import Device
     from jouletrace.profiler.serving.load import Level
 
 _MOST_S = 1e6
@@ -42,7 +43,7 @@ def bench(
     api: Annotated[str, typer.Option(help="completions, chat or auto.")] = "auto",
     device: Annotated[
         list[str] | None,
-        typer.Option("--device", "-d", help="The server's GPUs, repeatable. [default: visible]"),
+        typer.Option("--device", "-d", help="The server's GPUs, repeatable. [default: those in use]"),
     ] = None,
     monitor: Annotated[
         list[str] | None,
@@ -82,10 +83,22 @@ def bench(
         devices = open_devices(monitor or device or ["visible"])
         for opened in devices:
             stack.callback(opened.close)
+        if not (monitor or device):
+            devices = _in_use(devices)
         place = stack.enter_context(Place(output, "bench"))
         run = run_bench(settings, devices, folder=place.folder, command=command_line(), say=say)
         place.done(run)
         print_runs([run], form=form)
+
+
+def _in_use(devices: list[Device]) -> list[Device]:
+    """The GPUs on which processes run, where some of several are idle: the server's are among them."""
+    busy = [one for one in devices if one.processes()]
+    if not 0 < len(busy) < len(devices):
+        return devices
+    names = ", ".join(one.spec for one in busy)
+    say(f"recording {names}: no process runs on the other {len(devices) - len(busy)} GPUs; --device chooses others")
+    return busy
 
 
 def _levels(

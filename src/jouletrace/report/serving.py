@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jouletrace.analysis.serving.energy import OTHER_GPU
 from jouletrace.analysis.serving.levels import SLO_SHARE
-from jouletrace.report import parts
+from jouletrace.report import parts, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Cell, Column, Footnotes, Section
 from jouletrace.report.results import Results
@@ -85,10 +85,11 @@ def verdict(run: Run, results: Results) -> list[str]:
     unit, load = chosen or there[0]
     energy, token = (results.get(name, unit["id"]) for name in ("energy_per_request_j", COST))
     if energy.value is None:
-        said = f"no energy ({energy.reason})"
+        said = f"no energy: {reasons.reason(energy.reason)}"
     else:
-        said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token"
-    lines = [f"at {load['name']}: {said}, {figure(results.get('power_w', unit['id']), 'W')}"]
+        power = figure(results.get("power_w", unit["id"]), "W")
+        said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
+    lines = [f"at {load['name']}: {said}"]
     within = f" within the SLO ({slo})" if slo else ""
     if chosen is not None and len(there) > 1:
         lines.append(f"costs least{within}: {named(load)}")

@@ -96,6 +96,9 @@ def bench(
         with session:
             for device in devices:
                 calibrations.attach(session.run, device)
+                if len(there := _processes([device])) > 1:
+                    message = f"several processes use {device.info.name}: {', '.join(there)}; its energy is that of all"
+                    session.run.warn("other_processes", message, device.info.id)
             metrics = ServerMetrics(base, devices[0].info.id)
             with metrics:
                 _pause(session, settings.pause_s)
