@@ -71,6 +71,15 @@ def test_prompt_and_output_tokens_have_their_true_energy(served):
     assert results.get("power_busy_w").value == pytest.approx(TRUTH.busy_w, rel=0.01)
 
 
+def test_a_sensor_that_smooths_gives_the_same_factors():
+    run, record = simulated(TRUTH, (2, 6), seconds=40, rise_s=0.1)
+    results = Results(analyse(run))
+    assert results.get("energy_prompt_token_j").value == pytest.approx(TRUTH.prompt_j, rel=0.02)
+    assert results.get("energy_output_token_j").value == pytest.approx(TRUTH.output_j, rel=0.02)
+    true_j = energy_between(record, *window_s(run, 1))
+    assert results.get("energy_total_j", 2).value == pytest.approx(true_j, rel=5e-3)
+
+
 def test_intervals_of_energy_per_token_hold_the_truth_in_most_runs():
     inside = []
     for seed in range(12):

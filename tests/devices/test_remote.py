@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.devices import open_device, remote
-from jouletrace.devices.remote import RemoteGpu, is_remote, offset, scrape
+from jouletrace.devices.remote import RemoteGpu, offset, scrape
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler.monitoring.serve import Address, Exporter
 from jouletrace.profiler.monitoring.watch import Reading
@@ -65,7 +65,7 @@ def test_the_power_is_that_of_the_counter_on_this_machine_s_clock():
     channel = source.channels[0]
     assert channel.gapless is True
     assert channel.period_s == pytest.approx(STEP_S, rel=0.6)
-    assert is_remote(gpu)
+    assert isinstance(gpu, RemoteGpu)
     assert gpu.info.host == "127.0.0.1"
     assert gpu.info.power_limit_w == 700.0
 
@@ -131,3 +131,12 @@ def test_the_page_of_the_monitor_itself_is_read():
     assert found.values["energy_joules_total", "GPU-1"] == 12.5
     assert abs(found.offset_s) <= found.error_s + 1e-3
     assert (gpu.info.index, gpu.info.simulated) == (2, True)
+
+
+def test_a_clock_that_is_set_meanwhile_is_reported():
+    with serving(Page(page_text())) as page:
+        gpu = RemoteGpu(page.url)
+        assert gpu.clock_moved() == ""
+        page.text = page_text(ahead_s=AHEAD_S + 7)
+        assert gpu.clock_moved().startswith("the clock of 127.0.0.1 moved by +7 s against this one")
+    assert gpu.clock_moved().startswith("the clocks could not be compared at the end")

@@ -7,12 +7,14 @@ joules per token times the rate of tokens. Readings are means over 20 ms without
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
+from scipy.signal import lfilter
 
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
+from jouletrace.sensor.windows.response import Response
 
 START_NS = 1_800_000_000_000_000_000
 PERIOD_S = 0.02
@@ -69,7 +71,9 @@ def level_of(truth, rate, seconds, inputs, outputs, rng, slots=10**9):
     return {"sent": sent, "first": first, "last": last, "input_tokens": input_tokens, "output_tokens": output_tokens}
 
 
-def serving_run(truth, levels, *, pause_s=5.0, noise_w=1.0, seed=0, slo_s=None, names=None, late_s=0.0, rates=()):
+def serving_run(
+    truth, levels, *, pause_s=5.0, noise_w=1.0, seed=0, slo_s=None, names=None, late_s=0.0, rates=(), rise_s=0.0
+):
     """A Run of kind "bench" with these levels, one after another."""
     rng = np.random.default_rng(seed + 1000)
     rows, begin, number, whole = [], pause_s, 0, []
@@ -134,7 +138,15 @@ def serving_run(truth, levels, *, pause_s=5.0, noise_w=1.0, seed=0, slo_s=None, 
         ],
     )
     stamps = START_NS + np.round((time + PERIOD_S) * 1e9).astype(np.int64)
-    samples = power + rng.normal(0.0, noise_w, len(power))
+    shown = power
+    if rise_s:  # a sensor that smooths: each reading is the low-passed power at its stamp
+        fine = np.arange(0.0, begin, 1e-3)
+        keep = np.exp(-1e-3 / rise_s)
+        smooth = lfilter([1 - keep], [1, -keep], truth.power(fine, joined) - truth.idle_w) + truth.idle_w
+        shown = np.interp(time + PERIOD_S, fine + 1e-3, smooth)
+        response = Response(PERIOD_S, rise_s=rise_s, noise_w=noise_w, origin="exact").to_dict()
+        run.channels[0] = replace(run.channels[0], window_s=0.0, delay_s=rise_s, response=response)
+    samples = shown + rng.normal(0.0, noise_w, len(power))
     run.samples = tables.from_rows(
         [
             {"time_ns": int(t), "device": device.id, "channel": "power_w", "value": float(w)}

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from jouletrace.devices.base import Capability, Clock, Device, Process, RealClock, Samples, Source, Vendor, one_sample
+from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor, one_sample
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
@@ -26,6 +26,9 @@ TIMEOUT_S, PATIENCE_S = 5.0, 15.0
 """Of one answer, and of the page's next update when it is opened."""
 
 ROUND_TRIPS = 20
+_SLEW_S = 0.005
+"""Clocks that time daemons keep may move by so much against each other."""
+
 _LARGEST = 8 << 20
 _ENERGY, _UNTIL, _NOW = "energy_joules_total", "energy_timestamp_seconds", "time_seconds"
 _GAUGES = {
@@ -158,6 +161,17 @@ class RemoteGpu:
     def close(self) -> None:
         """Nothing is held open."""
 
+    def clock_moved(self) -> str:
+        """What to say if the two clocks moved against each other since it was opened; "" if they didn't."""
+        try:
+            now_s, error_s = offset(self.url)
+        except NotPossibleError as error:
+            return f"the clocks could not be compared at the end: {error}"
+        moved_s = now_s - self.offset_s
+        if abs(moved_s) <= self.offset_error_s + error_s + _SLEW_S:
+            return ""
+        return f"the clock of {self.info.host} moved by {moved_s:+.3g} s against this one while recording"
+
     def _observed_s(self) -> float:
         """Seconds between updates of the page."""
         stamps: list[float] = []
@@ -222,11 +236,6 @@ class _PageSource:
         for channel, (name, factor) in _GAUGES.items():
             if math.isfinite(value := page.values.get((name, uuid), math.nan)):
                 yield one_sample(channel, stamp, value * factor)
-
-
-def is_remote(device: Device) -> bool:
-    """Whether a device is on another machine."""
-    return "remote" in device.info.details
 
 
 VENDOR = Vendor("http://HOST:PORT/metrics of a monitor", re.compile(r"https?://\S+"), RemoteGpu)

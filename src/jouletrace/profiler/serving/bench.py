@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from jouletrace import analysis
 from jouletrace.devices.base import Device
-from jouletrace.devices.remote import is_remote
+from jouletrace.devices.remote import RemoteGpu
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
 from jouletrace.profiler import calibrations
@@ -113,8 +113,11 @@ def bench(
             session.add_samples(metrics.rows)
             session.run.channels += metrics.channels()
             run = session.finish()
-    if not is_remote(devices[0]) and settings.levels and (changed := _changed(serving["processes"], devices)):
+    if changed := _changed(serving["processes"], devices):
         run.warn("other_processes", f"processes on the GPU changed meanwhile: {changed}")
+    for device in devices:
+        if isinstance(device, RemoteGpu) and (moved := device.clock_moved()):
+            run.warn("clock_moved", moved, device.info.id)
     analysis.analyse_recorded(run)
     if session.folder is not None:
         save(run, session.folder, overwrite=True)
@@ -127,7 +130,7 @@ def _refuse(base: str, devices: Sequence[Device]) -> None:
         if device.clock.virtual:
             raise BadInputError(f"{device.spec}: a server takes real time; write {realtime(device.spec)}")
     host = urlsplit(base).hostname or ""
-    if not any(map(is_remote, devices)) and not _is_here(host):
+    if not any(isinstance(device, RemoteGpu) for device in devices) and not _is_here(host):
         raise BadInputError(
             f"the server is on {host}, but the GPU to record is here: run jouletrace monitor --serve 0.0.0.0:9400 "
             f"there, and add --monitor http://{host}:9400/metrics"
