@@ -203,6 +203,14 @@ def test_most_steady_loads_are_taken_for_steady():
     assert np.mean(found) >= 0.9
 
 
+def test_a_rate_that_is_reached_is_not_doubted_for_its_chance():
+    doubted = []
+    for seed in range(20):
+        run, _ = simulated(TRUTH, (2,), inputs=(50, 500), outputs=(20, 100), seed=seed)
+        doubted.append("rate_not_reached" in codes(analyse(run)))
+    assert np.mean(doubted) <= 0.1
+
+
 def test_a_few_requests_are_not_enough():
     run, _ = simulated(TRUTH, (0.2,), seconds=40)
     analyse(run)

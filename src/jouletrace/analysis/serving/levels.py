@@ -160,7 +160,6 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
     name = load["name"]
     rate = load.get("rate_per_s")
     inside = (r.sent >= start) & (r.sent <= end)
-    steps = Steps(r.sent, r.last)
     if not is_steady:
         few = f"only {len(r)} requests" if len(r) < FEWEST else "open requests or completions have a trend throughout"
         run.warn("load_not_steady", f"{name}: no steady state ({few}); a longer --duration may reach one", name)
@@ -176,7 +175,7 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
         )
     done = float((r.ok & (r.last >= start) & (r.last <= end)).sum()) / level.seconds
     sent = float(inside.sum()) / level.seconds
-    if rate is not None and done < REACHED * sent and _trend_of_open(steps, start, end):
+    if rate is not None and not is_steady and done < REACHED * sent:
         message = f"{name}: the server answers {done:.3g} requests/s of {sent:.3g}; open requests only grow"
         run.warn("rate_not_reached", message, name)
     if count := load.get("without_usage"):
@@ -188,9 +187,3 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
     ends = r.nanoseconds(start), r.nanoseconds(end)
     if held := [device.name for device in run.devices if capped(run, device.id, *ends)]:
         run.warn("load_capped", f"{name}: the power cap held the clock down ({', '.join(held)})", name)
-
-
-def _trend_of_open(steps: Steps, start: float, end: float) -> bool:
-    edges = np.linspace(start, end, 5)
-    parts = np.diff(steps.integral(edges))
-    return bool(np.all(np.diff(parts) > 0))
