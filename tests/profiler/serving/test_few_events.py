@@ -1,4 +1,4 @@
-"""An event loop whose timers aren't held up by many ready sockets."""
+"""An event loop whose timers are not delayed by many ready sockets."""
 
 import asyncio
 import socket
