@@ -45,7 +45,7 @@ class Fit:
     watts: Array
     power_w: Array  # of each kind of interval, idle last, shape (k,)
     clock_exponent: float  # of the power above idle in the duration of kernels, which shows the clock: some -2
-    design: Array  # derivative of the readings by ``power_w``, ``clock_exponent`` and all other unknowns, shape (n, k + 1 + m)
+    design: Array  # derivative of the readings by powers, exponent and all other unknowns, shape (n, k + 1 + m)
     prior: Prior  # of these unknowns
     lags: int  # readings over which residuals are correlated
     columns: dict[str, int]  # groups of columns of ``design`` and their widths, in order
