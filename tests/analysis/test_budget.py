@@ -1,12 +1,15 @@
 """Budgets of uncertainties add up to the intervals that figures state, and hold what no interval does."""
 
+import json
 import math
 
 import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import OFFSET_W, budgets
+from jouletrace.errors import BadInputError
 from jouletrace.recorded import recorded_runs
+from jouletrace.report import budget as shown
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.store import load
 from places import REPOSITORY
@@ -57,3 +60,17 @@ def test_the_budget_of_a_program_is_that_of_its_window(program):
     (found,) = budgets(program, [MODEL_UNIT])
     stated = math.sqrt(sum(term.u_j**2 for term in found.terms if term.stated))
     assert stated == pytest.approx(found.energy.half_width / 2.086, rel=0.02)
+
+
+def test_a_budget_is_printed_and_given_as_json(windows):
+    found = budgets(windows)
+    text = shown.render("deit", found, "table")
+    assert text.splitlines()[2].startswith("deit-base: 4.714")
+    assert "gain of the sensor" in text
+    assert "95 %" in text
+    (stated,) = json.loads(shown.render("deit", found, "json"))
+    assert {term["in_interval"] for term in stated["terms"]} == {True, False}
+    assert stated["expanded_95_j"] == found[0].expanded_j
+    for nothing, form in (([], "table"), (found, "csv")):
+        with pytest.raises(BadInputError):
+            shown.render("deit", nothing, form)

@@ -22,7 +22,7 @@ from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
 
-SPREAD, RESPONSE = "spread of windows: noise, phase, stamps, the load itself", "response of the sensor"
+SPREAD, RESPONSE = "spread of windows", "response of the sensor"
 """Sources of the uncertainty of a mean over windows."""
 
 SETTLE_S = 0.3

@@ -37,7 +37,7 @@ ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 
 _BY_OTHERS = "called by others"
 
-TRACING = "tracing, which changes pauses and clocks"
+TRACING = "tracing"
 """A source of uncertainty."""
 
 TRACED = 0.006

@@ -98,7 +98,7 @@ def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float)
     chosen: Fit | None = None
     for _ in range(3):
         sensor, power = _tuned(best).sensor, best.power_w
-        above = (power[:-1] - power[-1])[activity.kind] * (1 + best.speed * activity.slowness)
+        above = (power[:-1] - power[-1])[activity.kind] * (1 + best.clock_exponent * activity.slowness)
         track = follow(sensor, activity, readings, rate_hz, float(power[-1]), above)
         best = fit(activity, Sampled(sensor, track), readings)
         if chosen is not None and best.residual_rms_w > 0.99 * chosen.residual_rms_w:

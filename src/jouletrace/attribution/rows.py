@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 Z95 = 1.96
 
 PRIOR_SHARE = 0.25
-"""... and its standard deviation is at most this share of the prior's: readings determine the figure, not the prior."""
+"""Largest standard deviation of a row with figures over the prior's: readings determine it, not the prior."""
 
 SMALL = 0.01
 """Largest share of busy time without figures."""
@@ -81,7 +81,7 @@ class Contrasts:
                 self.weights[row, -1] += slow[k] / len(members)
                 self.overlapped[row] += activity.seconds[k] / len(members) * (len(members) > 1)
         self.weights[-1, len(activity.members)] = activity.seconds[-1]
-        self._x = np.append(fit.power_w, fit.speed)
+        self._x = np.append(fit.power_w, fit.clock_exponent)
 
     @property
     def seconds(self) -> Array:
