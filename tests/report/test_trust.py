@@ -5,6 +5,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -26,8 +27,28 @@ CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+|[a-z]+")
 WARNING, NULL, LEFT_OUT = {"warn", "RunWarning"}, {"null"}, {"add"}
 
 
+@cache
+def constants() -> dict[str, str]:
+    """Texts by the names of constants, which modules give to one another."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.Assign):
+                continue
+            target, value = node.targets[0], node.value
+            both = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                both = list(zip(target.elts, value.elts, strict=True))
+            for name, one in both:
+                if isinstance(name, ast.Name) and isinstance(one, ast.Constant) and isinstance(one.value, str):
+                    found[name.id] = one.value
+    return found
+
+
 def literals(node: ast.expr) -> list[str]:
     """Texts that an expression may be: a constant, or the sides of a condition."""
+    if isinstance(node, ast.Name) and node.id.isupper():
+        return [constants()[node.id]] if node.id in constants() else []
     if isinstance(node, ast.Constant):
         return [node.value] if isinstance(node.value, str) else []
     if isinstance(node, ast.IfExp):
@@ -53,9 +74,12 @@ def pairs(tree: ast.AST) -> Iterator[str]:
             and isinstance(node.args[0], ast.Tuple)
         ):
             yield from literals(node.args[0].elts[0])
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            if ast.unparse(node.targets[0].value).endswith("notes"):
-                yield from literals(node.targets[0].slice)
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Subscript)
+            and ast.unparse(node.targets[0].value).endswith("notes")
+        ):
+            yield from literals(node.targets[0].slice)
 
 
 def raised() -> dict[str, str]:
@@ -86,7 +110,7 @@ def raised() -> dict[str, str]:
     return found
 
 
-NO_CODES = {"flush"}
+NO_CODES = {"flush", "segment"}
 """First parts of pairs that are no codes."""
 
 

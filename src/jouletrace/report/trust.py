@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from jouletrace.analysis.conditions import conditions
-from jouletrace.report import reasons
+from jouletrace.report import reasons, serving
 from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS, Results
 from jouletrace.report.scale import NBSP, figure
@@ -208,7 +208,20 @@ RULES: dict[str, Rule] = {
     "work_untyped": Rule("counter of work", YES),
     "work_reset": Rule("counter of work", CARE, "keep the server running while it is watched"),
     "work_implausible": Rule("counter of work", CARE),
+    # a server under load
+    "load_not_steady": Rule("steady load", CARE, "give a longer --duration"),
+    "requests_failed": Rule("requests answered", CARE, "see the server's log"),
+    "given_up": Rule("requests answered", CARE, "give lower --rate"),
+    "no_requests": Rule("requests answered", CARE, "give a longer --duration"),
+    "rate_not_reached": Rule("requests answered", CARE, "give lower --rate"),
+    "client_late": Rule("client on time", CARE, "run the client on another machine"),
+    "gpu_not_loaded": Rule("the server's GPU", NO, "choose it by --device"),
+    "no_usage": Rule("tokens counted", CARE),
+    "short_answers": Rule("tokens counted", CARE),
+    "load_capped": Rule("clocks", YES),
+    "not_distinguished": Rule("attribution", YES),
     # clocks of stamps
+    "clock_moved": Rule("stamps", CARE, _AGAIN),
     "clock_stepped": Rule("stamps", CARE, _AGAIN),
     "clock_assumed": Rule("stamps", CARE, "say how far apart their clocks are by --offset"),
     "interval_assumed": Rule("stamps", CARE, "log with times"),
@@ -222,6 +235,10 @@ RULES: dict[str, Rule] = {
     "not_checked": Rule("files", YES),
     "counters_unmatched": Rule("files", CARE),
     "no_activity_log": Rule("files", CARE),
+    "unsound_requests": Rule("files", CARE, _EXPORT),
+    "no_times": Rule("files", CARE, _EXPORT),
+    "no_record": Rule("files", YES),
+    "warm_up": Rule("files", YES),
     "bad_rows": Rule("files", CARE, _EXPORT),
     "bad_times": Rule("files", CARE, _EXPORT),
     "below_zero": Rule("files", CARE, _EXPORT),
@@ -266,6 +283,10 @@ ATTRIBUTION: dict[str, Rule] = {
 
 _OF_SAMPLES = ("sample_rate", "placebo")
 """Checks of sensors alone that sample."""
+
+
+_OF_LOADS = ("steady load", "requests answered", "client on time", "the server's GPU", "tokens counted")
+"""Checks of a server under load."""
 
 
 @dataclass(frozen=True)
@@ -406,6 +427,7 @@ def asked(run: Run, results: Results) -> list[str]:
         "ranges": bool(results.units("range")) and run.kind in ("record", "monitor", "measure"),
         "ranks": bool(run.settings.get("ranks") or run.workload.get("gpus")),
         "counter of work": bool(run.settings.get("per")),
+        **dict.fromkeys(_OF_LOADS, bool(results.units("load"))),
         "stamps": bool(run.clock_pairs) or not measured,
         "files": not measured,
     }
@@ -472,6 +494,8 @@ def _worded(warning: RunWarning) -> str:
 
 def _level(run: Run, code: str, level: str) -> str:
     """The level of a code in this Run."""
+    if code in serving.DOUBTFUL and not serving.any_valid(run):
+        return NO
     if code != "not_settled":
         return level
     # What was seen to drift spoils a mean; too short to see it may be harmless, and A and B alternating cancels it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.recording import RECORDING
-from jouletrace.report import program, reasons
+from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
 from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
@@ -27,6 +27,8 @@ _MOST_LEVELS = 1
 
 def verdict(run: Run, results: Results) -> list[str]:
     """What a Run took: energy, power and time, and what shaped them."""
+    if results.units("load"):
+        return serving.verdict(run, results)
     if run.kind == "program":
         return program.verdict(run, results)
     if run.kind == "calibrate":
