@@ -232,7 +232,8 @@ def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
     assert found["checks"][0]["outcome"] == "failed"
     place = only_run(workspace)
     assert load(place).kind == "ab"
-    shown = command(capsys, "show", str(place))
+    assert "B takes" in command(capsys, "show", str(place)).out
+    shown = command(capsys, "show", str(place), "-v")
     assert "B: toy.py:more" in shown.out
     assert shown.out.index("worse") < shown.out.index("Ranges")
     assert json.loads(command(capsys, "show", str(place), "--json").out)["comparison"]["rows"] == found["rows"]

@@ -356,7 +356,8 @@ def _said(row: Row, noun: str, margin: float) -> str:
     if change.value >= _FOLD:
         size = f"{cell(_moved(change, 1.0), Unit(1.0, ''))} times the {noun} per iteration of A"
         return f"B takes {size}: {_judged(row)}"
-    size = f"{cell(change.scaled(-1.0) if less else change, _PERCENT)}{NBSP}%"
+    shown = change.scaled(-1.0) if less else change
+    size = percent(shown.value or 0.0) if shown.low is None else f"{cell(shown, _PERCENT)}{NBSP}%"
     return f"B takes {size} {'less' if less else 'more'} {noun} per iteration: {_judged(row)}"
 
 

@@ -45,7 +45,7 @@ REASONS: dict[str, str] = {
     "no_requests": "no request was answered in that time",
     "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
-    "one_run": "one run per side doesn't show the spread between runs: use --repeats or several Runs",
+    "one_run": "one run per side doesn't show the spread between runs",
     "sensor_gain": "not distinguishable from sensor gain",
     "spread_between_runs": "the spread between runs leaves it open",
     "few_blocks": "too few blocks for a verdict",

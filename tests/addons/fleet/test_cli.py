@@ -31,7 +31,7 @@ def measured(tmp_path_factory):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main.run(
-            ["fleet", "run", "gemm", *SIZE, "--device", "sim:h100", "--gpus", "2", *short, "-o", str(place)]
+            ["fleet", "run", "gemm", *SIZE, "--device", "sim:h100", "--gpus", "2", *short, "-o", str(place), "-v"]
         )
     assert code == 0, err.getvalue()
     return place, out.getvalue(), err.getvalue()
@@ -154,7 +154,7 @@ def test_asking_for_a_gpu_that_is_not_there_names_those_that_are(tmp_path, capsy
     assert "GPU 0, GPU 1" in said.complaint
     for ask in ("1", "gpu 1", "GPU 1", "node-0:1", "gpu-0001"):
         said = command(capsys, "fleet", "report", str(tmp_path / "f"), "--ask", ask)
-        assert "Worth asking for?  GPU 1: " in said.out
+        assert "worth asking for GPU 1: " in said.out
 
 
 def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys, monkeypatch):
@@ -170,7 +170,7 @@ def test_of_several_hosts_the_host_must_be_asked_for_too(tmp_path, capsys, monke
         assert said.code == 2
         assert f"--ask {ask}: several are meant; write one of {candidates}" in said.complaint
     for ask in ("node-1:1", "node-1:GPU 1"):
-        assert "Worth asking for?  node-1:1: " in command(capsys, "fleet", "report", *runs, "--ask", ask).out
+        assert "worth asking for node-1:1: " in command(capsys, "fleet", "report", *runs, "--ask", ask).out
 
 
 def watched(capsys, quiet=False):

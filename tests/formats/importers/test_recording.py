@@ -343,7 +343,7 @@ def test_the_command_of_the_documentation_prints_tables_and_checks(folder, works
     (command,) = re.findall(r"^jouletrace (import \S+\.json \S+\.csv.*?)(?:\s+#.*)?$", DOCS.read_text(), re.M)
     for name in ("trace.json", "power.csv"):
         (workspace / name).write_bytes((folder / name).read_bytes())
-    done = CliRunner().invoke(app, shlex.split(command))
+    done = CliRunner().invoke(app, [*shlex.split(command), "-v"])
     assert done.exit_code == 0, done.output
     for words in ("figures are of the whole recording", "Operators and kernels", "Checks", "Sample rate of the sensor"):
         assert words in done.output

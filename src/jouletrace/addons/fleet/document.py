@@ -57,7 +57,7 @@ def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Do
     """The verdict on a fleet, and the table of its GPUs."""
     page = Document(("SIMULATED: " if fleet.simulated else "") + f"Fleet {fleet.source}".strip())
     for one in found:
-        page.verdict += [f"{one.group.title}: {line}" if len(found) > 1 else line for line in _verdict(one)]
+        page.verdict += [one.group.title, *_verdict(one)]
         section = _gpus(one, NoFootnotes(), top)
         section.notes = [note for note in section.notes if "left out" in note]
         page.sections.append(section)
