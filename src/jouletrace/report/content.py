@@ -98,7 +98,8 @@ def short(run: Run, *, detail: str = "model", top: int | None = None) -> Documen
     elif level and results.units(level):
         found.sections = [section for section in [parts.short(run, results, level, top)] if section.rows]
     elif run.kind == "calibrate":
-        found.sections = [sensor_section(run.channels)]
+        found.sections = [sensor_section([one for one in run.channels if one.origin == "calibrated"])]
+        found.sections = [section for section in found.sections if section.rows]
     if detail != "model" and not results.units(detail):
         found.verdict.append(f"no {parts.LEVELS[detail].lower()}: {_why_not(run, detail)}")
     return found.printable()

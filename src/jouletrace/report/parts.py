@@ -85,7 +85,8 @@ def short(run: Run, results: Results, level: str, top: int | None) -> Section:
         found.notes = []
     else:
         ranked = top is not None or level in ("kernel", "op")
-        found, rest, untold = table(run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=True)
+        known = level not in ("device", "range", "load")
+        found, rest, untold = table(run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=known)
         found.notes = [_rest(results, rest, ("energy_total_j", "share"))] if rest else []
         if untold:
             found.notes.append(_without_energy(results, untold))

@@ -448,7 +448,7 @@ def _raised(run: Run, results: Results) -> Iterator[tuple[str, str]]:
         for unit in _wholes(run, results):
             own = results.figure(metric, unit)
             if own.estimate.value is None and metric in results.metrics(unit):
-                yield own.estimate.reason or "unknown", "the energy is missing"
+                yield own.estimate.reason or "unknown", f"the energy{_whose(results, unit)} is missing"
     flags = dict.fromkeys(
         code
         for unit in (MODEL_UNIT, *(unit["id"] for unit in results.all()))
@@ -485,6 +485,15 @@ def _wholes(run: Run, results: Results) -> list[int]:
     if "energy_total_j" in results.metrics():
         return [MODEL_UNIT]
     return [unit["id"] for unit in results.units("device")]
+
+
+def _whose(results: Results, unit: int) -> str:
+    """Of which device, where there are several, and why."""
+    devices = {one["id"]: str(one["name"]) for one in results.units("device")}
+    if unit not in devices or len(devices) < 2:
+        return ""
+    why = reasons.reason(results.get("energy_total_j", unit).reason)
+    return f" of {devices[unit]} ({why})"
 
 
 def _worded(warning: RunWarning) -> str:

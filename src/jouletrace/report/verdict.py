@@ -32,7 +32,9 @@ def verdict(run: Run, results: Results) -> list[str]:
     if run.kind == "program":
         return program.verdict(run, results)
     if run.kind == "calibrate":
-        return [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
+        lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
+        stored = not any(warning.code == "not_stored" for warning in run.warnings)
+        return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
     if "energy_total_j" in results.metrics() or "latency_s" in results.metrics():
         return _iterations(run, results)
     return _watched(run, results)
@@ -98,7 +100,8 @@ def _watched(run: Run, results: Results) -> list[str]:
         return [_without(energies, seconds)]
     energy = known[0] if len(known) == 1 else total(known)
     power = sum(results.get("power_w", unit["id"]).value or 0.0 for unit in units)
-    of = "" if len(units) == 1 else f" of {len(known)} devices together"
+    some = f"{len(known)} of {len(units)}" if len(known) < len(units) else f"{len(units)}"
+    of = "" if len(units) == 1 else f", {some} devices together"
     lines = [f"{figure(energy, 'J')} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
     lines += _levels(results, units[0]["id"]) if len(units) <= _MOST_LEVELS else []
     work = results.get("energy_per_work_j")

@@ -168,7 +168,7 @@ def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False, verbose:
     failures = dict.fromkeys(f"! {row['detail']}" for row in rows if row["status"] != "done")
     if failures:
         parts.append("\n".join(failures))
-    parts.append(_trust(rows).headline())
+    parts.insert(1 if simulated else 0, _trust(rows).headline())
     if verbose and any(row["power_w"] is not None for row in rows):
         parts.append(
             "Power of a slice is modelled: the GPU's power above idle, split by activity; intervals are 95 %. "
