@@ -352,27 +352,27 @@ def _said(row: Row, noun: str, margin: float) -> str:
         return f"{noun} per iteration: {reason(row.reason or change.reason)}"
     if row.verdict == SAME:
         return f"B takes as much {noun} per iteration as A: no difference beyond {percent(margin)} shown"
-    less = change.value < 0
-    if change.value >= _FOLD:
-        size = f"{cell(_moved(change, 1.0), Unit(1.0, ''))} times the {noun} per iteration of A"
-        return f"B takes {size}: {_judged(row)}"
-    shown = change.scaled(-1.0) if less else change
-    size = percent(shown.value or 0.0) if shown.low is None else f"{cell(shown, _PERCENT)}{NBSP}%"
-    return f"B takes {size} {'less' if less else 'more'} {noun} per iteration: {_judged(row)}"
+    if row.verdict == INCONCLUSIVE:
+        here = f"B took {_size(change, noun)} in these runs" if change.value else "equal in these runs"
+        least = "" if row.detectable is None else f"; {percent(row.detectable)} could have been detected"
+        return f"{noun} per iteration: {INCONCLUSIVE}, {here}{least}"
+    return f"B takes {_size(change, f'{noun} per iteration')}: {row.verdict}"
+
+
+def _size(change: Estimate, noun: str) -> str:
+    """A change in words: "37.3 ± 0.2 % less energy", "4.00 ± 0.02 times the energy of A"."""
+    value = change.value or 0.0
+    if value >= _FOLD:
+        return f"{cell(_moved(change, 1.0), Unit(1.0, ''))} times the {noun} of A"
+    shown = change.scaled(-1.0) if value < 0 else change
+    size = percent(abs(value)) if shown.low is None else f"{cell(shown, _PERCENT)}{NBSP}%"
+    return f"{size} {'less' if value < 0 else 'more'} {noun}"
 
 
 def _moved(estimate: Estimate, by: float) -> Estimate:
     """An estimate plus a number."""
     low, high = (None if end is None else end + by for end in (estimate.low, estimate.high))
     return Estimate((estimate.value or 0.0) + by, low, high, estimate.n, estimate.method)
-
-
-def _judged(row: Row) -> str:
-    """The verdict, with what could have been detected where it is open."""
-    if row.verdict != INCONCLUSIVE:
-        return row.verdict
-    least = "" if row.detectable is None else f", {percent(row.detectable)} could have been detected"
-    return f"{INCONCLUSIVE}{least}"
 
 
 def _model_section(found: Comparison, marks: Footnotes) -> Section:

@@ -1,0 +1,141 @@
+"""The verdict: what was measured stands alone, fits 80 columns, and one table follows."""
+
+import re
+
+import pytest
+
+from compare_runs import side
+from jouletrace import report
+from jouletrace.addons.mig.tables import _plus_minus
+from jouletrace.compare import compare
+from jouletrace.report import comparison
+from jouletrace.report.verdict import brief
+from jouletrace.run import MODEL_UNIT, Estimate, Run, load, tables
+from make_runs import cpu_run, monitor_run, profile_run, simulated_run
+from places import REPOSITORY
+
+RECORDED = [
+    *(REPOSITORY / "src" / "jouletrace" / "recorded").glob("*.zip"),
+    *(REPOSITORY / "docs" / "results" / "runs").glob("*.zip"),
+]
+
+
+def short(run, **how):
+    return report.render([run], width=80, **how).replace("\u00a0", " ")
+
+
+def with_items(items):
+    run = profile_run()
+    run.workload["items"] = items
+    return run
+
+
+def test_a_profile_states_energy_power_and_time_in_one_line():
+    line = short(with_items(64)).splitlines()[2]
+    assert line == "4.652 ± 0.021 J per iteration: 72.69 ± 0.33 mJ per sample, 693 W, 6.71 ms"
+    assert "per sample" not in short(with_items(1)), "an iteration is a sample"
+
+
+def test_tokens_stand_in_the_place_of_samples():
+    run = with_items(4)
+    rows = run.results.to_pylist()
+    token = Estimate(0.5, 0.49, 0.51, 9, "windows").to_dict()
+    rows.append({**dict.fromkeys(rows[0]), "unit": MODEL_UNIT, "metric": "energy_per_token_j", **token})
+    run.results = tables.from_rows(rows, "results")
+    assert "500 ± 10 mJ per new token" in short(run)
+    assert "per sample" not in short(run)
+
+
+def test_the_rest_is_what_an_idle_gpu_draws():
+    assert re.search(r"\d+ % of it active, \d+ % is what the GPU draws when idle \(\d+ W\)", short(profile_run()))
+
+
+def test_without_power_the_time_is_stated_and_why_there_is_no_energy():
+    text = short(cpu_run())
+    assert "per iteration; energy unknown: " in text
+    assert "trust: with care" in text
+    assert "jouletrace doctor" in text
+
+
+def test_a_simulated_run_says_so_in_its_first_line():
+    assert short(simulated_run()).startswith("SIMULATED: ")
+
+
+def test_devices_that_were_watched_are_added_up():
+    assert re.search(r"^[\d.]+ (± [\d.]+ )?k?J in [\d.]+ k?s, [\d.]+ W on average", short(monitor_run()), re.M)
+
+
+def test_a_verdict_has_no_footnotes_and_one_table():
+    run = profile_run(kernels=30)
+    text = short(run, detail="kernel")
+    assert not re.search(r"\[[a-z]\]", text)
+    assert text.count("──")
+    assert len(re.findall(r"^─+$", text, re.M)) == 1
+    assert re.search(r"^\d+ more, together", text, re.M), "the rest is counted"
+
+
+@pytest.mark.parametrize("place", RECORDED, ids=lambda place: place.stem)
+def test_recorded_runs_fit_a_terminal(place):
+    run = load(place)
+    text = report.render([run], width=80, detail=report.default_detail(run))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("trust: ") == 1
+    assert len(text.splitlines()) <= 45
+
+
+def test_printing_a_run_in_python_prints_the_same():
+    run = profile_run()
+    assert str(run) == report.render([run]).rstrip("\n")
+    assert repr(run).startswith("Run(profile ")
+    assert "nothing" not in str(Run())
+    assert str(Run())
+
+
+def test_everything_is_printed_on_request():
+    run = profile_run()
+    text = report.render([run], width=120, verbose=True)
+    for words in ("Latency, median", "Sensor", "order statistics", "trust: yes", "Passed"):
+        assert words in text
+
+
+def test_colours_and_bars_are_for_terminals(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    run = profile_run(kernels=4)
+    assert "\x1b" not in short(run, detail="kernel")
+    assert "\x1b" in short(run, detail="kernel", colour=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in short(run, detail="kernel", colour=True)
+
+
+def test_a_comparison_says_how_b_differs_and_whether_that_is_better():
+    found = compare(side(0.99, 1.0, 1.01), side(0.79, 0.8, 0.81))
+    text = comparison.render(found).replace("\u00a0", " ")
+    assert re.search(
+        r"^B takes (20\.\d|19\.\d+|20) (± [\d.]+ |\(.*\))?% less energy per iteration: better$", text, re.M
+    )
+    assert "trust: " in text
+    assert "Method" not in text
+    assert "Method" in comparison.render(found, verbose=True)
+
+
+def test_several_times_as_much_is_no_percentage():
+    text = comparison.render(compare(side(0.99, 1.0, 1.01), side(3.99, 4.0, 4.01))).replace("\u00a0", " ")
+    assert re.search(r"^B takes 4(\.\d+)? (± [\d.]+ |\(.*\) )?times the energy per iteration of A: worse$", text, re.M)
+
+
+def test_an_open_verdict_says_what_to_do():
+    text = " ".join(comparison.render(compare(side(1.0)[:1], side(1.001)[:1])).replace("\u00a0", " ").split())
+    assert "energy per iteration: inconclusive, B took 0.10 % more energy in these runs" in text
+    assert "trust: with care" in text
+    assert "profile both with --repeats 3, or use jouletrace ab" in text
+
+
+def test_what_stands_beside_a_figure_has_three_digits():
+    assert brief(691.72, "W").replace("\u00a0", " ") == "692 W"
+    assert brief(0.0068172, "s").replace("\u00a0", " ") == "6.82 ms"
+    assert brief(None, "s") == "unknown"
+
+
+def test_a_mean_and_its_spread_have_one_unit():
+    assert _plus_minus(4.645e-3, 912.6e-9).replace("\u00a0", " ") == "4.64500 ± 0.00092 ms"
+    assert _plus_minus(4.645e-3, None).replace("\u00a0", " ") == "4.645 ms"
