@@ -80,7 +80,7 @@ def idle(
     power = power_channel(session)
     if power is None:
         return
-    seconds = settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
+    seconds = _idle_s(settings, power)
     progress.begin(name, seconds)
     with session.phase(name):
         end_s = session.clock.time_ns() / 1e9 + seconds
@@ -89,6 +89,19 @@ def idle(
             session.clock.sleep(min(left_s, LOOK_EVERY_S))
             progress.advance(min(left_s, LOOK_EVERY_S))
     session.recorder.check()
+
+
+def expected_s(session: Session, settings: ProfileSettings, iteration_s: float) -> float:
+    """Seconds that the passes after the warm-up take at most, but for iterations longer than the limits."""
+    seconds = min(settings.latency_s, settings.latency_iterations * iteration_s)
+    power = power_channel(session)
+    if power is not None:
+        seconds += 2 * _idle_s(settings, power) + most_seconds(settings, power)
+    return seconds + (settings.detail_time_s if settings.detail != "model" else 0.0)
+
+
+def _idle_s(settings: ProfileSettings, power: ChannelInfo) -> float:
+    return settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
 
 
 def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, progress: Progress) -> None:
