@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from html import escape
 from types import TracebackType
 from typing import Self
 
@@ -123,13 +124,13 @@ class Measurement:
         if self.end_ns is None:
             return Estimate.null("block_not_ended", "clock")
         seconds = (self.end_ns - self.start_ns) / 1e9
-        return Estimate(seconds, seconds, seconds, 1, "clock")
+        return Estimate(seconds, seconds, seconds, 1, "clock", unit="s")
 
     @property
     def energy_j(self) -> Estimate:
         """Energy of the block in joules, summed over its devices."""
         parts = [self.device_energy_j(device.info.id) for device in self._recording.devices]
-        return parts[0] if len(parts) == 1 else total(parts)
+        return (parts[0] if len(parts) == 1 else total(parts)).in_unit("J")
 
     @property
     def power_w(self) -> Estimate:
@@ -137,20 +138,28 @@ class Measurement:
         seconds = self.time_s.value
         if not seconds:
             return Estimate.null("block_not_ended" if seconds is None else "block_too_short", "window")
-        return self.energy_j.scaled(1 / seconds)
+        return self.energy_j.scaled(1 / seconds).in_unit("W")
 
     def device_energy_j(self, device: str) -> Estimate:
         """Energy of one device in joules, by its id."""
         if self.end_ns is None:
             return Estimate.null("block_not_ended", "window")
         if device not in self._energies:
-            self._energies[device] = self._recording.energy_j(device, self.start_ns, self.end_ns)
+            self._energies[device] = self._recording.energy_j(device, self.start_ns, self.end_ns).in_unit("J")
         return self._energies[device]
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
+        """Energy, mean power and time in a line, and where."""
         # The name of a simulated GPU begins with SIMULATED, which every output of its figures must show.
         devices = ", ".join(device.info.name for device in self._recording.devices)
-        return f"Measurement({self.label!r} on {devices}, energy_j={self.energy_j}, time_s={self.time_s.value})"
+        return f"{self.label}: {self.energy_j}, {self.power_w}, {self.time_s} on {devices}"
+
+    def __repr__(self) -> str:
+        return f"Measurement({self})"
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -> Measurement:
