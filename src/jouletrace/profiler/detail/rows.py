@@ -11,8 +11,8 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.metrics import METRICS
 from jouletrace.run.files import check_replaceable
+from jouletrace.run.metrics import METRICS
 from jouletrace.run.store import check_free
 from jouletrace.run.tables import UnitRow
 from jouletrace.spreadsheets import csv_cells
