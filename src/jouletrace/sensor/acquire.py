@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,17 +55,38 @@ class Search:
     end_s: float
     one_s: float  # time of one sample in it
 
+    @property
+    def place(self) -> tuple[float, float, float]:
+        """From where a lock begins: rate, window and phase."""
+        return self.rate_hz, self.start_s, self.one_s
 
-def search(sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False) -> Search:
+
+@dataclass
+class Searched:
+    """What searches of a recording have computed, so that those of wider ranges don't repeat it.
+
+    It holds for one timeline, its readings, and sensors that differ in their range of rates alone.
+    """
+
+    windows: dict[bool, list[_Window]] = field(default_factory=dict)  # by ``inner``
+
+
+def search(
+    sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False, searched: Searched | None = None
+) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
     They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run.
     """
-    parts = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, inner)]
+    windows = (searched or Searched()).windows
+    if inner not in windows:
+        windows[inner] = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, inner)]
+    parts = windows[inner]
     most = max(len(part.watts) for part in parts)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
-    rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
-    coarse = _total(parts, [part.mean_squares(rates, PHASES).min(axis=1) for part in parts])
+    first_step, last_step = (round(rate / RATE_STEP_HZ) for rate in sensor.rates_hz)
+    rates = RATE_STEP_HZ * np.arange(first_step, last_step + 1)  # a grid that all ranges share
+    coarse = _total(parts, [part.least(rates) for part in parts])
     best: list[tuple[float, float, list[tuple[float, float, float]]]] = []
     for rate in _apart(rates, coarse):
         near = rate + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)
@@ -195,6 +216,16 @@ class _Window:
         edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)
         self._first = edges[0]
         self._seen = _responded(sensor.response, timeline.table(edges, KINDS))
+        # Searches of other ranges ask for the same again.
+        self._least: dict[float, float] = {}
+        self._best: dict[tuple[float, ...], tuple[float, float, float]] = {}
+
+    def least(self, rates_hz: Array) -> Array:
+        """Mean square residual at the best of ``PHASES`` phases, by rate; computed once for each rate."""
+        for rate in rates_hz.tolist():
+            if rate not in self._least:
+                self._least[rate] = float(self.mean_squares(np.array([rate]), PHASES).min())
+        return np.array([self._least[rate] for rate in rates_hz.tolist()])
 
     def mean_squares(self, rates_hz: Array, phases: int) -> Array:
         """Mean square residual by rate and phase, shape (rates, phases)."""
@@ -203,6 +234,12 @@ class _Window:
 
     def best(self, rates_hz: Array) -> tuple[float, float, float]:
         """The least mean square residual among some rates, its rate, and the time of a sample."""
+        key = tuple(rates_hz.tolist())
+        if key not in self._best:
+            self._best[key] = self._search_best(rates_hz)
+        return self._best[key]
+
+    def _search_best(self, rates_hz: Array) -> tuple[float, float, float]:
         square = self.mean_squares(rates_hz, 2 * PHASES)
         rate, phase = np.unravel_index(int(np.argmin(square)), square.shape)
         return float(square.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
