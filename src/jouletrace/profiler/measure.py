@@ -22,10 +22,9 @@ from typing import Self
 
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
-from jouletrace.devices import open_devices
-from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
+from jouletrace.devices import one_or_several, open_devices
+from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate
 from jouletrace.stats.interval import total
@@ -36,13 +35,11 @@ class _Recording:
 
     def __init__(self, devices: tuple[str, ...]) -> None:
         self._owner = os.getpid()
-        self.devices = open_devices(list(devices))
+        self.devices = open_devices(list(devices), real_time=True)
         try:
             for device in self.devices:
                 if device.clock.virtual:
-                    raise BadInputError(
-                        f"measure: {device.spec}: a block takes real time; write {realtime(device.spec)}"
-                    )
+                    raise BadInputError(f"measure: {device.spec}: a block takes real time; leave out realtime=0")
             self.session = Session("measure", self.devices, settings={"devices": list(devices)})
             self.session.__enter__()
         except BaseException:
@@ -162,22 +159,25 @@ class Measurement:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -> Measurement:
+def measure(
+    label: str = "block",
+    *,
+    device: str | Sequence[str] | None = None,
+    devices: str | Sequence[str] | None = None,
+) -> Measurement:
     """Measure the energy of a block of code; use it in a ``with`` statement. Blocks may nest.
 
     Args:
         label: The block's name.
-        devices: "visible" for every GPU that CUDA shows this process (the CPU if there is none),
-            or specs as for ``--device``.
+        device: A name as for ``--device``, or several; "visible" is every GPU that CUDA shows this process, and the
+            CPU if there is none. None means "visible". Simulated GPUs run in real time.
+        devices: The same as ``device``.
 
     Raises:
-        BadInputError: If a device doesn't exist, or is a simulated GPU in virtual time.
+        BadInputError: If a device doesn't exist, or is a simulated GPU with ``realtime=0``.
         NotPossibleError: If no device can be recorded.
     """
-    wanted = [devices] if isinstance(devices, str) else list(devices)
-    if not wanted:
-        raise NotPossibleError("measure: no device was named")
-    return Measurement(label, wanted)
+    return Measurement(label, one_or_several("measure", device, devices))
 
 
 def synchronize() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -265,6 +266,12 @@ def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) ->
         power_settled = _power_settled(session, start_ns) if records_power else None
         if latency_settled and (power_settled or not records_power) and elapsed >= min(LEAST_S, limit_s):
             break
+    if latency_settled is False:
+        latency_settled = not _keeps_changing(
+            [float(np.median(times[-i:][:4])) for i in (12, 8, 4) if len(times) >= i], SETTLED
+        )
+    if power_settled is False:
+        power_settled = not _keeps_changing(_last_seconds_w(session, start_ns), 1.5 * SETTLED)
     _warn(session, "latency", latency_settled, elapsed)
     if records_power:
         _warn(session, "power", power_settled, elapsed)
@@ -291,6 +298,26 @@ def _settled(values: list[float]) -> bool | None:
     noise = 2 * float(np.hypot(np.std(first, ddof=1), np.std(second, ddof=1))) / 2
     change = abs(float(np.median(second) - np.median(first)))
     return change <= max(SETTLED * float(np.median(second)), noise)
+
+
+def _keeps_changing(levels: Sequence[float], tolerance: float) -> bool:
+    """Whether the last levels change by more than a relative ``tolerance`` and in one direction.
+
+    At a power cap clock and power wander by percents without end: what turns back is as settled as it will be. With
+    fewer than three levels any change counts.
+    """
+    changes = [(after - before) / after for before, after in pairwise(levels) if after]
+    return not changes or all(change > tolerance for change in changes) or all(c < -tolerance for c in changes)
+
+
+def _last_seconds_w(session: Session, start_ns: int) -> list[float]:
+    """Mean power of the last whole seconds since ``start_ns``, three at most, oldest first."""
+    stamps, watts = session.power(start_ns)
+    ends = [int(stamps[-1]) - i * 1_000_000_000 for i in (2, 1, 0)]
+    seconds = [
+        watts[(stamps > end - 1_000_000_000) & (stamps <= end)] for end in ends if end - 1_000_000_000 >= start_ns
+    ]
+    return [float(np.mean(one)) for one in seconds if len(one) >= 5]
 
 
 def _power_settled(session: Session, start_ns: int) -> bool | None:

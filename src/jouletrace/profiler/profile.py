@@ -20,7 +20,7 @@ from jouletrace.profiler.detail.recording import nodes, record
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent, reported, start
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.store import check_free, save
@@ -183,7 +183,8 @@ def profile(
             the model doesn't take the inputs.
         NotPossibleError: If a library or device is missing.
     """
-    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **_named(options))
+    named = {"detail": AUTO, **_named(options)}
+    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **named)
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
         raise BadInputError(f"profile({model!r}): a built-in workload has its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
