@@ -113,7 +113,8 @@ def trainer_callback(
 
     Args:
         label: Name of the Run.
-        device, devices: As in ``record``.
+        device: As in ``record``.
+        devices: The same as ``device``.
         save_to: As in ``record``. The callback's ``run`` also holds the Run after the training, and ``split`` that
             of its kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
@@ -187,7 +188,8 @@ def lightning_callback(
 
     Args:
         label: Name of the Run.
-        device, devices: As in ``record``.
+        device: As in ``record``.
+        devices: The same as ``device``.
         save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``, and ``split`` that of its
             kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
