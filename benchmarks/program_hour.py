@@ -20,7 +20,7 @@ from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.recorded import activity_columns, recording_of
 from jouletrace.profiler.program.timeline import rows_of
-from jouletrace.profiler.program.traced import Traced, empty_marks
+from jouletrace.profiler.program.traced import ProcessTrace, empty_marks
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.tracing.log import Launched
 
@@ -40,7 +40,7 @@ def segments(length_s: float, duty: Duty) -> list[tuple[float, float]]:
     return found
 
 
-def traced(length_s: float) -> Traced:
+def traced(length_s: float) -> ProcessTrace:
     """The kernels of these parts."""
     parts = segments(length_s, Duty())
     rng = np.random.default_rng(1)
@@ -52,7 +52,7 @@ def traced(length_s: float) -> Traced:
     names = tuple(f"kernel_{k}" for k in range(NAMES))
     work = Launched(names, name, begin_ns, begin_ns + (length * 1e9).astype(np.int64), np.arange(len(start)), zeros)
     edges = [(int(begin * 1e9), int(end * 1e9)) for begin, end in parts]
-    return Traced(1, "hour", None, ["GPU-0"], work, empty_marks(), edges)
+    return ProcessTrace(1, "hour", None, ["GPU-0"], work, empty_marks(), edges)
 
 
 def samples(length_s: float) -> pa.Table:

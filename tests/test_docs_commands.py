@@ -4,6 +4,7 @@ What would measure is stopped where it begins, its options checked as in use, or
 The tutorial is run as it is.
 """
 
+import json
 import os
 import re
 import shutil
@@ -25,8 +26,10 @@ from jouletrace.compare.paired import paired
 from jouletrace.profiler import ab, calibrate, profile, repeats, sweep
 from jouletrace.profiler.monitoring import monitor
 from jouletrace.profiler.program import program
+from jouletrace.profiler.serving import bench as serving
 from jouletrace.run import load
 from places import REPOSITORY
+from serving_runs import aiperf_line, vllm_object
 
 ROOT = typer.main.get_command(app.app)
 RECORDED = REPOSITORY / "src" / "jouletrace" / "recorded"
@@ -34,6 +37,7 @@ RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profi
 """Pages whose commands are run here. Each line of studies.md names a test that runs it."""
 
 ELSEWHERE = {
+    "bench URL": "tests/cli/test_bench.py",
     "import FOLDER": "tests/addons/mig/test_import.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
     "demo": "tests/cli/test_commands.py",
@@ -122,6 +126,10 @@ def desk(tmp_path_factory):
     import_timelines.kineto(folder / "trace.json")
     import_timelines.nsys(folder / "timeline.sqlite")
     import_timelines.ncu_details(folder / "counters.csv", [("gemm", (8, 1, 1))])
+    rows = [{"id": k, "sent_ns": k * 10**9, "first_ns": k * 10**9 + 10**8} for k in range(1, 40)]
+    rows = [{**row, "last_ns": row["first_ns"] + 10**8, "input_tokens": 9, "output_tokens": 5} for row in rows]
+    (folder / "profile_export.jsonl").write_text("".join(aiperf_line(row) + "\n" for row in rows))
+    (folder / "result.json").write_text(json.dumps(vllm_object(rows)))
     for name in ("train.py", "attention.py", "file.py", "benchmark", "load-generator", "model.onnx", "gpt2.engine"):
         (folder / name).write_text("def make(): ...\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -146,6 +154,7 @@ def stand_in(patch):
     patch.setattr(ab, "run_ab", lambda *a, **o: (two, paired(two)))
     patch.setattr("jouletrace.addons.toolchain.trtexec.profile_engine", lambda *a, **o: one)
     patch.setattr(sweep, "run_sweep", reached)
+    patch.setattr(serving, "bench", reached)
     patch.setattr(program, "run_program", reached)
     patch.setattr(mig_sweep, "sweep", reached)
     patch.setattr(convert, "convert", reached)
@@ -169,8 +178,11 @@ def meant(words, folder):
                 shutil.copy(folder / "any.zip", place)
     if command in ("mig", "doctor") and "--device" not in rest:
         rest += ["--device", "sim:h100"]
+    if command == "bench":  # the server's GPU stands for that of another machine
+        rest = [word for word, before in zip(rest, ["", *rest], strict=False) if "--monitor" not in (word, before)]
+        rest += ["--device", "sim:h100?realtime=1"]
     if command == "monitor":
-        rest = ["127.0.0.1:0" if word == "127.0.0.1:9400" else word for word in ["--device", "sim:h100", *rest]]
+        rest = ["127.0.0.1:0" if word.endswith(":9400") else word for word in ["--device", "sim:h100", *rest]]
     return [command, *(one for word in rest for one in expanded(word, folder))]
 
 

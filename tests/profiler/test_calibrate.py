@@ -89,7 +89,7 @@ def test_the_run_is_saved_and_says_what_it_was(calibrated):
 def test_the_same_pulses_give_the_same_calibration_again(calibrated):
     run, _ = calibrated
     device = run.devices[0].id
-    again = fit_channel(run, device, POWER).response
+    again = fit_channel(run, device, POWER)
     assert again.delay_s == run.calibration[device]["channels"][POWER]["delay_s"]
     assert fit_channel(run, device, "power_memory_w") is None
 

@@ -427,3 +427,21 @@ def test_one_missing_checksum_names_its_table(run_folder):
 @pytest.mark.parametrize("path", [None, 3, ["run"], "a\0b"])
 def test_what_is_no_path_is_refused(path):
     assert refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("last_ns", 5, "row 2: it ends before it is sent"),
+        ("first_ns", 5, "row 2: its first token does not come between sent and last"),
+        ("level", -1, "row 2: level is below zero"),
+        ("sent_ns", None, "row 2: it has no sent_ns"),
+    ],
+)
+def test_a_request_that_can_not_be_is_refused(tmp_path, column, value, said):
+    run = profile_run(kernels=2)
+    rows = run.requests.to_pylist()
+    rows[2][column] = value
+    run.requests = tables.from_rows(rows, "requests")
+    with pytest.raises(BadInputError, match=f"requests.parquet is damaged: {said}"):
+        load(save(run, tmp_path / "run"))

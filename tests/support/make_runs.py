@@ -180,7 +180,22 @@ def profile_run(*, kernels: int = 0, batch: int = 64, scale: float = 1.0, name: 
         ran = [{"start_ns": START + 20_000 * i, "end_ns": START + 20_000 * i + 9_000, "unit": 1} for i in range(20)]
         run.activity = tables.from_rows([{**row, "site": None, "copy": False} for row in ran], "activity")
         run.waveform = tables.from_rows(waveform_rows(), "waveform")
+        run.requests = tables.from_rows(request_rows(), "requests")
     return run
+
+
+def request_rows() -> list[dict[str, object]]:
+    """Five requests, of which the fourth failed before its first token."""
+    rows: list[dict[str, object]] = []
+    for i in range(5):
+        sent = START + 100_000 * i
+        times = {"scheduled_ns": sent, "sent_ns": sent, "first_ns": sent + 20_000, "last_ns": sent + 90_000}
+        state = (
+            {"status": "failed", "error": "HTTP 503", "first_ns": None} if i == 3 else {"status": "ok", "error": None}
+        )
+        counts = {"input_tokens": 100, "output_tokens": 8 + i, "chunks": 8 + i}
+        rows.append({"id": i, "level": 0, **times, **counts, **state, "energy_j": 0.5, "billed": 1.0})
+    return rows
 
 
 def waveform_rows() -> list[dict[str, object]]:
@@ -296,6 +311,12 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             power = float(rng.uniform(0, 500))
             row = {"start_ns": len(found), "end_ns": len(found) + 1}
             row |= {"power_w": power, "low_w": power - 1, "high_w": power + 1} if rng.random() < 0.8 else {}
+        if name == "requests":  # their times are in order
+            first = row.get("first_ns")
+            row["sent_ns"] = int(rng.integers(0, 2**60))
+            row["last_ns"] = row["sent_ns"] + int(rng.integers(0, 2**60))
+            if first is not None:
+                row["first_ns"] = (row["sent_ns"] + row["last_ns"]) // 2
         if name == "units":  # a tree: each lies within one that came before, if within any
             row["id"] = len(found)
             if not found:

@@ -14,6 +14,7 @@ from jouletrace.analysis.power import power_record
 from jouletrace.analysis.program import add_program
 from jouletrace.analysis.ranges import add_ranges, add_ranks
 from jouletrace.analysis.recording import has_recording
+from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
@@ -32,9 +33,17 @@ _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_
 """Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
 
 
-@one_thread
 def analyse(run: Run) -> Run:
     """Compute ``results``, ``units`` and ``waveform`` of a Run again from its raw tables; returns the same Run."""
+    figures = figures_of(run)
+    run.results = figures.results()
+    run.units = figures.units()
+    return run
+
+
+@one_thread
+def figures_of(run: Run) -> Figures:
+    """The figures of a Run from its raw tables; ``waveform`` and warnings of the Run are made again."""
     figures = Figures()
     run.waveform = tables.empty("waveform")
     _warn_of_record(run)
@@ -47,8 +56,12 @@ def analyse(run: Run) -> Run:
         add_work(run, figures)
     elif run.kind == "program":
         add_program(run, figures)
+    elif run.kind == "bench":
+        add_serving(run, figures)
     elif run.kind == "import":
         add_imported(run, figures)
+        if len(run.requests):
+            add_serving(run, figures)
     else:
         energies = add_model(run, figures)
         add_generation(run, figures, energies)
@@ -58,9 +71,7 @@ def analyse(run: Run) -> Run:
             parts_of(run, figures).add()
         elif has_nodes(run):
             add_nodes(run, figures)
-    run.results = figures.results()
-    run.units = figures.units()
-    return run
+    return figures
 
 
 def analyse_recorded(run: Run) -> Run:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
 from jouletrace.run import Estimate, tables
 
+Sources = dict[str, float]
+"""Standard uncertainties of an energy by what they come from, J."""
+
 
 class Figures:
-    """Figures in the order in which they were added."""
+    """Figures in the order in which they were added.
+
+    Attributes:
+        sources: Of units with an energy: what its interval consists of.
+    """
 
     def __init__(self) -> None:
         self._figures: dict[tuple[int, str], tuple[Estimate, tuple[str, ...]]] = {}
         self._units: list[Mapping[str, object]] = []
         self._last = 0
+        self.sources: dict[int, Callable[[], Sources]] = {}
 
     def unit(self, id: int, level: str, name: str, parent: int | None = None, **columns: object) -> int:
         """Add a unit; returns its id."""

@@ -17,10 +17,13 @@ from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.counter import find_steps, record_over_counter
 from jouletrace.sensor.record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
-from jouletrace.stats.interval import difference, mean_estimate, widened
+from jouletrace.stats.interval import difference, mean_estimate, standard_error, widened
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
+
+SPREAD, RESPONSE = "spread of windows", "response of the sensor"
+"""Sources of the uncertainty of a mean over windows."""
 
 SETTLE_S = 0.3
 """Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""
@@ -52,6 +55,10 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
     flags = [*join(energies.flags), *_shortfall(run), *aliasing.of_whole(run, device)]
     total = with_model_error(_mean(run, "energy_j"), energies)
     figures.add(MODEL_UNIT, "energy_total_j", total, flags)
+    figures.sources[MODEL_UNIT] = lambda: {
+        SPREAD: standard_error(_mean(run, "energy_j"))[0],
+        RESPONSE: shared_error(energies) * abs(total.value or 0.0),
+    }
     figures.add(MODEL_UNIT, "power_w", with_model_error(_power(run), energies), flags)
     for kind in ("context_idle", "deep_idle"):
         level, level_flags = idle_level(run, device, kind)
@@ -106,11 +113,13 @@ def _shortfall(run: Run) -> list[str]:
 
 def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
     """Widen by what all windows share: what isn't known of the sensor's response."""
+    return estimate if estimate.value is None else widened(estimate, shared_error(energies) * abs(estimate.value))
+
+
+def shared_error(energies: WindowEnergies) -> float:
+    """Relative standard uncertainty that all windows share; 0 without a window."""
     known = np.isfinite(energies.energy_j) & (energies.energy_j != 0)
-    if estimate.value is None or not known.any():
-        return estimate
-    shared = float(np.mean(energies.sd_model_j[known] / np.abs(energies.energy_j[known])))
-    return widened(estimate, shared * abs(estimate.value))
+    return float(np.mean(energies.sd_model_j[known] / np.abs(energies.energy_j[known]))) if known.any() else 0.0
 
 
 def _active(total: Estimate, level: Estimate, time: Estimate) -> Estimate:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.conditions import capped
-from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, RECORDING, SAMPLE_RATE
 from jouletrace.analysis.regressed import fitted
@@ -36,6 +36,9 @@ ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 
 
 _BY_OTHERS = "called by others"
+
+TRACING = "tracing"
+"""A source of uncertainty."""
 
 TRACED = 0.006
 """Relative standard deviation of what tracing changes in the energy of kernels: root mean square of parts / whole - 1
@@ -394,6 +397,16 @@ class Parts:
         assert self.contrasts is not None
         return self.contrasts.mixture(self._amounts(kinds, idle_s))
 
+    def _sources(self, kinds: Kinds, idle_s: float) -> Sources:
+        """What the interval of some seconds of kinds consists of."""
+        assert self.contrasts is not None
+        amounts = self._amounts(kinds, idle_s)
+        found = self.contrasts.sources(amounts)
+        if idle_s:
+            return found
+        energy = self.contrasts.mixture(amounts).energy.value or 0.0
+        return {name: u * self.factor for name, u in found.items()} | {TRACING: abs(energy) * self.factor_half / Z95}
+
     def _add(self, unit: int, kinds: Kinds, *, reason: str = "", own: bool = False, idle_s: float = 0.0) -> None:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
         seconds = sum(kinds.values()) + idle_s
@@ -413,6 +426,8 @@ class Parts:
         if row is not None and not reason:
             energy = row.energy if idle_s else self._scaled(row.energy)
         power = energy.scaled(1 / seconds) if seconds > 0 else Estimate.null(reason or "no_time", METHOD)
+        if energy.value is not None and not own:
+            self.figures.sources[unit] = partial(self._sources, kinds, idle_s)
         if own:
             self.figures.add(unit, "energy_own_j", energy, flags)
             self.figures.add(unit, "time_own_s", time)

@@ -117,5 +117,5 @@ def powers(fitted: Fit, edges_s: Floats) -> tuple[Floats, Floats, NDArray[np.boo
 
     known = deviation(fitted.design_covariance) <= PRIOR_SHARE * deviation(fitted.prior_covariance)
     known |= weight[:, : len(activity.members)].sum(axis=1) < 0.02  # the GPU rests: what it draws is known beforehand
-    power = weight @ np.append(fitted.power_w, fitted.speed)
+    power = weight @ np.append(fitted.power_w, fitted.clock_exponent)
     return power, fitted.errors95 * deviation(fitted.covariance), known

@@ -143,6 +143,12 @@ class Activity:
             finish_s=finish_s,
         )
 
+    def whole(self) -> Activity:
+        """The same with one power from the start of a kernel to its end."""
+        numbers: dict[tuple[int, ...], int] = {}
+        like = np.array([numbers.setdefault(members, len(numbers)) for members in self.members])
+        return replace(self, kind=like[self.kind], members=tuple(numbers), part=(0,) * len(numbers))
+
     def power(self, edges_s: Array, value: Array | NDArray[np.bool_]) -> Array:
         """Mean over each bin of a regular grid of ``value``, given per interval and 0 between them; shape (m,)."""
         return self._powers(edges_s, value)[0]

@@ -25,8 +25,8 @@ END_S, LEAST = 0.06, 10
 
 
 COPY_SPREAD = 0.035
-"""Prior difference of copies of a kernel from it, likewise: 51 pairs in eight recordings of H200s differ by 2 to 4 % of
-their power beyond their uncertainty."""
+"""Prior difference of copies of a kernel from it, as a share of the power above idle: 51 pairs in eight recordings of
+H200s differ by 2 to 4 % beyond their uncertainty."""
 
 ROUNDS = 10
 STILL, GAINED, STEP = 0.05, 0.995, 6.0
@@ -44,10 +44,11 @@ class Fit:
     time_s: Array
     watts: Array
     power_w: Array  # of each kind of interval, idle last, shape (k,)
-    speed: float  # change of the power above idle per unit of the logarithm of duration, relative; about -2
-    design: Array  # derivative of the readings by ``power_w``, ``speed`` and all other unknowns, shape (n, k + 1 + m)
+    clock_exponent: float  # of the power above idle in the duration of kernels, which shows the clock: some -2
+    design: Array  # derivative of the readings by powers, exponent and all other unknowns, shape (n, k + 1 + m)
     prior: Prior  # of these unknowns
     lags: int  # readings over which residuals are correlated
+    columns: dict[str, int]  # groups of columns of ``design`` and their widths, in order
     seen: Array  # mean share of each kind in the readings, idle last, shape (k,)
     drift_w: Array  # slow drift of the whole, of mean 0, shape (n,)
     residual_w: Array  # reading minus prediction, shape (n,)
@@ -55,9 +56,21 @@ class Fit:
 
     @cached_property
     def covariance(self) -> Array:
-        """Of ``power_w`` and then of ``speed``, shape (k + 1, k + 1)."""
+        """Of ``power_w`` and then of ``clock_exponent``, shape (k + 1, k + 1)."""
         count = len(self.power_w) + 1
         return sandwich(self.design, self.residual_w, self.prior, self.noise_w, self.lags)[:count, :count]
+
+    @cached_property
+    def covariances(self) -> dict[str, Array]:
+        """``covariance`` as it were if only the unknowns up to each group were unknown."""
+        powers, count = len(self.power_w) + 1, 0
+        found: dict[str, Array] = {}
+        for name, width in self.columns.items():
+            count += width
+            prior = Prior(self.prior.rows[:, :count], self.prior.target)
+            every = sandwich(self.design[:, :count], self.residual_w, prior, self.noise_w, self.lags)
+            found |= {name: every[:powers, :powers]} if width else {}
+        return found
 
     @cached_property
     def design_covariance(self) -> Array:
@@ -92,7 +105,7 @@ class Fit:
 
     def above_w(self) -> Array:
         """Power above idle of each interval at its own clock, shape (intervals,)."""
-        return np.asarray(self.steady_w() * (1 + self.speed * self.activity.slowness))
+        return np.asarray(self.steady_w() * (1 + self.clock_exponent * self.activity.slowness))
 
 
 def fit(
@@ -158,10 +171,11 @@ def fit(
         time_s=time,
         watts=watts,
         power_w=x[: count - 1],
-        speed=float(x[count - 1]),
+        clock_exponent=float(x[count - 1]),
         design=design,
         prior=both,
         lags=lags,
+        columns={"noise of the readings": count, "drift": drift.shape[1], **nuisance.widths},
         seen=seen.kinds.mean(axis=0),
         drift_w=drift @ x[count : count + drift.shape[1]],
         residual_w=residual,
@@ -208,6 +222,11 @@ class _Nuisance:
             self.columns = np.column_stack([self.columns, seen.shape])
             self.now = np.concatenate([self.now, observer.change])
             self.prior = self.prior.beside(_response_prior(len(observer.change)))
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Groups of ``columns``."""
+        return {"samples in time": self._places, "response of the sensor": len(self.now) - self._places}
 
     def still(self, x: Array) -> bool:
         """Whether a solution is at the point of linearisation."""

@@ -75,8 +75,12 @@ def lock(
     """
     enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
     if isinstance(sensor, Means):
+        activity = activity.whole()  # a shift from heads to tails would be a delay
         observer = Averaged(sensor, sensor.delay_s)
-        delays = sensor.delay_s + sensor.delay_spread_s * np.arange(-2, 2.01, 0.5)
+        # residuals have local minima as close as the kernels follow each other
+        step = min(0.5 * sensor.delay_spread_s, sensor.window_s / 10)
+        count = round(2 * sensor.delay_spread_s / step)
+        delays = sensor.delay_s + step * np.arange(-count, count + 1)
         places = [fit(activity, replace(observer, delay_s=float(d)), readings, fit_place=False) for d in delays]
         best = min(places, key=lambda one: one.residual_rms_w)
         return Lock(None, fit(activity, best.observer, readings))
@@ -111,7 +115,7 @@ def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float)
     chosen: Fit | None = None
     for _ in range(3):
         sensor, power = _tuned(best).sensor, best.power_w
-        above = (power[:-1] - power[-1])[activity.kind] * (1 + best.speed * activity.slowness)
+        above = (power[:-1] - power[-1])[activity.kind] * (1 + best.clock_exponent * activity.slowness)
         track = follow(sensor, activity, readings, rate_hz, float(power[-1]), above)
         best = fit(activity, Sampled(sensor, track), readings)
         if chosen is not None and best.residual_rms_w > 0.99 * chosen.residual_rms_w:

@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 Z95 = 1.96
 
 PRIOR_SHARE = 0.25
-"""... and its standard deviation is at most this share of the prior's: readings determine the figure, not the prior."""
+"""Largest standard deviation of a row with figures over the prior's: readings determine it, not the prior."""
 
 SMALL = 0.01
 """Largest share of busy time without figures."""
@@ -81,7 +81,7 @@ class Contrasts:
                 self.weights[row, -1] += slow[k] / len(members)
                 self.overlapped[row] += activity.seconds[k] / len(members) * (len(members) > 1)
         self.weights[-1, len(activity.members)] = activity.seconds[-1]
-        self._x = np.append(fit.power_w, fit.speed)
+        self._x = np.append(fit.power_w, fit.clock_exponent)
 
     @property
     def seconds(self) -> Array:
@@ -107,6 +107,16 @@ class Contrasts:
             power=estimate.scaled(1 / seconds) if seconds > 0 else Estimate.null("no_time", METHOD),
             overlapped=float(amounts @ self.overlapped / seconds) if seconds > 0 else 0.0,
         )
+
+    def sources(self, amounts: Array) -> dict[str, float]:
+        """Standard uncertainty of a combination by its sources, J; their squares add up to its variance."""
+        weight = amounts @ self.weights
+        whole = float(weight @ self.fit.covariance @ weight)
+        found, before = {}, 0.0
+        for name, covariance in self.fit.covariances.items():
+            after = min(max(float(weight @ covariance @ weight), before), whole)
+            found[name], before = float(np.sqrt(after - before)), after
+        return found
 
     def resolved(self, which: Sequence[int]) -> bool:
         """Whether the readings determine a sum of rows."""

@@ -10,6 +10,7 @@ import typer
 
 from jouletrace.cli import (
     ab,
+    bench,
     calibrate,
     compare,
     convert,
@@ -106,6 +107,7 @@ def _add(to: typer.Typer, name: str, command: Callable[..., None], **settings: b
 _add(app, "doctor", doctor.doctor)
 _add(app, "run", run.run, **_OPTIONS_FIRST)
 _add(app, "profile", profile.profile)
+_add(app, "bench", bench.bench)
 _add(app, "monitor", monitor.monitor, **_OPTIONS_FIRST)
 _add(app, "calibrate", calibrate.calibrate)
 _add(app, "show", show.show)

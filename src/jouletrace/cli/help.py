@@ -24,6 +24,9 @@ Measure
   run: Where the energy of a program goes; it runs unchanged.
     jouletrace run train.py --epochs 1
     jouletrace run --live torchrun --nproc-per-node 2 train.py
+  bench: A load on a server: joules per request and token.
+    jouletrace bench http://127.0.0.1:8000 --rate 1,2,4,8 --slo 'ttft<0.5'
+    jouletrace bench http://gpu7:8000 --rate 2 --monitor http://gpu7:9400/metrics
   monitor: Live power, clocks and memory, alone or beside a program.
     jouletrace monitor
     jouletrace monitor -- python train.py

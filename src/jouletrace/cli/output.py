@@ -71,7 +71,7 @@ def opened(path: str) -> Run:
 
         if (compared := own_sides(run)) is not None:
             add_results(run, compared)
-    return analyse(run) if run.kind in ("profile", "monitor", "record", "program") else run
+    return analyse(run) if run.kind in ("profile", "monitor", "record", "program", "bench") else run
 
 
 def check_form(form: str, json: bool, formats: Sequence[str] = FORMATS) -> str:

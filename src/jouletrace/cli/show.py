@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import check_form, opened, print_runs
+from jouletrace.cli.output import check_form, opened, print_runs, put
+
+if TYPE_CHECKING:
+    from jouletrace.run import Run
 
 
 def show(
@@ -20,9 +23,28 @@ def show(
         ),
     ] = None,
     top: options.Top = None,
+    budget: Annotated[
+        bool,
+        typer.Option("--budget", help="What the uncertainty of the energy consists of, and of the --top largest rows."),
+    ] = False,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
     form = check_form(form, json)
+    if budget:
+        put("\n\n".join(_budgets(opened(path), form, top) for path in runs))
+        return
     print_runs([opened(path) for path in runs], form=form, detail=detail, top=top)
+
+
+def _budgets(run: Run, form: str, top: int | None) -> str:
+    """The budgets of a Run: of the whole, and of its rows with most energy."""
+    from jouletrace.analysis.budget import budgets
+    from jouletrace.report import budget
+    from jouletrace.run import MODEL_UNIT
+
+    rows = [row for row in run.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
+    largest = sorted((row for row in rows if row["unit"] != MODEL_UNIT), key=lambda row: -row["value"])
+    units = [MODEL_UNIT, *(row["unit"] for row in largest[: top or 0])]
+    return budget.render(str(run.workload.get("name", run.kind)), budgets(run, units), form)

@@ -12,6 +12,7 @@ from jouletrace.run import DeviceInfo
 VENDORS = [
     "jouletrace.devices.nvml.vendor",
     "jouletrace.devices.rapl",
+    "jouletrace.devices.remote",
     "jouletrace.simulator.boards.device",  # stands above this package
 ]
 """Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists."""

@@ -165,6 +165,12 @@ class Session:
             self._rows["samples"] = SpooledRows(self._home / SPOOL, "samples", "beside")
         self._rows["samples"].append(rows)
 
+    def add_requests(self, rows: list[dict[str, object]]) -> None:
+        """Add and spool requests to a server."""
+        if "requests" not in self._rows:
+            self._rows["requests"] = SpooledRows(self._home / SPOOL, "requests")
+        self._rows["requests"].append(rows)
+
     def spool_spans(self, columns: Mapping[str, Sequence[object]]) -> None:
         """Write spans that stay only on disk until the end, for recordings of any length; the caller sets the ids.
 
@@ -223,6 +229,8 @@ class Session:
             self.run.spans = self._rows["spans"].table()
         elif self._finished:
             self.run.spans = read_spool(self._home / SPOOL, "spans")
+        if "requests" in self._rows:
+            self.run.requests = self._rows["requests"].table()
         self.run.windows, self.run.units = self._rows["windows"].table(), self._rows["units"].table()
         return self.run
 

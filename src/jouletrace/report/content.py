@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jouletrace.analysis.recording import RECORDING
-from jouletrace.report import facts, parts, program, reasons
+from jouletrace.report import facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP, Comparison
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.document import Column, Document, Footnotes, Section
@@ -59,6 +59,10 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
         found.subtitle += program.verdict(run, results)
         if detail == "model":
             shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
+    if results.units("load"):
+        found.subtitle = serving.verdict(run, results) + found.subtitle
+        found.sections.insert(0, serving.section(run, results, marks))
+        shown = [level for level in shown if level != "load"]
     for level in shown:
         long = level not in ("device", "layer") and len(results.units(level)) > _MOST_ROWS
         limit = _MOST_ROWS if top is None and long and run.kind in ("import", "program") else top
@@ -147,7 +151,7 @@ def levels_shown(results: Results, detail: str) -> list[str]:
 
     Generation of tokens is always broken down by phase: prompts and new tokens differ in cost.
     """
-    always = [level for level in ("device", "range") if results.units(level)]
+    always = [level for level in ("device", "range", "load") if results.units(level)]
     if "tokens_per_s" in results.metrics() and results.units("phase"):
         always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
     return always + ([detail] if detail != "model" and detail not in always else [])
@@ -156,7 +160,8 @@ def levels_shown(results: Results, detail: str) -> list[str]:
 def _facts(run: Run) -> list[tuple[str, str]]:
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
-    lines = facts.latency_lines(run) + [("Sensor", line) for line in (*sensors, *missing)]
+    served = serving.facts(run) if "serving" in run.workload else []
+    lines = facts.latency_lines(run) + served + [("Sensor", line) for line in (*sensors, *missing)]
     return lines + (facts.condition_lines(run) if len(run.devices) == 1 else [])
 
 

@@ -84,6 +84,8 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
     }
+    if results.units("load"):
+        found["loads"] = parts("load")
     if compared is not None:
         found["comparison"] = compared.to_dict()
     repeated = (run.settings.get("repeats") or 1) > 1  # intervals contain the scatter between repeats

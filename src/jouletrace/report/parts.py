@@ -23,6 +23,7 @@ LEVELS = {
     "kernel": "Operators and kernels",
     "range": "Ranges",
     "device": "Devices",
+    "load": "Loads",
 }
 """Heading of each level."""
 

@@ -42,6 +42,8 @@ REASONS: dict[str, str] = {
     "ranks_share_device": "ranks share a device: what each drew of it can't be determined",
     "ran_beside_others": "other kernels ran meanwhile: what each drew can't be determined; see the rows beneath",
     "no_work_counted": "no work was counted",
+    "no_requests": "no request was answered in that time",
+    "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
     "one_run": "one run per side doesn't show the spread between runs: use --repeats or several Runs",
     "sensor_gain": "not distinguishable from sensor gain",
@@ -76,6 +78,7 @@ FLAGS: dict[str, str] = {
     "target_not_met": "the wanted interval was not reached in the time allowed",
     "interval_assumed": "the log has no times: its rows are taken to be equally far apart",
     "power_implausible": "more power than any GPU board draws: is its unit right?",
+    "load_not_steady": "the load was not steady",
     "device_assumed": "nothing says which device a part ran on: it is given to the only one with a power record",
     "dtype_differs": "matched though the types of its inputs differ",
     "shapes_differ": "matched though the shapes of its inputs differ",
@@ -107,6 +110,9 @@ METHODS: dict[str, str] = {
     "ranks": "sum over ranks",
     "repeated": "repeated segments of the power record",
     "given": "as given",
+    "requests": "from the requests",
+    "request timeline": "regression of power on the timeline of requests",
+    "bill": "sum of the bills of requests",
 }
 """By method: how a figure and its interval were obtained."""
 

@@ -9,6 +9,9 @@ WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
 """A counter of real work that was read along with the record: stored under the Run's first device, though all devices
 do the work."""
 
+SERVER_RUNNING, SERVER_WAITING, SERVER_CACHE = "server_running", "server_waiting", "server_cache_used"
+"""What a server under load says of itself, stored under the Run's first device."""
+
 MOST_WORK = 1e21
 """Largest plausible value of a work counter; a larger value isn't a count."""
 
@@ -45,6 +48,9 @@ CHANNEL_UNITS: dict[str, tuple[str, str]] = {
     WORK: ("1", "units of work counted since the first reading, across resets of the counter"),
     WORK_RESETS: ("1", "how often the counter of work was observed to restart"),
     WORK_READ: ("s", "how long reading the counter took; the stamp is its midpoint"),
+    SERVER_RUNNING: ("1", "requests that a server works on, as it reports"),
+    SERVER_WAITING: ("1", "requests that wait in a server, as it reports"),
+    SERVER_CACHE: ("1", "share of a server's key-value cache in use, as it reports"),
 }
 
 THROTTLE_REASONS: dict[int, str] = {

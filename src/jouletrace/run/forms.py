@@ -184,6 +184,55 @@ class GpuOfProgram(TypedDict, total=False):
     collectives: Integer
 
 
+class Load(TypedDict, total=False):
+    """One of ``workload["serving"]["levels"]``: a load on a server, by number in the ``requests`` table.
+
+    Attributes:
+        name: As printed ("4/s", "16 at once").
+        kind: "open" or "closed" loop.
+        arrivals: Process of arrivals.
+        rate_per_s, concurrency: What was offered; None for the other kind.
+        seconds: Time in which requests were sent.
+        client_cpu_s, client_wall_s: The client's own time.
+        given_up: Whether the rest wasn't sent since nothing was answered any more.
+        without_usage, short: Requests whose tokens the server didn't count, or that ended before as many as asked.
+    """
+
+    name: Required[str]
+    kind: str
+    arrivals: str
+    rate_per_s: _Number | None
+    concurrency: Integer | None
+    seconds: _Number
+    start_ns: Integer
+    client_cpu_s: _Number
+    client_wall_s: _Number
+    given_up: bool
+    without_usage: Integer
+    short: Integer
+
+
+class Serving(TypedDict, total=False):
+    """``workload["serving"]``: the server and the loads on it.
+
+    Attributes:
+        slo_s: Limits in seconds by name: "ttft", "tpot", "e2e".
+        token_ids, ignore_eos, usage: What the server took.
+        clock: How the clock of the power record was brought to that of the requests, where they differ.
+    """
+
+    url: str
+    model: str
+    api: str
+    token_ids: bool
+    ignore_eos: bool
+    usage: bool
+    levels: Required[list[Load]]
+    slo_s: dict[str, _Number]
+    processes: list[str]
+    clock: str
+
+
 class WorkloadFacts(TypedDict, total=False):
     """``Run.workload``: what was run, as resolved."""
 
@@ -236,6 +285,7 @@ class WorkloadFacts(TypedDict, total=False):
     sample_shape: list[Integer]
     sampling: str | None
     seq_len: Integer | None
+    serving: Serving
     size: Integer | None
     size_mib: Integer | None
     size_tried: Facts

@@ -37,7 +37,7 @@ class Run:
 
     Attributes:
         id: Identifies this measurement, in every copy and every later analysis of it; "" in Runs of older versions.
-        kind: "profile", "monitor", "measure", "record", "program", "calibrate" or "import".
+        kind: "profile", "monitor", "measure", "record", "program", "calibrate", "bench" or "import".
         created_ns: When it began, in nanoseconds since the Unix epoch.
         command: The command line, or the Python call, that created it.
         workload: What was run: name, task, batch, dtype, mode, origin of weights, ...
@@ -52,7 +52,7 @@ class Run:
         recorder: The recorder's own cost: "cpu_s", "wall_s", "samples".
         complete: False while recording and after an interruption.
         warnings: Known problems that affect this Run.
-        samples, spans, units, windows, results, counters, activity, waveform: See ``run.tables``.
+        samples, spans, units, windows, results, counters, activity, waveform, requests: See ``run.tables``.
     """
 
     id: str = field(default_factory=lambda: uuid4().hex)
@@ -79,6 +79,7 @@ class Run:
     counters: pa.Table = field(default_factory=lambda: tables.empty("counters"))
     activity: pa.Table = field(default_factory=lambda: tables.empty("activity"))
     waveform: pa.Table = field(default_factory=lambda: tables.empty("waveform"))
+    requests: pa.Table = field(default_factory=lambda: tables.empty("requests"))
     _kept: dict[str, tuple[pa.Table, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:

@@ -27,10 +27,16 @@ _NEEDED = {
     "counters": ("span", "metric"),
     "activity": ("start_ns", "end_ns", "unit"),
     "waveform": ("start_ns", "end_ns"),
+    "requests": ("level", "sent_ns", "last_ns", "status"),
 }
 """Columns without a null."""
 
-_COUNTS = {"windows": ("beyond",), "units": ("count",), "results": ("n",)}
+_COUNTS = {
+    "windows": ("beyond",),
+    "units": ("count",),
+    "results": ("n",),
+    "requests": ("level", "input_tokens", "output_tokens", "chunks"),
+}
 """Columns of non-negative numbers."""
 
 Mask = NDArray[np.bool_]
@@ -78,6 +84,17 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
         yield _beyond(table, "replays", 1, _MOST_ID, null=1), "replays is none: a window has an iteration"
     if name == "waveform":
         yield from _bins(table)
+    if name == "requests":
+        yield from _requests(table)
+
+
+def _requests(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    """A request ends after it was sent, and its first token comes between."""
+    sent, last = (pc.fill_null(table[column], 0).to_numpy() for column in ("sent_ns", "last_ns"))
+    first = pc.if_else(pc.is_null(table["first_ns"]), table["sent_ns"], table["first_ns"])
+    first = pc.fill_null(first, 0).to_numpy()
+    yield last < sent, "it ends before it is sent"
+    yield (first < sent) | (first > last), "its first token does not come between sent and last"
 
 
 def _bins(table: pa.Table) -> Iterator[tuple[Mask, str]]:

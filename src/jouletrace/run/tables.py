@@ -20,10 +20,10 @@ from jouletrace.run.limits import Allowance, check_table
 _BATCH_ROWS, _READ_BYTES = 1 << 20, 1 << 20
 
 SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "site", "group", "kernel", "range", "memcpy", "launch")
-UNIT_LEVELS = ("model", "phase", "length", "layer", "op", "kernel", "range", "device")
+UNIT_LEVELS = ("model", "phase", "length", "layer", "op", "kernel", "range", "device", "load")
 """An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are its children,
 with a ``site`` for each of those modules. A ``group`` is a module removed as a whole. A ``length`` is a forward of
-one token at that length of the cache."""
+one token at that length of the cache, a ``load`` a rate or concurrency of requests to a server."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -159,6 +159,27 @@ WAVEFORM = _schema(
 )
 """Power inside one recorded iteration, in equal bins; computed by the analysis."""
 
+REQUESTS = pa.schema(
+    [
+        _field("id", pa.int64(), "", "number of the request within its level"),
+        _field("level", pa.int64(), "", "number of the load, from 0: its place in run.json's workload.serving.levels"),
+        _field("scheduled_ns", pa.int64(), "ns", "when it was due, since the Unix epoch; when sent, in a closed loop"),
+        _field("sent_ns", pa.int64(), "ns", "when the client began to send it, since the Unix epoch"),
+        _field("first_ns", pa.int64(), "ns", "arrival of its first token, since the Unix epoch; null if none came"),
+        _field("last_ns", pa.int64(), "ns", "arrival of its last token, or its failure, since the Unix epoch"),
+        _field(
+            "input_tokens", pa.int64(), "1", "tokens of the prompt, as the server counts; as planned, if it doesn't"
+        ),
+        _field("output_tokens", pa.int64(), "1", "tokens of the answer, as the server counts; chunks, if it doesn't"),
+        _field("chunks", pa.int64(), "1", "parts with a token in which the answer came"),
+        _field("status", _NAME, "", "ok or failed"),
+        _field("error", pa.string(), "", "why it failed, in one line"),
+        _field("energy_j", pa.float64(), "J", "its bill: its share of the GPUs' energy of its steady window; computed"),
+        _field("billed", pa.float64(), "1", "share of its time, sent to last, within that window; computed"),
+    ]
+)
+"""Requests to a server, one a row."""
+
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
     "spans": SPANS,
@@ -168,9 +189,10 @@ TABLES: dict[str, pa.Schema] = {
     "counters": COUNTERS,
     "activity": ACTIVITY,
     "waveform": WAVEFORM,
+    "requests": REQUESTS,
 }
 
-OPTIONAL = ("counters", "activity", "waveform")
+OPTIONAL = ("counters", "activity", "waveform", "requests")
 """Written only if they have rows: Runs of format 1.0 don't contain them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -182,6 +204,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "counters": ("span", "metric", "value"),
     "activity": ("start_ns", "end_ns", "unit"),
     "waveform": ("start_ns", "end_ns", "power_w"),
+    "requests": ("level", "sent_ns", "last_ns", "status"),
 }
 """Columns that every table of a Run has; a version may add others."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -32,7 +33,9 @@ class SensorKind:
         """Models to try in turn, by the response in force and the GPU's sample rate in an earlier recording."""
         if isinstance(self.model, Sensor):
             return self.model.searches(known_hz)
-        return [replace(self.model, window_s=response.window_s, delay_s=response.lag_s)]
+        lag_sd, window_sd = (math.sqrt(response.covariance[k][k]) for k in (0, 1))
+        spreads = {"delay_spread_s": lag_sd, "stretch_spread": window_sd / response.window_s}
+        return [Means(window_s=response.window_s, delay_s=response.lag_s, **spreads)]
 
 
 def nominal(period_s: float, window_s: float, lag_sd: float, window_sd: float, **more: float) -> Response:

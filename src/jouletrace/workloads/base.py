@@ -20,7 +20,7 @@ class Built:
 
     Attributes:
         call: One iteration: ``call(i)`` uses input set ``i % len(inputs)``; returns the outputs.
-            Usually an ``iteration.Iteration``.
+            Usually an ``Iteration``.
         module: The model; None for a plain callable.
         inputs: The input sets: positional and keyword arguments of each.
         facts: Contents of ``Run.workload``: name, task, batch, seq_len, dtype, parameters,
@@ -68,7 +68,7 @@ class Iteration:
     Attributes:
         target: The model or callable; ``steps`` replaces it by a compiled one.
         inputs: The input sets.
-        settings: Makes the context of one iteration (see ``precision.Precision.settings``).
+        settings: Makes the context of one iteration (see ``environment.Precision.settings``).
     """
 
     target: Callable[..., Any]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.workloads.base import Workload
-from jouletrace.workloads.dlrm import Dlrm
-from jouletrace.workloads.kernels import GEMMS, Gemm, Memcpy
+from jouletrace.workloads.kernels import GEMMS
 from jouletrace.workloads.model_zoos import ZooModel
 from jouletrace.workloads.models import ALIASES, MODELS
 from jouletrace.workloads.options import nearest
@@ -23,12 +22,12 @@ _OTHERS = (
     "a local transformers folder, a .onnx file"
 )
 
-_OWN: dict[str, Callable[[], Workload]] = {
-    "dlrm": Dlrm,
-    **{name: partial(Gemm, name) for name in GEMMS},
-    "memcpy": Memcpy,
+_OWN: dict[str, tuple[str, ...]] = {
+    "dlrm": ("dlrm:Dlrm",),
+    **{name: ("kernels:Gemm", name) for name in GEMMS},
+    "memcpy": ("kernels:Memcpy",),
 }
-"""Workloads with code in this package, by name."""
+"""Workloads with code in this package, by name: module and class, and the arguments of the class."""
 
 _PREFIXES: dict[str, Callable[[str], Workload]] = {
     "hf:": HubModel,
@@ -57,7 +56,10 @@ def resolve(spec: str) -> Workload:
     if canonical in MODELS:
         return BuiltInModel(canonical, MODELS[canonical])
     if canonical in _OWN:
-        return _OWN[canonical]()
+        place, *taken = _OWN[canonical]
+        module, _, kind = place.partition(":")
+        own: Workload = getattr(import_module(f"jouletrace.workloads.{module}"), kind)(*taken)
+        return own
     for prefix, of_prefix in _PREFIXES.items():
         if spec.startswith(prefix):
             return of_prefix(spec)

@@ -16,7 +16,7 @@ from jouletrace.profiler.monitoring.work_counter import Target, find
 from jouletrace.run import DeviceInfo
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
-SAMPLE = re.compile(r'[a-zA-Z_:][\w:]*\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\} -?[0-9.e+-]+')
+SAMPLE = re.compile(r'[a-zA-Z_:][\w:]*(?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})? -?[0-9.e+-]+')
 
 
 def reading(id="GPU-1", **values):
@@ -46,7 +46,7 @@ def check(page):
             types[name] = kind
         else:
             assert SAMPLE.fullmatch(line), line
-            name = line.split("{")[0]
+            name = re.split("[{ ]", line)[0]
             assert name in types
             if not named or named[-1] != name:
                 named.append(name)

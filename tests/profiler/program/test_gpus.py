@@ -9,7 +9,7 @@ from jouletrace.analysis.recording import WAITING, waiting_part
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
 from jouletrace.profiler.program.recorded import add_apart, recording_of
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, Marks, rows_of
-from jouletrace.profiler.program.traced import Traced
+from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.tracing.log import Launched
 
@@ -24,7 +24,7 @@ def traced(rank, kernels, *, pid=0, device=0, uuids=("GPU-a", "GPU-b"), segments
     start, end = (np.array([row[i] * US for row in kernels], np.int64) for i in (1, 2))
     work = Launched(names, name, start, end, np.arange(len(kernels)), np.full(len(kernels), device))
     marks = Marks(np.empty(0, np.int64), np.empty(0, np.int64), [("mm", "fc")], [("epoch",)], 1 << 20)
-    return Traced(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, marks, list(segments))
+    return ProcessTrace(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, marks, list(segments))
 
 
 def rank(number, *, late=0, count=4):
@@ -132,7 +132,7 @@ def test_a_process_is_handed_over_whole(tmp_path):
     one.notes.append(("code", "text"))
     one.loads.append((1, 2))
     one.save(tmp_path / "1.npz")
-    back = Traced.load(tmp_path / "1.npz")
+    back = ProcessTrace.load(tmp_path / "1.npz")
     for name in ("name", "start_ns", "end_ns", "correlation", "device"):
         assert np.array_equal(getattr(back.work, name), getattr(one.work, name))
     assert (back.work.names, back.rank, back.devices) == (one.work.names, one.rank, one.devices)

@@ -16,7 +16,7 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.program import tracer
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
 from jouletrace.profiler.program.timeline import Marks
-from jouletrace.profiler.program.traced import Traced
+from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record import split
@@ -239,7 +239,9 @@ def part_of_rank(place, rank, late_s, since=1.0):
     run.devices, run.clock_pairs = [DeviceInfo(device, "GPU by hand")], []
     run.workload = {"name": "x", "rank": rank, "world_size": 2, "restart": 0}
     run.save(str(place / f"rank-{rank}"))
-    split.leave([Traced(100 + rank, "x", rank, [device], work, marks, [(ns(0.5), ns(9.5))])], place / f"rank-{rank}")
+    split.leave(
+        [ProcessTrace(100 + rank, "x", rank, [device], work, marks, [(ns(0.5), ns(9.5))])], place / f"rank-{rank}"
+    )
 
 
 @pytest.mark.thorough
@@ -283,5 +285,5 @@ def test_a_rank_leaves_its_kernels_in_its_part(monkeypatch, tmp_path):
         assert Tracer.tracing is not None, "ranks begin with the same collective"
         loop(2)
     assert recording.split is None
-    left = Traced.load(tmp_path / "run" / "rank-1" / split.TRACED)
+    left = ProcessTrace.load(tmp_path / "run" / "rank-1" / split.TRACED)
     assert (left.rank, len(left.work)) == (1, 6)

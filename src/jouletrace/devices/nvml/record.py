@@ -1,8 +1,8 @@
 """The driver's own power record, a ring of samples that is gapless where the GPU keeps a good one; its energy counter.
 
-On an H100 the ring holds 119 means of 20 ms, 2.4 s in all, and one call per second reads
-everything. Other GPUs keep other data there, so the contents of the ring are checked before
-they are used.
+On an H100 the ring holds 119 readings 20 ms apart, 2.4 s in all, and one call per second reads everything. What a
+reading is of, momentary samples and their recursive average, is in ``sensor.kinds``. Other GPUs keep other data there,
+so the contents of the ring are checked before they are used.
 """
 
 from __future__ import annotations

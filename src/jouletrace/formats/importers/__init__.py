@@ -27,6 +27,8 @@ FORMATS: dict[str, str] = {
     "nvidia_smi": "nvidia_smi",
     "dcgm": "dcgm",
     "torch_benchmark": "torch_benchmark",
+    "aiperf": "aiperf",
+    "vllm_bench": "vllm_bench",
     "mig_folder": "mig_folder",
     "table": "table",
 }

@@ -16,6 +16,7 @@ from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOp
 from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.ncu_match import match_launches
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
+from jouletrace.run.forms import Load
 
 _ANONYMOUS = "imported:"
 """Prefix of the ids of devices whose UUID the file doesn't report; the number follows."""
@@ -25,7 +26,12 @@ CORRELATIONS_OF_A_FILE = 1 << 52
 
 _UNIT_COLUMNS = [("spans", "unit"), ("units", "id"), ("units", "parent"), ("windows", "unit"), ("results", "unit")]
 _SPAN_COLUMNS = [("spans", "id"), ("spans", "parent"), ("counters", "span")]
-_TIMES = {"spans": ("start_ns", "end_ns"), "samples": ("time_ns",), "windows": ("start_ns", "end_ns")}
+_TIMES = {
+    "spans": ("start_ns", "end_ns"),
+    "samples": ("time_ns",),
+    "windows": ("start_ns", "end_ns"),
+    "requests": ("scheduled_ns", "sent_ns", "first_ns", "last_ns"),
+}
 
 
 def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
@@ -48,6 +54,7 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
     if len(runs) > 1:
         _renumber(runs)
         _bring_counters(runs, paths)
+        _join_loads(runs)
         for name in tables.TABLES:
             setattr(first, name, join(name, [run.table(name) for run in runs if len(run.table(name))]))
         first.units = _once(first.units)
@@ -162,6 +169,17 @@ def _renumber(runs: list[Run]) -> None:
             _map(run, name, column, units, keep=MODEL_UNIT)
         spans += 0 if last_span is None else last_span + 1
         units += 0 if last_unit is None else last_unit
+
+
+def _join_loads(runs: list[Run]) -> None:
+    """Number the loads of all files consecutively; the first file that stays has them all."""
+    there = [run for run in runs if "serving" in run.workload]
+    levels: list[Load] = []
+    for run in there:
+        _map(run, "requests", "level", len(levels), keep=None)
+        levels += run.workload["serving"]["levels"]
+    if there:
+        runs[0].workload["serving"] = {**there[0].workload["serving"], "levels": levels}
 
 
 def _map(run: Run, name: str, column: str, by: int, keep: int | None) -> None:

@@ -1,7 +1,7 @@
 """The averaging behind a power reading in a log, determined from the GPU's name and the field that was read.
 
 It follows documentation and published work (Yang, Adamek and Armour, SC 2024) and measurements on an H100;
-``devices.nvml.readings`` uses the same facts for live GPUs.
+``devices.nvml.sensors`` uses the same facts for live GPUs.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -77,6 +78,9 @@ class Readings(Collector):
         about = GaugeMetricFamily(f"{_PREFIX}build_info", "Version of jouletrace.", labels=["version"])
         about.add_metric([__version__], 1.0)
         yield about
+        yield GaugeMetricFamily(
+            f"{_PREFIX}time_seconds", "Unix time on this machine, as this page is made.", time.time()
+        )
         yield from (metric for metric in _of_devices(readings) if metric.samples)
         if work is None:
             return
@@ -131,6 +135,9 @@ class Exporter:
 def _of_devices(readings: Sequence[Reading]) -> Iterator[Metric]:
     text = "Energy of the GPU since the monitor began, summed from its power record."
     yield _filled(readings, CounterMetricFamily, "energy_joules", text, (one.energy_j for one in readings))
+    text = "Unix time until which the energy is summed."
+    until = (one.energy_ns / 1e9 if one.energy_j is not None else None for one in readings)
+    yield _filled(readings, GaugeMetricFamily, "energy_timestamp_seconds", text, until)
     text = "Time without readings, for which the energy uses the next power reading."
     holes = (one.hole_s if one.energy_j is not None else None for one in readings)
     yield _filled(readings, CounterMetricFamily, "record_hole_seconds", text, holes)

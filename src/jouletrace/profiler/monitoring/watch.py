@@ -87,6 +87,7 @@ class Reading:
         values: Latest value by channel name; power is the mean since the last tick.
         energy_j: Joules since the monitor began, up to the end of the record; None without a power record.
         hole_s: Seconds of that time without readings.
+        energy_ns: Time until which ``energy_j`` is summed.
     """
 
     device: str
@@ -96,6 +97,7 @@ class Reading:
     values: dict[str, float] = field(default_factory=dict)
     energy_j: float | None = None
     hole_s: float = 0.0
+    energy_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,7 @@ class Watch:
             if device in self._readings and meter.last_ns > meter.start_ns:
                 self._readings[device].energy_j = meter.energy_j
                 self._readings[device].hole_s = meter.hole_s
+                self._readings[device].energy_ns = meter.last_ns
 
 
 class _WorkMeter:

@@ -19,7 +19,7 @@ from typing import Self
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.script import HardExit
-from jouletrace.profiler.program.traced import Traced
+from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.run.scratch import Scratch
 
@@ -62,7 +62,7 @@ class Children:
                 os.environ[name] = value
         self._scratch.remove()
 
-    def take(self) -> tuple[list[Traced], list[str]]:
+    def take(self) -> tuple[list[ProcessTrace], list[str]]:
         """What the children ran, in the order of their ranks, and messages about those that handed nothing over."""
         folder, until = self._scratch.path, time.monotonic() + WAIT_S
         while any(_alive(pid) for pid in self._open()) and time.monotonic() < until:
@@ -73,7 +73,7 @@ class Children:
         found = []
         for path in sorted(folder.glob("*.npz")):
             try:
-                found.append(Traced.load(path))
+                found.append(ProcessTrace.load(path))
             except BadInputError as error:
                 lost.append(f"process {path.stem} handed over a {error}")
         return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.pid)), lost

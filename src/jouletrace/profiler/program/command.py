@@ -48,14 +48,24 @@ class Command:
         Raises:
             BadInputError: If it can't be started.
         """
-        try:
-            process = subprocess.Popen([self.target, *self.arguments])
-        except OSError as error:
-            raise BadInputError(f"run {self.target}: {error.strerror or error}") from None
+        process: subprocess.Popen[bytes] | None = None
+        early: list[int] = []
+
+        def pass_on(number: int, _frame: object) -> None:
+            if process is None:
+                early.append(number)
+            else:
+                _send(process, number)
+
         with ExitStack() as stack:
             for number in _PASSED_ON:
-                before = signal.signal(number, lambda got, _frame: _send(process, got))
-                stack.callback(signal.signal, number, before)
+                stack.callback(signal.signal, number, signal.signal(number, pass_on))
+            try:
+                process = subprocess.Popen([self.target, *self.arguments])
+            except OSError as error:
+                raise BadInputError(f"run {self.target}: {error.strerror or error}") from None
+            for number in early:
+                _send(process, number)
             while True:
                 try:
                     code = process.wait()

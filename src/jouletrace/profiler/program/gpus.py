@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jouletrace.profiler.program.timeline import COLLECTIVE, Part
-from jouletrace.profiler.program.traced import Traced
+from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.tracing.log import Ints
 
 NEGLIGIBLE_NS = 5_000
@@ -65,7 +65,7 @@ class Waits:
     collectives: int = 0
 
 
-def gpus_of(found: Sequence[Traced], known: Sequence[str]) -> tuple[list[Gpu], Waits]:
+def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[Gpu], Waits]:
     """The GPUs of a program, those of lower ranks first.
 
     Args:
@@ -74,7 +74,7 @@ def gpus_of(found: Sequence[Traced], known: Sequence[str]) -> tuple[list[Gpu], W
             left out (``unrecorded``).
     """
     waits = waits_of(found)
-    made: dict[str, list[tuple[Traced, Part]]] = {}
+    made: dict[str, list[tuple[ProcessTrace, Part]]] = {}
     for traced, wait in zip(found, waits.wait_ns, strict=True):
         weight = traced.weights()
         for number in np.unique(traced.work.device).tolist():
@@ -102,12 +102,12 @@ def gpus_of(found: Sequence[Traced], known: Sequence[str]) -> tuple[list[Gpu], W
     return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
 
 
-def _device(traced: Traced, number: int, known: Sequence[str]) -> str:
+def _device(traced: ProcessTrace, number: int, known: Sequence[str]) -> str:
     """The GPU that CUDA gives a number in a process."""
     return traced.devices[number] if number < len(traced.devices) else known[min(number, len(known) - 1)]
 
 
-def unrecorded(found: Sequence[Traced], known: Sequence[str]) -> list[str]:
+def unrecorded(found: Sequence[ProcessTrace], known: Sequence[str]) -> list[str]:
     """GPUs on which kernels ran and whose power isn't recorded."""
     used = [_device(traced, number, known) for traced in found for number in np.unique(traced.work.device).tolist()]
     return [id for id in dict.fromkeys(used) if id not in known]
@@ -122,7 +122,7 @@ def _within(part: Part, process: str) -> Part:
     return Part(part.work, part.weight, part.marks, part.wait_ns, (process,), part.segments)
 
 
-def waits_of(found: Sequence[Traced]) -> Waits:
+def waits_of(found: Sequence[ProcessTrace]) -> Waits:
     """How long each kernel of each process waited for other ranks.
 
     The collectives of a name are matched by their order, between the ranks that have any. They aren't where these have
@@ -156,7 +156,7 @@ def waits_of(found: Sequence[Traced]) -> Waits:
     return Waits(waits.wait_ns, last, matched, total)
 
 
-def _collectives(ranks: Sequence[Traced]) -> Iterator[list[Ints]]:
+def _collectives(ranks: Sequence[ProcessTrace]) -> Iterator[list[Ints]]:
     """For each name of a collective: its kernels in each rank, in order of start."""
     names = sorted({name for traced in ranks for name in traced.work.names if COLLECTIVE.search(name)})
     for name in names:

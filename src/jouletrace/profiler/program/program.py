@@ -25,7 +25,7 @@ from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.recorded import activity_columns, add_apart, recording_of
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.streams import Streams
-from jouletrace.profiler.program.traced import Traced
+from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
@@ -205,7 +205,7 @@ def _add_gpu(session: Session, gpu: Gpu) -> None:
     session.run.workload[RECORDING] = recording_of(gpu, rows)
 
 
-def _note(run: Run, tracer: Tracer, found: Sequence[Traced], no_gpu: bool) -> None:
+def _note(run: Run, tracer: Tracer, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
     """Say what is missing."""
     if no_gpu and not found:
         run.warn("not_traced", "kernels: there is no GPU here, so that only the time of the program is known")

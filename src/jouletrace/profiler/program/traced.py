@@ -19,14 +19,14 @@ from jouletrace.run.files import write_whole
 from jouletrace.tracing.log import Ints, Launched
 
 SIDE_S = 5.0
-"""Traced time on each side of an untraced interval that stands for it."""
+"""ProcessTrace time on each side of an untraced interval that stands for it."""
 
 Segment = tuple[int, int]
 """Edges of a traced interval, ns since the Unix epoch."""
 
 
 @dataclass(frozen=True)
-class Traced:
+class ProcessTrace:
     """The kernels of a process, with what they belong to.
 
     Attributes:
@@ -88,7 +88,7 @@ class Traced:
         write_whole(path, file.getvalue(), durable=False)
 
     @classmethod
-    def load(cls, path: Path) -> Traced:
+    def load(cls, path: Path) -> ProcessTrace:
         """Read what ``save`` wrote.
 
         Raises:
@@ -101,7 +101,7 @@ class Traced:
             raise BadInputError(f"damaged file ({error})") from None
 
     @classmethod
-    def _of(cls, about: dict[str, Any], file: Mapping[str, Any]) -> Traced:
+    def _of(cls, about: dict[str, Any], file: Mapping[str, Any]) -> ProcessTrace:
         work = Launched(tuple(about.pop("names")), *(file[name] for name in _COLUMNS))
         labels = [(op, module) for op, module in about.pop("labels")]
         ranges = [tuple(names) for names in about.pop("ranges")]

@@ -24,7 +24,7 @@ from jouletrace.profiler.program.imports import AfterImport
 from jouletrace.profiler.program.operators import OperatorSampler
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
 from jouletrace.profiler.program.timeline import Marks
-from jouletrace.profiler.program.traced import Segment, Traced
+from jouletrace.profiler.program.traced import ProcessTrace, Segment
 from jouletrace.profiler.program.wrapped import Wrapped
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.ranks import this_rank
@@ -251,7 +251,7 @@ class Tracer:
         if len(self.loads) < MOST_LOADS:
             self.loads.append((begin_ns, end_ns))
 
-    def end(self) -> Traced | None:
+    def end(self) -> ProcessTrace | None:
         """End tracing; what ran, and None if nothing was traced."""
         with self._state:
             if self._over:
@@ -283,7 +283,7 @@ class Tracer:
         self._log = None
         labels = self.sampler.labels if self.sampler is not None else []
         unsampled = self.sampler.problem if self.sampler is not None and not labels else ""
-        return Traced(
+        return ProcessTrace(
             pid=os.getpid(),
             name=self.name,
             rank=self._rank if self._rank is not None else _rank(),

@@ -19,7 +19,7 @@ from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import synchronize
-from jouletrace.profiler.program.traced import Traced
+from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer, settle
 from jouletrace.profiler.record import active
 from jouletrace.profiler.record.active import Within
@@ -365,7 +365,7 @@ class Recording:
         self.run = self._session.run
         self._save(self.run, traced, error)
 
-    def _add_phases(self, traced: Traced | None, end_ns: int) -> None:
+    def _add_phases(self, traced: ProcessTrace | None, end_ns: int) -> None:
         """Add when there was a record and when kernels were traced, and what is wrong with the marks."""
         session, run = self._session, self._session.run
         begin_ns = self._recorded_from(end_ns)
@@ -406,7 +406,7 @@ class Recording:
         self._session.run.warn("recorded_late", f"power is recorded from {late_s:.2f} s after the start on")
         return since_ns if since_ns < end_ns else self._start_ns
 
-    def _save(self, run: Run, traced: Traced | None, error: BaseException | None) -> None:
+    def _save(self, run: Run, traced: ProcessTrace | None, error: BaseException | None) -> None:
         found = [traced] if traced is not None else []
         if self._place is None or self.rank is None:
             self.split = split_of(run, found, self._place)

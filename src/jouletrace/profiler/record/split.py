@@ -19,7 +19,7 @@ from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import Gpu, gpus_of
 from jouletrace.profiler.program.recorded import add_apart, of_gpu
 from jouletrace.profiler.program.timeline import Part
-from jouletrace.profiler.program.traced import Traced
+from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.report.document import printable
 from jouletrace.report.program import verdict
 from jouletrace.report.results import Results
@@ -46,7 +46,7 @@ def kernels_of(place: Path) -> Path:
     return place.with_suffix(".kernels") if place.suffix.lower() == ".zip" else place / "kernels"
 
 
-def split_of(run: Run, found: Sequence[Traced], place: Path | None) -> Run | None:
+def split_of(run: Run, found: Sequence[ProcessTrace], place: Path | None) -> Run | None:
     """The analysed split of a recording, saved unless there is no place; None without kernels.
 
     A fault of it is a warning of the recording, which must not end the program that is recorded.
@@ -76,7 +76,7 @@ def _traced(run: Run) -> list[tuple[int, int, str]]:
     return [(row["start_ns"], row["end_ns"], row["device"]) for row in rows if row["name"] == SPAN]
 
 
-def _split(run: Run, found: Sequence[Traced], begin_ns: int, end_ns: int, folder: Path | None) -> Run:
+def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, folder: Path | None) -> Run:
     span: dict[str, object] = {"id": 0, "kind": "phase", "name": SPAN, "lane": "record", "device": run.devices[0].id}
     span |= {"start_ns": begin_ns, "end_ns": end_ns}
     if end_ns <= begin_ns:
@@ -124,7 +124,7 @@ def _within(gpu: Gpu, begin_ns: int, end_ns: int) -> Gpu:
     return replace(gpu, parts=parts)
 
 
-def leave(found: Sequence[Traced], part: Path) -> None:
+def leave(found: Sequence[ProcessTrace], part: Path) -> None:
     """Leave what a rank ran in its part, where the first rank merges it."""
     for traced in found:
         with suppress(OSError):  # a full disk shows when the Run is saved
@@ -137,7 +137,7 @@ def split_of_ranks(run: Run, parts: Sequence[Path], place: Path) -> Run | None:
     for part in parts:
         if (part / TRACED).exists():
             try:
-                found.append(Traced.load(part / TRACED))
+                found.append(ProcessTrace.load(part / TRACED))
             except BadInputError as error:
                 run.warn("child_lost", f"what {part.name} ran can't be read ({error}): its kernels are missing")
     return split_of(run, found, place)

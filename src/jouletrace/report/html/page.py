@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.errors import BadInputError
-from jouletrace.report import charts, comparison, content, parts, reasons
+from jouletrace.report import charts, comparison, content, parts, reasons, serving
 from jouletrace.report.comparison import DIFFERENT, INCONCLUSIVE, SAME, Comparison
 from jouletrace.report.document import Document, Footnotes, Section, printable
 from jouletrace.report.html import assets, tables
@@ -137,7 +137,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> dict[
     results = Results(run)
     document = content.document(run)
     cards, footnotes = _cards(run, results, marks)
-    specs = {"latency": charts.histogram(run)}
+    specs = {"latency": charts.histogram(run), "frontier": serving.frontier(run, results)}
     if run.kind != "ab":  # its two sides are no parts of one whole
         nodes = tree(run, results)
         specs |= {by: charts.icicle(nodes, by) for by in ("energy", "time")}
@@ -161,13 +161,25 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> dict[
         "timeline": over_time,
         "waveform": (Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
         "headline": tables.of_section(headline, "figures", "Figures") if headline.rows else None,
-        "parts": [*tables.of_parts(run, results, marks), *tables.traced(run, results), *tables.counters(run)],
+        "parts": [
+            *_loads(run, results, marks),
+            *tables.of_parts(run, results, marks),
+            *tables.traced(run, results),
+            *tables.counters(run),
+        ],
         "latency": tables.percentiles(run),
         "sensors": tables.of_section(content.sensor_section(run.channels), "sensors") if run.channels else None,
         "checks": tables.of_section(checks, "checks") if checks.rows else None,
         "provenance": tables.provenance(run),
         "data": assets.embedded({"plots": plots, "timeline": over_time, "simulated": bool(document.simulated)}),
     }
+
+
+def _loads(run: Run, results: Results, marks: Footnotes) -> list[Section]:
+    """Of a server under load, a row for each load."""
+    if not results.units("load"):
+        return []
+    return [tables.of_section(serving.section(run, results, marks), "loads")]
 
 
 def _hint(run: Run, results: Results) -> str:

@@ -116,7 +116,7 @@ class SimulatedGpu:
 
 
 class SimulatedSlice(SimulatedGpu):
-    """An instance of a simulated GPU; implements ``devices.base.MigInstance``.
+    """An instance of a simulated GPU; implements ``devices.base.Device``.
 
     Its sources measure the whole GPU and carry the GPU's id, as on real hardware.
 

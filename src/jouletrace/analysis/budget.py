@@ -1,0 +1,92 @@
+"""What the uncertainty of an energy consists of, after the GUM (JCGM 100:2008): standard uncertainties by source.
+
+The interval that figures state holds what this recording leaves open. What no software can see, the gain and the offset
+of the GPU's sensor, comes on top here: each is equally likely anywhere within its limits, so that its standard
+uncertainty is the limit over the square root of 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jouletrace.analysis.analyse import figures_of
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.channels import POWER
+
+GAIN_PCT, OFFSET_W = 5.0, 3.0
+"""Limits of the gain, %, where the sensor states none, and of the offset, W: published comparisons with meters."""
+
+GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W"
+
+COVERAGE = 1.96
+"""Standard uncertainties in an expanded one: 95 % of a normal distribution."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A source of uncertainty.
+
+    Attributes:
+        source: What it is.
+        u_j: Standard uncertainty, J.
+        stated: Whether it is in the interval that figures state; what isn't cancels in ratios on one GPU.
+    """
+
+    source: str
+    u_j: float
+    stated: bool
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The budget of an energy.
+
+    Attributes:
+        unit: Id of the unit; ``MODEL_UNIT`` for the whole.
+        name: Of the unit.
+        energy: The figure with its interval, J.
+        terms: Its sources.
+    """
+
+    unit: int
+    name: str
+    energy: Estimate
+    terms: tuple[Term, ...]
+
+    @property
+    def combined_j(self) -> float:
+        """Combined standard uncertainty, J."""
+        return math.sqrt(sum(term.u_j**2 for term in self.terms))
+
+    @property
+    def expanded_j(self) -> float:
+        """Expanded uncertainty, J: half-width of a 95 % interval of the energy that an ideal meter would read."""
+        unseen = sum(term.u_j**2 for term in self.terms if not term.stated)
+        return math.hypot(self.energy.half_width or 0.0, COVERAGE * math.sqrt(unseen))
+
+
+def budgets(run: Run, units: Iterable[int] | None = None) -> list[Budget]:
+    """Budgets of energies of a Run, computed again from its raw tables, in the order of its units.
+
+    Args:
+        run: A profile, an ``ab`` side or a program; of others none is known.
+        units: Ids; the whole alone if None. Units without an energy have no budget.
+    """
+    wanted = set(units) if units is not None else {MODEL_UNIT}
+    channel = next((one for one in run.channels if one.name == POWER), None)
+    figures = figures_of(run)
+    names = {row["id"]: str(row["name"]) for row in figures.units().to_pylist()}
+    found = []
+    for unit in sorted(wanted & set(figures.sources)):
+        energy = figures.get(unit, "energy_total_j")
+        time = figures.get(unit, "time_s" if unit != MODEL_UNIT else "iteration_time_s").value
+        if energy.value is None:
+            continue
+        terms = [Term(source, u, stated=True) for source, u in figures.sources[unit]().items()]
+        gain = channel.gain_pct if channel is not None and channel.gain_pct is not None else GAIN_PCT
+        terms.append(Term(GAIN.format(gain), abs(energy.value) * gain / 100 / math.sqrt(3), stated=False))
+        terms.append(Term(OFFSET.format(OFFSET_W), OFFSET_W * (time or 0.0) / math.sqrt(3), stated=False))
+        found.append(Budget(unit, names[unit], energy, tuple(terms)))
+    return found

@@ -1,0 +1,1 @@
+"""A server under load: its requests, its steady state, energy by request and token."""

@@ -1,0 +1,189 @@
+"""Figures of a server under load: latencies, goodput and energy of each level in its steady state (``steady``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jouletrace.analysis.conditions import capped
+from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.power import energies, join, no_power_reason
+from jouletrace.analysis.serving.energy import OTHER_GPU, add_energies
+from jouletrace.analysis.serving.steady import (
+    FEWEST,
+    Floats,
+    Requests,
+    Steady,
+    Steps,
+    percentile,
+    requests_of,
+    steady_window,
+)
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.forms import Load
+from jouletrace.stats.interval import ratio, total
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+LATENCIES = ("ttft", "tpot", "e2e")
+"""Time to first token, per output token after the first, end to end."""
+
+SLO_SHARE = 0.95
+"""A level meets the SLO if so many of its requests do."""
+
+LATE_S, LATE_SHARE = 0.01, 0.1
+"""The client keeps up if 99 % of requests are late by no more than this, or this share of the mean time between two."""
+
+REACHED = 0.95
+"""Share of the offered rate that must be completed."""
+
+CODES = (
+    "load_not_steady",
+    "requests_failed",
+    "client_late",
+    "rate_not_reached",
+    "no_usage",
+    "short_answers",
+    "load_capped",
+    OTHER_GPU,
+)
+
+
+def add_serving(run: Run, figures: Figures) -> None:
+    """Add a unit for each level, the energy of prompt and output tokens, and the bill of each request."""
+    if run.kind == "bench":
+        figures.unit(MODEL_UNIT, "model", run.workload.get("name", "server"), count=1)
+    run.warnings = [one for one in run.warnings if one.code not in CODES]
+    serving = run.workload.get("serving")
+    if serving is None:
+        return
+    found = [(k, load, requests_of(run, k)) for k, load in enumerate(serving["levels"])]
+    found = [one for one in found if len(one[2])]
+    edges = [r.nanoseconds(edge) for _, _, r in found for edge in (0.0, float(np.nanmax(r.last)))]
+    steady = [
+        _add_level(run, figures, figures.last_unit() + 1, number, load, requests, edges)
+        for number, load, requests in found
+    ]
+    add_energies(run, figures, steady)
+
+
+def _add_level(
+    run: Run, figures: Figures, unit: int, number: int, load: Load, requests: Requests, edges_ns: Sequence[int]
+) -> Steady:
+    figures.unit(unit, "load", load["name"], MODEL_UNIT, count=len(requests))
+    start, end, is_steady = steady_window(requests)
+    energy, flags = _energy(run, requests.nanoseconds(start), requests.nanoseconds(end), edges_ns)
+    flags = (*(() if is_steady else ("load_not_steady",)), *flags)
+    level = Steady(unit, number, load, requests, (start, end), energy, flags)
+    _validity(run, level, is_steady)
+    _add_rates(run, figures, level)
+    _add_energy(figures, level)
+    return level
+
+
+def _energy(run: Run, start_ns: int, end_ns: int, edges_ns: Sequence[int]) -> tuple[Estimate, tuple[str, ...]]:
+    """Energy of all devices in a window within a steady load; its ends are no edges."""
+    parts: list[Estimate] = []
+    flags: list[tuple[str, ...]] = []
+    for device in run.devices:
+        found = energies(run, device.id, [start_ns], [end_ns], edges_ns)
+        reason = no_power_reason(run, device.id) if found is None else found.reason[0]
+        if found is None or reason is not None:
+            return Estimate.null(str(reason), "window"), ()
+        parts.append(Estimate(float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0]), 1, "window"))
+        # under a load that changes all the time readings near the ends fit no step, which says nothing of the sensor
+        flags.append(tuple(code for code in found.flags[0] if code != "unmodelled"))
+    if not parts:
+        return Estimate.null("no_power_sensor", "window"), ()
+    return parts[0] if len(parts) == 1 else total(parts, method="window"), tuple(join(flags))
+
+
+def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
+    r, (start, end) = level.requests, level.window
+    inside = (r.sent >= start) & (r.sent <= end)
+    answered = inside & r.ok
+
+    def exact(value: float, n: int) -> Estimate:
+        return Estimate(value, n=n, method="requests")
+
+    figures.add(level.unit, "time_s", exact(level.seconds, int(inside.sum())))
+    figures.add(level.unit, "time_settling_s", exact(start - float(r.sent[0]), int((r.sent < start).sum())))
+    if level.load.get("rate_per_s") is not None:
+        figures.add(level.unit, "requests_offered_per_s", exact(float(level.load["rate_per_s"] or 0.0), len(r)))
+    done = r.ok & (r.last >= start) & (r.last <= end)
+    figures.add(level.unit, "requests_per_s", exact(float(done.sum()) / level.seconds, int(done.sum())))
+    _, read, written = level.weights()
+    figures.add(level.unit, "tokens_per_s", exact(float(written.sum()) / level.seconds, int(answered.sum())))
+    figures.add(level.unit, "tokens_in_per_s", exact(float(read.sum()) / level.seconds, int(answered.sum())))
+    steps = Steps(r.sent, r.last)
+    figures.add(level.unit, "requests_open", exact(steps.mean(start, end), len(r)))
+    idle = steps.mean(start, end, (steps.value < 0.5).astype(float))
+    figures.add(level.unit, "share_idle", exact(idle, len(r)))
+    for name in LATENCIES:
+        values: Floats = getattr(r, name)[answered]
+        for label, p in PERCENTILES.items():
+            figures.add(level.unit, f"{name}_{label}_s", percentile(values, p))
+    slo = run.workload["serving"].get("slo_s") or {}
+    if slo and inside.any():
+        good = inside & r.ok
+        for name, most_s in slo.items():
+            values = getattr(r, name)
+            good &= (values <= most_s) | (np.isnan(values) if name == "tpot" else False)
+        figures.add(level.unit, "share_within_slo", exact(float(good.sum() / inside.sum()), int(inside.sum())))
+        figures.add(level.unit, "goodput_per_s", exact(float(good.sum()) / level.seconds, int(good.sum())))
+    late = (r.sent - r.due)[inside]
+    figures.add(level.unit, "client_late_p99_s", exact(float(np.quantile(late, 0.99)), len(late)))
+
+
+def _add_energy(figures: Figures, level: Steady) -> None:
+    weights = level.weights()
+    counts = [float(one.sum()) for one in weights]
+    energy, flags = level.energy, level.flags
+    figures.add(level.unit, "power_w", energy.scaled(1 / level.seconds), flags)
+    figures.add(level.unit, "energy_total_j", energy, flags)
+    per = {
+        "energy_per_request_j": counts[0],
+        "energy_per_output_token_j": counts[2],
+        "energy_per_any_token_j": counts[1] + counts[2],
+    }
+    for metric, count in per.items():
+        none = Estimate.null("no_requests", "window")
+        figures.add(level.unit, metric, energy.scaled(1 / count) if count > 0 else none, flags)
+    tokens = Estimate(counts[2], counts[2], counts[2], 1, "window")
+    if energy.value is not None:
+        figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, "window"), flags)
+
+
+def _validity(run: Run, level: Steady, is_steady: bool) -> None:
+    """Warn of all that makes the figures of a level doubtful."""
+    r, (start, end), load = level.requests, level.window, level.load
+    name = load["name"]
+    rate = load.get("rate_per_s")
+    inside = (r.sent >= start) & (r.sent <= end)
+    if not is_steady:
+        few = f"only {len(r)} requests" if len(r) < FEWEST else "open requests or completions have a trend throughout"
+        run.warn("load_not_steady", f"{name}: no steady state ({few}); a longer --duration may reach one", name)
+    if failed := int((~r.ok).sum()):
+        bad = run.requests.take(r.row[~r.ok])["error"].to_pylist()
+        why = max(set(bad), key=bad.count)
+        run.warn("requests_failed", f"{name}: {failed} of {len(r)} requests failed: {why}", name)
+    late = float(np.quantile((r.sent - r.due)[inside], 0.99)) if inside.any() else 0.0
+    apart = level.seconds / max(int(inside.sum()), 1)
+    if late > max(LATE_S, LATE_SHARE * apart):
+        run.warn(
+            "client_late", f"{name}: the client could not keep up: 1 % of requests were sent {late:.3g} s late", name
+        )
+    done = float((r.ok & (r.last >= start) & (r.last <= end)).sum()) / level.seconds
+    sent = float(inside.sum()) / level.seconds
+    if rate is not None and not is_steady and done < REACHED * sent:
+        message = f"{name}: the server answers {done:.3g} requests/s of {sent:.3g}; open requests only grow"
+        run.warn("rate_not_reached", message, name)
+    if count := load.get("without_usage"):
+        run.warn(
+            "no_usage", f"{name}: {count} answers without usage figures: their chunks were counted as tokens", name
+        )
+    if count := load.get("short"):
+        run.warn("short_answers", f"{name}: {count} answers ended before as many tokens as asked for", name)
+    ends = r.nanoseconds(start), r.nanoseconds(end)
+    if held := [device.name for device in run.devices if capped(run, device.id, *ends)]:
+        run.warn("load_capped", f"{name}: the power cap held the clock down ({', '.join(held)})", name)

@@ -1,0 +1,225 @@
+"""Requests of a level, the steady state in them, and what of each request lies within it.
+
+**The steady state** of a level ends with its last sent request. Its time until then is cut into bins, with two
+series: the mean number of open requests, and completions. Warm-up ends where the marginal standard error of both is
+least (MSER, White 1997: what is cut off reduces the variance by more than the smaller number of bins costs), and not
+before the median end-to-end latency has passed: until then requests begin and none end. From there on neither series
+may have a trend: the slope of a straight line has a 95 % interval that contains 0, for correlated residuals; else a
+later beginning is taken. If there is none in the first half (as under overload, where open requests only grow), the
+second half is taken and flagged.
+
+**Counts** in this time are by share: a request that is open for 10 s, of which 4 s lie within, counts as 0.4. Its input
+tokens count likewise between sending and first token, its output tokens between first and last. Latencies are of the
+requests that were sent within.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.run import Estimate, Run
+from jouletrace.run.forms import Load
+from jouletrace.stats.interval import effective_n
+from jouletrace.stats.quantiles import normal, student
+from jouletrace.stats.regression import equivalent_noise
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BINS, FEWEST = (8, 60), 20
+"""Bins of a level; with fewer requests nothing can be said of a trend."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests of a level, in order of sending; times in seconds from ``origin_ns``, shape (n,), NaN where none.
+
+    Attributes:
+        row: Place in the table.
+        ok: Whether each was answered.
+    """
+
+    origin_ns: int
+    row: Ints
+    due: Floats
+    sent: Floats
+    first: Floats
+    last: Floats
+    input_tokens: Floats
+    output_tokens: Floats
+    ok: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.sent)
+
+    @property
+    def ttft(self) -> Floats:
+        """Seconds from sending to the first token."""
+        return self.first - self.sent
+
+    @property
+    def tpot(self) -> Floats:
+        """Seconds per output token after the first; NaN with fewer than two tokens."""
+        tokens = np.where(self.output_tokens > 1, self.output_tokens - 1, np.nan)
+        return np.asarray((self.last - self.first) / tokens)
+
+    @property
+    def e2e(self) -> Floats:
+        """Seconds from sending to the last token."""
+        return self.last - self.sent
+
+    def nanoseconds(self, seconds: float) -> int:
+        """A time in nanoseconds since the Unix epoch."""
+        return self.origin_ns + round(seconds * 1e9)
+
+
+def requests_of(run: Run, level: int) -> Requests:
+    """The requests of a level."""
+    table = run.requests
+    rows = np.flatnonzero(pc.equal(table["level"], level).to_numpy(zero_copy_only=False))
+    part = table.take(rows)
+    sent = part["sent_ns"].to_numpy()
+    rows, part = rows[np.argsort(sent, kind="stable")], part.take(np.argsort(sent, kind="stable"))
+    origin = int(sent.min()) if len(sent) else 0
+
+    def seconds(name: str) -> Floats:
+        column = part[name]
+        values = (pc.fill_null(column, origin).to_numpy() - origin) / 1e9
+        return np.asarray(np.where(pc.is_null(column).to_numpy(zero_copy_only=False), np.nan, values))
+
+    def count(name: str) -> Floats:
+        return np.asarray(pc.fill_null(part[name], 0).to_numpy(), np.float64)
+
+    due = seconds("scheduled_ns")
+    times = seconds("sent_ns"), seconds("first_ns"), seconds("last_ns")
+    ok = np.array([one == "ok" for one in part["status"].to_pylist()], bool)
+    due = np.where(np.isnan(due), times[0], due)
+    return Requests(origin, rows, due, *times, count("input_tokens"), count("output_tokens"), ok)
+
+
+class Steps:
+    """A sum of constant rates, each over its own time: its integral at any time.
+
+    Args:
+        start: Starts, shape (n,).
+        end: Ends, shape (n,).
+        rate: Rate of each over its time, shape (n,) or one for all.
+    """
+
+    def __init__(self, start: Floats, end: Floats, rate: Floats | float = 1.0) -> None:
+        rates = np.broadcast_to(np.asarray(rate, np.float64), start.shape)
+        order = np.argsort(np.concatenate([start, end]), kind="stable")
+        self.time = np.concatenate([start, end])[order]
+        self.value = np.cumsum(np.concatenate([rates, -rates])[order])
+        """After each time."""
+
+    def integral(self, at: Floats, function: Floats | None = None) -> Floats:
+        """Integral from the first time to each of ``at``; of another function with the same steps, if given."""
+        if not len(self.time):
+            return np.zeros(np.shape(at))
+        values = self.value if function is None else function
+        reached = np.append(0.0, np.cumsum(values[:-1] * np.diff(self.time)))
+        return np.asarray(np.interp(at, self.time, reached))
+
+    def mean(self, start: float, end: float, function: Floats | None = None) -> float:
+        """Mean between two times."""
+        first, last = self.integral(np.array([start, end]), function)
+        return float((last - first) / (end - start))
+
+
+def overlap(start: Floats, end: Floats, window: tuple[float, float]) -> Floats:
+    """Share of each time [start, end] within a window; of a moment 1 or 0; 0 of what isn't there."""
+    inside = np.minimum(end, window[1]) - np.maximum(start, window[0])
+    length = end - start
+    moment = ((start >= window[0]) & (start < window[1])).astype(float)
+    share = np.where(length > 0, np.clip(inside, 0, None) / np.where(length > 0, length, 1.0), moment)
+    return np.where(np.isnan(share), 0.0, share)
+
+
+def steady_window(requests: Requests) -> tuple[float, float, bool]:
+    """Start and end of the steady state in seconds, and whether there is one; the rule is that of the module."""
+    end = float(requests.sent[-1])
+    count = int(np.clip(len(requests) // 5, *BINS))
+    edges = np.linspace(float(requests.sent[0]), max(end, float(requests.sent[0]) + 1e-6), count + 1)
+    open_ = np.diff(Steps(requests.sent, requests.last).integral(edges)) / np.diff(edges)
+    done = np.histogram(requests.last, edges)[0].astype(float)
+    if len(requests) >= FEWEST and requests.ok.any():
+        filled_s = float(np.median(requests.e2e[requests.ok]))
+        begin = max(int(np.searchsorted(edges - edges[0], filled_s)), _warm_up(open_), _warm_up(done))
+        for first in range(begin, count // 2 + 1):
+            if not (_trend(open_[first:]) or _trend(done[first:])):
+                return float(edges[first]), float(edges[-1]), True
+    return float(edges[count // 2]), float(edges[-1]), False
+
+
+def _warm_up(values: Floats) -> int:
+    """Values to cut off at the beginning, at most half: those without which the marginal standard error is least."""
+    first = range(len(values) // 2 + 1)
+    return int(np.argmin([values[k:].var() / (len(values) - k) for k in first]))
+
+
+def _trend(values: Floats) -> bool:
+    """Whether the slope of a straight line through values differs from 0."""
+    place = np.arange(len(values)) - (len(values) - 1) / 2
+    slope = float(place @ values / (place @ place))
+    left = values - values.mean() - slope * place
+    if np.ptp(left) <= 1e-9 * max(abs(float(values.mean())), 1e-9):
+        return abs(slope) * len(values) > 1e-6 * abs(float(values.mean()))
+    deviation = equivalent_noise(left) / float(np.sqrt(place @ place))
+    return abs(slope) > student(0.975, len(values) - 2) * deviation
+
+
+def percentile(values: Floats, p: float) -> Estimate:
+    """A percentile of latencies in order of sending, with an interval between order statistics.
+
+    Neighbours may be correlated. There is no interval where it would need values beyond the largest.
+    """
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return Estimate.null("no_requests", "requests")
+    value = float(np.quantile(values, p))
+    half = normal(0.975) * float(np.sqrt(p * (1 - p) / max(effective_n(values), 1.0)))
+    if p - half < 0 or p + half > 1:
+        return Estimate(value, n=len(values), method="requests")
+    low, high = np.quantile(values, [p - half, p + half])
+    return Estimate(value, float(low), float(high), len(values), "requests")
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A level in its steady state.
+
+    Attributes:
+        unit: Of its figures.
+        number: In the table.
+        load: What was offered.
+        requests: All of them.
+        window: Start and end in seconds.
+        energy: Of all devices in it, J.
+        flags: Of its energy.
+    """
+
+    unit: int
+    number: int
+    load: Load
+    requests: Requests
+    window: tuple[float, float]
+    energy: Estimate
+    flags: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window."""
+        return self.window[1] - self.window[0]
+
+    def weights(self) -> tuple[Floats, Floats, Floats]:
+        """Requests, input and output tokens in the window, 0 of failed ones, shape (n,) each."""
+        r = self.requests
+        whole = np.where(r.ok, overlap(r.sent, r.last, self.window), 0.0)
+        read = np.where(r.ok, overlap(r.sent, r.first, self.window), 0.0) * r.input_tokens
+        written = np.where(r.ok, overlap(r.first, r.last, self.window), 0.0) * r.output_tokens
+        return whole, read, written

@@ -1,0 +1,241 @@
+"""A GPU of another machine, by the page that ``jouletrace monitor --serve`` serves there.
+
+The page holds the energy that the monitor has summed from the GPU's own record, and the time until which it has: its
+differences are mean powers without gaps, however late a poll comes. The other machine's clock is compared with this
+one's by round trips to the page, as NTP does; half of the shortest one bounds the error.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor, one_sample
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.run import ChannelInfo, DeviceInfo
+from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
+
+TIMEOUT_S, PATIENCE_S = 5.0, 15.0
+"""Of one answer, and of the page's next update when it is opened."""
+
+ROUND_TRIPS = 20
+_SLEW_S = 0.005
+"""Clocks that time daemons keep may move by so much against each other."""
+
+_LARGEST = 8 << 20
+_ENERGY, _UNTIL, _NOW = "energy_joules_total", "energy_timestamp_seconds", "time_seconds"
+_GAUGES = {
+    "clock_sm_mhz": ("sm_clock_hertz", 1e-6),
+    "temperature_c": ("temperature_celsius", 1.0),
+    "throttle_bits": ("throttle_reasons", 1.0),
+}
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """The page at one time.
+
+    Attributes:
+        values: By metric and UUID ("" for what belongs to no GPU).
+        labels: Of each GPU, by UUID.
+        before_ns, after_ns: On this machine's clock, around the answer.
+    """
+
+    values: Mapping[tuple[str, str], float]
+    labels: Mapping[str, Mapping[str, str]]
+    before_ns: int
+    after_ns: int
+
+    @property
+    def offset_s(self) -> float:
+        """The other clock minus this one's."""
+        return self.values[_NOW, ""] - (self.before_ns + self.after_ns) / 2e9
+
+    @property
+    def error_s(self) -> float:
+        """Bound of the offset's error."""
+        return (self.after_ns - self.before_ns) / 2e9
+
+
+def scrape(url: str) -> Scrape:
+    """Read the page.
+
+    Raises:
+        NotPossibleError: If there is no answer, or it isn't the page of a monitor.
+    """
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    before = time.time_ns()
+    try:
+        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+        connection.request("GET", parts.path or "/metrics", headers={"User-Agent": "jouletrace"})
+        answer = connection.getresponse()
+        text = answer.read(_LARGEST).decode("utf-8", "replace")
+        connection.close()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NotPossibleError(f"{url} can't be read: {getattr(error, 'strerror', None) or error}") from None
+    after = time.time_ns()
+    if answer.status != 200:
+        raise NotPossibleError(f"{url} answers {answer.status} {answer.reason}")
+    values: dict[tuple[str, str], float] = {}
+    labels: dict[str, Mapping[str, str]] = {}
+    try:
+        for sample in (one for family in text_string_to_metric_families(text) for one in family.samples):
+            if sample.name.startswith("jouletrace_"):
+                uuid = sample.labels.get("uuid", "")
+                values[sample.name.removeprefix("jouletrace_"), uuid] = sample.value
+                if uuid:
+                    labels[uuid] = sample.labels
+    except (ValueError, IndexError):
+        pass
+    if (_NOW, "") not in values:
+        raise NotPossibleError(f"{url} is not a page of `jouletrace monitor --serve` of this version")
+    return Scrape(values, labels, before, after)
+
+
+def offset(url: str) -> tuple[float, float]:
+    """The other clock minus this one's, and a bound of its error, in seconds, by the shortest of several round trips.
+
+    Raises:
+        NotPossibleError: As of ``scrape``.
+    """
+    best = min((scrape(url) for _ in range(ROUND_TRIPS)), key=lambda one: one.error_s)
+    return best.offset_s, best.error_s
+
+
+class RemoteGpu:
+    """A GPU on the page of a monitor.
+
+    Args:
+        spec: URL of the page; ``URL#GPU`` with its index or the beginning of its UUID, if it has several.
+
+    Raises:
+        BadInputError: If the page has no such GPU.
+        NotPossibleError: If the page can't be read, or isn't updated.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self.url, _, wanted = spec.partition("#")
+        first = scrape(self.url)
+        uuid = _chosen(first, wanted, self.url)
+        labels = first.labels[uuid]
+        self.clock: Clock = RealClock()
+        self.spec = f"{self.url}#{uuid}"
+        self.offset_s, self.offset_error_s = offset(self.url)
+        self.info = DeviceInfo(
+            id=uuid,
+            name=labels.get("name", "GPU"),
+            simulated=labels.get("simulated") == "true",
+            host=urlsplit(self.url).hostname or "",
+            index=int(labels["gpu"]) if labels.get("gpu", "").isdecimal() else None,
+            power_limit_w=first.values.get(("power_limit_watts", uuid)),
+            details={
+                "remote": self.url,
+                "clock_offset_s": self.offset_s,
+                "clock_offset_error_s": self.offset_error_s,
+            },
+        )
+        self._period_s: float | None = None
+
+    def sources(self) -> list[Source]:
+        """The page's energy as power, with clocks, temperature and throttling."""
+        if self._period_s is None:
+            self._period_s = self._observed_s()
+        return [_PageSource(self, self._period_s)]
+
+    def capabilities(self) -> list[Capability]:
+        """One entry: energy by the page."""
+        return [Capability("energy by a monitor on another machine", True, self.url, self._period_s)]
+
+    def processes(self) -> list[Process]:
+        """Empty: the page doesn't name them."""
+        return []
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def clock_moved(self) -> str:
+        """What to say if the two clocks moved against each other since it was opened; "" if they didn't."""
+        try:
+            now_s, error_s = offset(self.url)
+        except NotPossibleError as error:
+            return f"the clocks could not be compared at the end: {error}"
+        moved_s = now_s - self.offset_s
+        if abs(moved_s) <= self.offset_error_s + error_s + _SLEW_S:
+            return ""
+        return f"the clock of {self.info.host} moved by {moved_s:+.3g} s against this one while recording"
+
+    def _observed_s(self) -> float:
+        """Seconds between updates of the page."""
+        stamps: list[float] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            stamp = scrape(self.url).values.get((_UNTIL, self.info.id))
+            if stamp is not None and stamp not in stamps:
+                stamps.append(stamp)
+                if len(stamps) == 3:
+                    return max(stamps[2] - stamps[1], 1e-3)
+            time.sleep(0.05)
+        raise NotPossibleError(f"{self.url}: the energy of {self.info.id} did not change in {PATIENCE_S:g} s")
+
+
+def _chosen(page: Scrape, wanted: str, url: str) -> str:
+    """UUID of the wanted GPU."""
+    there = [uuid for uuid in page.labels if (_ENERGY, uuid) in page.values and (_UNTIL, uuid) in page.values]
+    names = ", ".join(f"{page.labels[uuid].get('gpu', '')} ({uuid})" for uuid in there) or "none with an energy yet"
+    if not wanted:
+        if len(there) == 1:
+            return there[0]
+        raise BadInputError(f"{url} has these GPUs: {names}; name the server's as {url}#GPU")
+    found = [uuid for uuid in there if page.labels[uuid].get("gpu") == wanted or uuid.startswith(wanted)]
+    if len(found) != 1:
+        raise BadInputError(f"{url}: {wanted!r} matches {len(found)} of its GPUs; it has {names}")
+    return found[0]
+
+
+class _PageSource:
+    """Polls the page; a page that can't be read for a while leaves a hole, whose energy is in the next reading."""
+
+    def __init__(self, gpu: RemoteGpu, period_s: float) -> None:
+        self._gpu, self._last = gpu, (0.0, 0.0)
+        self.interval_s = min(max(period_s / 2, 0.05), 1.0)
+
+        def channel(name: str, **known: float | bool) -> ChannelInfo:
+            return ChannelInfo(gpu.info.id, name, CHANNEL_UNITS[name][0], f"{gpu.url} of a monitor", **known)  # type: ignore[arg-type]
+
+        power = channel(
+            POWER, period_s=period_s, window_s=period_s, delay_s=period_s / 2, gapless=True, gain_pct=GAIN_PCT
+        )
+        self.channels = (power, *(channel(name, period_s=period_s) for name in _GAUGES))
+
+    def poll(self) -> list[Samples]:
+        """The mean power since the last update; nothing if there is none or the page can't be read."""
+        try:
+            page = scrape(self._gpu.url)
+        except NotPossibleError:
+            return []
+        return list(self._samples(page))
+
+    def _samples(self, page: Scrape) -> Iterator[Samples]:
+        uuid = self._gpu.info.id
+        joules, until = (page.values.get((name, uuid), math.nan) for name in (_ENERGY, _UNTIL))
+        before_j, before = self._last
+        if not (math.isfinite(joules) and until > before):
+            return
+        self._last = joules, until
+        stamp = round((until - self._gpu.offset_s) * 1e9)
+        if before and joules >= before_j:  # else the monitor was started again
+            yield one_sample(POWER, stamp, (joules - before_j) / (until - before))
+        for channel, (name, factor) in _GAUGES.items():
+            if math.isfinite(value := page.values.get((name, uuid), math.nan)):
+                yield one_sample(channel, stamp, value * factor)
+
+
+VENDOR = Vendor("http://HOST:PORT/metrics of a monitor", re.compile(r"https?://\S+"), RemoteGpu)

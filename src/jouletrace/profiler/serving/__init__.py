@@ -1,0 +1,1 @@
+"""``bench``: a load on a running server, its requests and the energy of its GPUs."""

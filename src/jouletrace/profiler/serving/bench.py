@@ -1,0 +1,231 @@
+"""``bench``: a load on a server while the power of its GPUs is recorded."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from jouletrace import analysis
+from jouletrace.devices.base import Device
+from jouletrace.devices.remote import RemoteGpu
+from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.processes.children import Child
+from jouletrace.profiler import calibrations
+from jouletrace.profiler.monitoring.monitor import realtime
+from jouletrace.profiler.serving.load import Level
+from jouletrace.profiler.serving.protocol import base_url
+from jouletrace.profiler.serving.server_metrics import ServerMetrics
+from jouletrace.recording.session import Session
+from jouletrace.run import Run, tables
+from jouletrace.run.forms import Load
+from jouletrace.run.store import save
+
+MODULE = "jouletrace.profiler.serving.client"
+_COLUMNS = [name for name in tables.REQUESTS.names if name not in ("energy_j", "billed")]
+_WAIT_S = 0.5
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What to send.
+
+    Attributes:
+        url: The server.
+        levels: The loads, in order.
+        model: Name of the model; "" for the only one that is served.
+        api: "completions", "chat" or "auto".
+        slo_s: Limits in seconds by name: "ttft", "tpot", "e2e".
+        timeout_s: Seconds within which an answer must end.
+        pause_s: Seconds without requests before, between and after levels, in which idle power is seen.
+        seed: Of arrivals, lengths and prompts.
+    """
+
+    url: str
+    levels: Sequence[Level]
+    model: str = ""
+    api: str = "auto"
+    slo_s: dict[str, float] = field(default_factory=dict)
+    timeout_s: float = 120.0
+    pause_s: float = 5.0
+    seed: int = 0
+
+
+def bench(
+    settings: BenchSettings,
+    devices: Sequence[Device],
+    *,
+    folder: Path | None = None,
+    command: str = "",
+    say: Callable[[str], object] = lambda text: None,
+) -> Run:
+    """Send each load in turn and relate the energy of the devices to its requests.
+
+    Args:
+        settings: What to send.
+        devices: The server's GPUs; here, or on the server's machine by a monitor's page (``devices.remote``).
+        folder: Folder of the Run; None keeps it in memory.
+        command: For ``Run.command``.
+        say: Takes lines about the progress.
+
+    Raises:
+        BadInputError: If the server refuses, or the devices can't be the server's.
+        NotPossibleError: If the server can't be reached, or aiohttp is missing.
+        RecorderDiedError: If the recorder failed.
+    """
+    base = base_url(settings.url)
+    _refuse(base, devices)
+    with closing(_Client()) as client:
+        server = client.start(base, settings)
+        serving: Any = {"url": base, **server, "levels": [], "slo_s": settings.slo_s, "processes": _processes(devices)}
+        name = server["model"] or urlsplit(base).netloc
+        session = Session(
+            "bench",
+            devices,
+            folder=folder,
+            command=command,
+            workload={"name": name, "model": name, "serving": serving},
+            settings={"seed": settings.seed, "seconds": settings.pause_s, "devices": [d.spec for d in devices]},
+        )
+        with session:
+            for device in devices:
+                calibrations.attach(session.run, device)
+                if len(there := _processes([device])) > 1:
+                    message = f"several processes use {device.info.name}: {', '.join(there)}; its energy is that of all"
+                    session.run.warn("other_processes", message, device.info.id)
+            metrics = ServerMetrics(base, devices[0].info.id)
+            with metrics:
+                _pause(session, settings.pause_s)
+                for number, level in enumerate(settings.levels):
+                    say(f"{level.name}: {level.seconds:g} s")
+                    done = _level(session, client, number, level)
+                    _pause(session, settings.pause_s)
+                    if done.get("given_up") and number + 1 < len(settings.levels):
+                        message = f"the server stopped answering at {level.name}: later loads were left out"
+                        session.run.warn("given_up", message, level.name)
+                        break
+            session.add_samples(metrics.rows)
+            session.run.channels += metrics.channels()
+            run = session.finish()
+    if changed := _changed(serving["processes"], devices):
+        run.warn("other_processes", f"processes on the GPU changed meanwhile: {changed}")
+    for device in devices:
+        if isinstance(device, RemoteGpu) and (moved := device.clock_moved()):
+            run.warn("clock_moved", moved, device.info.id)
+    analysis.analyse_recorded(run)
+    if session.folder is not None:
+        save(run, session.folder, overwrite=True)
+    return run
+
+
+def _refuse(base: str, devices: Sequence[Device]) -> None:
+    """Refuse devices that can't be the server's, before anything is sent."""
+    for device in devices:
+        if device.clock.virtual:
+            raise BadInputError(f"{device.spec}: a server takes real time; write {realtime(device.spec)}")
+    host = urlsplit(base).hostname or ""
+    if not any(isinstance(device, RemoteGpu) for device in devices) and not _is_here(host):
+        raise BadInputError(
+            f"the server is on {host}, but the GPU to record is here: run jouletrace monitor --serve 0.0.0.0:9400 "
+            f"there, and add --monitor http://{host}:9400/metrics"
+        )
+    if find_spec("aiohttp") is None:
+        raise NotPossibleError("bench needs aiohttp: pip install 'jouletrace[serving]'")
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is one of this machine's: only those can be listened at. True if it can't be resolved."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return True  # the client says so
+    for family, kind, protocol, _, address in found:
+        with suppress(OSError, ValueError):
+            if ip_address(str(address[0]).partition("%")[0]).is_loopback:
+                return True
+            with socket.socket(family, kind, protocol) as tried:
+                tried.bind((address[0], 0, *address[2:]))
+                return True
+    return False
+
+
+def _processes(devices: Sequence[Device]) -> list[str]:
+    return [f"{one.name or 'process'} ({one.pid})" for device in devices for one in device.processes()]
+
+
+def _changed(before: Sequence[str], devices: Sequence[Device]) -> str:
+    return ", ".join(sorted(set(before) ^ set(_processes(devices))))
+
+
+def _pause(session: Session, seconds: float) -> None:
+    with session.phase("idle", "bench"):
+        session.clock.sleep(seconds)
+
+
+def _level(session: Session, client: _Client, number: int, level: Level) -> Load:
+    """Send a load and store its requests; its facts."""
+    facts: Load = {
+        "name": level.name,
+        "kind": level.kind,
+        "arrivals": level.arrivals,
+        "rate_per_s": level.rate_per_s,
+        "concurrency": level.concurrency,
+        "seconds": level.seconds,
+    }
+    session.run.workload["serving"]["levels"].append(facts)
+    session.save_header()
+    with session.phase(level.name, "bench"):
+        for event in client.level(number, level, session.recorder.check):
+            if "rows" in event:
+                session.add_requests([dict(zip(_COLUMNS, row, strict=True)) for row in event["rows"]])
+            facts.update(event.get("done", {}))
+    return facts
+
+
+class _Client:
+    """The client's process."""
+
+    def __init__(self) -> None:
+        self._child = Child(MODULE)
+
+    def close(self) -> None:
+        """End it."""
+        self._child.close(now=True)
+
+    def start(self, base: str, settings: BenchSettings) -> dict[str, Any]:
+        """Connect; what the server takes."""
+        order = {"base": base, "model": settings.model, "timeout_s": settings.timeout_s, "seed": settings.seed}
+        self._child.tell({"start": {**order, "api": settings.api}})
+        for event in self._events():
+            if "failed" in event:
+                kind = NotPossibleError if event["failed"].startswith("cannot connect") else BadInputError
+                raise kind(f"{base}: {event['failed']}")
+            if "ready" in event:
+                ready: dict[str, Any] = event["ready"]
+                return ready
+        raise NotPossibleError("the client ended")  # pragma: no cover  # _events says so itself
+
+    def level(self, number: int, level: Level, check: Callable[[], object]) -> Iterator[dict[str, Any]]:
+        """Run a level; its events, "done" last. ``check`` is called now and then."""
+        requests = [[one.at_s, one.input_tokens, one.output_tokens] for one in level.requests]
+        plan = {"kind": level.kind, "seconds": level.seconds, "concurrency": level.concurrency, "requests": requests}
+        self._child.tell({"number": number, "level": plan})
+        for event in self._events(check):
+            yield event
+            if "done" in event:
+                return
+
+    def _events(self, check: Callable[[], object] = lambda: None) -> Iterator[dict[str, Any]]:
+        while True:
+            check()
+            if self._child.speaks(_WAIT_S):
+                heard = self._child.hear()
+                if heard is None:
+                    raise NotPossibleError(f"the client {self._child.how_it_ended()}")
+                yield from heard

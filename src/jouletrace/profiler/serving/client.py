@@ -1,0 +1,334 @@
+"""The client process: ``python -m jouletrace.profiler.serving.client``, run as a ``processes.children.Child``.
+
+Standard input takes a "start" with the server, answered by "ready" with what it takes or by "failed"; then one "level"
+at a time, answered by "rows" of requests and "done". The end of input ends the process.
+
+In an open loop each request is sent at its own time, whatever others do: nothing waits for an answer, and there is no
+limit of connections. What the client itself is late by is in the rows, as sent against scheduled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from jouletrace.profiler.serving.few_events import event_loop
+from jouletrace.profiler.serving.protocol import PATHS, Answer, Bodies, Dialect, StreamError, dialects, error_text
+
+KEY = "OPENAI_API_KEY"
+_MISSING = 127
+ALL_FAILED = 30
+"""Requests that fail one after another, from the first or after the last answer, before a level is given up."""
+
+_REPORT_S = 0.5
+_KEEP_S = 4.0
+"""Idle connections are dropped before servers close them, after 5 s: a request on a closing one would fail."""
+
+Row = list[Any]
+"""id, level, scheduled_ns, sent_ns, first_ns, last_ns, input_tokens, output_tokens, chunks, status, error."""
+
+
+class Client:
+    """Sends requests to one server.
+
+    Args:
+        base: Address, as of ``protocol.base_url``.
+        model: Name of the model; "" for the only one.
+        timeout_s: Seconds within which an answer must end.
+        seed: Of the prompts.
+    """
+
+    def __init__(self, base: str, model: str, timeout_s: float, seed: int) -> None:
+        import aiohttp
+
+        self._http = aiohttp
+        self._base, self._model, self._timeout_s, self._seed = base, model, timeout_s, seed
+        key = os.environ.get(KEY)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S, ttl_dns_cache=3600),
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+            headers={"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})},
+        )
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+        self.dialect = Dialect()
+        self._bodies: Bodies | None = None
+        self._url = ""
+        self.rows: list[Row] = []
+        self.without_usage = self.short = self.failed_in_row = self.answered = 0
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the Unix epoch, on a clock that doesn't step within a level."""
+        return time.monotonic_ns() + self._offset_ns
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def find_out(self, api: str) -> dict[str, Any]:
+        """Which model there is and what the server takes.
+
+        Raises:
+            _RefusedError: With one line, if it can't be used.
+        """
+        names = await self._models()
+        if names is not None and self._model and self._model not in names:
+            raise _RefusedError(f"no model {self._model!r}; it serves {', '.join(names) or 'none'}")
+        if names and not self._model:
+            if len(names) > 1:
+                raise _RefusedError(f"it serves {', '.join(names)}: choose one with --model")
+            self._model = names[0]
+        error = ""
+        for one in dialects(api):
+            self._speak(one)
+            row = await self._ask(-1, -1, self.now_ns(), 4, 2)
+            if row[9] == "ok":
+                self.rows.clear()
+                return {"model": self._model, "api": one.api, "token_ids": one.token_ids, **_bare(one.extra)}
+            error = row[10]
+            if not error.startswith("HTTP") or error.startswith(("HTTP 401", "HTTP 403", "HTTP 429")):
+                break
+        if error.startswith(("HTTP 401", "HTTP 403")):
+            error += f": set {KEY}"
+        raise _RefusedError(error)
+
+    async def _models(self) -> list[str] | None:
+        """Names of the models; None if the server has no list of them."""
+        try:
+            async with self._session.get(f"{self._base}/models") as answer:
+                text = await answer.read()
+                if answer.status in (401, 403):
+                    raise _RefusedError(f"HTTP {answer.status}: {error_text(text)}: set {KEY}")
+                if answer.status != 200:
+                    return None
+                found = json.loads(text)["data"]
+                return [str(one["id"]) for one in found]
+        except (ValueError, KeyError, TypeError):
+            return None
+        except (self._http.ClientError, TimeoutError, OSError) as error:
+            raise _RefusedError(self._said(error)) from None
+
+    def _speak(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._bodies = Bodies(self._model, dialect, self._seed)
+        self._url = f"{self._base}{PATHS[dialect.api]}"
+
+    async def _ask(self, id: int, level: int, scheduled_ns: int, input_tokens: int, output_tokens: int) -> Row:
+        """Send one request and read its answer; its row."""
+        assert self._bodies is not None
+        answer, status, error = Answer(), "failed", ""
+        body = self._bodies.body(input_tokens, output_tokens)
+        sent_ns = self.now_ns()
+        try:
+            async with self._session.post(self._url, data=body) as response:
+                if response.status != 200:
+                    error = f"HTTP {response.status}: {error_text(await response.content.read(4096))}"
+                else:
+                    async for data in response.content.iter_any():
+                        answer.add(data, self.now_ns())
+                    if not answer.chunks:
+                        error = "the answer holds no token"
+                    elif not answer.done:
+                        error = "the stream ended before its end was announced"
+                    else:
+                        status = "ok"
+        except asyncio.CancelledError:
+            error = f"no end within {self._timeout_s:g} s after the last request"
+        except (self._http.ClientError, TimeoutError, OSError, StreamError) as failure:
+            error = self._said(failure)
+        last_ns = answer.last_ns if status == "ok" else self.now_ns()
+        counted = answer.output_tokens
+        if status == "ok":
+            self.failed_in_row, self.answered = 0, self.answered + 1
+            self.without_usage += counted is None
+            self.short += (answer.chunks if counted is None else counted) < output_tokens
+        else:
+            self.failed_in_row += 1
+        row = [
+            *(id, level, scheduled_ns, sent_ns, answer.first_ns or None, last_ns),
+            input_tokens if answer.input_tokens is None else answer.input_tokens,
+            answer.chunks if counted is None else counted,
+            *(answer.chunks, status, error or None),
+        ]
+        self.rows.append(row)
+        return row
+
+    def _said(self, error: BaseException) -> str:
+        """An exception in one line for users."""
+        http = self._http
+        if isinstance(error, StreamError):
+            return f"error in the stream: {error}"
+        if isinstance(error, TimeoutError):
+            return f"no end within {self._timeout_s:g} s"
+        if isinstance(error, http.ClientConnectorError):
+            number = error.os_error.errno
+            return f"cannot connect: {os.strerror(number) if number and number > 0 else error.os_error}"
+        if isinstance(error, http.ServerDisconnectedError | http.ClientPayloadError | ConnectionError):
+            return "the server closed the connection before the end of the answer"
+        return f"{type(error).__name__}: {error}"[:200]
+
+    async def level(self, number: int, plan: dict[str, Any]) -> dict[str, Any]:
+        """Send the requests of a level and wait for their answers.
+
+        Args:
+            number: Of the level.
+            plan: ``kind``, ``seconds``, ``concurrency``, and ``requests``: rows of seconds, input and output tokens.
+
+        Returns:
+            Facts of the level: the client's CPU time, why it was given up, counts.
+        """
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+        self.without_usage = self.short = self.failed_in_row = self.answered = 0
+        cpu, wall = time.process_time(), time.monotonic()
+        send = self._open if plan["kind"] == "open" else self._closed
+        start_ns = self.now_ns()
+        given_up = await send(number, plan, start_ns)
+        return {
+            "start_ns": start_ns,
+            "client_cpu_s": time.process_time() - cpu,
+            "client_wall_s": time.monotonic() - wall,
+            "without_usage": self.without_usage,
+            "short": self.short,
+            "given_up": given_up,
+        }
+
+    async def _open(self, number: int, plan: dict[str, Any], start_ns: int) -> bool:
+        """Send each request at its time; whether the rest was given up."""
+        loop, requests = asyncio.get_running_loop(), plan["requests"]
+        begin_s = (start_ns - self._offset_ns) / 1e9  # on the loop's monotonic clock
+        running: set[asyncio.Task[Row]] = set()
+        sent = loop.create_future()
+        place = itertools.count()
+
+        def send() -> None:
+            """Send what is due, and come back for the next."""
+            while (id := next(place)) < len(requests) and self.failed_in_row < ALL_FAILED:
+                at_s, input_tokens, output_tokens = requests[id]
+                task = loop.create_task(
+                    self._ask(id, number, start_ns + round(at_s * 1e9), input_tokens, output_tokens)
+                )
+                running.add(task)
+                task.add_done_callback(running.discard)
+                if id + 1 < len(requests) and (due := begin_s + requests[id + 1][0]) > loop.time():
+                    loop.call_at(due, send)
+                    return
+            if not sent.done():
+                sent.set_result(id < len(requests))
+
+        loop.call_at(begin_s + requests[0][0], send)
+        given_up = bool(await sent)
+        await self._drain(running)
+        return given_up
+
+    async def _closed(self, number: int, plan: dict[str, Any], start_ns: int) -> bool:
+        """Keep so many requests open until the time is over; whether the rest was given up."""
+        requests, end_ns = plan["requests"], start_ns + round(plan["seconds"] * 1e9)
+        ids = itertools.count()
+
+        async def one_after_another() -> None:
+            while (now := self.now_ns()) < end_ns and self.failed_in_row < ALL_FAILED:
+                id = next(ids)
+                _, input_tokens, output_tokens = requests[id % len(requests)]
+                await self._ask(id, number, now, input_tokens, output_tokens)
+
+        running = {asyncio.create_task(one_after_another()) for _ in range(plan["concurrency"])}
+        await asyncio.wait(running, timeout=plan["seconds"])
+        await self._drain(running)
+        return self.failed_in_row >= ALL_FAILED
+
+    async def _drain(self, running: set[asyncio.Task[Any]]) -> None:
+        """Wait for the answers that are still open, but not for ever."""
+        if running:
+            _, late = await asyncio.wait(set(running), timeout=self._timeout_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+class _RefusedError(Exception):
+    """The server can't be used; one line."""
+
+
+def _bare(extra: dict[str, Any]) -> dict[str, bool]:
+    return {"ignore_eos": "ignore_eos" in extra, "usage": "stream_options" in extra}
+
+
+async def serve() -> None:
+    """Carry out the parent's orders until the end of input."""
+    orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+    rest = b""
+
+    def heard() -> None:
+        nonlocal rest
+        data = os.read(0, 1 << 20)
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            orders.put_nowait(json.loads(line))
+        if not data:
+            os._exit(0)  # the parent has ended, or doesn't want the answers any more
+
+    asyncio.get_running_loop().add_reader(0, heard)
+    client: Client | None = None
+    while (order := await orders.get()) is not None:
+        if start := order.get("start"):
+            client = Client(start["base"], start["model"], start["timeout_s"], start["seed"])
+            try:
+                _say(ready=await client.find_out(start["api"]))
+            except _RefusedError as error:
+                _say(failed=str(error))
+        elif client is not None:
+            reporter = asyncio.create_task(_report(client))
+            facts = await client.level(order["number"], order["level"])
+            reporter.cancel()
+            _hand_over(client)
+            _say(done=facts)
+
+
+async def _report(client: Client) -> None:
+    while True:
+        await asyncio.sleep(_REPORT_S)
+        _hand_over(client)
+
+
+def _hand_over(client: Client) -> None:
+    rows, client.rows = client.rows, []
+    for some in _parts(rows, 500):
+        _say(rows=some)
+
+
+def _parts(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
+    return [rows[at : at + size] for at in range(0, len(rows), size)]
+
+
+def _say(**event: Any) -> None:
+    data = json.dumps(event).encode() + b"\n"
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def main() -> int:
+    """Entry point."""
+    try:
+        import aiohttp  # noqa: F401  # the parent names what to install
+    except ImportError:
+        return _MISSING
+    with suppress(ValueError, OSError):  # each open stream takes a file descriptor
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gc.disable()  # a collection holds requests up by 10 ms and more, and requests leave no cycles to collect
+    loop = event_loop()
+    with suppress(KeyboardInterrupt):
+        loop.run_until_complete(serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Budgets of uncertainty as text and JSON: ``show --budget``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from jouletrace.analysis.budget import Budget
+from jouletrace.errors import BadInputError
+from jouletrace.report.document import Column, Document, Section
+from jouletrace.report.scale import figure, number, quantity, unit_for
+from jouletrace.report.text import typeset
+from jouletrace.run.names import short_names
+
+_LEAST_PCT = 0.1
+"""Share of the variance from which on it is stated."""
+
+
+def render(title: str, found: Sequence[Budget], form: str) -> str:
+    """Budgets of energies of a Run in a format of ``show``.
+
+    Raises:
+        BadInputError: If there are none, or there is no such format of them.
+    """
+    if not found:
+        raise BadInputError(f"{title}: no energy whose uncertainty has a budget: show one of profile or run")
+    if form == "json":
+        return json.dumps([_as_json(one) for one in found], indent=2)
+    if form == "csv":
+        raise BadInputError("--budget: print it as table, json, markdown or latex")
+    short = short_names((one.name for one in found), 40)
+    sections = [_section(one, short[one.name]) for one in found]
+    return typeset(Document(f"{title}: budget of uncertainty", sections=sections).printable(), form)
+
+
+def _section(found: Budget, name: str) -> Section:
+    variance = found.combined_j**2 or 1.0
+    unit = unit_for([term.u_j for term in found.terms], "J")
+    rows = []
+    for term in sorted(found.terms, key=lambda term: -term.u_j):
+        share = 100 * term.u_j**2 / variance
+        shown = number(share, 2) if share >= _LEAST_PCT else f"< {_LEAST_PCT:g}" if share else "0"
+        rows.append([term.source, number(term.u_j / unit.factor, 3), shown, "yes" if term.stated else "no"])
+    part = f" ({100 * found.expanded_j / abs(found.energy.value):.2g} %)" if found.energy.value else ""
+    note = (
+        f"combined standard uncertainty {quantity(found.combined_j, 'J')}; with gain and offset the energy is within "
+        f"± {quantity(found.expanded_j, 'J')}{part} at 95 %"
+    )
+    others = (f"u ({unit.name})", "variance (%)", "in the ±")
+    columns = [Column("source"), *(Column(name, numeric=True) for name in others)]
+    return Section(f"{name}: {figure(found.energy, 'J')}", columns, rows, [note])
+
+
+def _as_json(found: Budget) -> dict[str, object]:
+    terms = [{"source": one.source, "u_j": one.u_j, "in_interval": one.stated} for one in found.terms]
+    whole = {"combined_j": found.combined_j, "expanded_95_j": found.expanded_j}
+    return {"unit": found.unit, "name": found.name, "energy_j": found.energy.to_dict(), "terms": terms, **whole}

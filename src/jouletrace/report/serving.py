@@ -1,0 +1,173 @@
+"""A server under load: the verdict, a table of its loads, and the frontier of energy against latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jouletrace.analysis.serving.energy import OTHER_GPU
+from jouletrace.analysis.serving.levels import SLO_SHARE
+from jouletrace.report import parts, reasons
+from jouletrace.report.charts import PALETTE, Spec, plain, short
+from jouletrace.report.document import Cell, Column, Footnotes, Section
+from jouletrace.report.results import Results
+from jouletrace.report.scale import NBSP, figure, quantity, unit_for
+from jouletrace.run import Run
+from jouletrace.run.forms import Load, Serving
+from jouletrace.run.tables import UnitRow
+
+DOUBTFUL = ("load_not_steady", "requests_failed", "client_late", "rate_not_reached", "given_up", OTHER_GPU)
+"""Warnings that make a load's figures invalid for a comparison."""
+
+COST = "energy_per_output_token_j"
+_SHOWN = ("requests_per_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "energy_per_request_j", COST, "share_within_slo")
+_ASIDE = (
+    "energy_prompt_token_j",
+    "energy_output_token_j",
+    "power_w",
+    "share_idle",
+    "goodput_per_s",
+    "requests_open",
+    "tokens_per_s",
+    "tokens_per_j",
+)
+_HEADINGS = {
+    "requests_per_s": "answered",
+    "ttft_p95_s": "TTFT p95",
+    "tpot_p95_s": "TPOT p95",
+    "e2e_p95_s": "e2e p95",
+    "energy_per_request_j": "/request",
+    COST: "/output token",
+    "share_within_slo": "in SLO",
+}
+
+
+def serving_of(run: Run) -> Serving:
+    """What the Run states of its server; without loads if it states nothing."""
+    return run.workload.get("serving") or Serving(levels=[])
+
+
+def doubtful(run: Run, load: Load) -> list[str]:
+    """Codes of what makes a load's figures invalid."""
+    return [one.code for one in run.warnings if one.code in DOUBTFUL and one.where in ("", load["name"])]
+
+
+def named(load: Load) -> str:
+    """A load as the option that makes it, or by its name."""
+    if load.get("arrivals") in ("trace", None) or load.get("rate_per_s") == load.get("concurrency"):
+        return load["name"]
+    rate = load.get("rate_per_s")
+    return f"--concurrency {load.get('concurrency')}" if rate is None else f"--rate {rate:g}"
+
+
+def loads(run: Run, results: Results) -> list[tuple[UnitRow, Load]]:
+    """Units of the loads with what was offered."""
+    by_name = {load["name"]: load for load in serving_of(run)["levels"]}
+    return [(unit, by_name[unit["name"]]) for unit in results.units("load") if unit["name"] in by_name]
+
+
+def best(run: Run, results: Results) -> tuple[UnitRow, Load] | None:
+    """The load that costs least per output token, of those that are valid and meet the SLO."""
+    wanted = bool(serving_of(run).get("slo_s"))
+    found = []
+    for unit, load in loads(run, results):
+        cost, share = results.get(COST, unit["id"]).value, results.get("share_within_slo", unit["id"]).value
+        if cost is not None and not doubtful(run, load) and (not wanted or (share or 0.0) >= SLO_SHARE):
+            found.append((cost, unit, load))
+    return min(found, key=lambda one: one[0])[1:] if found else None
+
+
+def verdict(run: Run, results: Results) -> list[str]:
+    """Energy of the load that costs least, and whether the figures hold."""
+    there, chosen = loads(run, results), best(run, results)
+    slo = ", ".join(f"{name}<{limit:g}{NBSP}s" for name, limit in (serving_of(run).get("slo_s") or {}).items())
+    if not there:
+        return ["no request was answered"]
+    unit, load = chosen or there[0]
+    energy, token = (results.get(name, unit["id"]) for name in ("energy_per_request_j", COST))
+    if energy.value is None:
+        said = f"no energy: {reasons.reason(energy.reason)}"
+    else:
+        power = figure(results.get("power_w", unit["id"]), "W")
+        said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
+    lines = [f"at {load['name']}: {said}"]
+    within = f" within the SLO ({slo})" if slo else ""
+    if chosen is not None and len(there) > 1:
+        lines.append(f"costs least{within}: {named(load)}")
+    elif chosen is None and slo:
+        lines.append(f"no valid load meets the SLO ({slo} for {SLO_SHARE:.0%} of the requests)")
+    wrong = [load["name"] for _, load in there if doubtful(run, load)]
+    held = "valid: steady, all requests answered, sent on time"
+    lines.append(f"NOT VALID at {', '.join(wrong)}: see the lines marked with !" if wrong else held)
+    return lines
+
+
+def section(run: Run, results: Results, marks: Footnotes) -> Section:
+    """A load a row."""
+    there = [unit for unit, _ in loads(run, results)]
+    found = Section("Loads, in their steady state", [Column("load")], [[Cell(str(unit["name"]))] for unit in there])
+    found.id = "load"
+    figures = [results.metrics(unit["id"]) for unit in there]
+    known = {name for row in figures for name in row}
+    shown = [name for name in _SHOWN if name in known]
+    aside = [name for name in _ASIDE if name in known]
+    parts.add_figures(found, figures, [*shown, *aside], marks, aside)
+    for place, column in enumerate(found.columns):
+        if column.key in _HEADINGS:
+            unit = column.name.rpartition("(")[2].rstrip(")") if "(" in column.name else column.name
+            bare = "" if column.key == "share_within_slo" else f" ({unit})"
+            found.columns[place] = Column(f"{_HEADINGS[column.key]}{bare}", True, 0, True, key=column.key)
+    return found
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """The server, the client's own load, and the clock of another machine."""
+    serving = serving_of(run)
+    found = []
+    if "url" in serving:
+        prompts = "random token ids" if serving.get("token_ids") else "random words"
+        found.append(("Server", f"{serving['url']}{NBSP}· {serving.get('api', '')} · {prompts}"))
+    shares = [load["client_cpu_s"] / load["client_wall_s"] for load in serving["levels"] if load.get("client_wall_s")]
+    if shares:
+        found.append(("Client", f"at most {max(shares):.0%} of a core"))
+    for device in run.devices:
+        if "clock_offset_s" in device.details:
+            offset, error = (float(device.details[key]) for key in ("clock_offset_s", "clock_offset_error_s"))
+            said = f"the clock of {device.host} is ahead by {quantity(offset, 's')} ± {quantity(error, 's')}, corrected"
+            found.append(("Clock", said))
+    return found
+
+
+def frontier(run: Run, results: Results) -> Spec | None:
+    """Energy per output token against latency, a point a load; None with fewer than two."""
+    points = []
+    for unit, load in loads(run, results):
+        cost, latency = results.get(COST, unit["id"]), results.get("e2e_p95_s", unit["id"])
+        if cost.value is not None and latency.value is not None:
+            points.append((latency.value, cost, load))
+    if len(points) < 2:
+        return None
+    points.sort(key=lambda one: one[0])
+    across, up = unit_for([x for x, _, _ in points], "s"), unit_for([cost.value for _, cost, _ in points], "J")
+    y = [(cost.value or 0.0) / up.factor for _, cost, _ in points]
+    trace = {
+        "type": "scatter",
+        "mode": "lines+markers+text",
+        "x": short([x / across.factor for x, _, _ in points]),
+        "y": short(y),
+        "text": [plain(load["name"]) for _, _, load in points],
+        "textposition": "top center",
+        "error_y": {"type": "data", "array": short([(cost.half_width or 0.0) / up.factor for _, cost, _ in points])},
+        "marker": {"size": 9, "color": _colours(run, [load for _, _, load in points])},
+        "line": {"color": PALETTE[6], "width": 1, "dash": "dot"},
+        "hovertemplate": f"%{{text}}<br>%{{x}} {across.name}<br>%{{y}} {up.name}<extra></extra>",
+    }
+    layout = {
+        "xaxis": {"title": {"text": f"end-to-end latency, p95, {across.name}"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": f"energy per output token, {up.name}"}, "rangemode": "tozero"},
+        "showlegend": False,
+    }
+    return {"title": "frontier", "data": [trace], "layout": layout}
+
+
+def _colours(run: Run, some: Sequence[Load]) -> list[str]:
+    return [PALETTE[1] if doubtful(run, load) else PALETTE[0] for load in some]

@@ -1,0 +1,76 @@
+"""Budgets of uncertainties add up to the intervals that figures state, and hold what no interval does."""
+
+import json
+import math
+
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.analysis.budget import OFFSET_W, budgets
+from jouletrace.errors import BadInputError
+from jouletrace.recorded import recorded_runs
+from jouletrace.report import budget as shown
+from jouletrace.run import MODEL_UNIT
+from jouletrace.run.store import load
+from places import REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def windows():
+    """A profile of a whole model, on an H100."""
+    return next(one.run for one in recorded_runs() if not len(one.run.activity))
+
+
+@pytest.fixture(scope="module")
+def program():
+    """A training program on an H200."""
+    return analyse(load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip"))
+
+
+def test_the_budget_of_a_whole_is_its_interval_with_gain_and_offset_beside_it(windows):
+    (found,) = budgets(windows)
+    seconds = windows.result("iteration_time_s").value
+    stated = math.sqrt(sum(term.u_j**2 for term in found.terms if term.stated))
+    assert found.energy.half_width / 2.5 < stated <= found.energy.half_width / 1.96  # Student's t for few windows
+    beside = {term.source.partition(" ")[0]: term.u_j for term in found.terms if not term.stated}
+    assert beside["gain"] == pytest.approx(0.05 * found.energy.value / math.sqrt(3))
+    assert beside["offset"] == pytest.approx(OFFSET_W * seconds / math.sqrt(3))
+    assert found.expanded_j == pytest.approx(
+        math.hypot(found.energy.half_width, 1.96 * beside["gain"], 1.96 * beside["offset"])
+    )
+    assert found.combined_j == pytest.approx(math.hypot(stated, *beside.values()))
+
+
+def test_the_budget_of_a_part_is_its_interval(program):
+    rows = [row for row in program.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
+    largest = sorted(rows, key=lambda row: -row["value"])[1:6]
+    found = {one.unit: one for one in budgets(program, [row["unit"] for row in largest])}
+    assert len(found) >= 4
+    for one in found.values():
+        stated = math.sqrt(sum(term.u_j**2 for term in one.terms if term.stated))
+        # the covariance is estimated, so that an interval is wider than 1.96 standard errors
+        assert one.energy.half_width / 2.3 < stated < one.energy.half_width / 1.96
+        assert {"noise of the readings", "drift", "samples in time", "response of the sensor"} <= {
+            term.source for term in one.terms
+        }
+        assert sum(term.u_j > 0 for term in one.terms if term.stated) >= 2
+
+
+def test_the_budget_of_a_program_is_that_of_its_window(program):
+    (found,) = budgets(program, [MODEL_UNIT])
+    stated = math.sqrt(sum(term.u_j**2 for term in found.terms if term.stated))
+    assert stated == pytest.approx(found.energy.half_width / 2.086, rel=0.02)
+
+
+def test_a_budget_is_printed_and_given_as_json(windows):
+    found = budgets(windows)
+    text = shown.render("deit", found, "table")
+    assert text.splitlines()[2].startswith("deit-base: 4.714")
+    assert "gain of the sensor" in text
+    assert "95 %" in text
+    (stated,) = json.loads(shown.render("deit", found, "json"))
+    assert {term["in_interval"] for term in stated["terms"]} == {True, False}
+    assert stated["expanded_95_j"] == found[0].expanded_j
+    for nothing, form in (([], "table"), (found, "csv")):
+        with pytest.raises(BadInputError):
+            shown.render("deit", nothing, form)

@@ -1,0 +1,303 @@
+"""Figures of a server under load, against a simulated server whose power follows a known formula."""
+
+import numpy as np
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.analysis.serving.steady import Steps, overlap, percentile, requests_of, steady_window
+from jouletrace.report.results import Results
+from serving_runs import PERIOD_S, START_NS, Truth, energy_between, level_of, serving_run
+
+RATES = (1, 2, 4, 8)
+TRUTH = Truth()
+
+
+def simulated(truth, rates=RATES, *, seconds=60, inputs=(50, 2000), outputs=(20, 200), seed=1, slots=10**9, **more):
+    rng = np.random.default_rng(seed)
+    levels = [level_of(truth, rate, seconds, inputs, outputs, rng, slots) for rate in rates]
+    return serving_run(truth, levels, seed=seed, rates=rates, **more)
+
+
+@pytest.fixture(scope="module")
+def served():
+    run, record = simulated(TRUTH, slo_s={"ttft": 0.6, "e2e": 4.0})
+    analyse(run)
+    return run, record, Results(run)
+
+
+def units(results):
+    return [unit["id"] for unit in results.units("load")]
+
+
+def codes(run):
+    return {warning.code for warning in run.warnings}
+
+
+def window_s(run, level):
+    """Steady window in seconds of the record."""
+    requests = requests_of(run, level)
+    start, end, _ = steady_window(requests)
+    return tuple((requests.nanoseconds(edge) - START_NS) / 1e9 for edge in (start, end))
+
+
+def test_energy_of_each_steady_window_is_true(served):
+    run, record, results = served
+    for level, unit in enumerate(units(results)):
+        true_j = energy_between(record, *window_s(run, level))
+        assert results.get("energy_total_j", unit).value == pytest.approx(true_j, rel=2e-3)
+
+
+def test_energy_per_token_is_that_of_the_window_over_its_tokens(served):
+    run, record, results = served
+    for level, unit in enumerate(units(results)):
+        start, end = window_s(run, level)
+        requests = requests_of(run, level)
+        shift = (requests.origin_ns - START_NS) / 1e9
+        first, last = requests.first + shift, requests.last + shift
+        inside = np.clip(np.minimum(last, end) - np.maximum(first, start), 0, None) / (last - first)
+        tokens = float((inside * requests.output_tokens).sum())
+        joules = results.get("energy_per_output_token_j", unit).value
+        assert joules == pytest.approx(energy_between(record, start, end) / tokens, rel=2e-3)
+        assert results.get("tokens_per_j", unit).value == pytest.approx(1 / joules, rel=1e-6)
+
+
+def test_prompt_and_output_tokens_have_their_true_energy(served):
+    _, _, results = served
+    for unit in (0, *units(results)):
+        prompt, output = results.get("energy_prompt_token_j", unit), results.get("energy_output_token_j", unit)
+        assert prompt.value == pytest.approx(TRUTH.prompt_j, rel=0.02)
+        assert output.value == pytest.approx(TRUTH.output_j, rel=0.02)
+    assert results.get("baseline_context_idle_w").value == pytest.approx(TRUTH.idle_w, abs=0.5)
+    assert results.get("power_busy_w").value == pytest.approx(TRUTH.busy_w, rel=0.01)
+
+
+def test_a_sensor_that_smooths_gives_the_same_factors():
+    run, record = simulated(TRUTH, (2, 6), seconds=40, rise_s=0.1)
+    results = Results(analyse(run))
+    assert results.get("energy_prompt_token_j").value == pytest.approx(TRUTH.prompt_j, rel=0.02)
+    assert results.get("energy_output_token_j").value == pytest.approx(TRUTH.output_j, rel=0.02)
+    true_j = energy_between(record, *window_s(run, 1))
+    assert results.get("energy_total_j", 2).value == pytest.approx(true_j, rel=5e-3)
+
+
+def test_intervals_of_energy_per_token_hold_the_truth_in_most_runs():
+    inside = []
+    for seed in range(12):
+        run, _ = simulated(TRUTH, (2, 5), seconds=30, seed=100 + seed, noise_w=20.0)
+        results = Results(analyse(run))
+        for metric, truth in (("energy_prompt_token_j", TRUTH.prompt_j), ("energy_output_token_j", TRUTH.output_j)):
+            found = results.get(metric)
+            inside.append(found.low <= truth <= found.high)
+    assert np.mean(inside) >= 0.8
+
+
+def test_a_token_of_a_full_batch_costs_less_where_power_saturates():
+    run, _ = simulated(Truth(saturation_w=400.0))
+    results = Results(analyse(run))
+    own = [results.get("energy_output_token_j", unit).value for unit in units(results)]
+    assert all(one is not None for one in own)
+    assert own[0] > own[1] > own[2] > own[3]
+
+
+def test_bills_add_up_to_the_energy_of_the_window(served):
+    run, _, results = served
+    table = run.requests
+    level, bills = table["level"].to_numpy(), table["energy_j"].to_numpy()
+    for number, unit in enumerate(units(results)):
+        assert np.nansum(bills[level == number]) == pytest.approx(results.get("energy_total_j", unit).value, rel=1e-9)
+        assert results.get("closure_bills", unit).value == pytest.approx(1, abs=1e-3)
+        parts = sum(results.get(f"energy_{name}_j", unit).value for name in ("prompts", "outputs", "common", "unused"))
+        assert parts == pytest.approx(results.get("energy_total_j", unit).value, rel=1e-9)
+
+
+def test_a_bill_has_the_marginal_part_of_its_tokens(served):
+    run, _, _ = served
+    rows = [row for row in run.requests.to_pylist() if row["billed"] == 1.0 and row["level"] == 3]
+    tokens = np.array([[row["input_tokens"], row["output_tokens"]] for row in rows], float)
+    bills = np.array([row["energy_j"] for row in rows])
+    own = tokens @ [TRUTH.prompt_j, TRUTH.output_j]
+    assert np.all(bills > own * 0.98)
+    open_s = np.array([row["last_ns"] - row["sent_ns"] for row in rows]) / 1e9
+    shared = (bills - own) / open_s  # of 320 W, by those that are open at once
+    assert shared.mean() == pytest.approx(320 / Results(run).get("requests_open", 4).value, rel=0.15)
+
+
+def test_bills_of_requests_in_a_mix_are_those_of_a_uniform_load_of_their_kind():
+    mixed, _ = simulated(TRUTH, (2, 6), inputs=(400, 600), outputs=(50, 150), seed=4)
+    analyse(mixed)
+    rows = [r for r in mixed.requests.to_pylist() if r["billed"] == 1.0 and r["level"] == 1]
+    alike = [r["energy_j"] for r in rows if abs(r["output_tokens"] - 100) <= 10]
+    uniform, _ = simulated(TRUTH, (6,), inputs=(500, 500), outputs=(100, 100), seed=5)
+    results = Results(analyse(uniform))
+    assert np.mean(alike) == pytest.approx(results.get("energy_per_request_j", 1).value, rel=0.1)
+
+
+def test_equal_requests_at_equal_times_leave_tokens_undistinguished():
+    truth = Truth()
+    sent = np.arange(100) * 0.6
+    level = {
+        "sent": sent,
+        "first": sent + 0.2,
+        "last": sent + 0.6,
+        "input_tokens": np.full(100, 500),
+        "output_tokens": np.full(100, 20),
+    }
+    run, _ = serving_run(truth, [level], noise_w=300.0)
+    results = Results(analyse(run))
+    for metric in ("energy_prompt_token_j", "energy_output_token_j"):
+        assert results.get(metric, 1).reason == "not_distinguished"
+    bills = run.requests["energy_j"].to_numpy()
+    assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 1).value, rel=1e-9)
+
+
+def test_latencies_and_goodput(served):
+    run, _, results = served
+    for number, unit in enumerate(units(results)):
+        requests = requests_of(run, number)
+        start, end, _ = steady_window(requests)
+        inside = (requests.sent >= start) & (requests.sent <= end)
+        for name in ("ttft", "tpot", "e2e"):
+            values = getattr(requests, name)[inside]
+            found = results.get(f"{name}_p50_s", unit)
+            assert found.value == pytest.approx(np.median(values))
+            assert found.low <= found.value <= found.high
+        good = (requests.ttft <= 0.6) & (requests.e2e <= 4.0) & inside
+        assert results.get("share_within_slo", unit).value == pytest.approx(good.sum() / inside.sum())
+        assert results.get("goodput_per_s", unit).value == pytest.approx(good.sum() / (end - start))
+
+
+def test_open_requests_follow_little_s_law(served):
+    run, _, results = served
+    for number, unit in enumerate(units(results)):
+        requests = requests_of(run, number)
+        wanted = results.get("requests_per_s", unit).value * requests.e2e.mean()
+        assert results.get("requests_open", unit).value == pytest.approx(wanted, rel=0.15)
+
+
+def test_the_steady_state_begins_after_warm_up():
+    rng = np.random.default_rng(3)
+    requests = level_of(TRUTH, 20, 60, (50, 100), (200, 400), rng)
+    slow = requests["sent"] < 12  # a server that compiles at first
+    requests["last"][slow] += 15 - requests["sent"][slow]
+    run, _ = serving_run(TRUTH, [requests])
+    start, end, steady = steady_window(requests_of(run, 0))
+    assert steady
+    assert start > 8
+    assert end == pytest.approx(requests["sent"].max() - requests["sent"].min())
+
+
+def test_a_rate_beyond_what_the_server_does_is_not_steady():
+    run, _ = simulated(TRUTH, (12,), slots=16)
+    analyse(run)
+    assert {"load_not_steady", "rate_not_reached"} <= codes(run)
+    assert "load_not_steady" in run.result_flags("energy_total_j", 1)
+
+
+def test_most_steady_loads_are_taken_for_steady():
+    found = []
+    for seed in range(20):
+        level = level_of(TRUTH, 5, 60, (50, 500), (20, 100), np.random.default_rng(seed))
+        run, _ = serving_run(TRUTH, [level])
+        start, _, steady = steady_window(requests_of(run, 0))
+        found.append(steady and start < 20)
+    assert np.mean(found) >= 0.9
+
+
+def test_a_rate_that_is_reached_is_not_doubted_for_its_chance():
+    doubted = []
+    for seed in range(20):
+        run, _ = simulated(TRUTH, (2,), inputs=(50, 500), outputs=(20, 100), seed=seed)
+        doubted.append("rate_not_reached" in codes(analyse(run)))
+    assert np.mean(doubted) <= 0.1
+
+
+def test_a_few_requests_are_not_enough():
+    run, _ = simulated(TRUTH, (0.2,), seconds=40)
+    analyse(run)
+    warning = next(one for one in run.warnings if one.code == "load_not_steady")
+    assert "only" in warning.message
+
+
+def failing(run, every):
+    rows = run.requests.to_pylist()
+    for row in rows[::every]:
+        row.update(status="failed", error="HTTP 503: overloaded", first_ns=None)
+    from jouletrace.run import tables
+
+    run.requests = tables.from_rows(rows, "requests")
+    return run
+
+
+def test_failed_requests_are_reported_and_count_for_no_work():
+    whole, _ = simulated(TRUTH, (4,))
+    broken, _ = simulated(TRUTH, (4,))
+    failing(broken, 2)
+    both = [Results(analyse(run)) for run in (whole, broken)]
+    assert "requests_failed" not in codes(whole)
+    warning = next(one for one in broken.warnings if one.code == "requests_failed")
+    assert warning.message.endswith("requests failed: HTTP 503: overloaded")
+    energies = [results.get("energy_per_request_j", 1).value for results in both]
+    assert energies[1] == pytest.approx(2 * energies[0], rel=0.15)
+
+
+def test_if_all_fail_there_are_reasons_in_place_of_figures():
+    run, _ = simulated(TRUTH, (4,), seconds=20)
+    results = Results(analyse(failing(run, 1)))
+    assert results.get("energy_per_request_j", 1).reason == "no_requests"
+    assert results.get("ttft_p50_s", 1).reason == "no_requests"
+
+
+def test_a_late_client_is_reported():
+    run, _ = simulated(TRUTH, (8,), late_s=0.5)
+    analyse(run)
+    assert "client_late" in codes(run)
+
+
+def test_without_a_record_latencies_remain(served):
+    run, _ = simulated(TRUTH, (4,), seconds=20)
+    run.channels, run.samples = [], run.samples.slice(0, 0)
+    results = Results(analyse(run))
+    assert results.get("energy_per_request_j", 1).reason == "no_power_sensor"
+    assert results.get("energy_prompt_token_j").reason == "no_power_sensor"
+    assert results.get("ttft_p50_s", 1).value > 0
+    assert run.requests["energy_j"].null_count == len(run.requests)
+
+
+def test_a_gpu_that_requests_do_not_load_is_reported():
+    run, _ = simulated(Truth(busy_w=0.0, prompt_j=0.0, output_j=0.0), (4,), seconds=30)
+    analyse(run)
+    assert "gpu_not_loaded" in codes(run)
+
+
+def test_analysis_again_changes_nothing(served):
+    run, _, _ = served
+    first, requests, warnings = run.results, run.requests, list(run.warnings)
+    analyse(run)
+    assert run.results.equals(first)
+    assert run.requests.equals(requests)
+    assert run.warnings == warnings
+
+
+def test_steps_are_integrated_exactly():
+    steps = Steps(np.array([0.0, 1.0]), np.array([2.0, 3.0]), np.array([1.0, 10.0]))
+    assert steps.integral(np.array([0.0, 0.5, 1.0, 2.0, 3.0, 9.0])) == pytest.approx([0, 0.5, 1, 12, 22, 22])
+    assert steps.mean(1.0, 2.0) == pytest.approx(11)
+
+
+def test_overlaps():
+    start, end = np.array([0.0, 4.0, 9.0, 5.0, np.nan]), np.array([10.0, 6.0, 12.0, 5.0, 7.0])
+    assert overlap(start, end, (5.0, 10.0)) == pytest.approx([0.5, 0.5, 1 / 3, 1.0, 0.0])
+
+
+def test_percentiles_have_intervals_where_there_are_enough_values():
+    values = np.random.default_rng(0).exponential(1.0, 1000)
+    p95 = percentile(values, 0.95)
+    assert p95.low < np.log(20) < p95.high
+    assert percentile(values[:20], 0.99).low is None
+    assert percentile(np.array([np.nan]), 0.5).reason == "no_requests"
+
+
+def test_periods_of_the_record_are_as_the_support_says():
+    run, (time, _) = simulated(TRUTH, (4,), seconds=20)
+    assert np.diff(time) == pytest.approx(PERIOD_S)
+    assert len(run.samples) == len(time)

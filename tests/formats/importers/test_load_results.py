@@ -1,0 +1,129 @@
+"""Results of other load generators, joined with a power record by time."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import import_files, recognise
+from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.report import render
+from jouletrace.report.results import Results
+from serving_runs import START_NS, Truth, aiperf_line, level_of, serving_run, vllm_object
+
+TRUTH = Truth()
+
+
+@pytest.fixture(scope="module")
+def load():
+    """Requests of a load that begins 5 s after the record, and its power as CSV."""
+    level = level_of(TRUTH, 4, 60, (50, 500), (20, 100), np.random.default_rng(1))
+    run, _ = serving_run(TRUTH, [level])
+    return run.requests.to_pylist(), power_csv(run)
+
+
+def power_csv(run):
+    stamps, watts = run.series("GPU-served", "power_w")
+    return "time_ns,power_w\n" + "".join(f"{t},{w:.3f}\n" for t, w in zip(stamps, watts, strict=True))
+
+
+def true_j(rows):
+    """Of a request in its steady state, by the formula with the idle and busy power of the load's own."""
+    run, _ = serving_run(TRUTH, [level_of(TRUTH, 4, 60, (50, 500), (20, 100), np.random.default_rng(1))])
+    return Results(analyse(run)).get("energy_per_request_j", 1).value
+
+
+def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
+    rows, csv = load
+    (tmp_path / "profile_export.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
+    (tmp_path / "power.csv").write_text(csv)
+    assert recognise(tmp_path / "profile_export.jsonl") == "aiperf"
+    run = analyse(import_files([tmp_path / "profile_export.jsonl", tmp_path / "power.csv"]))
+    results = Results(run)
+    (unit,) = results.units("load")
+    assert results.get("energy_per_request_j", unit["id"]).value == pytest.approx(true_j(rows), rel=0.01)
+    assert results.get("energy_output_token_j").value == pytest.approx(TRUTH.output_j, rel=0.05)
+    assert len(run.requests) == len(rows)
+    assert "Loads, in their steady state" in render([run])
+
+
+def test_aiperf_s_warm_up_failures_and_damaged_lines_are_reported(tmp_path, load):
+    rows, _ = load
+    lines = [aiperf_line(row, phase="warmup" if n < 3 else "profiling") for n, row in enumerate(rows)]
+    failed = json.loads(lines[10])
+    failed.update(error={"code": 503, "message": "overloaded", "type": "HTTPError"}, metrics={})
+    lines[10] = json.dumps(failed)
+    lines[11] = lines[11][:50]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
+    run = import_files([tmp_path / "p.jsonl"])
+    codes = {one.code: one.message for one in run.warnings}
+    assert codes["warm_up"].startswith("3 requests of the warm-up")
+    assert "the first at line 12" in codes["no_record"]
+    assert len(run.requests) == len(rows) - 4
+    (bad,) = [row for row in run.requests.to_pylist() if row["status"] == "failed"]
+    assert (bad["error"], bad["first_ns"]) == ("overloaded", None)
+
+
+def test_vllm_s_requests_are_placed_by_their_date(tmp_path, load):
+    rows, csv = load
+    (tmp_path / "result.json").write_text(json.dumps(vllm_object(rows)))
+    (tmp_path / "power.csv").write_text(csv)
+    assert recognise(tmp_path / "result.json") == "vllm_bench"
+    run = analyse(import_files([tmp_path / "result.json", tmp_path / "power.csv"], ImportOptions(time_zone="UTC")))
+    codes = {one.code for one in run.warnings}
+    assert "clock_assumed" in codes
+    assert "time_zone_assumed" not in codes
+    first = min(row["sent_ns"] for row in run.requests.to_pylist())
+    assert abs(first - rows[0]["sent_ns"]) < 1.1e9
+    results = Results(run)
+    (unit,) = results.units("load")
+    assert unit["name"] == "4/s"
+    assert results.get("energy_per_request_j", unit["id"]).value == pytest.approx(true_j(rows), rel=0.05)
+
+
+def test_several_loads_of_vllm_and_of_several_files_are_loads_of_one_run(tmp_path, load):
+    rows, _ = load
+    later = [{**row, **{k: row[k] + 100_000_000_000 for k in ("sent_ns", "first_ns", "last_ns")}} for row in rows]
+    second = vllm_object(later, request_rate="inf", max_concurrency=8)
+    (tmp_path / "both.json").write_text(json.dumps(vllm_object(rows)) + "\n" + json.dumps(second))
+    (tmp_path / "p.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
+    run = analyse(import_files([tmp_path / "both.json", tmp_path / "p.jsonl"]))
+    assert [one["name"] for one in run.workload["serving"]["levels"]] == ["4/s", "8 at once", "p"]
+    assert [unit["name"] for unit in Results(run).units("load")] == ["4/s", "8 at once", "p"]
+    assert len(run.requests) == 3 * len(rows)
+
+
+def test_an_offset_places_requests(tmp_path, load):
+    rows, _ = load
+    (tmp_path / "p.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
+    run = import_files([tmp_path / "p.jsonl"], ImportOptions(offset_s=2.5))
+    assert run.requests["sent_ns"][0].as_py() == rows[0]["sent_ns"] + 2_500_000_000
+    assert rows[0]["sent_ns"] > START_NS
+
+
+NONE = dict.fromkeys(("ttfts", "itls", "input_lens", "output_lens", "errors"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"start_times": None}, "run vllm bench serve with --save-detailed"),
+        ({"ttfts": [1.0]}, "its lists of requests differ in length"),
+        ({"date": "today"}, "its date 'today' is not of the form"),
+        ({**NONE, "start_times": ["x"] * 3}, "no request with times"),
+    ],
+)
+def test_damaged_results_of_vllm_are_refused_in_one_line(tmp_path, load, changes, said):
+    rows, _ = load
+    (tmp_path / "r.json").write_text(json.dumps(vllm_object(rows, **changes)))
+    with pytest.raises(BadInputError, match=said) as caught:
+        import_files([tmp_path / "r.json"], ImportOptions(format="vllm_bench"))
+    assert "\n" not in str(caught.value)
+
+
+def test_results_without_requests_are_refused(tmp_path, load):
+    (tmp_path / "p.jsonl").write_text(aiperf_line(load[0][0], phase="warmup") + "\n")
+    with pytest.raises(BadInputError, match="no request with times"):
+        import_files([tmp_path / "p.jsonl"])

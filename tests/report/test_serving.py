@@ -1,0 +1,105 @@
+"""What is shown of a server under load: the verdict, a line a load, the frontier, JSON, CSV, HTML."""
+
+import json
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from jouletrace import report
+from jouletrace.analysis import analyse
+from jouletrace.report import html
+from jouletrace.report.contract import json_schema
+from jouletrace.report.results import Results
+from jouletrace.report.serving import best, frontier, verdict
+from jouletrace.run import load, save
+from serving_runs import Truth, level_of, serving_run
+
+RATES = (1, 3, 6)
+
+
+def loaded(slots=10**9, slo_s=None, rates=RATES):
+    rng = np.random.default_rng(2)
+    levels = [level_of(Truth(), rate, 60, (50, 500), (20, 100), rng, slots) for rate in rates]
+    names = {k: f"{rate}/s" for k, rate in enumerate(rates)}
+    run, _ = serving_run(Truth(), levels, rates=rates, names=names, slo_s=slo_s)
+    return analyse(run)
+
+
+@pytest.fixture(scope="module")
+def run():
+    return loaded(slo_s={"ttft": 1.0, "tpot": 0.05})
+
+
+def test_the_cheapest_load_within_the_slo_is_named_first(run):
+    lines = verdict(run, Results(run))
+    assert lines[0].startswith("at 6/s: ")
+    assert "J per request" in lines[0].replace("\u00a0", " ")
+    assert "J per output token" in lines[0].replace("\u00a0", " ")
+    assert lines[1].replace("\u00a0", " ") == "costs least within the SLO (ttft<1 s, tpot<0.05 s): --rate 6"
+    assert lines[2].startswith("valid: ")
+
+
+def test_a_load_that_is_not_valid_is_never_the_best():
+    run = loaded(slots=3)
+    found = best(run, Results(run))
+    assert found is not None
+    assert found[1]["name"] == "1/s"
+    assert verdict(run, Results(run))[-1] == "NOT VALID at 3/s, 6/s: see the lines marked with !"
+
+
+def test_an_slo_that_no_load_meets_is_reported():
+    run = loaded(slo_s={"e2e": 0.1})
+    assert best(run, Results(run)) is None
+    assert "no valid load meets the SLO" in verdict(run, Results(run))[1]
+
+
+def test_the_table_fits_eighty_columns_with_a_line_a_load(run):
+    lines = report.render([run], width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    place = next(n for n, line in enumerate(lines) if line.startswith("Loads, in their steady state"))
+    assert [line.split()[0] for line in lines[place:] if line.startswith(("1/s", "3/s", "6/s"))] == [
+        "1/s",
+        "3/s",
+        "6/s",
+    ]
+    assert next(n for n, line in enumerate(lines) if line.startswith("at 6/s")) < place
+    assert report.render([run], width=200).count("±") > 6
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
+def test_every_format_has_every_load(run, form):
+    text = report.render([run], form)
+    assert all(name in text for name in ("1/s", "3/s", "6/s"))
+
+
+def test_json_has_the_loads_and_validates(run):
+    found = json.loads(report.render([run], "json"))
+    Draft202012Validator(json.loads(json_schema())).validate(found)
+    assert [one["name"] for one in found["loads"]] == ["1/s", "3/s", "6/s"]
+    joules = found["loads"][2]["other"]["energy_per_output_token_j"]
+    assert joules["low"] < joules["value"] < joules["high"]
+    assert found["workload"]["serving"]["levels"][1]["rate_per_s"] == 3.0
+
+
+def test_a_saved_run_is_shown_the_same(run, tmp_path):
+    save(run, tmp_path / "run.zip")
+    again = load(tmp_path / "run.zip")
+    assert again.requests.equals(run.requests)
+    assert report.render([again]) == report.render([run])
+    assert report.render([analyse(again)]) == report.render([run])
+
+
+def test_the_frontier_has_a_point_a_load_in_order_of_latency(run):
+    spec = frontier(run, Results(run))
+    (trace,) = spec["data"]
+    assert sorted(trace["text"]) == ["1/s", "3/s", "6/s"]
+    assert trace["x"] == sorted(trace["x"])
+    assert "output token" in spec["layout"]["yaxis"]["title"]["text"]
+    assert frontier(loaded(rates=(2,)), Results(loaded(rates=(2,)))) is None
+
+
+def test_the_page_draws_the_frontier_and_lists_the_loads(run, tmp_path):
+    page = html.write([run], tmp_path / "page.html").read_text()
+    assert 'data-plots="frontier"' in page
+    assert "Loads, in their steady state" in page
