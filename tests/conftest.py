@@ -13,6 +13,7 @@ settings.load_profile("ours")
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+os.environ["JOULETRACE_PROGRESS"] = "0"  # what commands print on stderr is compared
 os.environ["JOULETRACE_SIMULATED_START"] = "1767225600"  # 2026-01-01: what is simulated is the same every time
 
 

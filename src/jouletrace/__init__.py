@@ -12,9 +12,6 @@ Names are loaded on first use, so that importing jouletrace is fast.
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-
 from jouletrace.version import __version__ as __version__
 
 TYPE_CHECKING = False  # importing typing takes longer than all that is done here
@@ -85,18 +82,28 @@ __all__ = [
     "trainer_callback",
 ]
 
-if "IPython" in sys.modules:
-    from jouletrace.report import register
 
-    register()
+def _show_runs_in_ipython() -> None:
+    import sys
+
+    if "IPython" in sys.modules:
+        from jouletrace.report import register
+
+        register()
+
+
+_show_runs_in_ipython()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'jouletrace' has no attribute {name!r}")
+    from importlib import import_module
+
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # asked for once, not in every step
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    """The public names alone: what completion in a shell offers."""
+    return sorted([*__all__, "__version__", "range"])

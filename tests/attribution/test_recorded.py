@@ -11,8 +11,9 @@ from gpu_recordings import load
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import EVIDENCE, checks, trusted, verdict
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import attempts, lock, rephased
+from jouletrace.attribution.lock import Known, attempts, lock, rephased
 from jouletrace.attribution.rows import Contrasts, by_operator, rows
+from jouletrace.sensor import acquire
 from jouletrace.sensor.acquire import search
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
@@ -203,3 +204,21 @@ def test_rows_hold_for_a_sensor_with_another_response_and_average():
     table = [row for row in rows(found.fit, by_kernel)[:-1] if row.energy.value is not None]
     true = [sum(truth.kind_j[drawn.names.index(name)] for name in row.names) for row in table]
     assert np.mean([row.energy.low <= j <= row.energy.high for row, j in zip(table, true, strict=True)]) >= 0.8
+
+
+def test_a_search_of_a_wider_range_repeats_nothing(monkeypatch):
+    recorded = load("vit-h100")
+    asked, known = [], Known()
+    compute = acquire._Window._mean_squares
+    monkeypatch.setattr(
+        acquire._Window,
+        "_mean_squares",
+        lambda window, rate, offsets: asked.append((id(window), rate, len(offsets))) or compute(window, rate, offsets),
+    )
+    first, second = (
+        lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=rates), recorded.readings, known=known)
+        for rates in ((1221.0, 1227.0), (1215.0, 1230.0))
+    )
+    assert len({rate for _, rate, phases in asked if phases == acquire.PHASES}) == 51
+    assert second.fit is first.fit
+    assert second.search.rate_hz == first.search.rate_hz

@@ -34,7 +34,7 @@ def place(workspace):
         (["http://127.0.0.1:9", "--rate", "1", "--api", "rest"], "--api rest: must be completions, chat or auto"),
         (["http://127.0.0.1:9", "--rate", "1", "-d", GPU, "--monitor", "http://a"], "give one of them"),
         (["http://127.0.0.1:9", "--trace", "none.csv"], "--trace none.csv: No such file"),
-        (["http://127.0.0.1:9", "--rate", "1", "-d", "sim:h100"], "a server takes real time"),
+        (["http://127.0.0.1:9", "--rate", "1", "-d", "sim:h100?realtime=0"], "a server takes real time"),
     ],
 )
 def test_wrong_use_is_refused_in_one_line(capsys, place, options, said):

@@ -129,9 +129,30 @@ def test_wrong_devices_are_refused():
 
 def test_a_gpu_whose_time_stands_still_in_a_block_is_refused():
     with pytest.raises(
-        BadInputError, match=r"^measure: sim:a100: a block takes real time; write sim:a100\?realtime=1$"
+        BadInputError, match=r"^measure: sim:a100\?realtime=0: a block takes real time; leave out realtime=0$"
     ):
-        jt.measure(devices="sim:a100")
+        jt.measure(devices="sim:a100?realtime=0")
+
+
+def test_a_simulated_gpu_runs_in_real_time_by_itself():
+    with jt.measure(device="sim:a100?load=1:200") as m:
+        time.sleep(0.05)
+    assert m.time_s.value >= 0.05
+    assert not m._recording.devices[0].clock.virtual
+
+
+def test_device_and_devices_are_the_same():
+    with jt.measure(device=STEADY) as one, jt.measure(devices=[STEADY]) as other:
+        pass
+    assert one._recording is other._recording
+    for function in (jt.measure, jt.record):
+        with pytest.raises(BadInputError, match="device= and devices= are the same: give one of them"):
+            function(device="cpu", devices="cpu")
+        with pytest.raises(BadInputError, match="device=3: must be a name, or a list of names"):
+            function(device=3)
+    with jt.record(device="sim:h100?load=1:200") as recording:
+        pass
+    assert recording.run.simulated
 
 
 def test_a_calibration_of_the_gpu_is_used():

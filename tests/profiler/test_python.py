@@ -136,6 +136,12 @@ def test_importing_has_no_cost():
     assert said.strip() == "[]"
 
 
+def test_only_public_names_are_listed():
+    assert set(dir(jt)) == {*jt.__all__, "range", "__version__"}
+    assert not hasattr(jt, "sys")
+    assert not hasattr(jt, "import_module")
+
+
 def test_every_public_name_is_there():
     assert {"profile", "measure", "load", "Run", "Estimate"} <= set(dir(jt))
     for name in jt.__all__:

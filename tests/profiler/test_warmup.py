@@ -7,7 +7,8 @@ import pytest
 
 from boards import board_step, recording
 from jouletrace.execution.steps.base import Interval
-from jouletrace.profiler.passes import warm_up
+from jouletrace.profiler.passes import _keeps_changing, warm_up
+from jouletrace.profiler.profile import profile
 from jouletrace.profiler.progress import Silent
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
@@ -112,3 +113,24 @@ def test_a_simulated_gpu_settles():
         found = warm_up(session, step, 20.0, Silent())
     assert found.latency_settled is True
     assert found.power_settled is True
+
+
+@pytest.mark.parametrize(
+    ("levels", "changing"),
+    [
+        ([1.0, 1.02, 1.04], True),
+        ([1.04, 1.02, 1.0], True),
+        ([1.0, 1.05, 1.0], False),
+        ([1.0, 1.001, 1.03], False),
+        ([1.0, 1.03], True),
+        ([], True),
+    ],
+)
+def test_what_wanders_without_a_trend_counts_as_settled(levels, changing):
+    assert _keeps_changing(levels, 0.01) is changing
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_simulated_gpu_at_its_cap_warns_of_nothing(seed):
+    run = profile("deit-b", device=f"sim:h100?seed={seed}", batch=64, max_time=1, latency_s=0.1)
+    assert "not_settled" not in [warning.code for warning in run.warnings]

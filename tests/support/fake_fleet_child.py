@@ -26,7 +26,7 @@ measure = order["measure"]
 workload, gpu = measure["settings"]["workload"], measure["gpu"]
 with open(os.path.join(measure["scratch"], str(gpu["index"])), "w") as file:
     file.write("what a profile records")
-say(**{"is": "phase", "name": "warming up", "seconds": 1.0})
+say(**{"is": "phase", "name": "warm-up", "seconds": 1.0})
 if workload == "dies" and gpu["index"] == 1:
     os.kill(os.getpid(), 9)
 if workload == "hangs" and gpu["index"] == 1:

@@ -127,9 +127,8 @@ class Activity:
         like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.of, self.part, strict=True)])
         kind = like[self.kind]  # copies count as their kernels
         apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
-        columns = [self.power(edges_s, kind == k) for k in apart]
-        columns.append(self.power(edges_s, ~np.isin(kind, apart)))
-        return np.column_stack([*columns, 1 - np.sum(columns, axis=0), self.power(edges_s, self.slowness)])
+        *columns, slow = self._powers(edges_s, *(kind == k for k in apart), ~np.isin(kind, apart), self.slowness)
+        return np.column_stack([*columns, 1 - np.sum(columns, axis=0), slow])
 
     def between(self, start_s: float, finish_s: float) -> Activity:
         """The part of the timeline within a span, with the same kinds."""
@@ -152,21 +151,27 @@ class Activity:
 
     def power(self, edges_s: Array, value: Array | NDArray[np.bool_]) -> Array:
         """Mean over each bin of a regular grid of ``value``, given per interval and 0 between them; shape (m,)."""
+        return self._powers(edges_s, value)[0]
+
+    def _powers(self, edges_s: Array, *values: Array | NDArray[np.bool_]) -> list[Array]:
+        """``power`` of several values."""
         near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
-        sums = _integral(edges_s, self.start_s[near], self.end_s[near], value[near])
-        return np.asarray(np.diff(sums) / (edges_s[1] - edges_s[0]))
+        sums = _integrals(edges_s, self.start_s[near], self.end_s[near], *(value[near] for value in values))
+        return [np.asarray(np.diff(one) / (edges_s[1] - edges_s[0])) for one in sums]
 
     def integral(self, at_s: Array, value: Array) -> Array:
         """Integral up to each time of ``value``, given per interval and 0 between them."""
-        return _integral(at_s, self.start_s, self.end_s, value)
+        return _integrals(at_s, self.start_s, self.end_s, value)[0]
 
 
-def _integral(at: Array, start: Array, end: Array, value: Array | NDArray[np.bool_]) -> Array:
+def _integrals(at: Array, start: Array, end: Array, *values: Array | NDArray[np.bool_]) -> list[Array]:
+    """The integral of each value up to each time."""
     if not len(start):
-        return np.zeros(len(at))
-    sums = np.append(0.0, np.cumsum(value * (end - start)))
+        return [np.zeros(len(at)) for _ in values]
     last = np.searchsorted(start[1:], at, side="right")  # the last interval that has begun, or the first
-    return np.asarray(sums[last] + value[last] * np.clip(at - start[last], 0.0, end[last] - start[last]))
+    begun = np.clip(at - start[last], 0.0, end[last] - start[last])
+    sums = (np.append(0.0, np.cumsum(value * (end - start))) for value in values)
+    return [np.asarray(one[last] + value[last] * begun) for one, value in zip(sums, values, strict=True)]
 
 
 def slowness_of(start: Array, end: Array, kind: Ints) -> Array:

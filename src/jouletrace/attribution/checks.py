@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
-from jouletrace.attribution.lock import Lock, attempts
+from jouletrace.attribution.lock import Known, Lock, attempts
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.observer import Sampled
 from jouletrace.sensor.readout import Readings
@@ -135,8 +135,9 @@ def trusted(
     ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more.
     """
     tried: list[tuple[bool, float, Lock, list[Check]]] = []
+    known = Known()
     for sensor in sensors:
-        for lock in attempts(activity, sensor, readings):
+        for lock in attempts(activity, sensor, readings, known):
             asked = checks(lock, readings, kernels, dropped)
             passed = all(check.passed for check in asked)
             tried.append((passed, lock.search.evidence if lock.search is not None else SURE, lock, asked))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
-from jouletrace.sensor.acquire import Search, follow, search
+from jouletrace.sensor.acquire import Search, Searched, follow, search
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.observer import Averaged, Sampled
 from jouletrace.sensor.readout import Readings
@@ -27,13 +27,23 @@ class Lock:
     fit: Fit  # at the place with the smallest residual
 
 
-def attempts(activity: Activity, sensor: Sensor | Means, readings: Readings) -> Iterator[Lock]:
+@dataclass
+class Known:
+    """What attempts with other ranges of rates have computed of the same recording."""
+
+    searched: Searched = field(default_factory=Searched)
+    locks: list[Lock] = field(default_factory=list)
+
+
+def attempts(
+    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None
+) -> Iterator[Lock]:
     """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
 
     Args, Raises: As for ``lock``.
     """
     for inner in (False, True):
-        locked = lock(activity, sensor, readings, inner)
+        locked = lock(activity, sensor, readings, inner, known)
         yield locked
         if locked.search is None:
             return
@@ -52,7 +62,9 @@ def rephased(locked: Lock, readings: Readings) -> Lock:
     return replace(locked, fit=min(fits, key=lambda one: one.residual_rms_w))
 
 
-def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False) -> Lock:
+def lock(
+    activity: Activity, sensor: Sensor | Means, readings: Readings, inner: bool = False, known: Known | None = None
+) -> Lock:
     """Estimate a sensor's place in time together with the powers; ``checks`` decides whether to trust them.
 
     A sampler's track follows from powers, and powers from a track. Both grow from the window of the search to the whole
@@ -72,7 +84,11 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
         places = [fit(activity, replace(observer, delay_s=float(d)), readings, fit_place=False) for d in delays]
         best = min(places, key=lambda one: one.residual_rms_w)
         return Lock(None, fit(activity, best.observer, readings))
-    found = search(sensor, activity, readings, inner=inner)
+    known = known or Known()
+    found = search(sensor, activity, readings, inner, known.searched)
+    for before in known.locks:
+        if before.search is not None and before.search.place == found.place:
+            return replace(before, search=found)
     near = Track.straight(found.start_s, found.end_s, found.rate_hz, found.one_s)
     part = activity.between(found.start_s, found.end_s)
     expected, *others = _averagings(part, Sampled(sensor, near), readings)
@@ -80,7 +96,8 @@ def lock(activity: Activity, sensor: Sensor | Means, readings: Readings, inner: 
     for other in others:
         tried = _followed(activity, other, readings, found.rate_hz)
         chosen = tried if tried.residual_rms_w < 0.95 * chosen.residual_rms_w else chosen
-    return Lock(found, fit(activity, _tuned(chosen), readings, fit_response=True))
+    known.locks.append(Lock(found, fit(activity, _tuned(chosen), readings, fit_response=True)))
+    return known.locks[-1]
 
 
 def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[Fit]:

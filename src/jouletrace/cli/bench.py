@@ -81,7 +81,7 @@ def bench(
     levels = _levels(rate, concurrency, trace, arrivals, duration, (input_tokens, output_tokens), seed)
     settings = BenchSettings(url, levels, model, api, parse_slo(slo), timeout, pause, seed)
     with ExitStack() as stack:
-        devices = open_devices(monitor or device or ["visible"])
+        devices = open_devices(monitor or device or ["visible"], real_time=True)
         for opened in devices:
             stack.callback(opened.close)
         if not (monitor or device):

@@ -30,7 +30,7 @@ def demo(
     if with_profile and form == "json":
         raise BadInputError("--with-profile --json: two results are not one JSON object; request them separately")
     recorded = recorded_runs()
-    for group in [[entry] for entry in recorded] if form == "table" else [recorded]:
+    for group in ([entry] for entry in recorded) if form == "table" else [list(recorded)]:
         for entry in group:
             say(f"Recorded on {entry.run.devices[0].name}: {entry.command}")
         print_runs([entry.run for entry in group], form=form, top=top, verbose=verbose)

@@ -92,7 +92,7 @@ def monitor(
             displays.append(exporter.show)
             who = ", open to other machines without a password" if exporter.open_to_others else ""
             say(f"serving {exporter.url}{who}")
-        devices = open_devices(device or ["all"])
+        devices = open_devices(device or ["all"], real_time=True)
         for opened in devices:
             stack.callback(opened.close)
         place = stack.enter_context(Place(output, "monitor"))

@@ -8,7 +8,7 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import Place, check_form, print_runs, say
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler.settings import AUTO, ProfileSettings
 
 WORKLOAD_HELP = (
     "A built-in name (deit-b, bert-l, resnet50, gpt2-large, dlrm, ...), hf:ORG/NAME of the Hugging Face hub, "
@@ -17,7 +17,7 @@ WORKLOAD_HELP = (
 )
 
 
-@options.from_settings(ProfileSettings)
+@options.from_settings(ProfileSettings, detail=AUTO)
 def profile(
     settings: ProfileSettings,
     workload: Annotated[str, typer.Argument(help=WORKLOAD_HELP)],

@@ -1,4 +1,4 @@
-"""What a command shows while it works: a progress line on stderr, on a terminal alone, and no prints of workloads."""
+"""What a command shows while it works: a bar on stderr, or lines where it is no terminal; no prints of workloads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from jouletrace.profiler.progress import Lines, switched_off
 from jouletrace.report.document import printable
 
 
@@ -32,35 +33,61 @@ class Drawn:
 
 
 class ProgressLine(Drawn):
-    """Draws ``profiler.progress.Progress`` with rich, if stderr is a terminal."""
+    """Draws ``profiler.progress.Progress`` with rich if stderr is a terminal, else as lines."""
 
     def __init__(self) -> None:
         super().__init__()
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+        self._lines: Lines | None = None
+        if switched_off():
+            return
+        if not sys.stderr.isatty():
+            self._lines = Lines()
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-            self._progress = Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description:<22}"),
-                BarColumn(bar_width=30),
-                TimeRemainingColumn(),
-                TextColumn("[dim]{task.fields[note]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._progress.add_task("starting", total=None, note="")
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description:<22}"),
+            BarColumn(bar_width=30),
+            TimeRemainingColumn(),
+            TextColumn("[dim]{task.fields[note]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task("starting", total=None, note="")
 
-    def begin(self, phase: str, seconds: float) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._lines is not None:
+            self._lines.stop()
+        super().__exit__(kind, error, tb)
+
+    def start(self, device: str, *, timed: bool = True) -> None:
+        """Print the device."""
+        if self._lines is not None:
+            self._lines.start(device, timed=timed)
+        elif self._progress is not None:
+            self._progress.console.print(f"jouletrace: {printable(device)}", markup=False, highlight=False)
+
+    def expect(self, seconds: float) -> None:
+        """Show the time left in lines; a bar shows that of its phase."""
+        if self._lines is not None:
+            self._lines.expect(seconds)
+
+    def begin(self, phase: str, seconds: float, *, at_most: bool = False) -> None:
         """Show a new phase; 0 seconds means that its duration is unknown."""
-        if self._progress is not None:
+        if self._lines is not None:
+            self._lines.begin(phase, seconds, at_most=at_most)
+        elif self._progress is not None:
             from rich.markup import escape
 
             self._progress.reset(self._task, description=escape(printable(phase)), total=seconds or None, note="")
 
     def advance(self, seconds: float, note: str = "") -> None:
         """Move the bar."""
-        if self._progress is not None:
+        if self._lines is not None:
+            self._lines.advance(seconds, note)
+        elif self._progress is not None:
             from rich.markup import escape
 
             self._progress.update(self._task, advance=seconds, note=escape(printable(note)))

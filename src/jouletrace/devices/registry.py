@@ -39,8 +39,11 @@ def open_device(spec: str) -> Device:
     raise BadInputError(f"unknown device {spec!r}: it may be {_forms()}; here are {named(list_devices())}")
 
 
-def open_devices(specs: Sequence[str]) -> list[Device]:
+def open_devices(specs: Sequence[str], *, real_time: bool = False) -> list[Device]:
     """Open several devices, each once even if it is named several times.
+
+    With ``real_time`` simulated GPUs run in real time unless their name says otherwise: something else that takes
+    time is recorded.
 
     Besides the names of ``open_device``, "all" means every whole GPU and "visible" every GPU or MIG instance that CUDA
     shows to this process; both mean the CPU on a machine without a GPU.
@@ -49,6 +52,8 @@ def open_devices(specs: Sequence[str]) -> list[Device]:
         BadInputError, NotPossibleError: As ``open_device``; those opened before are closed again.
     """
     names = [name for spec in specs for name in _expanded(spec.strip())]
+    if real_time:
+        names = [in_real_time(name) for name in names]
     opened: dict[str, Device] = {}
     try:
         for name in names:
@@ -64,6 +69,34 @@ def open_devices(specs: Sequence[str]) -> list[Device]:
     if not opened:
         raise BadInputError(f"no device is named: it may be all, visible, {_forms()}")
     return list(opened.values())
+
+
+def in_real_time(spec: str) -> str:
+    """The name of the same simulated GPU in real time, unless it chooses its time itself; other names as they are."""
+    if not spec.startswith("sim:") or "realtime=" in spec:
+        return spec
+    return f"{spec}{'&' if '?' in spec else '?'}realtime=1"
+
+
+def one_or_several(function: str, device: object, devices: object, usual: str = "visible") -> list[str]:
+    """The names given as ``device`` or ``devices`` of a Python function: each a name, or several.
+
+    Raises:
+        BadInputError: If both are given, or something else than names.
+        NotPossibleError: If no device is named.
+    """
+    if device is not None and devices is not None:
+        raise BadInputError(f"{function}: device= and devices= are the same: give one of them")
+    given, name = (device, "device") if device is not None else (devices, "devices")
+    if given is None:
+        return [usual]
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+        raise BadInputError(f"{function}: {name}={given!r}: must be a name, or a list of names")
+    if not given:
+        raise NotPossibleError(f"{function}: no device was named")
+    return list(given)
 
 
 def list_devices() -> list[DeviceInfo]:

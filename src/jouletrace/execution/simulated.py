@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from jouletrace.tracing.trace import Trace
 
 _BEFORE_S, _AFTER_S = 0.3, 0.3
 """Idle time around a recording, so that the sensor records its edges."""
+
+_TOGETHER_S = 0.05
+"""Seconds of iterations that run in one call of the simulation: a call for each takes longer than all the rest."""
 
 
 class SimulatedProgram:
@@ -62,28 +65,39 @@ class SimulatedProgram:
                 (excitation.draws(iteration_s), excitation.repeated_s * (len(excitation.variants) > 1)),
             ):
                 end_ns = board.clock.time_ns() + round(seconds * 1e9)
-                while board.clock.time_ns() < end_ns:
-                    before_ns = board.clock.time_ns()
-                    variant = next(draws)
-                    times.append(board.run_traced(steps[variant].schedule, 1)[0])
-                    log.append(variant)
-                    advance((board.clock.time_ns() - before_ns) / 1e9)
+                while (left_s := (end_ns - board.clock.time_ns()) / 1e9) > 0:
+                    together = self._next(draws, steps, min(left_s, _TOGETHER_S))
+                    times.append(board.run_traced([steps[variant].schedule for variant in together]))
+                    log += together
+                    advance(min(left_s, _TOGETHER_S))
             finish_ns = board.clock.time_ns()
             board.wait(_AFTER_S)
-            watts = [_active_w(steps[variant]) for variant in log]
-            sensor.saw(np.concatenate(times), np.concatenate(watts))
-        kernels = list(chain.from_iterable(steps[variant].schedule.kernels for variant in log))
+            active_w = {variant: _active_w(step) for variant, step in steps.items()}
+            edges = np.concatenate(times)
+            sensor.saw(edges, np.concatenate([active_w[variant] for variant in log]))
         place = {name: i for i, name in enumerate(listing.names)}
-        edges = np.concatenate(times)
+        named = {
+            variant: np.array([place[kernel.name] for kernel in step.schedule.kernels])
+            for variant, step in steps.items()
+        }
         trace = Trace.of(
             listing.names,
             "simulated",
-            name=np.array([place[kernel.name] for kernel in kernels]),
+            name=np.concatenate([named[variant] for variant in log]),
             start_ns=edges[:, 0],
             end_ns=edges[:, 1],
         )
         matched = match(listing.codes(trace), listing.calls, log)
         return Traced(trace, matched, len(log), Interval(start_ns, finish_ns))
+
+    @staticmethod
+    def _next(draws: Iterator[Variant], steps: Mapping[Variant, SimulatedStep], seconds: float) -> list[Variant]:
+        """The next iterations: at least one, until at the highest clock they take ``seconds``."""
+        drawn: list[Variant] = []
+        while seconds > 0:
+            drawn.append(next(draws))
+            seconds -= steps[drawn[-1]].schedule.at(1.0, 1.0).period_s
+        return drawn
 
     def _variant(self, variant: Variant) -> SimulatedStep:
         step = self._step

@@ -19,7 +19,7 @@ from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up
 from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
-from jouletrace.profiler.progress import Progress, Silent
+from jouletrace.profiler.progress import Progress, Silent, reported, start
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.report.comparison import Comparison
@@ -95,6 +95,7 @@ def run_ab(
     try:
         for own in each:
             check(device, own)
+        start(progress, device, settings.device)
         names = [workload.name for workload in found]
         stated = cast(Settings, {**settings.to_dict(), **asdict(how), "b": each[1].to_dict()})
         session = Session(
@@ -126,6 +127,7 @@ def run_ab(
             run = session.finish()
     finally:
         device.close()
+    progress.begin("computing the figures", 0)
     try:
         comparison = paired(run, fail_if)
     except BadInputError as error:
@@ -148,6 +150,7 @@ def ab(
     margin: float = 0.01,
     max_time: float = 40.0,
     save_to: str | Path | None = None,
+    progress: bool | Progress = True,
     **options: Any,
 ) -> Comparison:
     """Compare two models or callables on one GPU in alternation: latency, time, power, energy.
@@ -163,6 +166,7 @@ def ab(
         margin: Relative difference below which they count as equal.
         max_time: Time limit of the windows in seconds.
         save_to: Folder of the Run; None saves none.
+        progress: Whether lines on stderr report the device and each phase; ``JOULETRACE_PROGRESS=0`` prints none.
         **options: Fields of ``profiler.settings.ProfileSettings``.
 
     Returns:
@@ -179,7 +183,8 @@ def ab(
     place = check_free(save_to).absolute() if save_to is not None else None
     one, other = _workload(a, inputs), _workload(b, inputs if inputs_b is None else inputs_b)
     how = AbSettings(margin=margin, max_time_s=max_time)
-    return run_ab(one, other, settings, how, folder=place, command="jouletrace.ab()")[1]
+    with reported(progress) as receiver:
+        return run_ab(one, other, settings, how, folder=place, command="jouletrace.ab()", progress=receiver)[1]
 
 
 def _workload(target: Any, inputs: Any) -> str | Workload:
@@ -192,7 +197,7 @@ def _measure(
     power = power_channel(session)
     iteration_s = []
     for side, step in zip(SIDES, steps, strict=True):
-        progress.begin(f"warming up {side.upper()}", settings.warmup_s)
+        progress.begin(f"warm-up of {side.upper()}", settings.warmup_s, at_most=True)
         with session.phase(f"warm-up {side}"):
             iteration_s.append(warm_up(session, step, settings.warmup_s, progress).iteration_s)
     window_s = max(how.window_s, LEAST_PERIODS * ((power.period_s or 0.0) if power else 0.0))
@@ -204,7 +209,7 @@ def _measure(
     begin_ns = clock.time_ns()
     block = wanted = 0
     first = how.first_stage
-    progress.begin("A and B in turn", how.max_time_s)
+    progress.begin("A and B in turn", how.max_time_s, at_most=True)
     with session.phase("energy"):
         while block < max(wanted, first):
             start_ns = clock.time_ns()

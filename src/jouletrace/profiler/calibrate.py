@@ -20,7 +20,7 @@ from jouletrace.execution.steps.burst import make_burst
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.backends.torch import torch_device_of
 from jouletrace.profiler.prepare import check_own_time
-from jouletrace.profiler.progress import Progress, Silent
+from jouletrace.profiler.progress import Progress, Silent, start
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
@@ -58,6 +58,7 @@ def calibrate(
     device = open_device(device_spec)
     try:
         check_own_time(device)
+        start(progress, device, device_spec)
         session = Session(
             "calibrate",
             [device],
@@ -79,7 +80,7 @@ def calibrate(
             burst = make_burst(device, None if device.info.simulated else torch_device_of(device))
             try:
                 session.run.workload["load"] = burst.describe()
-                progress.begin("warming up", WARMUP_S)
+                progress.begin("warm-up", WARMUP_S)
                 with session.phase("warm-up"):
                     burst.run(WARMUP_S)
                 _rest(session, "context idle before")

@@ -16,15 +16,15 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from html import escape
 from types import TracebackType
 from typing import Self
 
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
-from jouletrace.devices import open_devices
-from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
+from jouletrace.devices import one_or_several, open_devices
+from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate
 from jouletrace.stats.interval import total
@@ -35,13 +35,11 @@ class _Recording:
 
     def __init__(self, devices: tuple[str, ...]) -> None:
         self._owner = os.getpid()
-        self.devices = open_devices(list(devices))
+        self.devices = open_devices(list(devices), real_time=True)
         try:
             for device in self.devices:
                 if device.clock.virtual:
-                    raise BadInputError(
-                        f"measure: {device.spec}: a block takes real time; write {realtime(device.spec)}"
-                    )
+                    raise BadInputError(f"measure: {device.spec}: a block takes real time; leave out realtime=0")
             self.session = Session("measure", self.devices, settings={"devices": list(devices)})
             self.session.__enter__()
         except BaseException:
@@ -123,13 +121,13 @@ class Measurement:
         if self.end_ns is None:
             return Estimate.null("block_not_ended", "clock")
         seconds = (self.end_ns - self.start_ns) / 1e9
-        return Estimate(seconds, seconds, seconds, 1, "clock")
+        return Estimate(seconds, seconds, seconds, 1, "clock", unit="s")
 
     @property
     def energy_j(self) -> Estimate:
         """Energy of the block in joules, summed over its devices."""
         parts = [self.device_energy_j(device.info.id) for device in self._recording.devices]
-        return parts[0] if len(parts) == 1 else total(parts)
+        return (parts[0] if len(parts) == 1 else total(parts)).in_unit("J")
 
     @property
     def power_w(self) -> Estimate:
@@ -137,38 +135,49 @@ class Measurement:
         seconds = self.time_s.value
         if not seconds:
             return Estimate.null("block_not_ended" if seconds is None else "block_too_short", "window")
-        return self.energy_j.scaled(1 / seconds)
+        return self.energy_j.scaled(1 / seconds).in_unit("W")
 
     def device_energy_j(self, device: str) -> Estimate:
         """Energy of one device in joules, by its id."""
         if self.end_ns is None:
             return Estimate.null("block_not_ended", "window")
         if device not in self._energies:
-            self._energies[device] = self._recording.energy_j(device, self.start_ns, self.end_ns)
+            self._energies[device] = self._recording.energy_j(device, self.start_ns, self.end_ns).in_unit("J")
         return self._energies[device]
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
+        """Energy, mean power and time in a line, and where."""
         # The name of a simulated GPU begins with SIMULATED, which every output of its figures must show.
         devices = ", ".join(device.info.name for device in self._recording.devices)
-        return f"Measurement({self.label!r} on {devices}, energy_j={self.energy_j}, time_s={self.time_s.value})"
+        return f"{self.label}: {self.energy_j}, {self.power_w}, {self.time_s} on {devices}"
+
+    def __repr__(self) -> str:
+        return f"Measurement({self})"
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
-def measure(label: str = "block", *, devices: str | Sequence[str] = "visible") -> Measurement:
+def measure(
+    label: str = "block",
+    *,
+    device: str | Sequence[str] | None = None,
+    devices: str | Sequence[str] | None = None,
+) -> Measurement:
     """Measure the energy of a block of code; use it in a ``with`` statement. Blocks may nest.
 
     Args:
         label: The block's name.
-        devices: "visible" for every GPU that CUDA shows this process (the CPU if there is none),
-            or specs as for ``--device``.
+        device: A name as for ``--device``, or several; "visible" is every GPU that CUDA shows this process, and the
+            CPU if there is none. None means "visible". Simulated GPUs run in real time.
+        devices: The same as ``device``.
 
     Raises:
-        BadInputError: If a device doesn't exist, or is a simulated GPU in virtual time.
+        BadInputError: If a device doesn't exist, or is a simulated GPU with ``realtime=0``.
         NotPossibleError: If no device can be recorded.
     """
-    wanted = [devices] if isinstance(devices, str) else list(devices)
-    if not wanted:
-        raise NotPossibleError("measure: no device was named")
-    return Measurement(label, wanted)
+    return Measurement(label, one_or_several("measure", device, devices))
 
 
 def synchronize() -> None:

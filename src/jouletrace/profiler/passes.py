@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -80,7 +81,7 @@ def idle(
     power = power_channel(session)
     if power is None:
         return
-    seconds = settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
+    seconds = _idle_s(settings, power)
     progress.begin(name, seconds)
     with session.phase(name):
         end_s = session.clock.time_ns() / 1e9 + seconds
@@ -89,6 +90,19 @@ def idle(
             session.clock.sleep(min(left_s, LOOK_EVERY_S))
             progress.advance(min(left_s, LOOK_EVERY_S))
     session.recorder.check()
+
+
+def expected_s(session: Session, settings: ProfileSettings, iteration_s: float) -> float:
+    """Seconds that the passes after the warm-up take at most, but for iterations longer than the limits."""
+    seconds = min(settings.latency_s, settings.latency_iterations * iteration_s)
+    power = power_channel(session)
+    if power is not None:
+        seconds += 2 * _idle_s(settings, power) + most_seconds(settings, power)
+    return seconds + (settings.detail_time_s if settings.detail != "model" else 0.0)
+
+
+def _idle_s(settings: ProfileSettings, power: ChannelInfo) -> float:
+    return settings.idle_s + 2 * (power.window_s or 0) + 4 * (power.period_s or 0)
 
 
 def latency(session: Session, step: Step, settings: ProfileSettings, iteration_s: float, progress: Progress) -> None:
@@ -252,6 +266,12 @@ def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) ->
         power_settled = _power_settled(session, start_ns) if records_power else None
         if latency_settled and (power_settled or not records_power) and elapsed >= min(LEAST_S, limit_s):
             break
+    if latency_settled is False:
+        latency_settled = not _keeps_changing(
+            [float(np.median(times[-i:][:4])) for i in (12, 8, 4) if len(times) >= i], SETTLED
+        )
+    if power_settled is False:
+        power_settled = not _keeps_changing(_last_seconds_w(session, start_ns), 1.5 * SETTLED)
     _warn(session, "latency", latency_settled, elapsed)
     if records_power:
         _warn(session, "power", power_settled, elapsed)
@@ -278,6 +298,26 @@ def _settled(values: list[float]) -> bool | None:
     noise = 2 * float(np.hypot(np.std(first, ddof=1), np.std(second, ddof=1))) / 2
     change = abs(float(np.median(second) - np.median(first)))
     return change <= max(SETTLED * float(np.median(second)), noise)
+
+
+def _keeps_changing(levels: Sequence[float], tolerance: float) -> bool:
+    """Whether the last levels change by more than a relative ``tolerance`` and in one direction.
+
+    At a power cap clock and power wander by percents without end: what turns back is as settled as it will be. With
+    fewer than three levels any change counts.
+    """
+    changes = [(after - before) / after for before, after in pairwise(levels) if after]
+    return not changes or all(change > tolerance for change in changes) or all(c < -tolerance for c in changes)
+
+
+def _last_seconds_w(session: Session, start_ns: int) -> list[float]:
+    """Mean power of the last whole seconds since ``start_ns``, three at most, oldest first."""
+    stamps, watts = session.power(start_ns)
+    ends = [int(stamps[-1]) - i * 1_000_000_000 for i in (2, 1, 0)]
+    seconds = [
+        watts[(stamps > end - 1_000_000_000) & (stamps <= end)] for end in ends if end - 1_000_000_000 >= start_ns
+    ]
+    return [float(np.mean(one)) for one in seconds if len(one) >= 5]
 
 
 def _power_settled(session: Session, start_ns: int) -> bool | None:

@@ -19,8 +19,8 @@ from jouletrace.profiler import board_store, calibrations, generation, passes
 from jouletrace.profiler.detail.recording import nodes, record
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, resolve
-from jouletrace.profiler.progress import Progress, Silent
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler.progress import Progress, Silent, reported, start
+from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.store import check_free, save
@@ -55,6 +55,7 @@ def profile_workload(
     device = open_device(settings.device)
     try:
         check(device, settings)
+        start(progress, device, settings.device)
         session = Session(
             "profile",
             [device],
@@ -78,6 +79,7 @@ def profile_workload(
             run = session.finish()
     finally:
         device.close()
+    progress.begin("computing the figures", 0)
     return finish(run, session.folder)
 
 
@@ -104,11 +106,12 @@ def _measure(
     session.save_header()  # a record left by a crash needs these facts
     for warning in check_outputs(prepared.built) if prepared.real else prepared.warnings:
         session.run.warn(warning.code, warning.message, warning.where)
-    progress.begin("warming up", settings.warmup_s)
+    progress.begin("warm-up", settings.warmup_s, at_most=True)
     with session.phase("warm-up"):
         warm = warm_up(session, step, settings.warmup_s, progress)
     workload["warm_up"] = asdict(warm)
     session.save_header()
+    progress.expect(passes.expected_s(session, settings, warm.iteration_s))
     passes.idle(session, "context idle before", settings, progress)
     if ready is not None:
         ready(session)
@@ -153,6 +156,7 @@ def profile(
     name: str | None = None,
     target_ci: float = 0.01,
     save_to: str | Path | None = None,
+    progress: bool | Progress = True,
     **options: Any,
 ) -> Run:
     """Measure latency, power and energy of a model or any callable.
@@ -167,6 +171,7 @@ def profile(
         name: Name of the workload.
         target_ci: Requested relative half-width of the energy's 95 % interval.
         save_to: Folder or ".zip" file for the Run; None keeps it in memory (``run.save`` writes it later).
+        progress: Whether lines on stderr report the device and each phase; ``JOULETRACE_PROGRESS=0`` prints none.
         **options: Further options of ``jouletrace profile`` (``max_time``, ``warmup``, ``seed``, ...), or
             fields of ``profiler.settings.ProfileSettings``; times have both names (``max_time_s``).
 
@@ -178,7 +183,8 @@ def profile(
             the model doesn't take the inputs.
         NotPossibleError: If a library or device is missing.
     """
-    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **_named(options))
+    named = {"detail": AUTO, **_named(options)}
+    settings = ProfileSettings(device=device, mode=mode, dtype=dtype, target_ci=target_ci, **named)
     if isinstance(model, str) and (name is not None or not isinstance(inputs, tuple) or inputs):
         raise BadInputError(f"profile({model!r}): a built-in workload has its own inputs and name")
     workload = model if isinstance(model, str) else ObjectWorkload(model, inputs, name)
@@ -186,7 +192,9 @@ def profile(
     packed = place is not None and place.suffix.lower() == ".zip"
     label = workload if isinstance(workload, str) else workload.name
     command = f"jouletrace.profile({label})"
-    run = profile_workload(workload, settings, folder=None if packed else place, command=command)
+    folder = None if packed else place
+    with reported(progress) as receiver:
+        run = profile_workload(workload, settings, folder=folder, command=command, progress=receiver)
     if packed:
         run.save(str(place))
     return run

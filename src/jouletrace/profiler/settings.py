@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 DEVICE_HELP = 'auto, cuda:N, a GPU or MIG UUID, cpu, or sim:NAME for a simulated GPU ("sim:h100").'
 DETAILS = ("model", "phase", "layer", "kernel")
+AUTO = "auto"
+"""Detail of a profile where none is asked for: the phases of a training step, else the model."""
 RUNTIMES = ("onnxruntime", "openvino")
 """Runtimes that run a workload instead of torch (``profiler.backends``)."""
 RUN_BY = ("auto", "torch", *RUNTIMES, "trtexec")
@@ -36,7 +38,9 @@ class ProfileSettings:
     """
 
     task: str = option("infer", "Task of an iteration: infer, train or generate.")
-    detail: str = option("model", "Level of the breakdown: model, phase, layer or kernel.")
+    detail: str = option(
+        "model", "Level of the breakdown: model, phase, layer or kernel; auto is phase for --task train, else model."
+    )
     device: str = option("auto", DEVICE_HELP, flags=("--device", "-d"))
     batch: int | None = option(None, "Samples per iteration. [default: the workload's]")
     seq_len: int | None = option(
@@ -95,6 +99,9 @@ class ProfileSettings:
         from jouletrace.workloads.environment import DTYPES
         from jouletrace.workloads.options import TASKS, check_loss_and_optimizer, check_seed
 
+        if self.detail == AUTO:
+            phases = self.task == "train" and self.mode != "compile" and self.l2 == "warm"  # see _check_together
+            object.__setattr__(self, "detail", "phase" if phases else "model")
         self._check_numbers()
         for name, allowed in (
             ("task", TASKS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -27,8 +28,8 @@ class Recorded:
     run: Run
 
 
-def recorded_runs(folder: Traversable | None = None) -> list[Recorded]:
-    """All recorded Runs, with fresh figures.
+def recorded_runs(folder: Traversable | None = None) -> Iterator[Recorded]:
+    """All recorded Runs with fresh figures, each analysed when it is asked for.
 
     Args:
         folder: Where ``manifest.json`` and the Runs are; None for those that ship with the package.
@@ -42,11 +43,9 @@ def recorded_runs(folder: Traversable | None = None) -> list[Recorded]:
         manifest = json.loads((folder / "manifest.json").read_text())
     except FileNotFoundError:
         raise NotPossibleError("no recorded Run ships with this installation: manifest.json is missing") from None
-    found = []
     for entry in manifest["runs"]:
         with resources.as_file(folder / entry["file"]) as path:
             run = load(path)
         # What was computed when it was recorded is thrown away: the demo shows the analysis at work.
         run.results = tables.empty("results")
-        found.append(Recorded(entry["file"], entry["command"], analysis.analyse(run)))
-    return found
+        yield Recorded(entry["file"], entry["command"], analysis.analyse(run))

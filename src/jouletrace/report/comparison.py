@@ -161,6 +161,10 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """The object that ``--format json`` prints."""
         own = asdict(self)
+        for row in own["rows"]:
+            for figure in row.values():
+                if isinstance(figure, dict):
+                    figure.pop("unit", None)  # the metric's name has it
         for side in ("a", "b"):
             own[f"unmatched_{side}"] = [{"level": level, "name": name} for level, name in own[f"unmatched_{side}"]]
         found = {

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from html import escape
+from importlib import import_module
 from typing import Any, Self
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
-    """A value with a 95 % interval, or no value and the reason why.
+    """A value with a 95 % interval, or no value and the reason why; ``print`` shows it as "86.10 ± 0.15 J".
 
     Attributes:
         value: Best estimate in SI units of its metric; None where the sensor can't support one.
@@ -19,6 +21,7 @@ class Estimate:
         n: Number of independent windows, blocks or samples behind it.
         method: How it was obtained, in one word or short phrase ("windows", "timeline", ...).
         reason: A code for why ``value`` is None; None where there is a value.
+        unit: SI unit for printing, as in ``run.metrics``; "" where it isn't known.
     """
 
     value: float | None
@@ -27,6 +30,7 @@ class Estimate:
     n: int = 0
     method: str = ""
     reason: str | None = None
+    unit: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if (self.value is None) != (self.reason is not None):
@@ -57,6 +61,26 @@ class Estimate:
             low = high = None
         return cls(value, low, high, data.get("n") or 0, method)
 
+    def __str__(self) -> str:
+        """The figure as reports print it, with its unit: "86.10 ± 0.15 J"; "– (reason)" without a value."""
+        scale = import_module("jouletrace.report.scale")  # a higher package, for convenience
+        text = str(scale.figure(self, self.unit or "1")).replace(scale.NBSP, " ")
+        return text if self.value is not None else f"{text} ({self.reason})"
+
+    def __repr__(self) -> str:
+        return f"Estimate({self})"
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks; the ends of the interval, n and the method appear on hovering."""
+        ends = (
+            "" if self.low is None else f"95 %: {self.low:.6g} to {self.high:.6g} {self.unit.strip('1')}".strip() + "; "
+        )
+        return f'<span title="{escape(f"{ends}n = {self.n}; {self.method}")}">{escape(str(self))}</span>'
+
+    def in_unit(self, unit: str) -> Estimate:
+        """The same with the unit to print it in, which scales nothing."""
+        return replace(self, unit=unit)
+
     @property
     def half_width(self) -> float | None:
         """Half of the interval's width in the unit of ``value``; None without an interval."""
@@ -65,7 +89,7 @@ class Estimate:
         return (self.high - self.low) / 2
 
     def scaled(self, factor: float) -> Estimate:
-        """The same figure in another unit, or per another count. ``factor`` may be negative."""
+        """The same figure in another unit, or per another count; ``unit`` is "". ``factor`` may be negative."""
         if self.value is None:
             return self
         low, high = self.low, self.high

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from html import escape
 from importlib import import_module
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -82,7 +83,7 @@ class Run:
     _kept: dict[str, tuple[pa.Table, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
-        """A summary in one line; ``jouletrace.show`` and the tables hold the rest."""
+        """A summary in one line; ``print`` shows the figures."""
         name = self.workload.get("name") or self.command
         rows = ", ".join(f"{len(self.table(table))} {table}" for table in ("units", "windows", "samples", "results"))
         state = "" if self.complete else ", incomplete"
@@ -91,8 +92,12 @@ class Run:
 
     def __str__(self) -> str:
         """The verdict and one table, as ``jouletrace show`` prints them."""
-        report = import_module("jouletrace.report")  # by name, since it stands above
+        report = import_module("jouletrace.report")  # a higher package, for convenience
         return str(report.render([self], detail=report.default_detail(self))).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def simulated(self) -> bool:
@@ -145,7 +150,8 @@ class Run:
                 near = get_close_matches(str(metric), sorted(there | set(METRICS)), 3)
                 hint = f"; did you mean {' or '.join(near)}?" if near else ""
                 raise BadInputError(f"no metric {metric!r}{hint}")
-        return Estimate.from_dict(row) if row else Estimate.null("not_measured")
+        found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
+        return found.in_unit(METRICS[metric].unit) if metric in METRICS else found
 
     def result_flags(self, metric: str, unit: int = MODEL_UNIT) -> list[str]:
         """The flags of a figure in ``results``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,12 @@ BLOCK_S = 1.0
 BINS = 80
 """Phases of a sample period in the dynamic programme, per block."""
 
+_ROWS = 4096
+"""Rows of a table that are convolved at once: they fit a core's cache."""
+
+_TOGETHER = 100
+"""Readings over which an average decays by no more than a double can hold: 26 samples each, of at least 8 averaged."""
+
 SETTLE_S = 0.12
 """Readings later than this after the start contain at most e^-9 of what was before it (e^-4.6 at 32 averages)."""
 
@@ -55,17 +61,38 @@ class Search:
     end_s: float
     one_s: float  # time of one sample in it
 
+    @property
+    def place(self) -> tuple[float, float, float]:
+        """From where a lock begins: rate, window and phase."""
+        return self.rate_hz, self.start_s, self.one_s
 
-def search(sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False) -> Search:
+
+@dataclass
+class Searched:
+    """What searches of a recording have computed, so that those of wider ranges don't repeat it.
+
+    It holds for one timeline, its readings, and sensors that differ in their range of rates alone.
+    """
+
+    windows: dict[bool, list[_Window]] = field(default_factory=dict)  # by ``inner``
+
+
+def search(
+    sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False, searched: Searched | None = None
+) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
     They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run.
     """
-    parts = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, inner)]
+    windows = (searched or Searched()).windows
+    if inner not in windows:
+        windows[inner] = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, inner)]
+    parts = windows[inner]
     most = max(len(part.watts) for part in parts)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
-    rates = np.arange(sensor.rates_hz[0], sensor.rates_hz[1] + RATE_STEP_HZ, RATE_STEP_HZ)
-    coarse = _total(parts, [part.mean_squares(rates, PHASES).min(axis=1) for part in parts])
+    first_step, last_step = (round(rate / RATE_STEP_HZ) for rate in sensor.rates_hz)
+    rates: Array = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)  # a grid that all ranges share
+    coarse = _total(parts, [part.least(rates) for part in parts])
     best: list[tuple[float, float, list[tuple[float, float, float]]]] = []
     for rate in _apart(rates, coarse):
         near = rate + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)
@@ -195,6 +222,16 @@ class _Window:
         edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)
         self._first = edges[0]
         self._seen = _responded(sensor.response, timeline.table(edges, KINDS))
+        # Searches of other ranges ask for the same again.
+        self._least: dict[float, float] = {}
+        self._best: dict[tuple[float, ...], tuple[float, float, float]] = {}
+
+    def least(self, rates_hz: Array) -> Array:
+        """Mean square residual at the best of ``PHASES`` phases, by rate; computed once for each rate."""
+        for rate in rates_hz.tolist():
+            if rate not in self._least:
+                self._least[rate] = float(self.mean_squares(np.array([rate]), PHASES).min())
+        return np.array([self._least[rate] for rate in rates_hz.tolist()])
 
     def mean_squares(self, rates_hz: Array, phases: int) -> Array:
         """Mean square residual by rate and phase, shape (rates, phases)."""
@@ -203,6 +240,12 @@ class _Window:
 
     def best(self, rates_hz: Array) -> tuple[float, float, float]:
         """The least mean square residual among some rates, its rate, and the time of a sample."""
+        key = tuple(rates_hz.tolist())
+        if key not in self._best:
+            self._best[key] = self._search_best(rates_hz)
+        return self._best[key]
+
+    def _search_best(self, rates_hz: Array) -> tuple[float, float, float]:
         square = self.mean_squares(rates_hz, 2 * PHASES)
         rate, phase = np.unravel_index(int(np.argmin(square)), square.shape)
         return float(square.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
@@ -217,9 +260,13 @@ def _responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
     narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
-    for weight, lag in zip(np.diff(response.within(edges)), lags.astype(int).tolist(), strict=True):
-        later = slice(max(lag, 0), len(out) + min(lag, 0))
-        out[later] += np.float32(weight) * narrow[slice(later.start - lag, later.stop - lag)]
+    weights = list(zip(np.diff(response.within(edges)).astype(np.float32), lags.astype(int).tolist(), strict=True))
+    for first in range(0, len(out), _ROWS):
+        last = min(first + _ROWS, len(out))
+        for weight, lag in weights:
+            begin, end = max(first, lag), min(last, len(out) + lag)
+            if begin < end:
+                out[begin:end] += weight * narrow[begin - lag : end - lag]
     return out
 
 
@@ -241,9 +288,11 @@ def _designs(
     last = np.floor((times[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
     last = np.clip(last, 0, int((end_s - start_s) * rate_hz) - 2)
     count = np.diff(last, axis=0, prepend=0)
-    number = np.maximum(last - np.arange(count.max())[:, None, None], 0)
-    at = start_s - first_edge_s + (number + phases) / rate_hz
-    read = _averaged(np.take(seen, (at / GRID_S).astype(np.int64), axis=0), count, sensor.averages)
+    step = 1 / (rate_hz * GRID_S)  # from one sample to the next, in entries of the table
+    at = (last + phases) * step - np.arange(count.max())[:, None, None] * step
+    np.maximum(at, phases * step, out=at)
+    at += (start_s - first_edge_s) / GRID_S
+    read = _averaged(np.take(seen, at.astype(np.int32), axis=0), count, sensor.averages)
     return np.asarray(np.moveaxis(read[place], 1, 0), np.float64)
 
 
@@ -262,10 +311,12 @@ def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: i
     state = np.tensordot(weight, values, 1)
     for i in range(int(count[1:].min(initial=len(values))), len(values)):
         state -= weight[i] * values[i] * (count <= i)[..., None]
-    decay = (keep**count)[..., None]
     state[0] = values[:, 0].mean(axis=0)
-    for i in range(1, len(state)):
-        state[i] += decay[i] * state[i - 1]
+    # state[i] += keep ** count[i] * state[i - 1], as sums of what the decay so far divides; few enough that it isn't 0
+    for first in range(1, len(state), _TOGETHER):
+        some = slice(first, first + _TOGETHER)
+        decayed = (float(keep) ** np.cumsum(count[some], axis=0))[..., None]
+        state[some] = decayed * (state[first - 1] + np.cumsum(state[some] / decayed, axis=0))
     return np.asarray(state)
 
 

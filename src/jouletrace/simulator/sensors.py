@@ -70,12 +70,10 @@ class SampleResponse:
 
     def behind(self, poles_ns: tuple[float, ...]) -> SampleResponse:
         """This response combined with preceding first-order lags."""
-        from scipy.signal import lfilter  # slow to import
-
         weights = self.weights
         for pole in poles_ns:
             keep = np.exp(-BIN_NS / pole)
-            weights = lfilter([1 - keep], [1.0, -keep], np.r_[weights, np.zeros(int(8 * pole / BIN_NS))])
+            weights = recursion(np.r_[weights, np.zeros(int(8 * pole / BIN_NS))], 1 - keep, 0.0)
         weights = np.trim_zeros(np.where(weights > 1e-7, weights, 0.0), "b")
         return SampleResponse(self.first_ns, weights / weights.sum())
 
@@ -103,10 +101,13 @@ class Averaging:
 
     def apply(self, seen: Floats) -> Floats:
         """The value that a readout after each sample would return."""
-        from scipy.signal import lfilter  # slow to import
+        return recursion(seen, 1 / self.samples, float(seen[0]))
 
-        share = 1 / self.samples
-        return np.asarray(lfilter([share], [1.0, share - 1], seen, zi=[(1 - share) * seen[0]])[0])
+
+def recursion(values: Floats, share: float, before: float) -> Floats:
+    """``y += share * (x - y)`` from ``before`` on; ``scipy.signal``, which has it, takes half a second to import."""
+    last = before
+    return np.array([last := last + share * (value - last) for value in values.tolist()])
 
 
 @dataclass(frozen=True)

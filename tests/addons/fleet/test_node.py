@@ -56,7 +56,7 @@ def test_gpus_that_run_together_begin_at_one_moment_and_overlap(tmp_path):
     assert len({run["at_ns"] for run in runs}) == 1
     assert all(run["start_ns"] >= run["at_ns"] for run in runs)
     assert max(run["at_ns"] for run in runs) < min(run["end_ns"] for run in runs), "none waits for another's end"
-    assert {"is": "phase", "name": "warming up", "seconds": 1.0} in heard
+    assert {"is": "phase", "name": "warm-up", "seconds": 1.0} in heard
 
 
 def test_the_start_is_waited_for_on_the_clock_of_the_host():

@@ -168,7 +168,7 @@ def test_a_command_does_not_outlive_a_dead_recorder(monkeypatch, tmp_path):
 def test_virtual_time_without_an_end_is_refused(options, said):
     with pytest.raises(BadInputError, match=said) as caught:
         watch("sim:h100?seed=1", **options)
-    assert "sim:h100?seed=1&realtime=1" in str(caught.value)
+    assert str(caught.value).endswith("or write realtime=1")
 
 
 @pytest.mark.thorough

@@ -58,7 +58,7 @@ def test_a_cell_that_fails_keeps_what_was_recorded(joules):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--device cpu", "unrecognized arguments: --device"),
+        ("--gpu cpu", "unrecognized arguments: --gpu"),
         ("--devices none-such", "none-such"),
         ("'open", "No closing quotation"),
     ],

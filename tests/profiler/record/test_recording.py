@@ -289,7 +289,7 @@ def test_a_range_that_ends_twice_is_warned_of_once_and_the_loop_goes_on():
     ("options", "error", "said"),
     [
         ({"devices": []}, NotPossibleError, "no device was named"),
-        ({"devices": "sim:h100"}, BadInputError, "write sim:h100\\?realtime=1"),
+        ({"devices": "sim:h100?realtime=0"}, BadInputError, "leave out realtime=0"),
         ({"devices": "sim:none"}, BadInputError, "none"),
     ],
 )

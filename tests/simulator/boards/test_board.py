@@ -430,3 +430,22 @@ def test_a_start_that_is_none_is_refused(monkeypatch, start):
     monkeypatch.setenv("JOULETRACE_SIMULATED_START", start)
     with pytest.raises(BadInputError, match="JOULETRACE_SIMULATED_START"):
         open_simulated("sim:h100")
+
+
+def test_schedules_in_turn_run_as_each_of_them_does():
+    gpu, apart = quiet(), quiet()
+    once, twice = Schedule(MILD, gap_s=1e-6, launch_gap_s=5e-6), Schedule([*MILD, *MILD], gap_s=1e-6, launch_gap_s=5e-6)
+    order = [once, twice, once, once, twice] * 20
+    start = gpu.clock.time_ns()
+    edges = gpu.board.run_traced(order)
+    begin = apart.clock.time_ns()
+    each = [np.diff(apart.board.run(one, 1)) for one in order]
+    assert edges.shape == (sum(len(one.kernels) for one in order), 2)
+    assert (np.diff(edges.ravel()) >= 0).all()
+    assert edges[-1, 1] - start == pytest.approx(np.sum(each), abs=len(order))  # each was rounded to a nanosecond
+    ends = np.cumsum([len(one.kernels) for one in order])
+    assert edges[ends - 1, 1] - start == pytest.approx(np.cumsum(each), abs=len(order))
+    caused, expected = (
+        one.truth.caused_energy_j(since, one.clock.time_ns()) for one, since in ((gpu, start), (apart, begin))
+    )
+    assert caused == pytest.approx(expected, rel=1e-5)

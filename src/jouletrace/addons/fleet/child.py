@@ -93,7 +93,13 @@ class Talk:
         readable, _, _ = select.select([self._orders], [], [], 0)
         return bool(readable) and not self._orders.readline()
 
-    def begin(self, phase: str, seconds: float) -> None:
+    def start(self, device: str, *, timed: bool = True) -> None:
+        """See ``profiler.progress.Progress``; the parent knows the device."""
+
+    def expect(self, seconds: float) -> None:
+        """See ``profiler.progress.Progress``; the parent shows phases alone."""
+
+    def begin(self, phase: str, seconds: float, *, at_most: bool = False) -> None:
         """See ``profiler.progress.Progress``."""
         self.say("phase", name=phase, seconds=seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -113,6 +114,19 @@ class PartProfiler:
                 )
             self.runs.append(run)
         return self
+
+    def __str__(self) -> str:
+        """The summary, if anything has been profiled."""
+        return str(self.summary()) if self.runs else repr(self)
+
+    def __repr__(self) -> str:
+        model = self._model
+        of = model if isinstance(model, str) else getattr(model, "__qualname__", type(model).__qualname__)
+        return f"{type(self).__name__}({of}, {len(self.runs)} run{'' if len(self.runs) == 1 else 's'})"
+
+    def _repr_html_(self) -> str:
+        """The same as ``print`` shows, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def run(self) -> Run:

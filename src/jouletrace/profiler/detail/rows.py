@@ -12,6 +12,7 @@ from typing import Any
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable
+from jouletrace.run.metrics import METRICS
 from jouletrace.run.store import check_free
 from jouletrace.run.tables import UnitRow
 from jouletrace.spreadsheets import csv_cells
@@ -166,13 +167,14 @@ class _Figures:
 
     def _estimate(self, unit: int, metric: str) -> Estimate:
         row = self._found.get((unit, metric))
-        return Estimate.from_dict(row) if row else Estimate.null("not_measured")
+        found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
+        return found.in_unit(METRICS[metric].unit)
 
 
 def _power(energy: Estimate, time: Estimate) -> Estimate:
     if energy.value is None or not time.value:
         return Estimate.null(energy.reason or time.reason or "no_time", energy.method)
-    return ratio(energy, time, energy.method)
+    return ratio(energy, time, energy.method).in_unit("W")
 
 
 TOP = 10

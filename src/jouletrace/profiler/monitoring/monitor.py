@@ -95,8 +95,8 @@ def _refuse(
     """Refuse options that exclude each other, before anything is recorded."""
     real = "a command" if command else "a counter" if counter is not None else ""
     if devices[0].clock.virtual and (real or duration_s is None):
-        why = f"{real} takes real time; write" if real else "its time is virtual; give a duration, or write"
-        raise BadInputError(f"{devices[0].spec}: {why} {realtime(devices[0].spec)}")
+        why = f"{real} takes real time" if real else "its time is virtual: give a duration"
+        raise BadInputError(f"{devices[0].spec}: {why}, or write realtime=1")
     if command and shutil.which(command[0]) is None:
         why = "it is not executable" if Path(command[0]).exists() else "there is no such program"
         raise BadInputError(f"cannot run {command[0]!r}: {why}")
@@ -107,11 +107,6 @@ def _finish_counting(session: Session, watch: Watch, counter: WorkCounter) -> No
         watch.store(counter.stop())
     for code, message in counter.warnings():
         session.run.warn(code, message, counter.source)
-
-
-def realtime(spec: str) -> str:
-    """The spec of the same simulated GPU in real time."""
-    return f"{spec}{'&' if '?' in spec else '?'}realtime=1"
 
 
 Tick = Callable[[], None]

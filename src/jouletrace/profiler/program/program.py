@@ -142,7 +142,7 @@ def _open(names: Sequence[str]) -> list[Device]:
     CUDA isn't started in this process: one that has can't fork others that use it.
     """
     apart = (cuda_uuids_apart() or ["visible"]) if "visible" in names else []
-    opened = open_devices([one for name in names for one in (apart if name == "visible" else [name])])
+    opened = open_devices([one for name in names for one in (apart if name == "visible" else [name])], real_time=True)
     real = any(device.info.kind != "cpu" and not device.info.simulated for device in opened)
     return [*opened, *(beside_gpus() if real and all(device.info.kind != "cpu" for device in opened) else [])]
 

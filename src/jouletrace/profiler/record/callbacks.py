@@ -104,7 +104,8 @@ def _prefixed(figures: Mapping[str, float | None], simulated: bool) -> dict[str,
 def trainer_callback(
     label: str = "training",
     *,
-    devices: str | Sequence[str] = "visible",
+    device: str | Sequence[str] | None = None,
+    devices: str | Sequence[str] | None = None,
     save_to: str | Path | None = None,
     **options: Any,
 ) -> Any:
@@ -112,7 +113,8 @@ def trainer_callback(
 
     Args:
         label: Name of the Run.
-        devices: As in ``record``.
+        device: As in ``record``.
+        devices: The same as ``device``.
         save_to: As in ``record``. The callback's ``run`` also holds the Run after the training, and ``split`` that
             of its kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
@@ -157,7 +159,7 @@ def trainer_callback(
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._end()
 
-    return EnergyCallback(label, {"devices": devices, "save_to": save_to, **options})
+    return EnergyCallback(label, {"device": device, "devices": devices, "save_to": save_to, **options})
 
 
 def _put_before_loggers(callback: Any, handler: Any) -> None:
@@ -177,7 +179,8 @@ def _put_before_loggers(callback: Any, handler: Any) -> None:
 def lightning_callback(
     label: str = "training",
     *,
-    devices: str | Sequence[str] = "visible",
+    device: str | Sequence[str] | None = None,
+    devices: str | Sequence[str] | None = None,
     save_to: str | Path | None = None,
     **options: Any,
 ) -> Any:
@@ -185,7 +188,8 @@ def lightning_callback(
 
     Args:
         label: Name of the Run.
-        devices: As in ``record``.
+        device: As in ``record``.
+        devices: The same as ``device``.
         save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``, and ``split`` that of its
             kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
@@ -224,7 +228,7 @@ def lightning_callback(
         def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
             _log(trainer, self._end())
 
-    return EnergyCallback(label, {"devices": devices, "save_to": save_to, **options})
+    return EnergyCallback(label, {"device": device, "devices": devices, "save_to": save_to, **options})
 
 
 def _log(trainer: Any, figures: dict[str, float]) -> None:

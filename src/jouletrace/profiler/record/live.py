@@ -23,7 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.devices import one_or_several
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.record import active
 from jouletrace.profiler.record.ranges import Marks, Opened
@@ -36,7 +37,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def record(
     label: str = "recording",
     *,
-    devices: str | Sequence[str] = "visible",
+    device: str | Sequence[str] | None = None,
+    devices: str | Sequence[str] | None = None,
     save_to: str | Path | None = None,
     annotations: bool = True,
     kernels: bool = True,
@@ -51,8 +53,9 @@ def record(
 
     Args:
         label: Name of the Run.
-        devices: "visible" for every GPU that CUDA shows this process (the CPU if there is none), or for
-            a rank its own GPU; or specs as for ``--device``.
+        device: A name as for ``--device``, or several; "visible" is every GPU that CUDA shows this process (the CPU
+            if there is none), and for a rank its own GPU. None means "visible". Simulated GPUs run in real time.
+        devices: The same as ``device``.
         save_to: Folder or ".zip" file for the Run; None keeps it in memory until ``run.save``, separately
             for each rank.
         annotations: Also record ranges of NVTX and ``record_function``.
@@ -67,12 +70,7 @@ def record(
         BadInputError: If ``save_to`` exists, or an argument is invalid.
         NotPossibleError: If no device was named.
     """
-    several = isinstance(devices, Sequence) and all(isinstance(device, str) for device in devices)
-    if not several:
-        raise BadInputError(f"record: devices={devices!r}: must be a name, or a list of names")
-    wanted = [devices] if isinstance(devices, str) else list(devices)
-    if not wanted:
-        raise NotPossibleError("record: no device was named")
+    wanted = one_or_several("record", device, devices)
     if not (is_seconds(update_s) and update_s > 0):
         raise BadInputError(f"record: update_s={update_s!r}: must be more than 0 s")
     if on_update is not None and not callable(on_update):

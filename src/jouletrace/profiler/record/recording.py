@@ -19,7 +19,6 @@ from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import synchronize
-from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer, settle
 from jouletrace.profiler.record import active
@@ -245,11 +244,11 @@ class Recording:
     def _open(self) -> None:
         if self._place is None:
             self._place = self._checked_place()
-        devices = open_devices(self._specs)
+        devices = open_devices(self._specs, real_time=True)
         try:
             for device in devices:
                 if device.clock.virtual:
-                    raise BadInputError(f"record: {device.spec}: a loop takes real time; write {realtime(device.spec)}")
+                    raise BadInputError(f"record: {device.spec}: a loop takes real time; leave out realtime=0")
             zipped = self._place is not None and self._place.suffix.lower() == ".zip"
             rank = self.rank.facts() if self.rank is not None else WorkloadFacts()
             session = self._session = Session(

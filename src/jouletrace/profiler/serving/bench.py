@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jouletrace import analysis
+from jouletrace.devices import in_real_time
 from jouletrace.devices.base import Device
 from jouletrace.devices.remote import RemoteGpu
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.monitoring.monitor import realtime
 from jouletrace.profiler.serving.load import Level
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.serving.server_metrics import ServerMetrics
@@ -128,7 +128,7 @@ def _refuse(base: str, devices: Sequence[Device]) -> None:
     """Refuse devices that can't be the server's, before anything is sent."""
     for device in devices:
         if device.clock.virtual:
-            raise BadInputError(f"{device.spec}: a server takes real time; write {realtime(device.spec)}")
+            raise BadInputError(f"{device.spec}: a server takes real time; write {in_real_time(device.spec)}")
     host = urlsplit(base).hostname or ""
     if not any(isinstance(device, RemoteGpu) for device in devices) and not _is_here(host):
         raise BadInputError(

@@ -13,7 +13,7 @@ from jouletrace.devices.base import Clock, RealClock
 from jouletrace.errors import BadInputError
 from jouletrace.simulator.boards.clock import FOREVER_NS, PLAN_NS, VirtualClock, virtual_start_ns
 from jouletrace.simulator.boards.engine import CELL_NS, Engine
-from jouletrace.simulator.boards.kernels import Roofline, Schedule, SimKernel
+from jouletrace.simulator.boards.kernels import InTurn, Roofline, Schedule, SimKernel
 from jouletrace.simulator.boards.load import Constant, Iterations, Load
 from jouletrace.simulator.boards.presets import Parameters, Preset, generator
 from jouletrace.simulator.boards.spec import SimSpec
@@ -107,18 +107,20 @@ class Board:
         error = self._jitter.normal(0.0, 0.3e-6, n) + (self._jitter.random(n) < 0.01) * 8e-6
         return np.diff(iterations.ends_s()) + np.abs(error)
 
-    def run_traced(self, work: Work, n: int) -> NDArray[np.int64]:
-        """Start and end of each kernel of ``n`` iterations, in ns since the Unix epoch, shape (n, kernels, 2).
+    def run_traced(self, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
+        """Run an iteration of each schedule in turn.
 
-        The positions of kernels within an iteration are those at the highest clock, scaled to its length.
+        The positions of kernels are those at the highest clock, scaled to the time that the whole took.
+
+        Returns:
+            Start and end of each kernel in ns since the Unix epoch, shape (kernels of all, 2).
         """
-        schedule = self._as_schedule(work)
-        iterations = Iterations(schedule, self._count(n), timed=True)
-        start_ns, _ = self._work(iterations)
-        line, edges = schedule.at(1.0, 1.0), iterations.ends_s()
-        share = np.array(line.edges_s[1:]).reshape(-1, 2) / line.period_s
-        times_s = edges[:-1, None, None] + np.diff(edges)[:, None, None] * share
-        return start_ns + np.round(times_s * 1e9).astype(np.int64)
+        work = InTurn(schedules)
+        load = Iterations(work, 1, timed=True)
+        start_ns, _ = self._work(load)
+        line = work.at(1.0, 1.0)
+        times_s = load.reached_s(np.array(line.edges_s[1:]) / line.period_s)
+        return start_ns + np.round(times_s * 1e9).astype(np.int64).reshape(-1, 2)
 
     def cycles(self) -> tuple[int, int]:
         """Value of an SM's cycle counter, and the time of the read in nanoseconds since the Unix epoch.

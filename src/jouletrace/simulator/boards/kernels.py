@@ -169,6 +169,42 @@ class Schedule:
         return last - time - before, float(last[-1] - before)
 
 
+class InTurn:
+    """Several schedules, one iteration of each in turn, as one: the GPU runs them without a stop in between."""
+
+    def __init__(self, schedules: Sequence[Schedule]) -> None:
+        self._distinct = list(dict.fromkeys(schedules))
+        number = {schedule: i for i, schedule in enumerate(self._distinct)}
+        self._order = np.array([number[schedule] for schedule in schedules])
+        self._timelines: dict[tuple[float, float], Timeline] = {}
+
+    def at(self, ratio: float, voltage_squared: float) -> Timeline:
+        """Their timelines one after the other; see ``Schedule``."""
+        key = (ratio, voltage_squared)
+        if key not in self._timelines:
+            self._timelines[key] = self._joined([one.at(ratio, voltage_squared) for one in self._distinct])
+        return self._timelines[key]
+
+    def _joined(self, lines: list[Timeline]) -> Timeline:
+        order = self._order
+        period, active = (
+            np.array(values)[order] for values in zip(*((x.period_s, x.active_j) for x in lines), strict=True)
+        )
+        parts = [np.array([line.edges_s[1:], line.reached_j[1:]]) for line in lines]
+        before = np.array([np.cumsum(period) - period, np.cumsum(active) - active])
+        lengths = np.array([part.shape[1] for part in parts])[order]
+        edges, reached = np.concatenate([parts[i] for i in order], axis=1) + np.repeat(before, lengths, axis=1)
+        return Timeline(
+            float(edges[-1]),
+            float(active.sum()),
+            float(sum(lines[i].busy_s for i in order)),
+            np.concatenate([lines[i].kernel_s for i in order]),
+            np.concatenate([lines[i].kernel_active_j for i in order]),
+            [0.0, *edges.tolist()],
+            [0.0, *reached.tolist()],
+        )
+
+
 _PRODUCT_FLOOR = 1.45
 _MEMORY_CLOCKED = 0.25
 _FLOOR_CLOCKED = 0.7

@@ -10,7 +10,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.simulator.boards.kernels import Schedule
+from jouletrace.simulator.boards.kernels import Timeline
+
+
+class Periodic(Protocol):
+    """What ``Iterations`` repeats: a ``Schedule``, or several in turn."""
+
+    def at(self, ratio: float, voltage_squared: float) -> Timeline:
+        """Its timeline at a clock."""
 
 
 class Load(Protocol):
@@ -32,7 +39,7 @@ class Load(Protocol):
 class Iterations:
     """A number of iterations of a schedule, back to back; ``timed`` keeps the end of each for ``ends_s``."""
 
-    def __init__(self, schedule: Schedule, count: int, timed: bool = False) -> None:
+    def __init__(self, schedule: Periodic, count: int, timed: bool = False) -> None:
         self._schedule = schedule
         self._count = count
         self._whole = 0
@@ -84,12 +91,16 @@ class Iterations:
 
     def ends_s(self) -> NDArray[np.float64]:
         """Boundaries of the iterations in seconds from the start, shape (count + 1,)."""
+        return self.reached_s(np.arange(self._count + 1.0))
+
+    def reached_s(self, done: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds from the start until so many iterations, or parts of one, are done."""
         if not self._marks:
-            return np.zeros(self._count + 1)
-        elapsed, done = np.array(self._marks).T
+            return np.zeros(len(done))
+        elapsed, marked = np.array(self._marks).T
         # a change of clock moves the completed share of an iteration slightly, in either direction
-        ends: NDArray[np.float64] = np.interp(np.arange(self._count + 1), np.maximum.accumulate(done), elapsed)
-        return ends
+        times: NDArray[np.float64] = np.interp(done, np.maximum.accumulate(marked), elapsed)
+        return times
 
     def _mark(self) -> None:
         if self._marks is not None:
