@@ -6,6 +6,7 @@ import pytest
 from compare_runs import side, thing
 from jouletrace.compare import compare
 from jouletrace.errors import BadInputError
+from jouletrace.report.comparison import render, verdict
 from jouletrace.run import Run, tables
 from make_runs import gpu
 
@@ -157,6 +158,8 @@ def test_another_batch_is_compared_per_sample():
     assert energy(found).change.value == pytest.approx(0.0, abs=1e-9)
     assert found.row("power_w").change.value == pytest.approx(1.0)
     assert any("per sample" in note for note in found.notes)
+    assert "energy per sample" in " ".join(verdict(found))
+    assert "per iteration" not in render(found).replace("latency per iteration", "")
 
 
 def test_runs_without_figures_are_left_out_and_said():

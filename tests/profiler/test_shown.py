@@ -1,5 +1,7 @@
 """What Python prints: figures with units, by ``print``, at a prompt and in a notebook."""
 
+from html import escape
+
 import pytest
 
 import jouletrace as jt
@@ -17,7 +19,7 @@ QUICK = {"device": "sim:h100", "max_time": 2, "latency_s": 0.1, "warmup": 2.6}
         (Estimate(1.003, 0.99, 1.016, unit="1"), "1.003 ± 0.013"),
         (Estimate(1.003, 0.99, 1.016), "1.003 ± 0.013"),
         (Estimate(2.0, unit="W"), "2.000 W"),
-        (Estimate.null("no_power_sensor").in_unit("J"), "– (no_power_sensor)"),
+        (Estimate.null("no_power_sensor").in_unit("J"), "– (no power sensor here)"),
     ],
 )
 def test_an_estimate_with_its_unit(estimate, expected):
@@ -46,7 +48,7 @@ def test_a_run_and_its_figures():
     assert str(run.result("latency_s")).endswith("s")
     assert "SIMULATED" in str(run)
     assert len(repr(run).splitlines()) == 1
-    assert run._repr_html_() == f"<pre>{run}</pre>"
+    assert run._repr_html_() == f"<pre>{escape(str(run))}</pre>"
 
 
 def test_a_measured_block():

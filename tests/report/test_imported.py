@@ -1,5 +1,7 @@
 """How Runs of other tools' files are shown: kernels first, lists that end, nothing said that wasn't measured."""
 
+from pathlib import Path
+
 import pytest
 
 import import_timelines as make
@@ -92,3 +94,17 @@ def test_times_from_zero_have_no_date(tmp_path):
     assert "1970" not in report.render([run], "markdown")
     run.created_ns = 1_709_294_400 * 10**9
     assert "2024-03-01 12:00 UTC" in report.render([run], verbose=True)
+
+
+def test_a_log_is_imported_with_its_energy_and_one_of_a_single_reading_is_not_trusted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"2026/11/23 08:00:{k:02}.000, {watts}.00 W" for k, watts in enumerate(10 * [70] + 30 * [310] + 10 * [70])]
+    for name, lines in (("log.csv", rows), ("one.csv", rows[:1])):
+        Path(name).write_text("\n".join(["timestamp, power.draw [W]", *lines]) + "\n")
+    printed = command(capsys, "import", "log.csv").out
+    assert "kJ in" in printed
+    assert "calibrate" not in printed  # of a GPU that is elsewhere
+    assert max(map(len, printed.splitlines())) <= 80
+    printed = command(capsys, "import", "one.csv").out
+    assert printed.startswith("1 sample over")
+    assert "trust: no" in printed

@@ -5,6 +5,7 @@ import re
 from jouletrace.report import render
 from jouletrace.report.html.tables import of_parts as parts
 from jouletrace.report.results import Results
+from jouletrace.report.tree import tree
 from jouletrace.run import Estimate, Run, tables
 from make_runs import e, result
 
@@ -74,3 +75,15 @@ def test_the_page_says_the_same():
     assert marked == {"load"}
     assert f"[a] {SENSOR}" in table.notes
     assert f"other {SPREAD}" in table.notes
+
+
+def test_the_picture_of_a_recording_has_its_ranges_as_often_as_they_ran_and_no_device_beside_them():
+    run = recording(ONCE, STEPS, SHORT)
+    device = [{"id": 9, "parent": 0, "level": "device", "name": "GPU"}]
+    run.units = tables.from_rows([*run.units.to_pylist(), *device], "units")
+    run.results = tables.from_rows([*run.results.to_pylist(), result(9, "energy_total_j", e(2600.0, 1.0))], "results")
+    nodes = {node.label: node for node in tree(run, Results(run))}
+    assert "GPU" not in nodes
+    assert nodes["step"].energy.value == 500 * 5.0
+    assert nodes["step"].time.value == 500 * 0.013
+    assert nodes["load"].energy.value == 100.0

@@ -6,6 +6,7 @@ import json as json_module
 import sys
 from contextlib import suppress
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -75,8 +76,10 @@ def _import(files: list[Path], chosen: ImportOptions, output: Path | None, *, js
     from jouletrace.analysis.recording import has_recording
     from jouletrace.formats.importers import import_files
     from jouletrace.report.contract import to_json_object
+    from jouletrace.report.results import Results
     from jouletrace.report.scale import NBSP
     from jouletrace.report.trust import trust
+    from jouletrace.report.verdict import verdict
     from jouletrace.run import save
     from jouletrace.run.masking import masked_arguments
     from jouletrace.run.store import fresh_folder
@@ -94,7 +97,8 @@ def _import(files: list[Path], chosen: ImportOptions, output: Path | None, *, js
         if asked:  # the figures are the result
             print_runs([run], form="table", detail="kernel" if has_recording(run) else "model", verbose=verbose)
         else:
-            put("\n".join(trust(run).lines()).replace(NBSP, " "))
+            lines = [*verdict(run, Results(run)), *trust(run).lines()]
+            put("\n".join(part for line in lines for part in wrap(line.replace(NBSP, " "), 79, subsequent_indent="  ")))
     say(f"saved {place} · more: jouletrace show {place} -v")
 
 
@@ -156,7 +160,7 @@ def _facts(run: Run) -> dict[str, Any]:
 def _counted(facts: dict[str, Any]) -> str:
     """What was read, in one line."""
     counted = [f"{n} {kind}" for kind, n in facts["spans"].items()]
-    counted += [f"{facts[what]} {what}" for what in ("samples", "counters") if facts[what]]
+    counted += [f"{n} {what if n > 1 else what[:-1]}" for what in ("samples", "counters") if (n := facts[what])]
     seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"
     return (", ".join(counted) or f"{facts['figures']} figures") + seconds
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.compare.sides import Source, boards, items
+from jouletrace.report.comparison import PER_SAMPLE
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
@@ -62,7 +63,7 @@ def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tu
     scale = (1.0, 1.0)
     if items(a) != items(b):
         scale = (1 / items(a), 1 / items(b))
-        notes.append("times back to back and energies are compared per sample, latency per iteration")
+        notes.append(PER_SAMPLE)
     first, second = boards(a), boards(b)
     if set(first) != set(second):
         notes.append(f"GPUs differ: {', '.join(first) or 'none'} in A, {', '.join(second) or 'none'} in B")

@@ -37,6 +37,10 @@ TOP = 10
 """Default number of listed parts per level."""
 
 
+PER_SAMPLE = "times back to back and energies are compared per sample, latency per iteration"
+"""Note of a comparison whose sides have different numbers of samples in an iteration."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One metric of one unit on both sides.
@@ -330,7 +334,7 @@ def verdict(found: Comparison) -> list[str]:
     rows = {row.metric: row for row in found.rows if row.level == "model"}
     time = "iteration_time_s" if "iteration_time_s" in rows else "latency_s"
     asked = (("energy_total_j", "energy"), (time, "time"))
-    lines = [_said(rows[name], noun, found.margin) for name, noun in asked if name in rows]
+    lines = [_said(rows[name], noun, found) for name, noun in asked if name in rows]
     lines += [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
     return lines
 
@@ -349,18 +353,23 @@ def trusted(found: Comparison) -> Trust:
     return of(names, failed)
 
 
-def _said(row: Row, noun: str, margin: float) -> str:
+def _each(found: Comparison) -> str:
+    """What energies and times back to back are of."""
+    return "per sample" if PER_SAMPLE in found.notes else "per iteration"
+
+
+def _said(row: Row, noun: str, found: Comparison) -> str:
     """One figure's line: "B takes 37.3 ± 0.2 % less energy per iteration: better"."""
-    change = row.change
+    change, each = row.change, _each(found) if row.metric != "latency_s" else "per iteration"
     if change.value is None:
-        return f"{noun} per iteration: {reason(row.reason or change.reason)}"
+        return f"{noun} {each}: {reason(row.reason or change.reason)}"
     if row.verdict == SAME:
-        return f"B takes as much {noun} per iteration as A: no difference beyond {percent(margin)} shown"
+        return f"B takes as much {noun} {each} as A: equal within {percent(found.margin)}"
     if row.verdict == INCONCLUSIVE:
         here = f"B took {_size(change, noun)} in these runs" if change.value else "equal in these runs"
         least = "" if row.detectable is None else f"; {percent(row.detectable)} could have been detected"
-        return f"{noun} per iteration: {INCONCLUSIVE}, {here}{least}"
-    return f"B takes {_size(change, f'{noun} per iteration')}: {row.verdict}"
+        return f"{noun} {each}: {INCONCLUSIVE}, {here}{least}"
+    return f"B takes {_size(change, f'{noun} {each}')}: {row.verdict}"
 
 
 def _size(change: Estimate, noun: str) -> str:
@@ -380,7 +389,7 @@ def _moved(estimate: Estimate, by: float) -> Estimate:
 
 
 def _model_section(found: Comparison, marks: Footnotes) -> Section:
-    section, footnotes = Section("", [Column("per iteration"), *_COLUMNS], apart=True, id="model"), marks.of_table()
+    section, footnotes = Section("", [Column(_each(found)), *_COLUMNS], apart=True, id="model"), marks.of_table()
     rows = [row for row in found.rows if row.level == "model"]
     section.rows = [[Cell(metric(r.metric).label, full=r.metric), *_figures(r, footnotes)] for r in rows]
     section.notes = footnotes.lines()

@@ -66,6 +66,8 @@ def tree(run: Run, results: Results) -> list[Node]:
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _UNTOLD]
     # Levels whose units take time that others take too would be drawn beside one another.
     twice = {"op"} if results.apart() else set()
+    if run.kind == "record" and results.units("range"):
+        twice.add("device")  # its ranges lie in the time and energy of the devices
     within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
     if root.time.value and within > _WITHIN * root.time.value:
         twice.add("range")  # they lie within one another, such as the functions of a call stack
@@ -128,7 +130,9 @@ def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list
         if {top, unit["id"]} & placed or ops.get(top) in ops or unit["id"] in pools:
             continue  # shown within its layer, or within a pool that is shown as a whole
         parent = str(unit["parent"]) if unit["parent"] in there else ROOT
-        node = _node(results, unit, str(unit["id"]), parent, _detail(unit))
+        # a range states what it takes on average
+        times = float(unit["count"] or 1) if unit["level"] == "range" else 1.0
+        node = _node(results, unit, str(unit["id"]), parent, _detail(unit), times)
         found += [] if node is None else [node]
     return found
 

@@ -65,7 +65,9 @@ class Estimate:
         """The figure as reports print it, with its unit: "86.10 ± 0.15 J"; "– (reason)" without a value."""
         scale = import_module("jouletrace.report.scale")  # a higher package, for convenience
         text = str(scale.figure(self, self.unit or "1")).replace(scale.NBSP, " ")
-        return text if self.value is not None else f"{text} ({self.reason})"
+        if self.value is not None:
+            return text
+        return f"{text} ({import_module('jouletrace.report.reasons').reason(self.reason)})"
 
     def __repr__(self) -> str:
         return f"Estimate({self})"
