@@ -103,7 +103,7 @@ def test_a_log_is_imported_with_its_energy_and_one_of_a_single_reading_is_not_tr
         Path(name).write_text("\n".join(["timestamp, power.draw [W]", *lines]) + "\n")
     printed = command(capsys, "import", "log.csv").out
     assert "kJ in" in printed
-    assert "calibrate" not in printed  # of a GPU that is elsewhere
+    assert "jouletrace calibrate" not in printed  # of a GPU that is elsewhere
     assert max(map(len, printed.splitlines())) <= 80
     printed = command(capsys, "import", "one.csv").out
     assert printed.startswith("1 sample over")
