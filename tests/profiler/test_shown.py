@@ -1,5 +1,7 @@
 """What Python prints: figures with units, by ``print``, at a prompt and in a notebook."""
 
+from html import escape
+
 import pytest
 
 import jouletrace as jt
@@ -46,7 +48,7 @@ def test_a_run_and_its_figures():
     assert str(run.result("latency_s")).endswith("s")
     assert "SIMULATED" in str(run)
     assert len(repr(run).splitlines()) == 1
-    assert run._repr_html_() == f"<pre>{run}</pre>"
+    assert run._repr_html_() == f"<pre>{escape(str(run))}</pre>"
 
 
 def test_a_measured_block():
