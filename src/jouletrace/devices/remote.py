@@ -200,11 +200,15 @@ def _chosen(page: Scrape, wanted: str, url: str) -> str:
     return found[0]
 
 
+_LATE_S = 2.0
+"""Longest time without an update that leaves no hole."""
+
+
 class _PageSource:
     """Polls the page; a page that can't be read for a while leaves a hole, whose energy is in the next reading."""
 
     def __init__(self, gpu: RemoteGpu, period_s: float) -> None:
-        self._gpu, self._last = gpu, (0.0, 0.0)
+        self._gpu, self._period_s, self._last = gpu, period_s, (0.0, 0.0)
         self.interval_s = min(max(period_s / 2, 0.05), 1.0)
 
         def channel(name: str, **known: float | bool) -> ChannelInfo:
@@ -232,7 +236,11 @@ class _PageSource:
         self._last = joules, until
         stamp = round((until - self._gpu.offset_s) * 1e9)
         if before and joules >= before_j:  # else the monitor was started again
-            yield one_sample(POWER, stamp, (joules - before_j) / (until - before))
+            power, took = (joules - before_j) / (until - before), until - before
+            # Updates that a busy machine read too late: their energy is known together.
+            missed = round(took / self._period_s) if took <= _LATE_S else 1
+            for k in reversed(range(max(missed, 1))):
+                yield one_sample(POWER, stamp - round(k * took / max(missed, 1) * 1e9), power)
         for channel, (name, factor) in _GAUGES.items():
             if math.isfinite(value := page.values.get((name, uuid), math.nan)):
                 yield one_sample(channel, stamp, value * factor)

@@ -351,7 +351,10 @@ def _rest(
     units: Sequence[UnitRow],
     names: Sequence[str] = ("energy_total_j", "energy_active_j", "time_s", "share"),
 ) -> str:
-    """What the rows that are left out come to."""
+    """What the rows that are left out come to; only how many there are where they contain one another."""
+    levels = {unit["id"]: unit["level"] for unit in results.all()}
+    if any(levels.get(unit["parent"] or 0) == unit["level"] for unit in units):
+        return f"{len(units)} more"
     parts = []
     for name in names:
         known = [value for unit in units if (value := results.get(name, unit["id"]).value) is not None]

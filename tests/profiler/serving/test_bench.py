@@ -267,5 +267,5 @@ def test_energy_comes_from_a_monitor_on_another_machine(tmp_path):
         settings = BenchSettings(server.url, open_levels([40], "poisson", 2, 1, lengths(), 1), pause_s=1.0)
         run = bench(settings, [device], folder=tmp_path / "run")
     power = run.result("power_w", 1)
-    assert power.value == pytest.approx(watts, rel=0.01)
+    assert power.value == pytest.approx(watts, rel=0.01), (power.reason, run.warnings)
     assert run.devices[0].details["clock_offset_s"] == pytest.approx(ahead_s, abs=0.5)
