@@ -140,7 +140,7 @@ RULES: dict[str, Rule] = {
     "one_gpu": Rule("precision", CARE, "measure more GPUs"),
     "one_node": Rule("precision", YES),
     "one_gpu_a_node": Rule("precision", YES),
-    "one_run_a_gpu": Rule("precision", CARE, "give --repeats 3"),
+    "one_run_a_gpu": Rule("precision", CARE),
     "one_window_a_run": Rule("precision", CARE, _LONGER),
     # a comparison
     "one_run": Rule("precision", CARE, "profile both with --repeats 3, or use jouletrace ab"),
