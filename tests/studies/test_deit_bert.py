@@ -54,7 +54,15 @@ def bert(study):
 def watched(study):
     """A GPU that rests for 20 s and works for 60 s, watched in steps of a second."""
     log = done(
-        "monitor", "-d", f"{BOARD}?load=20:{IDLE_W},60:{WORKING_W}", "--duration", "80", "-f", "csv", "-o", "log"
+        "monitor",
+        "-d",
+        f"{BOARD}?realtime=0&load=20:{IDLE_W},60:{WORKING_W}",
+        "--duration",
+        "80",
+        "-f",
+        "csv",
+        "-o",
+        "log",
     )
     return list(csv.DictReader(io.StringIO(log.out)))
 
@@ -84,7 +92,7 @@ def test_latency_of_bert_by_sequence_length(bert):
 
 
 def test_a_measurement_is_the_mean_of_100_runs(deit, capsys):
-    said = command(capsys, "show", "deit-b")
+    said = command(capsys, "show", "deit-b", "-v")
     (line,) = [one for one in said.out.splitlines() if one.strip().startswith("means of 100:")]
     assert "median" in line
     assert "iqr" in line

@@ -181,7 +181,7 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(home):
 def test_the_command_prints_where_a_model_came_from(home, workspace, capsys):
     snapshot(home)
     options = ("--device", "sim:h100", "--max-time", "1", "--warmup", "0.5")
-    said = command(capsys, "profile", f"hf:{ID}", *options)
+    said = command(capsys, "profile", f"hf:{ID}", *options, "-v")
     assert said.code == 0, said.err
     assert f"model from the local cache, revision {REVISION[:12]}" in " ".join(said.out.split())
     said = command(capsys, "profile", "hf:gpt2", *options)

@@ -29,7 +29,8 @@ def measured(tmp_path_factory):
     place = tmp_path_factory.mktemp("fleet") / "f"
     short = ["--repeats", "1", "--seconds", "1", "--warmup", "0.5", "--idle", "0.3", "--mode", "graph"]
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setenv("JOULETRACE_CACHE", str(tmp_path_factory.mktemp("cache")))  # not what is known of GPUs here
         code = main.run(
             ["fleet", "run", "gemm", *SIZE, "--device", "sim:h100", "--gpus", "2", *short, "-o", str(place), "-v"]
         )

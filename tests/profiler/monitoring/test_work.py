@@ -112,7 +112,7 @@ def test_the_example_is_measured_from_the_command_line(capsys, workspace):
         try:
             target = served.stdout.readline().strip() + '{kind="generation"}'
             options = ("-d", REAL, "--duration", "2.2", "--interval", "0.5")
-            said = command(capsys, "monitor", "--per", target, *options)
+            said = command(capsys, "monitor", "-v", "--per", target, *options)
         finally:
             served.kill()
     assert said.code == 0, said.err
