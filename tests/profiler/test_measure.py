@@ -88,7 +88,7 @@ def test_inside_the_block_there_is_no_figure_yet():
     with jt.measure(devices=STEADY) as m:
         for figure in (m.energy_j, m.time_s, m.power_w):
             assert figure.reason == "block_not_ended"
-        assert "block_not_ended" in repr(m)
+        assert "the block has not ended" in repr(m)
 
 
 @pytest.mark.thorough
