@@ -1,8 +1,10 @@
 """Child processes of a program trace themselves and hand over, however they start and end."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -145,6 +147,21 @@ def test_a_command_runs_as_it_would_and_its_python_is_traced(place):
     assert code == 5
     assert kernels(found) == {"gemm": 1}
     assert recording.run_program(Command("/bin/sh", ("-c", "kill -9 $$")), recording.Settings(["cpu"]))[1] == 137
+
+
+def test_an_interrupt_reaches_a_command_that_has_just_started(monkeypatch, tmp_path):
+    up = tmp_path / "up"
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            while not up.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    text = f"trap 'exit 7' INT; touch {up}; while :; do sleep 0.1; done"
+    assert Command("/bin/sh", ("-c", text)).run() == 7
 
 
 def test_scripts_of_python_run_here_and_all_else_is_a_command(place):

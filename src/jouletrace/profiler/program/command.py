@@ -17,7 +17,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.program.script import Script
 
 _PASSED_ON = tuple(
-    getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
 )
 
 
@@ -54,7 +54,7 @@ class Command:
         def pass_on(number: int, _frame: object) -> None:
             if process is None:
                 early.append(number)
-            else:
+            elif number != signal.SIGINT or not _at_terminal():  # which has sent it to the command, too
                 _send(process, number)
 
         with ExitStack() as stack:
@@ -66,13 +66,8 @@ class Command:
                 raise BadInputError(f"run {self.target}: {error.strerror or error}") from None
             for number in early:
                 _send(process, number)
-            while True:
-                try:
-                    code = process.wait()
-                    return code if code >= 0 else 128 - code
-                except KeyboardInterrupt:
-                    if not _at_terminal():  # which has sent it to the command, too
-                        _send(process, signal.SIGINT)
+            code = process.wait()
+            return code if code >= 0 else 128 - code
 
 
 def _at_terminal() -> bool:
@@ -128,10 +123,10 @@ def _is_this_python(interpreter: Sequence[str]) -> bool:
     if interpreter and Path(interpreter[0]).name == "env":
         interpreter = interpreter[1:]
     found = shutil.which(interpreter[0]) if len(interpreter) == 1 else None
-    return found is not None and os.path.realpath(found) == os.path.realpath(sys.executable) and _prefix(found)
+    return found is not None and os.path.realpath(found) == os.path.realpath(sys.executable) and _has_our_packages(found)
 
 
-def _prefix(python: str) -> bool:
+def _has_our_packages(python: str) -> bool:
     """Whether a Python has the packages of this one: the same environment, if it is of one."""
     folder = Path(python).parent.parent
     return not (folder / "pyvenv.cfg").exists() or folder.resolve() == Path(sys.prefix).resolve()
