@@ -28,6 +28,16 @@ jt.dark = () => {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
+// The tip beside a pointer, within the window; no lines hide it.
+jt.tip = (lines, x = 0, y = 0) => {
+  const tip = document.getElementById("tip");
+  tip.hidden = !lines;
+  if (!lines) return;
+  tip.textContent = lines.join("\n");
+  tip.style.left = `${Math.min(x + 14, innerWidth - tip.offsetWidth - 8)}px`;
+  tip.style.top = `${y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 10 : y + 18}px`;
+};
+
 jt.redraw = () => jt.redraws.forEach((draw) => draw());
 
 // Base64 of gzip to bytes. A loop, since it is megabytes.

@@ -46,7 +46,7 @@ jt.charts = (() => {
         tools.append(...switches);
       }
       if (this.plots[this.name].nodes) this.addSearch(tools);
-      const file = () => this.flame ? this.flame.export(this.name) : this.draw().then(() => Plotly.toImage(this.place, { format: "svg", width: this.place.clientWidth, height: this.place.clientHeight }))
+      const file = () => this.flame ? jt.saveDrawing(this.flame, this.name) : this.draw().then(() => Plotly.toImage(this.place, { format: "svg", width: this.place.clientWidth, height: this.place.clientHeight }))
         .then((url) => jt.save(`${this.simulated ? "SIMULATED-" : ""}${this.name}.svg`, decodeURIComponent(url.replace(/^data:image\/svg\+xml,/, "")), "image/svg+xml"));
       tools.append(jt.button("SVG", file, { "aria-label": `Download ${this.name} as SVG`, "data-act": "svg" }));
       this.figure.querySelector("figcaption").after(tools);

@@ -52,14 +52,10 @@ jt.Flame = class {
   get height() { return this.spec.rows * jt.Flame.ROW + (this.spec.watts ? 34 : 4); }
 
   draw() {
-    const width = this.canvas.clientWidth || this.place.clientWidth, ratio = window.devicePixelRatio || 1;
+    const width = this.canvas.clientWidth;
     if (!width || !this.spec) return;
-    this.place.style.height = this.canvas.style.height = `${this.height}px`;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(this.height * ratio);
-    const context = this.canvas.getContext("2d");
-    context.scale(ratio, ratio);
-    this.paint(new jt.CanvasPen(context), width);
+    this.place.style.height = `${this.height}px`;
+    this.paint(jt.penOf(this.canvas, this.height), width);
   }
 
   // Where a node is drawn: its left edge and its width in pixels; those around the focus are as wide as all.
@@ -92,12 +88,6 @@ jt.Flame = class {
     if (this.simulated) pen.text(width / 2, Math.min(this.height / 2 + 14, 90), "SIMULATED", jt.color("mark"), { size: width < 600 ? 30 : 44, align: "center", alpha: 0.16, bold: true });
   }
 
-  export(name) {
-    const pen = new jt.SvgPen(this.canvas.clientWidth, this.height);
-    this.paint(pen, this.canvas.clientWidth);
-    jt.save(`${this.simulated ? "SIMULATED-" : ""}${name}.svg`, pen.file(), "image/svg+xml");
-  }
-
   at(event) {
     const { left, top, width } = this.canvas.getBoundingClientRect(), x = event.clientX - left, level = Math.floor((event.clientY - top) / jt.Flame.ROW);
     for (let i = 0; i < this.width.length; i++) {
@@ -113,14 +103,7 @@ jt.Flame = class {
     this.draw();
   }
 
-  tip(i, x, y) {
-    const tip = document.getElementById("tip");
-    tip.hidden = i < 0;
-    if (i < 0) return;
-    tip.textContent = `${this.spec.nodes[i][1]}\n${this.spec.nodes[i][3]}`;
-    tip.style.left = `${Math.min(x + 14, innerWidth - tip.offsetWidth - 8)}px`;
-    tip.style.top = `${y + 18 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 10 : y + 18}px`;
-  }
+  tip(i, x, y) { jt.tip(i < 0 ? null : [this.spec.nodes[i][1], this.spec.nodes[i][3]], x, y); }
 
   listen() {
     const { canvas } = this;

@@ -22,6 +22,23 @@ jt.CanvasPen = class {
   }
 };
 
+// A pen for a canvas of this height in the page, in the pixels of the screen.
+jt.penOf = (canvas, height) => {
+  const ratio = window.devicePixelRatio || 1, context = canvas.getContext("2d");
+  canvas.style.height = `${height}px`;
+  canvas.width = Math.round(canvas.clientWidth * ratio);
+  canvas.height = Math.round(height * ratio);
+  context.scale(ratio, ratio);
+  return new jt.CanvasPen(context);
+};
+
+// What paints on a pen of some width, as a file.
+jt.saveDrawing = (drawing, name) => {
+  const width = drawing.canvas.clientWidth, pen = new jt.SvgPen(width, drawing.height);
+  drawing.paint(pen, width);
+  jt.save(`${drawing.simulated ? "SIMULATED-" : ""}${name}.svg`, pen.file(), "image/svg+xml");
+};
+
 jt.SvgPen = class {
   constructor(width, height) { this.size = [width, height]; this.parts = []; }
   rect(x, y, width, height, color, alpha = 1) {

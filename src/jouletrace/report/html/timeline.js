@@ -11,7 +11,6 @@ jt.Timeline = class {
     Object.assign(this, { section, data, simulated });
     this.canvas = section.querySelector("canvas");
     this.status = section.querySelector(".status");
-    this.tip = document.getElementById("tip");
     this.whole = [0, data.length_ns];
     this.view = [0, data.length_ns];
     this.lines = data.lines.map((line) => ({ ...line, t: jt.column(bytes, line.t), v: jt.column(bytes, line.v) }));
@@ -54,7 +53,7 @@ jt.Timeline = class {
     if (has("kernel")) tools.append(jt.button("A kernel", () => this.toKernel(), { "data-act": "kernel" }));
     for (const [text, label, act] of [["◀", "earlier", () => this.move(-0.5)], ["▶", "later", () => this.move(0.5)], ["+", "zoom in", () => this.scale(0.5)], ["−", "zoom out", () => this.scale(2)]])
       tools.append(jt.button(text, act, { "aria-label": label, "data-act": label }));
-    tools.append(jt.button("SVG", () => this.export(), { "aria-label": "Download the timeline as SVG", "data-act": "svg" }));
+    tools.append(jt.button("SVG", () => jt.saveDrawing(this, "timeline"), { "aria-label": "Download the timeline as SVG", "data-act": "svg" }));
     tools.hidden = false;
   }
 
@@ -99,26 +98,16 @@ jt.Timeline = class {
     this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.drawNow(); });
   }
   drawNow() {
-    const width = this.canvas.clientWidth, ratio = window.devicePixelRatio || 1;
+    const width = this.canvas.clientWidth;
     if (!width) return;
-    this.canvas.style.height = `${this.height}px`;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(this.height * ratio);
-    const context = this.canvas.getContext("2d");
-    context.scale(ratio, ratio);
-    this.paint(new jt.CanvasPen(context), width);
+    const pen = jt.penOf(this.canvas, this.height);
+    this.paint(pen, width);
     if (this.selection) {
       const [x0, x1] = this.selection;
-      new jt.CanvasPen(context).rect(Math.min(x0, x1), 0, Math.abs(x1 - x0), this.height, jt.color("accent"), 0.2);
+      pen.rect(Math.min(x0, x1), 0, Math.abs(x1 - x0), this.height, jt.color("accent"), 0.2);
     }
     this.say();
   }
-  export() {
-    const pen = new jt.SvgPen(this.canvas.clientWidth, this.height);
-    this.paint(pen, this.canvas.clientWidth);
-    jt.save(`${this.simulated ? "SIMULATED-" : ""}timeline.svg`, pen.file(), "image/svg+xml");
-  }
-
   paint(pen, width) {
     this.left = width < 600 ? 38 : 58;
     this.inner = width - this.left - 8;
@@ -282,13 +271,7 @@ jt.Timeline = class {
 
   hover(event) {
     const box = this.canvas.getBoundingClientRect();
-    const lines = this.under(event.clientX - box.left, event.clientY - box.top);
-    this.tip.hidden = !lines;
-    if (!lines) return;
-    this.tip.textContent = lines.join("\n");
-    const { offsetWidth: w, offsetHeight: h } = this.tip;
-    this.tip.style.left = `${Math.min(event.clientX + 14, innerWidth - w - 8)}px`;
-    this.tip.style.top = `${event.clientY + 18 + h > innerHeight ? event.clientY - h - 10 : event.clientY + 18}px`;
+    jt.tip(this.under(event.clientX - box.left, event.clientY - box.top), event.clientX, event.clientY);
   }
 
   listen() {
@@ -322,7 +305,7 @@ jt.Timeline = class {
     };
     canvas.addEventListener("pointerup", up);
     canvas.addEventListener("pointercancel", (event) => { fingers.delete(event.pointerId); this.selection = null; });
-    canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    canvas.addEventListener("pointerleave", () => jt.tip(null));
     canvas.addEventListener("dblclick", () => this.zoom(...this.whole));
     canvas.addEventListener("wheel", (event) => {
       // Plain wheels scroll the page; with a modifier, or sideways, they are meant for the timeline.
