@@ -33,6 +33,9 @@ FIRST_UNIT = 1_000_000
 
 _FIRST_PHASE = FIRST_UNIT + 1000
 
+FIRST_CONTEXT = FIRST_UNIT + 2000
+"""Unit of the first piece of a grid of contexts."""
+
 PHASES = ("prefill", "decode", "between forwards")
 
 
@@ -95,6 +98,13 @@ def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) 
             name = f"one token, {piece['length']} in the {cache}"
             figures.unit(piece["unit"], "length", name, unit, count=1, phase=phase)
             costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, batch, costs.flags([piece]))
+    for piece in told.get("contexts", []):
+        context = piece.get("context") or 0
+        prompt = piece["phase"] == "prefill"
+        name = f"prompt of {context} tokens" if prompt else f"one token at a context of {context}"
+        figures.unit(piece["unit"], "context", name, MODEL_UNIT, phase=piece["phase"])
+        tokens = batch * context if prompt else batch
+        costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, tokens, costs.flags([piece]))
 
 
 class _Costs:
@@ -152,7 +162,7 @@ def _rounds(run: Run, column: str, told: Generation) -> _Rounds:
     values = windows[column].to_numpy().astype(np.float64) / windows["replays"].to_numpy()
     process = windows["block"].to_numpy()
     who = np.array([-1 if v == "untouched" else u if v == SEGMENT else -2 for v, u in zip(variant, unit, strict=True)])
-    units = [-1, *(piece["unit"] for piece in told["segments"])]
+    units = [-1, *(piece["unit"] for piece in (*told["segments"], *told.get("contexts", [])))]
     found: dict[int, list[Floats]] = {one: [] for one in units}
     block: list[int] = []
     for number in np.unique(process):

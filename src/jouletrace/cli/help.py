@@ -105,7 +105,20 @@ for _line in _TEXT.splitlines():
         COMMANDS[_line] = []
 
 _WORKLOAD = (
-    *("task", "batch", "seq-len", "max-new-tokens", "dtype", "dtype-b", "mode", "mode-b", "backend", "threads"),
+    *(
+        "task",
+        "batch",
+        "seq-len",
+        "max-new-tokens",
+        "context",
+        "quantization",
+        "dtype",
+        "dtype-b",
+        "mode",
+        "mode-b",
+        "backend",
+        "threads",
+    ),
     *("streams", "hint", "config", "optimizer", "label-smoothing", "data", "random", "seed", "input-sets"),
     *("models", "tasks", "noise", "noise-task", "noise-batch"),
 )

@@ -21,6 +21,7 @@ _WORKLOAD = {
     "new_tokens": "new tokens",
     "cache": "cache",
     "dtype": "dtype",
+    "quantization": "quantization",
     "autocast": "autocast",
     "mode": "mode",
     "backend": "backend",

@@ -96,7 +96,8 @@ def short(run: Run, *, detail: str = "model", top: int | None = None) -> Documen
         found.sections = [serving.section(run, results, NoFootnotes())]
         found.sections[0].notes = []
     elif level and results.units(level):
-        found.sections = [section for section in [parts.short(run, results, level, top)] if section.rows]
+        levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
+        found.sections = [one for level in levels if (one := parts.short(run, results, level, top)).rows]
     elif run.kind == "calibrate":
         found.sections = [sensor_section([one for one in run.channels if one.origin == "calibrated"])]
         found.sections = [section for section in found.sections if section.rows]
@@ -242,6 +243,7 @@ def levels_shown(results: Results, detail: str) -> list[str]:
     always = [level for level in ("device", "range", "load") if results.units(level)]
     if "tokens_per_s" in results.metrics() and results.units("phase"):
         always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
+        always += ["context"] if results.units("context") else []
     return always + ([detail] if detail != "model" and detail not in always else [])
 
 

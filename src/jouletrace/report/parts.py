@@ -18,6 +18,7 @@ from jouletrace.run.tables import UnitRow
 LEVELS = {
     "phase": "Phases",
     "length": "Forwards of one token, by the length of the cache",
+    "context": "Forwards, by context",
     "layer": "Layers",
     "op": "Operators",
     "kernel": "Operators and kernels",

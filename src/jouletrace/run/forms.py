@@ -115,6 +115,7 @@ class Segment(TypedDict):
     weight: _Number
     times: _Positive
     length: Integer | None
+    context: NotRequired[_Natural | None]
 
 
 class Generation(TypedDict):
@@ -125,6 +126,7 @@ class Generation(TypedDict):
     tokens: _Positive
     cache: str
     segments: list[Segment]
+    contexts: NotRequired[list[Segment]]
 
 
 class Nodes(TypedDict, total=False):
@@ -278,6 +280,8 @@ class WorkloadFacts(TypedDict, total=False):
     processes: list[str]
     profiles: list[str]
     providers: list[str]
+    quantization: str | None
+    quantized: Facts
     rank: _Natural
     ranks: Integer | None
     recording: Recording

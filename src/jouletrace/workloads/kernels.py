@@ -31,7 +31,11 @@ def read_config(name: str, options: WorkloadOptions, defaults: Mapping[str, str]
     check_options(name, options)
     if options.task != "infer":
         raise BadInputError(f"{name}: no task '{options.task}': it has no parameters to train")
-    for option, value in (("--batch", options.batch), ("--seq-len", options.seq_len)):
+    for option, value in (
+        ("--batch", options.batch),
+        ("--seq-len", options.seq_len),
+        ("--quantization", options.quantization),
+    ):
         if value is not None:
             raise BadInputError(f"{option} {value}: {name} has none; it takes --config {'=..., '.join(defaults)}=...")
     return over_defaults(name, options, defaults)

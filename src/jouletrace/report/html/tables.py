@@ -22,7 +22,7 @@ from jouletrace.run.tables import UnitRow
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
 
-_LEVELS = ("device", "phase", "range", "layer", "op", "kernel")
+_LEVELS = ("device", "phase", "context", "range", "layer", "op", "kernel")
 _FIRST = ("energy_total_j", "energy_active_j", "share", "time_s", "power_w")
 """Figures of parts that are always shown; the others stand behind "all columns"."""
 
