@@ -25,6 +25,7 @@ _ASIDE = (
     "energy_output_token_j",
     "power_w",
     "share_idle",
+    "activity",
     "goodput_per_s",
     "requests_open",
     "tokens_per_s",
@@ -65,8 +66,8 @@ def named(load: Load) -> str:
 
 
 def loads(run: Run, results: Results) -> list[tuple[UnitRow, Load]]:
-    """Units of the loads with what was offered."""
-    by_name = {load["name"]: load for load in serving_of(run)["levels"]}
+    """Units of the loads with what was offered, without those of one server alone before the others."""
+    by_name = {load["name"]: load for load in serving_of(run)["levels"] if not load.get("alone")}
     return [(unit, by_name[unit["name"]]) for unit in results.units("load") if unit["name"] in by_name]
 
 

@@ -209,6 +209,8 @@ RULES: dict[str, Rule] = {
     "work_reset": Rule("counter of work", CARE, "keep the server running while it is watched"),
     "work_implausible": Rule("counter of work", CARE),
     # a server under load
+    "modelled": Rule("power of slices", CARE),
+    "activity_lost": Rule("power of slices", CARE, _AGAIN),
     "load_not_steady": Rule("steady load", CARE, "give a longer --duration"),
     "requests_failed": Rule("requests answered", CARE, "see the server's log"),
     "given_up": Rule("requests answered", CARE, "give lower --rate"),

@@ -196,12 +196,17 @@ class Load(TypedDict, total=False):
         rate_per_s, concurrency: What was offered; None for the other kind.
         seconds: Time in which requests were sent.
         client_cpu_s, client_wall_s: The client's own time.
+        server, group, alone: Its server among several, the number that loads at the same time share, and whether it is
+            one server's alone, before the others.
         given_up: Whether the rest wasn't sent since nothing was answered any more.
         without_usage, short: Requests whose tokens the server didn't count, or that ended before as many as asked.
     """
 
     name: Required[str]
     kind: str
+    server: _Natural
+    group: _Natural
+    alone: bool
     arrivals: str
     rate_per_s: _Number | None
     concurrency: Integer | None
@@ -214,12 +219,29 @@ class Load(TypedDict, total=False):
     short: Integer
 
 
+class Server(TypedDict):
+    """One of several servers on slices of a GPU.
+
+    Attributes:
+        url: Its address, or the workload of a simulated one.
+        slice: UUID of its slice, the device of the activity's channel.
+        profile: The slice's profile.
+        slices: Compute slices of it.
+    """
+
+    url: str
+    slice: str
+    profile: str
+    slices: Annotated[int, Meta(gt=0, le=64)]
+
+
 class Serving(TypedDict, total=False):
     """``workload["serving"]``: the server and the loads on it.
 
     Attributes:
         slo_s: Limits in seconds by name: "ttft", "tpot", "e2e".
         token_ids, ignore_eos, usage: What the server took.
+        servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
     """
 
@@ -233,6 +255,8 @@ class Serving(TypedDict, total=False):
     slo_s: dict[str, _Number]
     processes: list[str]
     clock: str
+    servers: list[Server]
+    slices: _Natural
 
 
 class WorkloadFacts(TypedDict, total=False):

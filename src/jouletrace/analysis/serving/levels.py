@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason
 from jouletrace.analysis.serving.energy import OTHER_GPU, add_energies
+from jouletrace.analysis.serving.slices import Division, divide
 from jouletrace.analysis.serving.steady import (
     FEWEST,
     Floats,
@@ -60,25 +62,51 @@ def add_serving(run: Run, figures: Figures) -> None:
     found = [(k, load, requests_of(run, k)) for k, load in enumerate(serving["levels"])]
     found = [one for one in found if len(one[2])]
     edges = [r.nanoseconds(edge) for _, _, r in found for edge in (0.0, float(np.nanmax(r.last)))]
+    servers = serving.get("servers") or []
+    divided = divide(run, servers, serving.get("slices", 0), found) if servers and run.devices else {}
     steady = [
-        _add_level(run, figures, figures.last_unit() + 1, number, load, requests, edges)
+        _add_level(run, figures, figures.last_unit() + 1, number, load, requests, edges, divided.get(number))
         for number, load, requests in found
     ]
-    add_energies(run, figures, steady)
+    if divided:  # bills need the power of a server, of which only the GPU's sum is measured
+        _add_divided(figures, steady, divided)
+    else:
+        add_energies(run, figures, steady)
 
 
 def _add_level(
-    run: Run, figures: Figures, unit: int, number: int, load: Load, requests: Requests, edges_ns: Sequence[int]
+    run: Run,
+    figures: Figures,
+    unit: int,
+    number: int,
+    load: Load,
+    requests: Requests,
+    edges_ns: Sequence[int],
+    own: Division | None,
 ) -> Steady:
     figures.unit(unit, "load", load["name"], MODEL_UNIT, count=len(requests))
-    start, end, is_steady = steady_window(requests)
-    energy, flags = _energy(run, requests.nanoseconds(start), requests.nanoseconds(end), edges_ns)
+    start, end, is_steady = steady_window(requests) if own is None else (*own.window, own.is_steady)
+    if own is None:
+        energy, flags = _energy(run, requests.nanoseconds(start), requests.nanoseconds(end), edges_ns)
+    else:
+        energy, flags = own.total, own.flags
     flags = (*(() if is_steady else ("load_not_steady",)), *flags)
     level = Steady(unit, number, load, requests, (start, end), energy, flags)
-    _validity(run, level, is_steady)
+    if not load.get("alone"):  # it shows what a server draws, and is no load to choose
+        _validity(run, level, is_steady)
     _add_rates(run, figures, level)
     _add_energy(figures, level)
     return level
+
+
+def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[int, Division]) -> None:
+    """Add what is known of servers on slices alone."""
+    for level in levels:
+        own = divided[level.number]
+        figures.add(level.unit, "energy_active_j", own.active, level.flags)
+        figures.add(level.unit, "activity", own.activity)
+        if math.isfinite(own.idle_w):
+            figures.add(level.unit, "baseline_context_idle_w", Estimate(own.idle_w, method="windows"))
 
 
 def _energy(run: Run, start_ns: int, end_ns: int, edges_ns: Sequence[int]) -> tuple[Estimate, tuple[str, ...]]:
