@@ -90,6 +90,7 @@ FLAGS: dict[str, str] = {
 
 METHODS: dict[str, str] = {
     "windows": "mean of windows",
+    "stated": "stated by the imported file",
     "timeline": "power record over the span",
     "spans": "durations of the spans",
     "median": "order statistics",

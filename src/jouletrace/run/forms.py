@@ -186,6 +186,14 @@ class GpuOfProgram(TypedDict, total=False):
     collectives: Integer
 
 
+class Totals(TypedDict):
+    """What was answered between the start and the end of a load whose single requests aren't known."""
+
+    requests: _Natural
+    input_tokens: _Natural
+    output_tokens: _Natural
+
+
 class Load(TypedDict, total=False):
     """One of ``workload["serving"]["levels"]``: a load on a server, by number in the ``requests`` table.
 
@@ -195,6 +203,7 @@ class Load(TypedDict, total=False):
         arrivals: Process of arrivals.
         rate_per_s, concurrency: What was offered; None for the other kind.
         seconds: Time in which requests were sent.
+        totals, stated: Of a load without single requests: its totals, and figures that a file states, by metric.
         client_cpu_s, client_wall_s: The client's own time.
         server, group, alone: Its server among several, the number that loads at the same time share, and whether it is
             one server's alone, before the others.
@@ -212,6 +221,9 @@ class Load(TypedDict, total=False):
     concurrency: Integer | None
     seconds: _Number
     start_ns: Integer
+    end_ns: Integer
+    totals: Totals
+    stated: dict[str, _Number]
     client_cpu_s: _Number
     client_wall_s: _Number
     given_up: bool

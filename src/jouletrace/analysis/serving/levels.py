@@ -39,6 +39,9 @@ LATE_S, LATE_SHARE = 0.01, 0.1
 REACHED = 0.95
 """Share of the offered rate that must be completed."""
 
+STATED = "stated"
+"""Method of figures that the file of a load states."""
+
 CODES = (
     "load_not_steady",
     "requests_failed",
@@ -60,7 +63,10 @@ def add_serving(run: Run, figures: Figures) -> None:
     if serving is None:
         return
     found = [(k, load, requests_of(run, k)) for k, load in enumerate(serving["levels"])]
+    _add_totals(run, figures, [load for _, load, requests in found if not len(requests)])
     found = [one for one in found if len(one[2])]
+    if not found:
+        return
     edges = [r.nanoseconds(edge) for _, _, r in found for edge in (0.0, float(np.nanmax(r.last)))]
     servers = serving.get("servers") or []
     divided = divide(run, servers, serving.get("slices", 0), found) if servers and run.devices else {}
@@ -97,6 +103,43 @@ def _add_level(
     _add_rates(run, figures, level)
     _add_energy(figures, level)
     return level
+
+
+def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
+    """Add loads without single requests: what their files state, and energy where they state their times.
+
+    The window is the whole load with its ramps: without requests no steady state can be determined.
+    """
+    for load in loads:
+        totals, stated = load.get("totals"), load.get("stated", {})
+        if totals is None and not stated:
+            continue
+        unit = figures.unit(figures.last_unit() + 1, "load", load["name"], MODEL_UNIT)
+        own: dict[str, Estimate] = {}
+        flags: tuple[str, ...] = ()
+        if totals is not None and run.devices:
+            energy, flags = _energy(run, load["start_ns"], load["end_ns"], [load["start_ns"], load["end_ns"]])
+            if energy.value is not None or "energy_total_j" not in stated:
+                own = _per(energy, load["seconds"], totals["requests"], totals["input_tokens"], totals["output_tokens"])
+        if totals is not None:
+            figures.add(unit, "time_s", Estimate(load["seconds"], n=totals["requests"], method="requests"))
+        for metric in dict.fromkeys([*stated, *own]):
+            estimate = own.get(metric) or Estimate(stated[metric], method=STATED)
+            figures.add(unit, metric, estimate, flags if metric in own else ())
+
+
+def _per(
+    energy: Estimate, seconds: float, requests: float, input_tokens: float, output_tokens: float
+) -> dict[str, Estimate]:
+    """Power and energy of a window, and energy per request and token, by metric."""
+    found = {"power_w": energy.scaled(1 / seconds), "energy_total_j": energy}
+    for metric, count in {
+        "energy_per_request_j": requests,
+        "energy_per_output_token_j": output_tokens,
+        "energy_per_any_token_j": input_tokens + output_tokens,
+    }.items():
+        found[metric] = energy.scaled(1 / count) if count > 0 else Estimate.null("no_requests", "window")
+    return found
 
 
 def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[int, Division]) -> None:
@@ -167,16 +210,9 @@ def _add_energy(figures: Figures, level: Steady) -> None:
     weights = level.weights()
     counts = [float(one.sum()) for one in weights]
     energy, flags = level.energy, level.flags
-    figures.add(level.unit, "power_w", energy.scaled(1 / level.seconds), flags)
-    figures.add(level.unit, "energy_total_j", energy, flags)
-    per = {
-        "energy_per_request_j": counts[0],
-        "energy_per_output_token_j": counts[2],
-        "energy_per_any_token_j": counts[1] + counts[2],
-    }
-    for metric, count in per.items():
-        none = Estimate.null("no_requests", "window")
-        figures.add(level.unit, metric, energy.scaled(1 / count) if count > 0 else none, flags)
+    requests, input_tokens, output_tokens = counts
+    for metric, estimate in _per(energy, level.seconds, requests, input_tokens, output_tokens).items():
+        figures.add(level.unit, metric, estimate, flags)
     tokens = Estimate(counts[2], counts[2], counts[2], 1, "window")
     if energy.value is not None:
         figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, "window"), flags)
