@@ -81,8 +81,8 @@ Fleets and slices
   mig sweep: Run workloads on slices of several profiles.
     jouletrace mig sweep --profiles 1g.10gb,7g.80gb --models vit --batch 1,8 --yes
   mig bench: Put servers on several slices under load at once.
-    jouletrace mig bench http://127.0.0.1:8001 http://127.0.0.1:8002 --slices 3g.40gb,2g.20gb --rate 1,2,4
-    jouletrace mig bench llama-1b llama-1b --slices 3g.40gb,2g.20gb --device sim:h100 --rate 1,2
+    jouletrace mig bench http://a:8001 http://a:8002 --slices 3g,2g --rate 1,2
+    jouletrace mig bench gpt2 gpt2 --slices 3g,2g --device sim:h100 --rate 1,2
 Other runtimes and profilers
   convert: Write a workload as ONNX, OpenVINO or TensorRT.
     jouletrace convert gpt2 --to onnx --seq-len 128

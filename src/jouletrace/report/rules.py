@@ -188,6 +188,7 @@ RULES: dict[str, Rule] = {
     "work_implausible": Rule("counter of work", CARE),
     # a server under load
     "no_single_requests": Rule("steady load", CARE, "import a file with single requests"),
+    "no_result": Rule("files", CARE),
     "no_load_times": Rule("power record", CARE, "import the client's own result file"),
     "power_not_valid": Rule("power record", CARE),
     "modelled": Rule("power of slices", CARE),

@@ -200,5 +200,26 @@ def test_a_slice_that_is_not_there_is_refused():
     table = {one.name: one for one in profiles("h100-80")}
     there = [Slice("MIG-a", table["3g.40gb"], 1), Slice("MIG-b", table["3g.40gb"], 2)]
     assert [one.uuid for one in _chosen(["MIG-b", "3g.40gb"], there, "GPU")] == ["MIG-b", "MIG-a"]
+    assert [one.uuid for one in _chosen(["3g"], there, "GPU")] == ["MIG-a"]
     with pytest.raises(BadInputError, match=r"--slices 3g.40gb: GPU has no such slice left; there are: none"):
         _chosen(["3g.40gb"] * 3, there, "GPU")
+
+
+def test_damaged_facts_of_a_load_on_slices_cost_no_traceback(served):
+    """A Run file is not trusted: a server that isn't there, no servers' activity, a load's totals without times."""
+    run, _ = served
+    kept = json.dumps(run.workload["serving"])
+    try:
+        for load in run.workload["serving"]["levels"]:
+            load["server"] = 99
+        for server in run.workload["serving"]["servers"]:
+            server["slice"] = "MIG-gone"
+        run.workload["serving"]["levels"].append({"name": "x", "totals": {}, "stated": {"nonsense": 1.0}})
+        analyse(run)
+        found = run.result("energy_active_j", unit_of(run, 3))
+        assert (found.value, found.reason) == (None, "no_activity")
+        assert "nonsense" in json.dumps(to_json_object(run))
+        render([run], verbose=True)
+    finally:
+        run.workload["serving"] = json.loads(kept)
+        analyse(run)

@@ -414,7 +414,9 @@ def _chosen(wanted: Sequence[str], there: Sequence[Slice], gpu: str) -> list[Sli
     """The slices of these UUIDs or profiles, each once."""
     left, found = list(there), []
     for text in wanted:
-        one = next((slice for slice in left if text in (slice.uuid, slice.profile.name)), None)
+        exact = [slice for slice in left if text in (slice.uuid, slice.profile.name)]
+        begun = [slice for slice in left if slice.profile.name.startswith(f"{text}.")]  # as in a plan
+        one = next(iter(exact or begun), None)
         if one is None:
             said = ", ".join(f"{slice.profile.name} ({slice.uuid})" for slice in left) or "none"
             raise BadInputError(f"--slices {text}: {gpu} has no such slice left; there are: {said}")

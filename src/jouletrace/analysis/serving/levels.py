@@ -111,18 +111,21 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
     The window is the whole load with its ramps: without requests no steady state can be determined.
     """
     for load in loads:
-        totals, stated = load.get("totals"), load.get("stated", {})
+        start_ns, end_ns = load.get("start_ns", 0), load.get("end_ns", 0)
+        seconds = (end_ns - start_ns) / 1e9
+        totals = load.get("totals") if seconds > 0 else None
+        stated = load.get("stated", {})
         if totals is None and not stated:
             continue
         unit = figures.unit(figures.last_unit() + 1, "load", load["name"], MODEL_UNIT)
         own: dict[str, Estimate] = {}
         flags: tuple[str, ...] = ()
         if totals is not None and run.devices:
-            energy, flags = _energy(run, load["start_ns"], load["end_ns"], [load["start_ns"], load["end_ns"]])
+            energy, flags = _energy(run, start_ns, end_ns, [start_ns, end_ns])
             if energy.value is not None or "energy_total_j" not in stated:
-                own = _per(energy, load["seconds"], totals["requests"], totals["input_tokens"], totals["output_tokens"])
+                own = _per(energy, seconds, totals["requests"], totals["input_tokens"], totals["output_tokens"])
         if totals is not None:
-            figures.add(unit, "time_s", Estimate(load["seconds"], n=totals["requests"], method="requests"))
+            figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
         for metric in dict.fromkeys([*stated, *own]):
             estimate = own.get(metric) or Estimate(stated[metric], method=STATED)
             figures.add(unit, metric, estimate, flags if metric in own else ())

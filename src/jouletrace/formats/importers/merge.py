@@ -258,7 +258,11 @@ def extent(run: Run) -> Extent:
 def _loads_without_requests(run: Run) -> list[Load]:
     """Loads whose times stand in the workload alone."""
     serving = run.workload.get("serving")
-    return [load for load in serving["levels"] if "totals" in load] if serving is not None else []
+    return (
+        [load for load in serving["levels"] if {"totals", "start_ns", "end_ns"} <= set(load)]
+        if serving is not None
+        else []
+    )
 
 
 def _shift(run: Run, by_ns: int) -> None:
