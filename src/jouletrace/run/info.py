@@ -82,6 +82,7 @@ class ChannelInfo(Record):
         unit: SI unit, or "1" for a bit mask.
         source: The vendor call or field that it is read from, for example
             "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)".
+        sensor: Kind of the power sensor behind it, a name of ``sensor.kinds.KINDS``; "" if that wasn't determined.
         period_s: Seconds between updates of the sensor.
         window_s: Seconds over which one reading is an average; 0 for instantaneous.
         sampling_s: Seconds between the samples whose mean a reading is, where it isn't the mean over the whole
@@ -99,6 +100,7 @@ class ChannelInfo(Record):
     name: str
     unit: str
     source: str
+    sensor: str = field(default="", kw_only=True)
     period_s: Seconds | None = None
     window_s: Seconds | None = None
     sampling_s: Seconds | None = None

@@ -18,6 +18,8 @@ from jouletrace.devices.nvml.api import NothingNew, Nvml, Unavailable
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT, POWER
+from jouletrace.sensor.kinds import RECORD as SENSOR_RECORD
+from jouletrace.sensor.kinds import sensor_behind
 
 RECORD = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
 INTERVAL_S = 1.0
@@ -50,19 +52,6 @@ class RingCheck:
     reason: str = ""
 
 
-_SAMPLING_S = {"H100": 1 / 1222.5, "H200": 1 / 1222.5}
-"""Time between the samples of the power sensor, by a part of the GPU's name; unknown for other GPUs.
-
-It is the middle of the range on eleven H100s and H200s, 1191 to 1254 Hz (docs/results/sampling-h100.md,
-docs/results/any-model-h200.md).
-"""
-
-
-def sampling_s(board: str) -> float | None:
-    """Seconds between the samples of a GPU with this name; None where it isn't known."""
-    return next((seconds for part, seconds in _SAMPLING_S.items() if part in board), None)
-
-
 class RingRecord:
     """The ring as a source: each poll returns the samples since the last poll.
 
@@ -71,20 +60,20 @@ class RingRecord:
 
     interval_s = INTERVAL_S
 
-    def __init__(
-        self, nvml: Nvml, handle: Any, device: str, period_s: float | None, sampling_s: float | None = None
-    ) -> None:
+    def __init__(self, nvml: Nvml, handle: Any, device: str, period_s: float | None, board: str = "") -> None:
+        sensor, known = sensor_behind(SENSOR_RECORD, board)
         self.channels: tuple[ChannelInfo, ...] = (
             ChannelInfo(
                 device=device,
                 name=POWER,
                 unit="W",
                 source=RECORD,
+                sensor=sensor,
                 period_s=period_s,
                 window_s=period_s,
-                sampling_s=sampling_s,
+                sampling_s=known.sampling_s,
                 gapless=True,
-                gain_pct=GAIN_PCT,
+                gain_pct=known.gain_pct,
             ),
         )
         self._nvml = nvml
