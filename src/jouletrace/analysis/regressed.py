@@ -19,8 +19,8 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
 from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
+from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.readout import Readings, on_grid
-from jouletrace.sensor.record import Record
 
 AROUND_NS = 1_000_000_000
 """Readings this long before and after a recording show where it begins and ends."""
@@ -48,7 +48,7 @@ def fitted(run: Run, device: str, made: Callable[[int], Activity], rest: Estimat
     return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
 
 
-def _readings(record: Record, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
+def _readings(record: PowerRecord, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
     """The power record of a time."""
     near = (record.time_ns > begin_ns) & (record.time_ns < finish_ns)
     time, watts = record.time_ns[near], record.power_w[near]

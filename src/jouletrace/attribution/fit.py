@@ -24,8 +24,8 @@ END_S, LEAST = 0.06, 10
 """Readings this close to the end are left out; fewer readings than ``LEAST`` are no recording."""
 
 
-COPY_SPREAD = 0.035
-"""Prior difference of copies of a kernel from it, as a share of the power above idle: 51 pairs in eight recordings of
+REPEAT_SPREAD = 0.035
+"""Prior difference of repeats of a kernel from it, as a share of the power above idle: 51 pairs in eight recordings of
 H200s differ by 2 to 4 % beyond their uncertainty."""
 
 ROUNDS = 10
@@ -259,7 +259,7 @@ def _response_prior(bins: int) -> Prior:
 def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[Array, float, Prior]:
     """Initial powers, one for all kernels, and a prior about them that is as wide as their power above idle.
 
-    Parts of a kernel differ less from each other than kernels do, and copies differ least.
+    Parts of a kernel differ less from each other than kernels do, and repeats differ least.
     """
     prior = Prior.of(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
     busy, rest = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
@@ -267,7 +267,7 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     same = np.array([[a == b for b in activity.of] for a in activity.of], float)
     covariance = np.zeros((columns + 2, columns + 2))
     # Heads and tails differ by 40 % of the power above idle from the middle of their kernels.
-    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.copied, COPY_SPREAD, 1e-3)) * spread
+    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 1e-3)) * spread
     covariance[:columns, :columns] = spread**2 * same + np.diag(apart**2)
     # The exponent of power in the clock is 0 ± 5; that of dynamic power is 2 to 3.
     covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2

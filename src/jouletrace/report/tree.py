@@ -206,7 +206,7 @@ def _steps(module: str) -> list[str]:
     return steps
 
 
-def _of_trace(traced: Sequence[Traced]) -> list[Node]:
+def _of_trace(traced: Sequence[NamedLaunches]) -> list[Node]:
     """Kernels by name under their devices: what a trace without energy says."""
     nodes: dict[str, Node] = {}
     for number, one in enumerate(traced):
@@ -289,7 +289,7 @@ def _detail(unit: UnitRow) -> str:
 
 
 @dataclass(frozen=True)
-class Traced:
+class NamedLaunches:
     """All launches of one name on one device.
 
     Attributes:
@@ -309,7 +309,7 @@ class Traced:
     most_s: float
 
 
-def by_name(run: Run) -> list[Traced]:
+def by_name(run: Run) -> list[NamedLaunches]:
     """What ran on devices, by name, the most time first; empty without a trace."""
     timed = pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"]))
     spans = run.spans.filter(pc.and_(pc.is_in(run.spans["kind"], pa.array(_RUNNING)), timed))
@@ -320,7 +320,7 @@ def by_name(run: Run) -> list[Traced]:
     for row in groups.aggregate([("s", "count"), ("s", "sum"), ("s", "min"), ("s", "max")]).to_pylist():
         where = names.get(row["device"], row["device"] or "")
         times = (row["s_count"], row["s_sum"], row["s_min"], row["s_max"])
-        found.append(Traced(str(row["name"] or "?"), row["kind"], where, *times))
+        found.append(NamedLaunches(str(row["name"] or "?"), row["kind"], where, *times))
     return sorted(found, key=lambda traced: -traced.total_s)
 
 

@@ -19,7 +19,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Delay = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
-class Record:
+class PlainData:
     """Mixin of the dataclasses here: to and from plain dictionaries."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Record:
 
 
 @dataclass
-class DeviceInfo(Record):
+class DeviceInfo(PlainData):
     """A measured piece of hardware.
 
     Attributes:
@@ -73,7 +73,7 @@ class DeviceInfo(Record):
 
 
 @dataclass
-class ChannelInfo(Record):
+class ChannelInfo(PlainData):
     """One sensor quantity: its source and its behaviour in time.
 
     Attributes:
@@ -112,7 +112,7 @@ class ChannelInfo(Record):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """As ``Record.from_dict``; accepts the field names of older Runs."""
+        """As ``PlainData.from_dict``; accepts the field names of older Runs."""
         return super().from_dict(cls.renamed(data))
 
     @staticmethod
@@ -122,7 +122,7 @@ class ChannelInfo(Record):
 
 
 @dataclass
-class RunWarning(Record):
+class RunWarning(PlainData):
     """A known problem that affects this Run.
 
     Attributes:

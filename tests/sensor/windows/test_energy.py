@@ -10,7 +10,7 @@ from covering import fewest
 from energy_signals import SENSORS, T0, Load, Sensor, bursts, calibrated, ns
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import KINDS
-from jouletrace.sensor.record import clean, integrate
+from jouletrace.sensor.power_record import clean, integrate
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.repeated import repeated_energy
 from jouletrace.sensor.windows.response import Response

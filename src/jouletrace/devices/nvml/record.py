@@ -18,10 +18,9 @@ from jouletrace.devices.nvml.api import NothingNew, Nvml, Unavailable
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT, POWER
-from jouletrace.sensor.kinds import RECORD as SENSOR_RECORD
-from jouletrace.sensor.kinds import sensor_behind
+from jouletrace.sensor.kinds import RECORD, sensor_behind
 
-RECORD = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
+RING_CALL = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
 INTERVAL_S = 1.0
 """Less than half of the ring, so that one late call loses nothing."""
 
@@ -61,13 +60,13 @@ class RingRecord:
     interval_s = INTERVAL_S
 
     def __init__(self, nvml: Nvml, handle: Any, device: str, period_s: float | None, board: str = "") -> None:
-        sensor, known = sensor_behind(SENSOR_RECORD, board)
+        sensor, known = sensor_behind(RECORD, board)
         self.channels: tuple[ChannelInfo, ...] = (
             ChannelInfo(
                 device=device,
                 name=POWER,
                 unit="W",
-                source=RECORD,
+                source=RING_CALL,
                 sensor=sensor,
                 period_s=period_s,
                 window_s=period_s,
@@ -157,7 +156,7 @@ def judge(stamps_us: NDArray[np.int64], now_us: int) -> RingCheck:
     return RingCheck(not reason, period_s, span_s, unbroken, reason)
 
 
-COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
+COUNTER_CALL = "nvmlDeviceGetTotalEnergyConsumption"
 
 _REST_S = 5.0
 _LOCATE_S = 0.025
@@ -170,7 +169,7 @@ def read_counter(nvml: Nvml, handle: Any) -> float:
     Raises:
         Unavailable, NotPossibleError: As ``Nvml.call``.
     """
-    return float(nvml.call(COUNTER, handle)) / 1e3
+    return float(nvml.call(COUNTER_CALL, handle)) / 1e3
 
 
 class EnergyCounter:
@@ -189,7 +188,7 @@ class EnergyCounter:
                 device=device,
                 name="energy_counter_j",
                 unit="J",
-                source=COUNTER,
+                source=COUNTER_CALL,
                 period_s=0.1,
                 window_s=0.0,
                 gapless=True,

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
-from jouletrace.sensor.record import Record
+from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.quantiles import student
@@ -28,7 +28,7 @@ _MAX_RELATIVE = 0.5
 
 
 def repeated_energy(
-    record: Record,
+    record: PowerRecord,
     response: Response,
     start_ns: ArrayLike,
     end_ns: ArrayLike,
@@ -94,7 +94,7 @@ def repeated_energy(
     return found
 
 
-def _why_not(record: Record, start: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
+def _why_not(record: PowerRecord, start: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
     if len(start) < MIN_WINDOWS:
         return "too_few_windows"
     if len(record) < MIN_WINDOWS or start[0] < record.time_ns[0] or end[-1] > record.time_ns[-1]:
