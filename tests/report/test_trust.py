@@ -16,8 +16,9 @@ from jouletrace.attribution import checks as attribution_checks
 from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.reasons import FLAGS, REASONS
+from jouletrace.report.rules import ATTRIBUTION, CARE, NO, RULES, YES
 from jouletrace.report.scale import NBSP
-from jouletrace.report.trust import ATTRIBUTION, CARE, NO, RULES, YES, Failed, joined, of, trust
+from jouletrace.report.trust import Failed, joined, of, trust
 from jouletrace.run import Estimate, tables
 from make_runs import cpu_run, monitor_run, profile_run, simulated_run
 from places import REPOSITORY
@@ -140,7 +141,7 @@ def test_every_check_of_an_attribution_has_its_rule():
 
 
 def test_no_rule_is_of_a_code_that_nothing_raises():
-    text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name not in ("trust.py", "reasons.py"))
+    text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name not in ("rules.py", "reasons.py"))
     words = set(re.findall(r"\w+", text))
     made = {"closure", "clock_not_as_told", "ran_beside_others"}  # here; by earlier versions
     parts = {code: code.removeprefix("record_") for code in RULES}
