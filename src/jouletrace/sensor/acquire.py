@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,24 +67,15 @@ class Search:
         return self.rate_hz, self.start_s, self.one_s
 
 
-@dataclass
-class Searched:
-    """What searches of a recording have computed, so that those of wider ranges don't repeat it.
-
-    It holds for one timeline, its readings, and sensors that differ in their range of rates alone.
-    """
-
-    windows: dict[bool, list[_Window]] = field(default_factory=dict)  # by ``inner``
-
-
 def search(
-    sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False, searched: Searched | None = None
+    sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False, known: Windows | None = None
 ) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
-    They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run.
+    They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run. A search of
+    a wider range repeats nothing that is in ``known``, which holds for one timeline and its readings.
     """
-    windows = (searched or Searched()).windows
+    windows = {} if known is None else known
     if inner not in windows:
         windows[inner] = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, inner)]
     parts = windows[inner]
@@ -328,3 +319,7 @@ def _mean_squares(design: Array, watts: Array) -> Array:
     moment = turned @ watts + ridge * 500.0
     powers = np.linalg.solve(gram, moment[..., None])
     return np.asarray(np.mean(((design @ powers)[..., 0] - watts) ** 2, axis=1))
+
+
+Windows = dict[bool, list[_Window]]
+"""The parts of a recording with what searches have computed of them, by ``inner``."""
