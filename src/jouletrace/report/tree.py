@@ -24,7 +24,7 @@ _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
 
 ENERGY, TIME = "energy_total_j", "time_s"
-_UNTOLD = ("site", "group")
+_NO_ROWS = ("site", "group")
 """Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
 
 ROOT = "0"
@@ -64,7 +64,7 @@ class Node:
 def tree(run: Run, results: Results) -> list[Node]:
     """All parts that have energy or time, each behind the one around it; the root alone without parts."""
     root = _root(run, results)
-    units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _UNTOLD]
+    units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _NO_ROWS]
     # Levels whose units take time that others take too would be drawn beside one another.
     twice = {"op"} if results.apart() else set()
     if run.kind == "record" and results.units("range"):
