@@ -23,13 +23,13 @@ from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, RECORDING, SAMPLE_
 from jouletrace.analysis.regressed import fitted
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
-from jouletrace.attribution.rows import METHOD, Z95, Contrasts, Row, by_operator, rows
+from jouletrace.attribution.rows import METHOD, Contrasts, Row, by_operator, rows
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.tables import UnitRow
 from jouletrace.sensor.observer import Sampled
-from jouletrace.stats.interval import difference, ratio
+from jouletrace.stats.interval import Z95, difference, ratio
 
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""

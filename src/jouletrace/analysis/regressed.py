@@ -12,7 +12,6 @@ from jouletrace.analysis.recording import RECORDING, SAMPLE_RATE
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.checks import trusted, verdict
 from jouletrace.attribution.fit import Fit
-from jouletrace.attribution.rows import Z95
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -21,6 +20,7 @@ from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.readout import Readings, on_grid
+from jouletrace.stats.interval import Z95
 
 AROUND_NS = 1_000_000_000
 """Readings this long before and after a recording show where it begins and ends."""

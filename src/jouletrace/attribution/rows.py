@@ -14,8 +14,6 @@ from jouletrace.run import Estimate
 
 Array = NDArray[np.float64]
 
-Z95 = 1.96
-
 PRIOR_SHARE = 0.25
 """Largest standard deviation of a row with figures over the prior's: readings determine it, not the prior."""
 

@@ -38,9 +38,6 @@ BLOCK_S = 1.0
 BINS = 80
 """Phases of a sample period in the dynamic programme, per block."""
 
-_ROWS = 4096
-"""Rows of a table that are convolved at once: they fit a core's cache."""
-
 _TOGETHER = 100
 """Readings over which an average decays by no more than a double can hold: 26 samples each, of at least 8 averaged."""
 
@@ -251,13 +248,10 @@ def _responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
     narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
-    weights = list(zip(np.diff(response.within(edges)).astype(np.float32), lags.astype(int).tolist(), strict=True))
-    for first in range(0, len(out), _ROWS):
-        last = min(first + _ROWS, len(out))
-        for weight, lag in weights:
-            begin, end = max(first, lag), min(last, len(out) + lag)
-            if begin < end:
-                out[begin:end] += weight * narrow[begin - lag : end - lag]
+    for weight, lag in zip(np.diff(response.within(edges)).astype(np.float32), lags.astype(int).tolist(), strict=True):
+        begin, end = max(0, lag), min(len(out), len(out) + lag)
+        if begin < end:
+            out[begin:end] += weight * narrow[begin - lag : end - lag]
     return out
 
 

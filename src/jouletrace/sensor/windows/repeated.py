@@ -50,17 +50,11 @@ def repeated_energy(
         Joules per window, one estimate a kind, ``n`` the number of its windows. Null with reason
         "too_few_windows" (fewer than 10), "no_samples", "hole_in_record", "phases_not_spread"
         (readings saw too little of it, or always the same mixture) or "sensor_too_slow".
+
+    Raises:
+        BadInputError: If windows overlap, or their starts, ends and kinds don't go together.
     """
-    start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
-    kind = np.zeros(len(start), np.int64) if kinds is None else np.asarray(kinds, np.int64)
-    if not start.shape == end.shape == kind.shape or start.ndim != 1:
-        raise BadInputError(
-            f"windows: {start.shape} starts, {end.shape} ends and {kind.shape} kinds do not go together"
-        )
-    order = np.argsort(start)
-    start, end, kind = start[order], end[order], kind[order]
-    if np.any(end < start) or np.any(start[1:] < end[:-1]):
-        raise BadInputError("windows: repeated windows must not overlap, nor end before they start")
+    start, end, kind = _in_order(start_ns, end_ns, kinds)
     count = np.bincount(kind) if len(kind) else np.zeros(1, int)
     null = _why_not(record, start, end)
     if null is not None:
@@ -92,6 +86,23 @@ def repeated_energy(
             low, high = level[k] - half, level[k] + half
             found.append(Estimate(float(level[k]), float(low), float(high), int(n), "repeated").scaled(duration[k]))
     return found
+
+
+def _in_order(
+    start_ns: ArrayLike, end_ns: ArrayLike, kinds: ArrayLike | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Starts, ends and kinds of the windows by their starts, each of shape (m,)."""
+    start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
+    kind = np.zeros(len(start), np.int64) if kinds is None else np.asarray(kinds, np.int64)
+    if not start.shape == end.shape == kind.shape or start.ndim != 1:
+        raise BadInputError(
+            f"windows: {start.shape} starts, {end.shape} ends and {kind.shape} kinds do not go together"
+        )
+    order = np.argsort(start)
+    start, end, kind = start[order], end[order], kind[order]
+    if np.any(end < start) or np.any(start[1:] < end[:-1]):
+        raise BadInputError("windows: repeated windows must not overlap, nor end before they start")
+    return start, end, kind
 
 
 def _why_not(record: PowerRecord, start: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
