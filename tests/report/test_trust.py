@@ -202,8 +202,9 @@ def with_flags(flags, metric="energy_total_j"):
 
 
 def test_flags_qualify_and_remarks_do_not():
-    assert trust(with_flags("nominal_response")).level == CARE
-    assert "run jouletrace calibrate once" in render([with_flags("nominal_response")])
+    assert trust(with_flags("nominal_response")).level == YES, "its uncertainty is in the intervals"
+    assert trust(with_flags("unmodelled")).level == CARE
+    assert "run jouletrace calibrate on an idle GPU" in " ".join(render([with_flags("unmodelled")]).split())
     assert trust(with_flags("stored")).level == YES
 
 
