@@ -97,17 +97,17 @@ def _describe(session: Session, pieces: GenerationSteps) -> None:
         "steps": generation.steps,
         "tokens": generation.tokens,
         "cache": generation.cache,
-        "segments": [_told(FIRST_UNIT + i, segment) for i, (segment, _) in enumerate(pieces.segments)],
+        "segments": [_stated(FIRST_UNIT + i, segment) for i, (segment, _) in enumerate(pieces.segments)],
     }
     if pieces.contexts:
-        told = [_told(FIRST_CONTEXT + i, segment) for i, (segment, _) in enumerate(pieces.contexts)]
-        session.run.workload["generation"]["contexts"] = told
+        stated = [_stated(FIRST_CONTEXT + i, segment) for i, (segment, _) in enumerate(pieces.contexts)]
+        session.run.workload["generation"]["contexts"] = stated
     session.save_header()
 
 
-def _told(unit: int, segment: Piece) -> Segment:
+def _stated(unit: int, segment: Piece) -> Segment:
     """A piece as the Run states it."""
-    told: Segment = {
+    stated: Segment = {
         "unit": unit,
         "phase": segment.phase,
         "weight": segment.weight,
@@ -115,8 +115,8 @@ def _told(unit: int, segment: Piece) -> Segment:
         "length": segment.length,
     }
     if segment.context is not None:
-        told["context"] = segment.context
-    return told
+        stated["context"] = segment.context
+    return stated
 
 
 def _latencies(
