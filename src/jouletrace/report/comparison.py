@@ -13,7 +13,7 @@ from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnote
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
 from jouletrace.report.reasons import flag, reason
-from jouletrace.report.results import metric, three_cells, three_columns
+from jouletrace.report.results import metric, printed, three_cells, three_columns
 from jouletrace.report.rules import NO, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
 from jouletrace.report.trust import Failed, Trust, of
@@ -458,7 +458,7 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
 def _named(rows: Sequence[Row]) -> list[Cell]:
     """Names of rows: kernels by short names that are unique within a table."""
     short = short_names(row.name for row in rows if row.level == "kernel")
-    names = [short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.") for row in rows]
+    names = [printed(short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.")) for row in rows]
     return [Cell(name, full=row.name if name != row.name else "") for name, row in zip(names, rows, strict=True)]
 
 

@@ -14,7 +14,7 @@ from jouletrace.report.facts import endings, methods, others, said
 from jouletrace.report.results import OF_PARTS, PROFILE, Figure, Results, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.trust import Trust, joined, trust
-from jouletrace.report.verdict import verdict
+from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.forms import Recording
 
@@ -125,7 +125,7 @@ def _why_not(run: Run, detail: str) -> str:
 
 
 def _verdict(run: Run, results: Results, trusted: Trust) -> list[str]:
-    return [*verdict(run, results), *trusted.lines()]
+    return [*verdict(run, results), *gain_line(run, results), *trusted.lines()]
 
 
 def _asked(run: Run, trusted: Trust) -> list[tuple[str, str]]:

@@ -96,6 +96,7 @@ METHODS: dict[str, str] = {
     "runs": "mean of runs",
     "idle": "idle phases",
     "window": "one window",
+    "together": "all windows together, too few to say how they differ",
     "clock": "clock",
     "share": "apportioned by time",
     "record": "from the power record",
