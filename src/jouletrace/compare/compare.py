@@ -38,6 +38,7 @@ from jouletrace.report.comparison import (
 from jouletrace.report.facts import title
 from jouletrace.report.trust import joined, trust
 from jouletrace.run import Estimate, Run
+from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
 """Runs and their origins."""
@@ -206,8 +207,7 @@ def _verdict(
 ) -> tuple[str, str | None]:
     """The verdict, and by code why it is inconclusive."""
     if rejected:
-        told = change.low is None or change.high is None or not change.low <= 0 <= change.high
-        if contrast.gain and not told:
+        if contrast.gain and not shown(change):
             return INCONCLUSIVE, "sensor_gain"
         # Less power isn't necessarily better.
         less, more = (LOWER, HIGHER) if metric == "power_w" else (BETTER, WORSE)

@@ -16,8 +16,8 @@ from jouletrace.analysis.windows import per_iteration
 from jouletrace.errors import BadInputError
 from jouletrace.report.results import Results
 from jouletrace.run import DeviceInfo, Estimate, Run, load
-from jouletrace.run.channels import GAIN_PCT, POWER
 from jouletrace.run.header import RUN_JSON
+from jouletrace.sensor.gain import gain_between, gain_of
 from jouletrace.stats.interval import mean_estimate
 
 REPEATS = "repeats"
@@ -106,22 +106,12 @@ def sensor_gain(a: Sequence[Source], b: Sequence[Source]) -> float:
     """Relative gain error between the sensors of two sides; 0 on the same GPUs, whose sensors err alike."""
     if set(boards(a)) == set(boards(b)):
         return 0.0
-    return float(np.hypot(_gain(a), _gain(b)))
+    return gain_between(*(max(gain_of(source.run) for source in side) for side in (a, b)))
 
 
 def items(found: Sequence[Source]) -> float:
     """Samples per iteration."""
     return found[0].run.workload.get("items") or found[0].run.workload.get("batch") or 1
-
-
-def _gain(found: Sequence[Source]) -> float:
-    stated = []
-    for run, device in ((source.run, device) for source in found for device in source.run.devices):
-        channel = run.channel(device.id, POWER)
-        given = channel.gain_pct if channel is not None else None
-        # A simulated GPU without a gain error states none.
-        stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
-    return max(stated, default=0.0) / 100
 
 
 def _number(path: Path) -> tuple[int, str]:

@@ -73,8 +73,18 @@ def _verdict(found: Findings) -> list[str]:
     for name, words in (("time_s", "time"), ("energy_j", "energy")):
         apart = found.spreads[name].range
         if apart.value is not None and count > 1:
-            lines.append(f"{words} per iteration differs by {cell(apart, PERCENT)}{NBSP}% between {count} GPUs")
+            line = f"{words} per iteration differs by {cell(apart, PERCENT)}{NBSP}% between {count} GPUs"
+            lines.append(line + (_with_gain(found) if name == "energy_j" and found.gain else ""))
     return lines + ([f"worth asking for {text}"] if (text := _worth(found)) else [])
+
+
+def _with_gain(found: Findings) -> str:
+    """What the gain of the GPUs' sensors makes of the difference between their energies: as ``compare`` says it."""
+    gain = f"{100 * found.gain:.1f}{NBSP}%"
+    if found.hides_in_gain:
+        return f", {reason('sensor_gain')}, ±{NBSP}{gain}"
+    low, high = (fixed(100 * (end or 0.0), 1) for end in (found.energy_range.low, found.energy_range.high))
+    return f", with their sensors' gain (±{NBSP}{gain}) by {low} to {high}{NBSP}%"
 
 
 def _trust(fleet: Fleet, found: Sequence[Findings]) -> Trust:
@@ -87,7 +97,7 @@ def _trust(fleet: Fleet, found: Sequence[Findings]) -> Trust:
         if own.level != YES:
             failed.append(Failed("repeats", own.level, code or "unknown", reason(code), own.action))
     if any(one.hides_in_gain for one in found):
-        text = "the differences in energy are within the gain error of the GPUs' sensors"
+        text = f"the differences in energy are {reason('sensor_gain')}"
         failed.append(Failed("gain of the sensors", CARE, "sensor_gain", text, ""))
     return of(["all results there", "repeats", "gain of the sensors"], failed)
 
@@ -192,7 +202,7 @@ def _condition(found: Findings, name: str, digits: int) -> Callable[[int], str]:
 def _energy_note(found: Findings) -> list[str]:
     if len(found.spreads["energy_j"].places) < 2 or found.gain_pct is None:
         return []
-    hides = "the differences in energy here are within that error"
+    hides = f"the differences in energy here are {reason('sensor_gain')}"
     return [
         "ranks by energy are those of each GPU's own sensor: the gain of a GPU's power sensor is known to "
         f"±{found.gain_pct:g} % only and differs from GPU to GPU; "

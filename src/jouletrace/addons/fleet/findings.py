@@ -12,6 +12,7 @@ from jouletrace.addons.fleet.plan import is_meant
 from jouletrace.addons.fleet.results import Fleet, Group
 from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.run import Estimate
+from jouletrace.sensor.gain import gain_between, shown, with_gain
 
 Floats = NDArray[np.float64]
 
@@ -111,10 +112,19 @@ class Findings:
     gain_pct: float | None
 
     @property
+    def gain(self) -> float:
+        """Relative gain error between the sensors of the GPUs."""
+        return gain_between(*[(self.gain_pct or 0.0) / 100] * len(self.group.gpus))
+
+    @property
+    def energy_range(self) -> Estimate:
+        """The range of the energies with the gain of two sensors in its interval, as ``compare`` has it."""
+        return with_gain(self.spreads["energy_j"].range, self.gain)
+
+    @property
     def hides_in_gain(self) -> bool:
-        """Whether the differences in energy are within the gain errors of two sensors."""
-        apart = self.spreads["energy_j"].range.value
-        return apart is not None and self.gain_pct is not None and apart < 2 * self.gain_pct / 100
+        """Whether the differences in energy can't be distinguished from the gain errors of two sensors."""
+        return self.energy_range.value is not None and self.gain > 0 and not shown(self.energy_range)
 
 
 def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings:
@@ -181,6 +191,7 @@ def _group(found: Findings) -> dict[str, Any]:
             "verdict": worth.verdict,
         },
         "sensor_gain_pct": found.gain_pct,
+        "energy_range_with_gain": found.energy_range.to_dict(),
         "energy_spread_within_sensor_gain": found.hides_in_gain,
     }
 

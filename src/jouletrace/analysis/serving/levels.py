@@ -49,6 +49,18 @@ CODES = (
 )
 
 
+INVALID = ("load_not_steady", "requests_failed", "client_late", "rate_not_reached", "given_up", OTHER_GPU)
+"""Warnings that make a load's figures invalid: what a request or token costs at it is not stated."""
+
+PRICES = ("energy_per_request_j", "energy_per_output_token_j", "energy_per_any_token_j", "tokens_per_j")
+"""Metrics that say what a load costs."""
+
+
+def doubts(run: Run, name: str) -> list[str]:
+    """Codes of what makes the figures of the load of that name invalid."""
+    return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
+
+
 def add_serving(run: Run, figures: Figures) -> None:
     """Add a unit for each level, the energy of prompt and output tokens, and the bill of each request."""
     if run.kind == "bench":
@@ -65,6 +77,8 @@ def add_serving(run: Run, figures: Figures) -> None:
         for number, load, requests in found
     ]
     add_energies(run, figures, steady)
+    for level in steady:
+        _add_prices(run, figures, level)
 
 
 def _add_level(
@@ -136,20 +150,24 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
 
 
 def _add_energy(figures: Figures, level: Steady) -> None:
-    weights = level.weights()
-    counts = [float(one.sum()) for one in weights]
     energy, flags = level.energy, level.flags
     figures.add(level.unit, "power_w", energy.scaled(1 / level.seconds), flags)
     figures.add(level.unit, "energy_total_j", energy, flags)
-    per = {
-        "energy_per_request_j": counts[0],
-        "energy_per_output_token_j": counts[2],
-        "energy_per_any_token_j": counts[1] + counts[2],
-    }
-    for metric, count in per.items():
+
+
+def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
+    """Energy per request and per token; null at a load that isn't valid, whose requests others don't resemble."""
+    counts = [float(one.sum()) for one in level.weights()]
+    energy, flags = level.energy, level.flags
+    if counts[0] > 0 and energy.value is not None and doubts(run, level.load["name"]):
+        for metric in PRICES:
+            figures.add(level.unit, metric, Estimate.null("load_not_valid", "window"), flags)
+        return
+    requests, read, written = counts
+    for metric, count in zip(PRICES, (requests, written, read + written), strict=False):
         none = Estimate.null("no_requests", "window")
         figures.add(level.unit, metric, energy.scaled(1 / count) if count > 0 else none, flags)
-    tokens = Estimate(counts[2], counts[2], counts[2], 1, "window")
+    tokens = Estimate(written, written, written, 1, "window")
     if energy.value is not None:
         figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, "window"), flags)
 
