@@ -46,6 +46,7 @@ REASONS: dict[str, str] = {
     "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
     "one_run": "one run per side doesn't show the spread between runs",
+    "not_given": "no price or carbon intensity was given",
     "load_not_valid": "the load is not valid",
     "sensor_gain": "not distinguishable from sensor gain",
     "spread_between_runs": "the spread between runs leaves it open",

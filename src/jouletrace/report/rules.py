@@ -188,6 +188,7 @@ RULES: dict[str, Rule] = {
     "work_implausible": Rule("counter of work", CARE),
     # a server under load
     "load_not_steady": Rule("steady load", CARE, "give a longer --duration"),
+    "not_given": Rule("complete", YES),
     "load_not_valid": Rule("steady load", CARE, "see the warnings of that load"),
     "requests_failed": Rule("requests answered", CARE, "see the server's log"),
     "given_up": Rule("requests answered", CARE, "give lower --rate"),

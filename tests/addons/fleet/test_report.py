@@ -17,6 +17,7 @@ from jouletrace.addons.fleet.spread import Spread
 from jouletrace.compare import compare
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import DIFFERENT
+from jouletrace.report.cost import tariff
 from jouletrace.report.scale import Unit, cell
 from jouletrace.report.text import typeset
 from make_runs import monitor_run, profile_run
@@ -233,9 +234,7 @@ def test_a_fleet_and_a_comparison_judge_the_same_runs_alike(more, beyond):
     """Two GPUs' gains differ by 7.1 % in quadrature; the report of a fleet added them up to 10 %."""
     boards = gpus(1, 2)
     of_gpu = {
-        board.id: [
-            (run_of(Task(board, n), factor * (1 + 1e-3 * (n - 1))), f"{board.id}-{n}") for n in range(3)
-        ]
+        board.id: [(run_of(Task(board, n), factor * (1 + 1e-3 * (n - 1))), f"{board.id}-{n}") for n in range(3)]
         for board, factor in zip(boards, (1.0, 1 + more), strict=True)
     }
     compared = compare(*of_gpu.values()).row("energy_total_j")
@@ -246,3 +245,19 @@ def test_a_fleet_and_a_comparison_judge_the_same_runs_alike(more, beyond):
     said = typeset(short(read, [found]), width=200).replace("\u00a0", " ")
     assert ("not distinguishable from sensor gain" in said) is not beyond
     assert ("with their sensors' gain (± 7.1 %) by" in said) is beyond
+
+
+def test_all_gpus_together_and_what_an_hour_costs():
+    read = fleet([1.0, 1.1])
+    found = find(read.groups[0])
+    given = tariff("0.50 EUR/kWh", "400")
+    text = typeset(short(read, [found], tariff=given), width=120).replace("\u00a0", " ")
+    assert re.search(r"^2 GPUs together: 1400 W, 2\.9\d+ (± \S+ )?J for an iteration on each$", text, re.M)
+    assert re.search(
+        r"^≈ 0\.70\d* (± \S+ )?EUR, 560\.?\d* (± \S+ )?g CO2e per hour at 0\.5 EUR/kWh, 400 g/kWh", text, re.M
+    )
+    whole = to_dict(read, [found], given)["groups"][0]
+    assert whole["total"]["power_w"]["value"] == pytest.approx(1400)
+    assert whole["cost"]["co2e_g"]["value"] == pytest.approx(560)
+    assert "2 GPUs together" in html.render(read, [found])
+    assert "cost" not in to_dict(read, [found])["groups"][0], "nothing is assumed"

@@ -9,15 +9,18 @@ from jouletrace.addons.fleet.findings import CONDITIONS, Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, Place
 from jouletrace.report import reasons
+from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.rules import CARE, YES, rule
-from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, figure, fixed, quantity, unit_for
 from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
 """Names by figure of ``spread.FIGURES``."""
+
+_HOUR_S = 3600.0
 
 PERCENT = Unit(0.01, "%")
 
@@ -43,27 +46,39 @@ _CONDITIONS = (
 """Figures of runs, their titles in the table of GPUs, digits after the decimal point, and as ``Column.wide``."""
 
 
-def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
+def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None, tariff: Tariff | None = None) -> Document:
     """The whole report. ``top`` limits the best and the worst GPUs shown, where there are more than twice as many."""
     page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
     for one in found:
         page.sections += sections(one, marks, top)
-        page.facts += facts(one)
+        page.facts += facts(one, tariff)
     page.warnings = warnings(fleet, found)
     return page.printable()
 
 
-def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
+def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None, tariff: Tariff | None = None) -> Document:
     """The verdict on a fleet, and the table of its GPUs."""
     page = Document(("SIMULATED: " if fleet.simulated else "") + f"Fleet {fleet.source}".strip())
     for one in found:
-        page.verdict += [one.group.title, *_verdict(one)]
+        page.verdict += [one.group.title, *totals(one, tariff), *_verdict(one)]
         section = _gpus(one, NoFootnotes(), top)
         section.notes = [note for note in section.notes if "left out" in note]
         page.sections.append(section)
     page.verdict += _trust(fleet, found).lines()
     return page.printable()
+
+
+def totals(found: Findings, tariff: Tariff | None = None) -> list[str]:
+    """What all GPUs draw together under the load, and take for an iteration on each; what an hour of it costs."""
+    power, energy = found.spreads["power_w"].total, found.spreads["energy_j"].total
+    if power.value is None or energy.value is None:
+        return []
+    count, known = len(found.group.gpus), len(found.spreads["power_w"].places)
+    who = "1 GPU" if count == 1 else f"{count} GPUs together" if known == count else f"{known} of {count} GPUs together"
+    each = "an iteration" if count == 1 else "an iteration on each"
+    lines = [f"{who}: {figure(power, 'W')}, {figure(energy, 'J')} for {each}"]
+    return lines + ([tariff.line(power.scaled(_HOUR_S), "hour")] if tariff is not None else [])
 
 
 def _verdict(found: Findings) -> list[str]:
@@ -240,10 +255,10 @@ def _slowness(found: Findings) -> list[Section]:
     return [Section("Correlates of slowness", columns, rows, notes=["a correlation doesn't show a cause"])]
 
 
-def facts(found: Findings) -> list[tuple[str, str]]:
+def facts(found: Findings, tariff: Tariff | None = None) -> list[tuple[str, str]]:
     """The lines below the tables."""
     lines = [("Worth asking for?", _worth(found)), ("Power limits", _limits(found))]
-    return [(name, text) for name, text in lines if text]
+    return [("All GPUs", line) for line in totals(found, tariff)] + [(name, text) for name, text in lines if text]
 
 
 def _worth(found: Findings) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from jouletrace.addons.fleet.plan import is_meant
 from jouletrace.addons.fleet.results import Fleet, Group
 from jouletrace.addons.fleet.spread import FIGURES, Spread
+from jouletrace.report.cost import Tariff
 from jouletrace.run import Estimate
 from jouletrace.sensor.gain import gain_between, shown, with_gain
 
@@ -159,21 +160,23 @@ def _worth(group: Group, spreads: dict[str, Spread], ask: str | None, limit: flo
     return Worth(code, time, spreads["energy_j"].gain(code), verdict)
 
 
-def to_dict(fleet: Fleet, found: list[Findings]) -> dict[str, Any]:
+def to_dict(fleet: Fleet, found: list[Findings], tariff: Tariff | None = None) -> dict[str, Any]:
     """The object that ``fleet report --json`` prints."""
     return {
         "schema": 2,
         "simulated": fleet.simulated,
         "source": fleet.source,
-        "groups": [_group(one) for one in found],
+        "groups": [_group(one, tariff) for one in found],
         "failures": [{**one, "label": fleet.names.get((one["node"], one["gpu"]))} for one in fleet.failures],
         "damaged": fleet.damaged,
     }
 
 
-def _group(found: Findings) -> dict[str, Any]:
+def _group(found: Findings, tariff: Tariff | None) -> dict[str, Any]:
     group, worth = found.group, found.worth
+    hour = found.spreads["power_w"].total.scaled(3600.0)
     return {
+        **({} if tariff is None else {"cost": tariff.to_dict(hour, "hour")}),
         "title": group.title,
         "facts": group.facts,
         "nodes": len({gpu.node for gpu in group.gpus}),
@@ -190,6 +193,7 @@ def _group(found: Findings) -> dict[str, Any]:
             "energy": worth.energy.to_dict(),
             "verdict": worth.verdict,
         },
+        "total": {name: found.spreads[name].total.to_dict() for name in ("power_w", "energy_j")},
         "sensor_gain_pct": found.gain_pct,
         "energy_range_with_gain": found.energy_range.to_dict(),
         "energy_spread_within_sensor_gain": found.hides_in_gain,
