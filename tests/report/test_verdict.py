@@ -62,7 +62,7 @@ def test_time_without_a_kernel_is_not_called_idle(place):
         assert '"name": "idle"' in report.render([run], "json"), "files keep the name"
 
 
-def test_what_the_interval_leaves_out_is_said_in_a_line():
+def test_a_line_states_what_the_interval_leaves_out():
     gain = "± is of this run; the sensor's gain, ± 5 %, is not in it"
     assert f"{gain} (show --budget)\n" in short(profile_run())
     assert f"{gain}\n" in short(monitor_run())

@@ -78,7 +78,6 @@ def monitor(
     from jouletrace.profiler.monitoring.monitor import monitor as record
     from jouletrace.profiler.monitoring.work_counter import FASTEST_S, Target, WorkCounter
     from jouletrace.recording.session import command_line
-
     from jouletrace.report.cost import tariff
 
     form, given = check_form(form, json), tariff(price, carbon)

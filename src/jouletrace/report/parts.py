@@ -217,7 +217,8 @@ def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, bri
 
 def _aside(names: Sequence[str]) -> tuple[str, ...]:
     """Metrics that stand where there is room: active energy first, where the total says how much."""
-    return ("energy_active_j", *_ASIDE) if "energy_total_j" in names else _ASIDE
+    spreads = tuple(name for name in names if "_std" in name)
+    return (*(("energy_active_j",) if "energy_total_j" in names else ()), *_ASIDE, *spreads)
 
 
 def _naming(level: str, units: Sequence[UnitRow]) -> tuple[list[Column], list[str]]:

@@ -13,7 +13,8 @@ from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.rules import CARE, YES, rule
-from jouletrace.report.scale import NBSP, NONE, Unit, cell, figure, fixed, quantity, unit_for
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
+from jouletrace.report.scale import figure as with_unit
 from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 
@@ -77,7 +78,7 @@ def totals(found: Findings, tariff: Tariff | None = None) -> list[str]:
     count, known = len(found.group.gpus), len(found.spreads["power_w"].places)
     who = "1 GPU" if count == 1 else f"{count} GPUs together" if known == count else f"{known} of {count} GPUs together"
     each = "an iteration" if count == 1 else "an iteration on each"
-    lines = [f"{who}: {figure(power, 'W')}, {figure(energy, 'J')} for {each}"]
+    lines = [f"{who}: {with_unit(power, 'W')}, {with_unit(energy, 'J')} for {each}"]
     return lines + ([tariff.line(power.scaled(_HOUR_S), "hour")] if tariff is not None else [])
 
 
