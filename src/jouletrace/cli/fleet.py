@@ -156,6 +156,7 @@ def report(
 
 
 def _opened(places: list[str]) -> Fleet:
+    from jouletrace.addons.fleet.folder import ABOUT
     from jouletrace.addons.fleet.results import read_fleet
 
     runs = [place for place in places if place.endswith(".zip") or (Path(place) / "run.json").is_file()]
@@ -163,6 +164,11 @@ def _opened(places: list[str]) -> Fleet:
     if twice is not None:
         raise BadInputError(f"fleet report: {twice} is given twice")
     if not runs and len(places) == 1:
+        inside = sorted(Path(places[0]).glob("*/run.json"))
+        if inside and not (Path(places[0]) / ABOUT).exists():
+            raise BadInputError(
+                f"no fleet in {places[0]}, but {len(inside)} Runs: jouletrace fleet report {places[0]}/*"
+            )
         return read_fleet(places[0])
     if len(runs) != len(places):
         raise BadInputError("fleet report: give one fleet, or several Runs")

@@ -14,6 +14,7 @@ from jouletrace.compare.sides import (
     MODEL_METRICS,
     PART_METRICS,
     Source,
+    are_the_same,
     boards,
     on_both_sides,
     repeated_by_seed,
@@ -103,6 +104,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         method=_method(side_a, side_b),
         checks=evaluate(checks, entries, rows),
         trust=joined([trust(source.run) for source in (*side_a, *side_b)]),
+        same=are_the_same(side_a, side_b),
     )
 
 

@@ -180,6 +180,15 @@ def same_thing(one: Run, other: Run) -> bool:
     return all(one.workload.get(key) == other.workload.get(key) for key in _ONE_THING)
 
 
+def are_the_same(a: Sequence[Source], b: Sequence[Source]) -> bool:
+    """Whether each Run of a side is on the other, too."""
+
+    def known(some: Sequence[Source], others: Sequence[Source]) -> bool:
+        return all(any(same_record(one.run, other.run) for other in others) for one in some)
+
+    return known(a, b) and known(b, a)
+
+
 def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
     """A note where a Run is compared with itself under any names; empty otherwise."""
     pairs = [(one, other) for one in a for other in b if same_record(one.run, other.run)]
@@ -187,7 +196,7 @@ def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
         return []
     names = (dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair) for pair in pairs)
     shared = ", ".join(dict.fromkeys(map(" is ".join, names)))
-    if all(len({id(pair[side]) for pair in pairs}) == len(of) for side, of in enumerate((a, b))):
+    if are_the_same(a, b):
         return [f"both sides are the same Run, so no difference can be detected: {shared}"]
     return [f"a Run is on both sides, which hides part of any difference: {shared}"]
 

@@ -104,8 +104,10 @@ class Results:
 
 
 def printed(name: str | None) -> str:
-    """A unit's name as it is printed."""
-    return NO_KERNEL if name == IDLE_NAME else str(name or "?")
+    """A unit's name as it is printed, in parentheses or not."""
+    if name is not None and name.strip("()") == IDLE_NAME:
+        return name.replace(IDLE_NAME, NO_KERNEL)
+    return str(name or "?")
 
 
 def three_columns(names: Iterable[str]) -> list[str]:

@@ -86,6 +86,8 @@ def _verdict(found: Findings) -> list[str]:
     """How far GPUs are apart in time and energy, and whether one is worth asking for."""
     count = len(found.group.gpus)
     lines = []
+    if count == 1:
+        lines.append("one GPU: nothing to compare it with; give Runs of several GPUs")
     for name, words in (("time_s", "time"), ("energy_j", "energy")):
         apart = found.spreads[name].range
         if apart.value is not None and count > 1:

@@ -67,23 +67,24 @@ def render(fleet: Fleet, found: Sequence[Findings], tariff: Tariff | None = None
     Raises:
         NotPossibleError: If plotly isn't installed.
     """
-    library, library_hash = assets.plotly()
     script = assets.script()
     loaders = [PackageLoader("jouletrace.addons.fleet", ""), PackageLoader("jouletrace.report.html", "")]
     environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     whole, marks = document(fleet, found), Footnotes()
+    parts = [_part(one, number, marks, tariff) for number, one in enumerate(found)]
+    library, hashes = assets.needed(part.plots for part in parts)
     return environment.get_template("fleet.html.j2").render(
         title=whole.title,
         simulated=whole.simulated,
         warnings=whole.warnings,
         command=printable(fleet.command),
-        parts=[_part(one, number, marks, tariff) for number, one in enumerate(found)],
+        parts=parts,
         version=__version__,
         style=Markup(assets.text("style.css")),
         script=Markup(script),
         library=Markup(library),
-        policy=assets.policy(assets.fingerprint(script.encode()), library_hash),
+        policy=assets.policy(assets.fingerprint(script.encode()), *hashes),
     )
 
 

@@ -97,8 +97,6 @@ def render(
     """
     if not runs:
         raise BadInputError("no Run to report on")
-    library, library_hash = assets.plotly()
-    script = assets.script()
     marks = Footnotes()
     together = None
     if len(runs) > 1:
@@ -107,6 +105,8 @@ def render(
     against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
     views = [_view(run, number, runs, marks, tariff) for number, run in enumerate(runs)]
     recorded: Document = views[0]["document"]
+    library, hashes = assets.needed(view["plots"] for view in views)
+    script = assets.script()
     if len(runs) == 1 and against:  # the two sides of one recording, which come first
         against[0].document.unfinished, recorded.unfinished = recorded.unfinished, []
     first = together[0] if together else recorded
@@ -124,7 +124,7 @@ def render(
             style=Markup(assets.text("style.css")),
             script=Markup(script),
             library=Markup(library),
-            policy=assets.policy(assets.fingerprint(script.encode()), library_hash),
+            policy=assets.policy(assets.fingerprint(script.encode()), *hashes),
         )
     )
 
