@@ -119,7 +119,7 @@ class _Zip(RunFiles):
 
 
 _RUNS = "runs"
-"""Folder of Runs whose place nobody named."""
+"""Folder of Runs without a place of their own."""
 
 
 def _within(source: Path) -> str:
