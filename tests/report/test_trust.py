@@ -201,9 +201,16 @@ def with_flags(flags, metric="energy_total_j"):
     return run
 
 
+def test_an_option_stays_with_its_value():
+    lines = render([with_flags("target_not_met")], width=80).splitlines()
+    assert any("--max-time 60" in line for line in lines), lines
+    assert not any(line.endswith("--max-time") for line in lines)
+
+
 def test_flags_qualify_and_remarks_do_not():
-    assert trust(with_flags("nominal_response")).level == CARE
-    assert "run jouletrace calibrate once" in render([with_flags("nominal_response")])
+    assert trust(with_flags("nominal_response")).level == YES, "its uncertainty is in the intervals"
+    assert trust(with_flags("unmodelled")).level == CARE
+    assert "run jouletrace calibrate on an idle GPU" in " ".join(render([with_flags("unmodelled")]).split())
     assert trust(with_flags("stored")).level == YES
 
 
