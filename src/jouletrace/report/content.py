@@ -200,13 +200,13 @@ def documents(
         return _short_documents(runs, detail, top, compared, tariff)
     marks = Footnotes()
     found = [comparison_document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
-    told = [line for one in found for line in one.warnings]
+    stated = [line for one in found for line in one.warnings]
     if len(runs) > 1:
         found.append(comparison(runs, marks, tariff))
     if len(runs) == 1 or detail != "model":
         found += [document(run, detail=detail, top=top, marks=marks, tariff=tariff) for run in runs]
     if len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
-        found[-1].warnings = [line for line in found[-1].warnings if line not in told]
+        found[-1].warnings = [line for line in found[-1].warnings if line not in stated]
         found[0].unfinished, rest = found[-1].unfinished, found[1:]
         found[-1].verdict = found[-1].verdict if len(found) == 1 else []
         said_before = [line.removeprefix(INCOMPLETE) for line in found[0].unfinished]

@@ -16,7 +16,7 @@ from jouletrace.run.tables import UnitRow
 
 COST = "energy_per_output_token_j"
 _SHOWN = ("requests_per_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "energy_per_request_j", COST, "share_within_slo")
-_ASIDE = (
+_SECONDARY = (
     "energy_prompt_token_j",
     "energy_output_token_j",
     "power_w",
@@ -114,8 +114,8 @@ def section(run: Run, results: Results, marks: Footnotes) -> Section:
     figures = [results.metrics(unit["id"]) for unit in there]
     known = {name for row in figures for name in row}
     shown = [name for name in _SHOWN if name in known]
-    aside = [name for name in _ASIDE if name in known]
-    parts.add_figures(found, figures, [*shown, *aside], marks, aside)
+    secondary = [name for name in _SECONDARY if name in known]
+    parts.add_figures(found, figures, [*shown, *secondary], marks, secondary)
     for place, column in enumerate(found.columns):
         if column.key in _HEADINGS:
             unit = column.name.rpartition("(")[2].rstrip(")") if "(" in column.name else column.name

@@ -77,7 +77,7 @@ def build_kernel(
             out = target(*args, **kwargs)
         return out
 
-    told: WorkloadFacts = {
+    stated: WorkloadFacts = {
         "task": "infer",
         "iterations": iterations,
         "weights": None,
@@ -86,7 +86,7 @@ def build_kernel(
         **facts,
     }
     call = Iteration(target if iterations == 1 else repeated, inputs, how.settings)
-    return Built(call, None, inputs, told, items=iterations)
+    return Built(call, None, inputs, stated, items=iterations)
 
 
 GEMMS: dict[str, str | None] = {"gemm": None, "sgemm": "fp32", "dgemm": "fp64"}

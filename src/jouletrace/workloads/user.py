@@ -123,11 +123,11 @@ def build_object(
 
         try:
             with memory_guard(f"{name} on {device}"):
-                call, generation, told = make_generation(module or target, [placed], how.settings, options, name)
+                call, generation, task_facts = make_generation(module or target, [placed], how.settings, options, name)
         except BaseException:
             restore()
             raise
-        facts |= told
+        facts |= task_facts
     return Built(call, module, [placed], facts, items=batch or 1, restore=restore, generation=generation)
 
 
