@@ -106,7 +106,7 @@ def counted(count: int, text: str) -> str:
         return f"{count} {text}"
     noun, *words = text.split(" ")
     for place, word in enumerate(words):
-        if word in _SINGULAR and (not place or words[place - 1] != "should"):
+        if word in _SINGULAR and (not place or words[place - 1] not in ("should", "for")):
             words[place] = _SINGULAR[word]
             break
     return " ".join(["1", noun.removesuffix("s"), *words])
