@@ -71,7 +71,10 @@ def test_a_failed_row_has_no_figures_and_is_counted(folder):
     failed = figures(run)["vit batch 16 on 5gb"]
     assert {row["value"] for row in failed.values()} == {None}
     assert {row["reason"] for row in failed.values()} == {"run_failed"}
-    assert any(w.code == "failed_rows" and w.message.startswith("1 run failed (zeros in the file, mostly for lack") for w in run.warnings)
+    assert any(
+        w.code == "failed_rows" and w.message.startswith("1 run failed (zeros in the file, mostly for lack")
+        for w in run.warnings
+    )
 
 
 def test_the_same_run_in_several_files_is_taken_once(folder):
