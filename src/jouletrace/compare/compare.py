@@ -14,6 +14,7 @@ from jouletrace.compare.sides import (
     MODEL_METRICS,
     PART_METRICS,
     Source,
+    are_the_same,
     boards,
     on_both_sides,
     repeated_by_seed,
@@ -38,6 +39,7 @@ from jouletrace.report.comparison import (
 from jouletrace.report.facts import title
 from jouletrace.report.trust import joined, trust
 from jouletrace.run import Estimate, Run
+from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
 """Runs and their origins."""
@@ -102,6 +104,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         method=_method(side_a, side_b),
         checks=evaluate(checks, entries, rows),
         trust=joined([trust(source.run) for source in (*side_a, *side_b)]),
+        same=are_the_same(side_a, side_b),
     )
 
 
@@ -206,8 +209,7 @@ def _verdict(
 ) -> tuple[str, str | None]:
     """The verdict, and by code why it is inconclusive."""
     if rejected:
-        distinguished = change.low is None or change.high is None or not change.low <= 0 <= change.high
-        if contrast.gain and not distinguished:
+        if contrast.gain and not shown(change):
             return INCONCLUSIVE, "sensor_gain"
         # Less power isn't necessarily better.
         less, more = (LOWER, HIGHER) if metric == "power_w" else (BETTER, WORSE)

@@ -13,7 +13,7 @@ from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnote
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
 from jouletrace.report.reasons import flag, reason
-from jouletrace.report.results import metric, three_cells, three_columns
+from jouletrace.report.results import metric, printed, three_cells, three_columns
 from jouletrace.report.rules import NO, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
 from jouletrace.report.trust import Failed, Trust, of
@@ -131,6 +131,7 @@ class Comparison:
         method: How the figures came about, in one sentence.
         checks: Outcomes of ``--fail-if``.
         trust: How far the Runs of both sides can be trusted; None where that isn't known.
+        same: Whether both sides are the same Runs, of which there is nothing to compare.
     """
 
     a: Side
@@ -147,6 +148,7 @@ class Comparison:
     method: str = ""
     checks: list[Check] = field(default_factory=list)
     trust: Trust | None = None
+    same: bool = False
 
     def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
         """A row by metric, and by name below the model.
@@ -334,6 +336,9 @@ def verdict(found: Comparison) -> list[str]:
     """How B differs from A in energy, time and power, each with its verdict; and the checks that were asked for."""
     rows = {row.metric: row for row in found.rows if row.level == "model"}
     time = "iteration_time_s" if "iteration_time_s" in rows else "latency_s"
+    if found.same:
+        lines = ["A and B are the same Run: nothing differs, whatever it measured; give two Runs"]
+        return lines + [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
     asked = (("energy_total_j", "energy"), (time, "time"))
     lines = [_said(rows[name], noun, found) for name, noun in asked if name in rows]
     lines += [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
@@ -346,7 +351,7 @@ def trusted(found: Comparison) -> Trust:
     row = next((row for row in found.rows if row.level == "model" and row.metric == "energy_total_j"), None)
     names = [*sides.passed, *(one.check for one in sides.failed), "verdict"]
     failed = list(sides.failed)
-    if row is not None and row.verdict == INCONCLUSIVE:
+    if row is not None and row.verdict == INCONCLUSIVE and not found.same:
         own = rule(row.reason or "unknown")
         level = NO if own.level == YES else own.level
         action = own.action.format(max_time="80", warmup="15")
@@ -458,7 +463,7 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
 def _named(rows: Sequence[Row]) -> list[Cell]:
     """Names of rows: kernels by short names that are unique within a table."""
     short = short_names(row.name for row in rows if row.level == "kernel")
-    names = [short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.") for row in rows]
+    names = [printed(short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.")) for row in rows]
     return [Cell(name, full=row.name if name != row.name else "") for name, row in zip(names, rows, strict=True)]
 
 

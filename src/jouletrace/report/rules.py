@@ -194,6 +194,8 @@ RULES: dict[str, Rule] = {
     "modelled": Rule("power of slices", CARE),
     "activity_lost": Rule("power of slices", CARE, _AGAIN),
     "load_not_steady": Rule("steady load", CARE, "give a longer --duration"),
+    "not_given": Rule("complete", YES),
+    "load_not_valid": Rule("steady load", CARE, "see the warnings of that load"),
     "requests_failed": Rule("requests answered", CARE, "see the server's log"),
     "given_up": Rule("requests answered", CARE, "give lower --rate"),
     "no_requests": Rule("requests answered", CARE, "give a longer --duration"),

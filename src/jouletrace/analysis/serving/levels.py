@@ -54,6 +54,18 @@ CODES = (
 )
 
 
+INVALID = ("load_not_steady", "requests_failed", "client_late", "rate_not_reached", "given_up", OTHER_GPU)
+"""Warnings that make a load's figures invalid: what a request or token costs at it is not stated."""
+
+PRICES = ("energy_per_request_j", "energy_per_output_token_j", "energy_per_any_token_j", "tokens_per_j")
+"""Metrics that say what a load costs."""
+
+
+def doubts(run: Run, name: str) -> list[str]:
+    """Codes of what makes the figures of the load of that name invalid."""
+    return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
+
+
 def add_serving(run: Run, figures: Figures) -> None:
     """Add a unit for each level, the energy of prompt and output tokens, and the bill of each request."""
     if run.kind == "bench":
@@ -78,6 +90,8 @@ def add_serving(run: Run, figures: Figures) -> None:
         _add_divided(figures, steady, divided)
     else:
         add_energies(run, figures, steady)
+    for level in steady:
+        _add_prices(run, figures, level)
 
 
 def _add_level(
@@ -123,7 +137,11 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
         if totals is not None and run.devices:
             energy, flags = _energy(run, start_ns, end_ns, [start_ns, end_ns])
             if energy.value is not None or "energy_total_j" not in stated:
-                own = _per(energy, seconds, totals["requests"], totals["input_tokens"], totals["output_tokens"])
+                own = {
+                    "power_w": energy.scaled(1 / seconds),
+                    "energy_total_j": energy,
+                    **_prices(energy, totals["requests"], totals["input_tokens"], totals["output_tokens"]),
+                }
         if totals is not None:
             figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
         for metric in dict.fromkeys([*stated, *own]):
@@ -131,18 +149,13 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
             figures.add(unit, metric, estimate, flags if metric in own else ())
 
 
-def _per(
-    energy: Estimate, seconds: float, requests: float, input_tokens: float, output_tokens: float
-) -> dict[str, Estimate]:
-    """Power and energy of a window, and energy per request and token, by metric."""
-    found = {"power_w": energy.scaled(1 / seconds), "energy_total_j": energy}
-    for metric, count in {
-        "energy_per_request_j": requests,
-        "energy_per_output_token_j": output_tokens,
-        "energy_per_any_token_j": input_tokens + output_tokens,
-    }.items():
-        found[metric] = energy.scaled(1 / count) if count > 0 else Estimate.null("no_requests", "window")
-    return found
+def _prices(energy: Estimate, requests: float, input_tokens: float, output_tokens: float) -> dict[str, Estimate]:
+    """Energy per request and token, by metric."""
+    none = Estimate.null("no_requests", "window")
+    counts = (requests, output_tokens, input_tokens + output_tokens)
+    return {
+        metric: energy.scaled(1 / count) if count > 0 else none for metric, count in zip(PRICES, counts, strict=False)
+    }
 
 
 def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[int, Division]) -> None:
@@ -210,13 +223,22 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
 
 
 def _add_energy(figures: Figures, level: Steady) -> None:
-    weights = level.weights()
-    counts = [float(one.sum()) for one in weights]
     energy, flags = level.energy, level.flags
-    requests, input_tokens, output_tokens = counts
-    for metric, estimate in _per(energy, level.seconds, requests, input_tokens, output_tokens).items():
+    figures.add(level.unit, "power_w", energy.scaled(1 / level.seconds), flags)
+    figures.add(level.unit, "energy_total_j", energy, flags)
+
+
+def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
+    """Energy per request and per token; null at a load that isn't valid, whose requests others don't resemble."""
+    requests, read, written = (float(one.sum()) for one in level.weights())
+    energy, flags = level.energy, level.flags
+    if requests > 0 and energy.value is not None and doubts(run, level.load["name"]):
+        for metric in PRICES:
+            figures.add(level.unit, metric, Estimate.null("load_not_valid", "window"), flags)
+        return
+    for metric, estimate in _prices(energy, requests, read, written).items():
         figures.add(level.unit, metric, estimate, flags)
-    tokens = Estimate(counts[2], counts[2], counts[2], 1, "window")
+    tokens = Estimate(written, written, written, 1, "window")
     if energy.value is not None:
         figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, "window"), flags)
 
