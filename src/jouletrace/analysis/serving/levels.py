@@ -9,7 +9,7 @@ import numpy as np
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason
-from jouletrace.analysis.serving.energy import OTHER_GPU, add_energies
+from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, add_energies
 from jouletrace.analysis.serving.steady import (
     FEWEST,
     Floats,
@@ -46,6 +46,9 @@ CODES = (
     "short_answers",
     "load_capped",
     OTHER_GPU,
+    NO_STEPS,
+    OTHER_STEPS,
+    NOT_CLOSED,
 )
 
 

@@ -123,7 +123,9 @@ def _is_this_python(interpreter: Sequence[str]) -> bool:
     if interpreter and Path(interpreter[0]).name == "env":
         interpreter = interpreter[1:]
     found = shutil.which(interpreter[0]) if len(interpreter) == 1 else None
-    return found is not None and os.path.realpath(found) == os.path.realpath(sys.executable) and _has_our_packages(found)
+    return (
+        found is not None and os.path.realpath(found) == os.path.realpath(sys.executable) and _has_our_packages(found)
+    )
 
 
 def _has_our_packages(python: str) -> bool:
