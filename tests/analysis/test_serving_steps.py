@@ -231,3 +231,8 @@ def test_steps_that_overlap_are_not_sound():
     check(tables.from_rows(rows[:2], "steps"), "steps")
     with pytest.raises(ValueError, match="row 2: it begins before the step above it has ended"):
         check(tables.from_rows(rows, "steps"), "steps")
+
+
+def test_what_the_requests_alone_would_say_of_tokens_is_left_out(served):
+    _, _, _, results = served
+    assert results.get("energy_prompt_token_j").value is None

@@ -6,12 +6,14 @@ it is idle power.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
-from jouletrace.run import tables
-from serving_runs import START_NS, serving_run
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
+from serving_runs import PERIOD_S, START_NS, serving_run
 
 
 @dataclass
@@ -134,3 +136,76 @@ def drawn(rng, rate, seconds, inputs, outputs):
     sent = np.cumsum(rng.exponential(1 / rate, int(rate * seconds * 1.5 + 30)))
     sent = sent[sent < seconds]
     return sent, *(rng.integers(low, high, len(sent), endpoint=True) for low, high in (inputs, outputs))
+
+
+def log_of(path, rows, end="\n"):
+    """Write a log of steps; its path."""
+    path.write_text("\n".join(json.dumps(row) if isinstance(row, dict) else row for row in rows) + end)
+    return path
+
+
+def rows_of(run):
+    """Steps of a Run as lines of a log."""
+    return [{key: value for key, value in row.items() if value is not None} for row in run.steps.to_pylist()]
+
+
+KERNELS = {"weights": 400.0, "prompts": 800.0, "sequences": 1450.0, "caches": 1400.0}
+"""Power of the kernels in a step, W; each runs for as long as its share of the energy above idle takes."""
+
+
+def server_run(scheduled, device="GPU-served", noise_w=1.0):
+    """The Run of the server under ``jouletrace run``, whose kernels make up the energy of each step."""
+    law = scheduled.law
+    start, end, new, decoding, context, _ = np.array(scheduled.rows, float).T
+    watts = np.array(list(KERNELS.values()))
+    factors = np.array([law.step_j, law.new_j, law.sequence_j, law.context_j])
+    factors -= law.idle_w * np.array([law.step_s, law.new_s, law.sequence_s, 0.0])
+    seconds = np.column_stack([np.ones(len(new)), new, decoding, context]) * factors / (watts - law.idle_w)
+    assert (start + seconds.sum(axis=1) <= end).all()
+    at = start[:, None] + np.cumsum(seconds, axis=1)
+    edges = np.column_stack([start, at])
+    some = np.flatnonzero(seconds.ravel() > 1e-6)
+    ns = START_NS + np.round(edges * 1e9).astype(np.int64)
+    unit = np.tile(np.arange(1, 5), len(start))[some]
+    begin, until = ns[:, :-1].ravel()[some], ns[:, 1:].ravel()[some]
+    power = watts[unit - 1]
+    time = np.arange(0.0, end[-1] + 5.0, PERIOD_S)
+    above = (power - law.idle_w) * (until - begin) / 1e9
+    reached = np.cumsum(above)
+    grid = (np.append(time, time[-1] + PERIOD_S) * 1e9).round().astype(np.int64)
+    at_ns = np.column_stack([begin - START_NS, until - START_NS]).ravel()
+    sums = np.interp(grid, at_ns, np.column_stack([reached - above, reached]).ravel())
+    read = law.idle_w + np.diff(sums) / PERIOD_S + np.random.default_rng(0).normal(0, noise_w, len(time))
+    names = [{"id": k + 1, "parent": 0, "level": "kernel", "name": name, "count": 1} for k, name in enumerate(KERNELS)]
+    idle = {"id": 9, "parent": 0, "level": "op", "name": "idle", "count": 1}
+    first, last = int(begin[0]), int(until[-1])
+    sums_s = [[k, -1, float((until - begin)[unit == k].sum()) / 1e9] for k in range(1, 5)]
+    recording = {"device": device, "iterations": 1, "start_ns": first, "end_ns": last, "whole": [first, last, 1]}
+    run = Run(
+        kind="program",
+        created_ns=START_NS,
+        workload={"name": "server", "recording": {**recording, "seconds": sums_s, "first_ns": first}},
+        devices=[DeviceInfo(device, "SIMULATED GPU", simulated=True, power_limit_w=2000.0)],
+        channels=[
+            ChannelInfo(
+                *(device, "power_w", "W", "simulated"),
+                period_s=PERIOD_S,
+                window_s=PERIOD_S,
+                delay_s=PERIOD_S / 2,
+                gapless=True,
+            )
+        ],
+    )
+    run.units = tables.from_rows([*names, idle], "units")
+    run.activity = tables.conform(pa.table({"start_ns": begin, "end_ns": until, "unit": unit}), "activity")
+    stamps = START_NS + np.round((time + PERIOD_S) * 1e9).astype(np.int64)
+    run.samples = tables.from_rows(
+        [
+            {"time_ns": t, "device": device, "channel": "power_w", "value": w}
+            for t, w in zip(stamps.tolist(), read.tolist(), strict=True)
+        ],
+        "samples",
+    )
+    span = {"id": 1, "kind": "phase", "name": "program", "start_ns": START_NS, "end_ns": int(stamps[-1])}
+    run.spans = tables.from_rows([span], "spans")
+    return run

@@ -21,6 +21,12 @@ DOUBTFUL = ("load_not_steady", "requests_failed", "client_late", "rate_not_reach
 COST = "energy_per_output_token_j"
 _SHOWN = ("requests_per_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "energy_per_request_j", COST, "share_within_slo")
 _ASIDE = (
+    "energy_prefill_j",
+    "energy_decode_j",
+    "energy_idle_j",
+    "bill_p50_j",
+    "bill_p90_j",
+    "bill_p99_j",
     "energy_prompt_token_j",
     "energy_output_token_j",
     "power_w",
@@ -94,7 +100,7 @@ def verdict(run: Run, results: Results) -> list[str]:
     else:
         power = figure(results.get("power_w", unit["id"]), "W")
         said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
-    lines = [f"at {load['name']}: {said}"]
+    lines = [f"at {load['name']}: {said}", *_billed(results, unit["id"])]
     within = f" within the SLO ({slo})" if slo else ""
     if chosen is not None and len(there) > 1:
         lines.append(f"costs least{within}: {named(load)}")
@@ -102,6 +108,17 @@ def verdict(run: Run, results: Results) -> list[str]:
         lines.append(f"no valid load meets the SLO ({slo} for {SLO_SHARE:.0%} of the requests)")
     wrong = [load["name"] for _, load in there if doubtful(run, load)]
     return lines + ([f"NOT VALID at {', '.join(wrong)}"] if wrong else [])
+
+
+def _billed(results: Results, unit: int) -> list[str]:
+    """Energy of prefill, decode and idle, and percentiles of bills, where the server's steps are known."""
+    there = [(name, results.get(f"energy_{name}_j", unit)) for name in ("prefill", "decode", "idle")]
+    if "energy_prefill_j" not in results.metrics(unit):
+        return []
+    parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in there]
+    bills = [(name, results.get(f"bill_{code}_j", unit).value) for name, code in (("median", "p50"), ("p99", "p99"))]
+    said = [f"{name} {quantity(value, 'J')}" for name, value in bills if value is not None]
+    return [", ".join(parts), *([f"bills of requests: {', '.join(said)}"] if said else [])]
 
 
 def section(run: Run, results: Results, marks: Footnotes) -> Section:

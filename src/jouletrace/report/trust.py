@@ -216,6 +216,8 @@ RULES: dict[str, Rule] = {
     "rate_not_reached": Rule("requests answered", CARE, "give lower --rate"),
     "client_late": Rule("client on time", CARE, "run the client on another machine"),
     "gpu_not_loaded": Rule("the server's GPU", NO, "choose it by --device"),
+    "steps_not_read": Rule("scheduler steps", CARE, "join the log by jouletrace bill"),
+    "steps_not_traced": Rule("scheduler steps", YES),
     "steps_not_used": Rule("scheduler steps", CARE, "log the steps while the load runs"),
     "steps_of_others": Rule("scheduler steps", CARE, "let nobody else use the server"),
     "steps_not_closed": Rule("scheduler steps", CARE, "vary lengths and rates"),

@@ -219,6 +219,7 @@ class Serving(TypedDict, total=False):
         slo_s: Limits in seconds by name: "ttft", "tpot", "e2e".
         token_ids, ignore_eos, usage: What the server took.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
+        traced_covariance: Of the factors of a step by its traced energy (``analysis.serving.traced``), shape (4, 4).
     """
 
     url: str
@@ -231,6 +232,9 @@ class Serving(TypedDict, total=False):
     slo_s: dict[str, _Number]
     processes: list[str]
     clock: str
+    traced_covariance: Annotated[
+        list[Annotated[list[_Variance], Meta(min_length=4, max_length=4)]], Meta(min_length=4, max_length=4)
+    ]
 
 
 class WorkloadFacts(TypedDict, total=False):

@@ -182,6 +182,9 @@ REQUESTS = pa.schema(
 )
 """Requests to a server, one a row."""
 
+BILL = ("energy_j", "billed", "energy_own_j", "half_width_j")
+"""Columns of ``requests`` that the analysis computes."""
+
 STEPS = _schema(
     _field("start_ns", pa.int64(), "ns", "start since the Unix epoch, on the clock of the requests"),
     _field("end_ns", pa.int64(), "ns", "end since the Unix epoch, on the clock of the requests"),

@@ -44,9 +44,6 @@ OTHERS, OPEN = 0.05, 0.05
 BILLED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 """Percentiles of the bills of requests that lie within the steady window as a whole."""
 
-_COLUMNS = ("energy_j", "billed", "energy_own_j", "half_width_j")
-"""Of ``requests``, computed here."""
-
 OTHER_GPU, _RAISES = "gpu_not_loaded", 0.02
 """Warning, if the mean power of no level is by so much above idle."""
 
@@ -87,34 +84,29 @@ class Regression:
 
 
 def add_energies(run: Run, figures: Figures, levels: Sequence[Steady]) -> None:
-    """Add joules per prompt and output token, the parts of each level's energy, and write the bills."""
+    """Add what tokens add, the parts of each level's energy, and write the bills: by steps, or by the requests."""
     steps = timeline_of(run)
     model = None if steps is None else model_of(run, steps)
     if isinstance(model, str):
         run.warn(NO_STEPS, f"the steps were not used: {model.replace('_', ' ')}; bills are by the request timeline")
-    if isinstance(model, Model):  # its idle power is the better one
+    powers = regress(run, [level.requests for level in levels])
+    if isinstance(powers, str):
+        null = Estimate.null(powers, METHOD)
+        powers = Regression(Powers(null, null, null, null), [Powers(null, null, null, null)] * len(levels), 0.0)
+    _warn_of_other_gpu(run, powers.pooled.idle_w, levels)
+    if isinstance(model, Model):  # what the requests alone would say is less than that
         for k, metric in enumerate(FACTORS):
             figures.add(MODEL_UNIT, metric, model.factor(k))
         figures.add(MODEL_UNIT, "residual_w", Estimate(model.residual_w, method=model.method))
-    found = regress(run, [level.requests for level in levels])
-    if isinstance(found, str):
-        null = Estimate.null(found, METHOD)
-        found = Regression(Powers(null, null, null, null), [Powers(null, null, null, null)] * len(levels), 0.0)
     else:
-        figures.add(MODEL_UNIT, "baseline_context_idle_w", found.pooled.idle_w)
-        figures.add(MODEL_UNIT, "residual_w", Estimate(found.residual_w, method=METHOD))
-        _warn_of_other_gpu(run, found.pooled.idle_w, levels)
-    for unit, powers in [(MODEL_UNIT, found.pooled), *((level.unit, found.own[k]) for k, level in enumerate(levels))]:
-        figures.add(unit, "power_busy_w", powers.busy_w)
-        figures.add(unit, "energy_prompt_token_j", powers.prompt_j)
-        figures.add(unit, "energy_output_token_j", powers.output_j)
+        _add_powers(figures, levels, powers)
     columns: list[tuple[NDArray[np.int64], list[Floats]]] = []
     for k, level in enumerate(levels):
         bills: Bill | StepBill | None = None
         if steps is not None and isinstance(model, Model):
             bills = bill_by_steps(level, steps, model)
             _warn_of_steps(run, level, bills)
-        bills = bills or bill(level, found.of(k))
+        bills = bills or bill(level, powers.of(k))
         if bills is None:
             continue
         for metric, value in bills.parts.items():
@@ -129,6 +121,17 @@ def add_energies(run: Run, figures: Figures, levels: Sequence[Steady]) -> None:
         some += [bills.own_j, bills.half_j] if isinstance(bills, StepBill) else []
         columns.append((level.requests.row[inside], [one[inside] for one in some]))
     _write(run, columns)
+
+
+def _add_powers(figures: Figures, levels: Sequence[Steady], found: Regression) -> None:
+    """Add what the regression on the requests gives."""
+    if found.residual_w:
+        figures.add(MODEL_UNIT, "baseline_context_idle_w", found.pooled.idle_w)
+        figures.add(MODEL_UNIT, "residual_w", Estimate(found.residual_w, method=METHOD))
+    for unit, powers in [(MODEL_UNIT, found.pooled), *((level.unit, found.own[k]) for k, level in enumerate(levels))]:
+        figures.add(unit, "power_busy_w", powers.busy_w)
+        figures.add(unit, "energy_prompt_token_j", powers.prompt_j)
+        figures.add(unit, "energy_output_token_j", powers.output_j)
 
 
 def _warn_of_steps(run: Run, level: Steady, bills: StepBill | None) -> None:
@@ -209,12 +212,12 @@ def _scaled(factor: Estimate, joules: float) -> Estimate:
 
 
 def _write(run: Run, bills: Sequence[tuple[NDArray[np.int64], list[Floats]]]) -> None:
-    """Write the bills of levels into the ``requests`` table: rows, and their values of each column of ``_COLUMNS``."""
+    """Write the bills of levels into the ``requests`` table: rows, and values of the columns of ``tables.BILL``."""
     if not len(run.requests):
         return
-    computed = {name: np.full(len(run.requests), np.nan) for name in _COLUMNS}
+    computed = {name: np.full(len(run.requests), np.nan) for name in tables.BILL}
     for rows, values in bills:
-        for name, value in zip(_COLUMNS, values, strict=False):  # those by the request timeline have two
+        for name, value in zip(tables.BILL, values, strict=False):  # those by the request timeline have two
             computed[name][rows] = value
     for name, column in computed.items():
         run.requests = tables.changed(run.requests, name, pa.array(column, from_pandas=True))

@@ -146,11 +146,17 @@ def model_of(run: Run, steps: Timeline) -> Model | str:
     found, known = _distinguished(rows, DROPPED)
     model = _placed(found, known, METHOD, len(rows.target))
     traced = np.flatnonzero(np.isfinite(steps.traced_j))
-    return model if len(traced) < FEWEST else _by_traced(steps, traced, model)
+    if len(traced) < FEWEST:
+        return model
+    common = run.workload["serving"].get("traced_covariance") or np.zeros((4, 4)).tolist()
+    return _by_traced(steps, traced, model, np.array(common))
 
 
-def _by_traced(steps: Timeline, traced: Ints, by_readings: Model) -> Model:
-    """Factors from energies of traced steps; that of idle stays as the readings give it."""
+def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats) -> Model:
+    """Factors from energies of traced steps; that of idle stays as the readings give it.
+
+    Their covariance has that of the kernels' powers, ``common``, beside that of the residuals.
+    """
     group = np.arange(len(traced)) * min(_MOST_ROWS, len(traced)) // len(traced)
     count = np.bincount(group)
     design = np.array([np.bincount(group, one[traced]) for one in steps.amounts.T]).T / count[:, None]
@@ -159,9 +165,10 @@ def _by_traced(steps: Timeline, traced: Ints, by_readings: Model) -> Model:
     own, known = _distinguished(Rows(design, target, block_s), [k - 1 for k in DROPPED if k != _IDLE])
     found = _placed(own, np.append(False, known), TRACED, len(traced))
     x, covariance = found.x.copy(), found.covariance.copy()
+    covariance[1:, 1:] += common * np.outer(known, known)
     x[_IDLE], covariance[_IDLE, _IDLE] = by_readings.x[_IDLE], by_readings.covariance[_IDLE, _IDLE]
-    known = found.known | (by_readings.known & (np.arange(5) == _IDLE))
-    return replace(found, x=x, covariance=covariance, known=known, residual_w=by_readings.residual_w)
+    every = found.known | (by_readings.known & (np.arange(5) == _IDLE))
+    return replace(found, x=x, covariance=covariance, known=every, residual_w=by_readings.residual_w)
 
 
 def _seen(steps: Timeline, time: Floats, response: Response) -> Floats:
