@@ -148,7 +148,9 @@ def facts(run: Run) -> list[tuple[str, str]]:
         found.append(("Server", f"{serving['url']}{NBSP}· {serving.get('api', '')} · {prompts}"))
     shares = [load["client_cpu_s"] / load["client_wall_s"] for load in serving["levels"] if load.get("client_wall_s")]
     if shares:
-        found.append(("Client", f"at most {max(shares):.0%} of a core"))
+        real_time = all(load.get("client_real_time") for load in serving["levels"] if load.get("kind") == "open")
+        priority = f"{NBSP}· real-time priority" if real_time else ""
+        found.append(("Client", f"at most {max(shares):.0%} of a core{priority}"))
     for device in run.devices:
         if "clock_offset_s" in device.details:
             offset, error = (float(device.details[key]) for key in ("clock_offset_s", "clock_offset_error_s"))

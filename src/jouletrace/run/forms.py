@@ -194,6 +194,7 @@ class Load(TypedDict, total=False):
         rate_per_s, concurrency: What was offered; None for the other kind.
         seconds: Time in which requests were sent.
         client_cpu_s, client_wall_s: The client's own time.
+        client_real_time: Whether the client had a real-time priority to the end.
         given_up: Whether the rest wasn't sent since nothing was answered any more.
         without_usage, short: Requests whose tokens the server didn't count, or that ended before as many as asked.
     """
@@ -207,6 +208,7 @@ class Load(TypedDict, total=False):
     start_ns: Integer
     client_cpu_s: _Number
     client_wall_s: _Number
+    client_real_time: bool
     given_up: bool
     without_usage: Integer
     short: Integer
