@@ -48,6 +48,8 @@ METRICS: dict[str, Metric] = {
     "requests_open": Metric("Open requests, mean", "1", "open"),
     "energy_per_request_j": Metric("Energy per request", "J", "per request"),
     "energy_per_output_token_j": Metric("Energy per output token, everything included", "J", "per output token"),
+    "energy_per_request_error_pct": Metric("Energy per request, chance in the run", "pct", "chance, request"),
+    "energy_per_output_token_error_pct": Metric("Energy per output token, chance in the run", "pct", "chance, token"),
     "energy_per_any_token_j": Metric("Energy per token of prompts and answers", "J", "per token"),
     "tokens_per_j": Metric("Output tokens per joule", "1/J", "tokens"),
     "energy_prompt_token_j": Metric("Energy that a prompt's token adds", "J", "prompt's token"),
