@@ -77,13 +77,16 @@ def test_the_page_says_the_same():
     assert f"other {SPREAD}" in table.notes
 
 
-def test_the_picture_of_a_recording_has_its_ranges_as_often_as_they_ran_and_no_device_beside_them():
+def test_the_picture_of_a_recording_has_its_ranges_as_often_as_they_ran_within_what_its_devices_drew():
     run = recording(ONCE, STEPS, SHORT)
-    device = [{"id": 9, "parent": 0, "level": "device", "name": "GPU"}]
-    run.units = tables.from_rows([*run.units.to_pylist(), *device], "units")
-    run.results = tables.from_rows([*run.results.to_pylist(), result(9, "energy_total_j", e(2600.0, 1.0))], "results")
+    devices = [{"id": id, "parent": 0, "level": "device", "name": "GPU"} for id in (8, 9)]
+    drawn = [result(id, "energy_total_j", e(1700.0, 1.0)) for id in (8, 9)] + [result(9, "time_s", e(8.0, 0.0))]
+    run.units = tables.from_rows([*run.units.to_pylist(), *devices], "units")
+    run.results = tables.from_rows([*run.results.to_pylist(), *drawn], "results")
     nodes = {node.label: node for node in tree(run, Results(run))}
     assert "GPU" not in nodes
     assert nodes["step"].energy.value == 500 * 5.0
     assert nodes["step"].time.value == 500 * 0.013
     assert nodes["load"].energy.value == 100.0
+    assert nodes["mine"].energy.value == 3400.0
+    assert nodes["mine"].time.value == 8.0

@@ -16,8 +16,9 @@ from jouletrace.attribution import checks as attribution_checks
 from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.reasons import FLAGS, REASONS
+from jouletrace.report.rules import ATTRIBUTION, CARE, NO, RULES, YES
 from jouletrace.report.scale import NBSP
-from jouletrace.report.trust import ATTRIBUTION, CARE, NO, RULES, YES, Failed, joined, of, trust
+from jouletrace.report.trust import Failed, joined, of, trust
 from jouletrace.run import Estimate, tables
 from make_runs import cpu_run, monitor_run, profile_run, simulated_run
 from places import REPOSITORY
@@ -140,7 +141,7 @@ def test_every_check_of_an_attribution_has_its_rule():
 
 
 def test_no_rule_is_of_a_code_that_nothing_raises():
-    text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name not in ("trust.py", "reasons.py"))
+    text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name not in ("rules.py", "reasons.py"))
     words = set(re.findall(r"\w+", text))
     made = {"closure", "clock_not_as_told", "ran_beside_others"}  # here; by earlier versions
     parts = {code: code.removeprefix("record_") for code in RULES}
@@ -200,9 +201,16 @@ def with_flags(flags, metric="energy_total_j"):
     return run
 
 
+def test_an_option_stays_with_its_value():
+    lines = render([with_flags("target_not_met")], width=80).splitlines()
+    assert any("--max-time 60" in line for line in lines), lines
+    assert not any(line.endswith("--max-time") for line in lines)
+
+
 def test_flags_qualify_and_remarks_do_not():
-    assert trust(with_flags("nominal_response")).level == CARE
-    assert "run jouletrace calibrate once" in render([with_flags("nominal_response")])
+    assert trust(with_flags("nominal_response")).level == YES, "its uncertainty is in the intervals"
+    assert trust(with_flags("unmodelled")).level == CARE
+    assert "run jouletrace calibrate on an idle GPU" in " ".join(render([with_flags("unmodelled")]).split())
     assert trust(with_flags("stored")).level == YES
 
 

@@ -11,10 +11,11 @@ import http.client
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor, one_sample
@@ -225,25 +226,24 @@ class _PageSource:
             page = scrape(self._gpu.url)
         except NotPossibleError:
             return []
-        return list(self._samples(page))
-
-    def _samples(self, page: Scrape) -> Iterator[Samples]:
         uuid = self._gpu.info.id
         joules, until = (page.values.get((name, uuid), math.nan) for name in (_ENERGY, _UNTIL))
         before_j, before = self._last
         if not (math.isfinite(joules) and until > before):
-            return
+            return []
         self._last = joules, until
         stamp = round((until - self._gpu.offset_s) * 1e9)
+        found = []
         if before and joules >= before_j:  # else the monitor was started again
-            power, took = (joules - before_j) / (until - before), until - before
+            took = until - before
             # Updates that a busy machine read too late: their energy is known together.
-            missed = round(took / self._period_s) if took <= _LATE_S else 1
-            for k in reversed(range(max(missed, 1))):
-                yield one_sample(POWER, stamp - round(k * took / max(missed, 1) * 1e9), power)
+            count = max(round(took / self._period_s), 1) if took <= _LATE_S else 1
+            stamps = stamp - np.round(np.arange(count)[::-1] * (took / count * 1e9)).astype(np.int64)
+            found.append(Samples(POWER, stamps, np.full(count, (joules - before_j) / took)))
         for channel, (name, factor) in _GAUGES.items():
             if math.isfinite(value := page.values.get((name, uuid), math.nan)):
-                yield one_sample(channel, stamp, value * factor)
+                found.append(one_sample(channel, stamp, value * factor))
+        return found
 
 
 VENDOR = Vendor("http://HOST:PORT/metrics of a monitor", re.compile(r"https?://\S+"), RemoteGpu)

@@ -14,8 +14,9 @@ from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
 from jouletrace.report.reasons import flag, reason
 from jouletrace.report.results import metric, three_cells, three_columns
+from jouletrace.report.rules import NO, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
-from jouletrace.report.trust import NO, YES, Failed, Trust, of, rule
+from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names

@@ -18,6 +18,7 @@ from jouletrace.analysis.recording import OUTSIDE
 from jouletrace.report.results import ABSENT, Results
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.tables import UnitRow
+from jouletrace.stats.interval import total
 
 _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
@@ -68,6 +69,7 @@ def tree(run: Run, results: Results) -> list[Node]:
     twice = {"op"} if results.apart() else set()
     if run.kind == "record" and results.units("range"):
         twice.add("device")  # its ranges lie in the time and energy of the devices
+        root = _of_devices(root, results)
     within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
     if root.time.value and within > _WITHIN * root.time.value:
         twice.add("range")  # they lie within one another, such as the functions of a call stack
@@ -116,6 +118,18 @@ def _root(run: Run, results: Results) -> Node:
         results.get(TIME) if time.value is None else time,
         remarks=energy.flags,
     )
+
+
+def _of_devices(root: Node, results: Results) -> Node:
+    """The whole of a recording: what its devices drew together, as long as the longest was watched."""
+    ids = [unit["id"] for unit in results.units("device")]
+    energies = [energy for id in ids if (energy := results.get(ENERGY, id)).value is not None]
+    times = [time for id in ids if (time := results.get(TIME, id)).value is not None]
+    if root.energy.value is None and energies:
+        root = replace(root, energy=total(energies), how="sum over its devices" if len(ids) > 1 else "")
+    if root.time.value is None and times:
+        root = replace(root, time=max(times, key=lambda time: time.value or 0.0))
+    return root
 
 
 def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list[Node]:

@@ -11,8 +11,9 @@ from jouletrace.addons.fleet.spread import FIGURES, Place
 from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
+from jouletrace.report.rules import CARE, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
-from jouletrace.report.trust import CARE, YES, Failed, Trust, of, rule
+from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}

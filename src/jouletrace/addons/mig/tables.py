@@ -11,8 +11,9 @@ from jouletrace.addons.mig.plan import Plan
 from jouletrace.devices.mig import GpuInstance, MigBackend, Profile
 from jouletrace.errors import NotPossibleError
 from jouletrace.report.document import printable
+from jouletrace.report.rules import CARE
 from jouletrace.report.scale import NBSP, NONE, figure, number, quantity
-from jouletrace.report.trust import CARE, Failed, Trust, of
+from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 
 
