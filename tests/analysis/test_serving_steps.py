@@ -13,11 +13,12 @@ from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import START_NS
 
 LAW = Law()
+ABOVE = LAW.above_idle()
 FACTORS = {
     "baseline_context_idle_w": LAW.idle_w,
-    "energy_step_j": LAW.step_j,
-    "energy_new_token_j": LAW.new_j,
-    "energy_sequence_j": LAW.sequence_j,
+    "energy_step_j": ABOVE.step_j,
+    "energy_new_token_j": ABOVE.new_j,
+    "energy_sequence_j": ABOVE.sequence_j,
     "energy_context_token_j": LAW.context_j,
 }
 PARTS = ("energy_prefill_j", "energy_decode_j", "energy_idle_j")
@@ -159,7 +160,7 @@ def test_factors_that_the_requests_do_not_distinguish_are_null():
     results = Results(analyse(run))
     for metric in ("energy_new_token_j", "energy_sequence_j", "energy_context_token_j"):
         assert results.get(metric).reason == "not_distinguished"
-    assert results.get("energy_step_j").value == pytest.approx(LAW.step_j + 512 * LAW.new_j, rel=0.01)
+    assert results.get("energy_step_j").value == pytest.approx(ABOVE.step_j + 512 * ABOVE.new_j, rel=0.01)
     assert results.get("energy_prefill_j", 1).reason == "not_distinguished"
     bills = run.requests["energy_j"].to_numpy()
     assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 1).value, rel=1e-9)
@@ -176,8 +177,24 @@ def test_a_cache_that_grows_with_the_batch_alone_is_not_distinguished():
     run, *_ = scheduled_run(LAW, [({**level, **tokens}, steps)])
     results = Results(analyse(run))
     assert results.get("energy_context_token_j").reason == "not_distinguished"
-    both = LAW.sequence_j + 100 * LAW.context_j  # a sequence pays for its cache
+    both = LAW.sequence_j + 100 * LAW.context_j  # a sequence pays for its cache; these steps all take 15 ms
     assert results.get("energy_sequence_j").value == pytest.approx(both, rel=0.01)
+
+
+def test_a_host_that_delays_steps_at_idle_power_changes_no_factor():
+    rng = np.random.default_rng(4)
+    level, steps = scheduled_level(LAW, *drawn(rng, 4, 40, (50, 1500), (20, 200)))
+    edges, late = np.array([(row[0], row[1]) for row in steps]), rng.exponential(0.01, len(steps))
+    before = np.append(0.0, np.cumsum(late))
+    stretched = [(*(edges[k] + before[[k, k + 1]]), *row[2:]) for k, row in enumerate(steps)]
+    for name in ("first", "last"):  # as many delays later
+        level[name] = level[name] + before[np.searchsorted(edges[:, 1], level[name], side="right")]
+    level["sent"] = level["sent"] + before[np.searchsorted(edges[:, 0], level["sent"], side="right")]
+    run, *_ = scheduled_run(LAW, [(level, stretched)], delayed=late)
+    results = Results(analyse(run))
+    for metric, truth in FACTORS.items():
+        assert results.get(metric).value == pytest.approx(truth, rel=0.02)
+    assert results.get("closure_steps", 1).value == pytest.approx(1, abs=0.01)
 
 
 def test_a_factor_of_nothing_is_zero_with_an_interval():
@@ -209,7 +226,7 @@ def test_steps_that_do_not_explain_the_energy_are_reported():
     run, *_ = loaded(rates=(2, 4), seconds=30)
     steps = run.steps
     stamps = steps["start_ns"].to_numpy()
-    lost = (stamps - stamps[0]) // 1_000_000_000 % 2 == 0  # a log with gaps of a second
+    lost = (stamps - stamps[0]) // 1_000_000_000 % 2 == 0  # a log that lacks every other second
     run.steps = steps.filter(~lost)
     assert codes(analyse(run)) & {"steps_not_closed", "steps_of_others"}
 

@@ -7,7 +7,7 @@ it is idle power.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,12 @@ class Law:
     most_new: int = 512
     most_sequences: int = 64
 
+    def above_idle(self):
+        """The same without the idle power of a step's time."""
+        step, new, sequence = (self.idle_w * one for one in (self.step_s, self.new_s, self.sequence_s))
+        parts = {"step_j": self.step_j - step, "new_j": self.new_j - new, "sequence_j": self.sequence_j - sequence}
+        return replace(self, **parts)
+
     def energy(self, new, decoding, context):
         """Of a step, J."""
         return self.step_j + self.new_j * new + self.sequence_j * decoding + self.context_j * context
@@ -41,14 +47,14 @@ class Scheduled:
     """Steps in seconds of the Run, and the power that follows from them."""
 
     def __init__(self, law):
-        self.law, self.rows = law, []
+        self.law, self.rows, self.delayed = law, [], 0.0
 
     def power(self, time, _):
         """Mean power in each of ``time``'s cells, W."""
         step = time[1] - time[0]
         edges = np.append(time, time[-1] + step)
         start, end, new, decoding, context = np.array([row[:5] for row in self.rows], float).T
-        above = self.law.energy(new, decoding, context) - self.law.idle_w * (end - start)
+        above = self.law.energy(new, decoding, context) - self.law.idle_w * (end - start - self.delayed)
         at = np.column_stack([start, end]).ravel()
         total = np.cumsum(above)
         reached = np.column_stack([total - above, total]).ravel()
@@ -107,9 +113,13 @@ def scheduled_level(law, sent, inputs, outputs, concurrency=None, late_s=0.001):
     return level, steps
 
 
-def scheduled_run(law, levels, *, pause_s=5.0, logged=("prefilling",), **more):
-    """A Run of kind "bench" of these levels with their steps; the record as of ``serving_run``."""
+def scheduled_run(law, levels, *, pause_s=5.0, logged=("prefilling",), delayed=0.0, **more):
+    """A Run of kind "bench" of these levels with their steps; the record as of ``serving_run``.
+
+    Steps last longer than the law says by ``delayed`` seconds each, at idle power.
+    """
     scheduled, begin = Scheduled(law), pause_s
+    scheduled.delayed = delayed
     for level, steps in levels:
         scheduled.rows += [(begin + row[0], begin + row[1], *row[2:]) for row in steps]
         begin += float(level["last"].max()) + pause_s

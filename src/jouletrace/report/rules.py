@@ -197,7 +197,7 @@ RULES: dict[str, Rule] = {
     "steps_not_read": Rule("scheduler steps", CARE, "join the log by jouletrace bill"),
     "steps_not_traced": Rule("scheduler steps", YES),
     "steps_not_used": Rule("scheduler steps", CARE, "log the steps while the load runs"),
-    "steps_of_others": Rule("scheduler steps", CARE, "let nobody else use the server"),
+    "steps_of_others": Rule("scheduler steps", CARE, "keep other clients off the server"),
     "steps_not_closed": Rule("scheduler steps", CARE, "vary lengths and rates"),
     "no_usage": Rule("tokens counted", CARE),
     "short_answers": Rule("tokens counted", CARE),

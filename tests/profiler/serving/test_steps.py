@@ -103,9 +103,9 @@ def test_traced_kernels_give_the_energy_of_steps(places):
         assert row["traced_j"] == pytest.approx(truth, rel=0.02)
     results = Results(analyse(run))
     for metric, truth in (
-        ("energy_step_j", LAW.step_j),
-        ("energy_new_token_j", LAW.new_j),
-        ("energy_sequence_j", LAW.sequence_j),
+        ("energy_step_j", LAW.above_idle().step_j),
+        ("energy_new_token_j", LAW.above_idle().new_j),
+        ("energy_sequence_j", LAW.above_idle().sequence_j),
         ("energy_context_token_j", LAW.context_j),
     ):
         found = results.get(metric)

@@ -1,9 +1,10 @@
 """Energy of a server's scheduler steps, and the bill of each request by the steps in which it took part.
 
-**The model.** While no step runs, the GPUs draw idle power. A step costs what is common to all in it (reading the
-weights), and what each prompt token that it reads, each decoding sequence, and each token in the caches of these adds::
+**The model.** The GPUs draw idle power all the time: the host delays steps by any time, at that power. Above it a
+step costs what is common to all in it (reading the weights), and what each prompt token that it reads, each decoding
+sequence, and each token in the caches of these adds::
 
-    energy of a step = step + new token * new tokens + sequence * decoding + context token * context
+    energy of a step = idle power * time + step + new token * new tokens + sequence * decoding + context token * context
 
 All five factors are those of non-negative least squares, on the readings (each as the sensor shows it), or on the
 energies of steps by the server's traced kernels. One is dropped if the steps don't distinguish it from the others, in
@@ -13,10 +14,11 @@ the order of ``DROPPED``: its figure is null, its energy is then in the others.
 factor is a figure: ``closure_steps``, model over measured.
 
 **The bill.** A request pays for its prompt tokens, for one sequence at each step after its first token, and for its
-cache at these. What is common to a step is shared equally by the sequences in it. Idle power is shared at each moment
-by the requests that are open then, equally; while none is open, by all requests of the window, by their share in it.
-Prefill and decode are the same sums over steps: what is common to a step goes to them by the sequences of each. All
-bills are linear in the factors, so that they have intervals, and they add up to the window's energy exactly.
+cache at these, with idle power for the time by which these lengthen steps (by least squares). What is common to a step,
+with idle power for the rest of its time, is shared equally by the sequences in it. Idle power between steps is shared
+at each moment by the requests that are open then, equally; while none is open, by all requests of the window, by their
+share in it. Prefill and decode are the same sums over steps: what is common to a step goes to them by the sequences of
+each. All bills are linear in the factors, so that they have intervals, and they add up to the window's energy exactly.
 """
 
 from __future__ import annotations
@@ -160,7 +162,8 @@ def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats
     group = np.arange(len(traced)) * min(_MOST_ROWS, len(traced)) // len(traced)
     count = np.bincount(group)
     design = np.array([np.bincount(group, one[traced]) for one in steps.amounts.T]).T / count[:, None]
-    target = np.bincount(group, steps.traced_j[traced]) / count
+    above = steps.traced_j - by_readings.x[_IDLE] * (steps.end - steps.start)
+    target = np.bincount(group, above[traced]) / count
     block_s = float(steps.end[traced[-1]] - steps.start[traced[0]]) / len(count)
     own, known = _distinguished(Rows(design, target, block_s), [k - 1 for k in DROPPED if k != _IDLE])
     found = _placed(own, np.append(False, known), TRACED, len(traced))
@@ -172,12 +175,9 @@ def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats
 
 
 def _seen(steps: Timeline, time: Floats, response: Response) -> Floats:
-    """Idle time and the amounts of each factor per second, as readings show them, shape (n, 5)."""
+    """1 for idle power, and the amounts of each factor per second as readings show them, shape (n, 5)."""
     rates = [Steps(steps.start, steps.end, one / (steps.end - steps.start)) for one in steps.amounts.T]
-    busy = Steps(steps.start, steps.end)
-    found = shown([(busy, None), *((one, None) for one in rates)], time, response)
-    found[:, 0] = 1 - found[:, 0]
-    return found
+    return np.column_stack([np.ones(len(time)), shown([(one, None) for one in rates], time, response)])
 
 
 def _distinguished(rows: Rows, order: Sequence[int]) -> tuple[Solution, NDArray[np.bool_]]:
@@ -204,12 +204,14 @@ class Amounts:
 
     Attributes:
         requests: Of each request, shape (n, 5).
+        own_s: Seconds by which a request's own tokens lengthen steps, shape (n,).
         prefill, decode, idle: Of these parts of the window, shape (5,) each; they and ``requests`` have the same sum.
         share: Share of each request's time in the window, shape (n,).
         accounted: Tokens of the requests over those of the steps.
     """
 
     requests: Floats
+    own_s: Floats
     prefill: Floats
     decode: Floats
     idle: Floats
@@ -230,23 +232,42 @@ def amounts_of(level: Steady, steps: Timeline) -> Amounts:
     reading = _sequences(steps, first, read)
     sequences = np.maximum(reading + steps.decoding, 1.0)
     new, decoding, context = (float(inside @ one) for one in (steps.new, steps.decoding, steps.context))
-    shared = float(inside @ (reading / sequences))
+    part = reading / sequences
     idle_each, unused_s = _idle(level, steps)
     share = overlap(level.requests.sent, level.requests.last, window)
     idle_s = float(idle_each.sum()) + unused_s
-    prefill = np.array([0.0, shared, new, 0.0, 0.0])
-    decode = np.array([0.0, float(inside.sum()) - shared, 0.0, decoding, context])
     own = _own(level, steps, first, read)
-    common = np.append(0.0, np.cumsum(inside / sequences))
-    common = np.where(last >= first, common[last + 1] - common[first], 0.0)
-    parts = [idle_each + unused_s * share / max(float(share.sum()), 1e-300)]
-    wanted = (float(inside.sum()), new, decoding, context)
-    for each, whole in zip((common, *own), wanted, strict=True):
+
+    def of_whole(each: Floats, whole: float) -> Floats:
         weight = each if each.sum() > 0 else share
-        parts.append(whole * weight / max(float(weight.sum()), 1e-300))
+        return whole * weight / max(float(weight.sum()), 1e-300)
+
+    done = np.append(0.0, np.cumsum(inside / sequences))
+    common = np.where(last >= first, done[last + 1] - done[first], 0.0)
+    wholes = (float(inside.sum()), new, decoding, context)
+    parts = [of_whole(each, whole) for each, whole in zip((common, *own), wholes, strict=True)]
+    times = _times(steps, inside)
+    own_s = sum(time * each for time, each in zip(times[1:], parts[1:], strict=True))
+    idle_each = idle_each + of_whole(share, unused_s)
+    requests = np.column_stack([idle_each + times[0] * parts[0] + own_s, *parts])
+    of_prefill, of_decode = float(inside @ part), float(inside @ (1 - part))
+    prefill = np.array([times[:2] @ np.array([of_prefill, new]), of_prefill, new, 0.0, 0.0])
+    decode = np.array([times[[0, 2, 3]] @ np.array([of_decode, decoding, context]), of_decode, 0.0, decoding, context])
     accounted = float(own[0].sum() + own[1].sum()) / max(new + decoding, 1e-300)
     idle = np.array([idle_s, 0.0, 0.0, 0.0, 0.0])
-    return Amounts(np.column_stack(parts), prefill, decode, idle, share, accounted)
+    return Amounts(requests, own_s, prefill, decode, idle, share, accounted)
+
+
+def _times(steps: Timeline, inside: Floats) -> Floats:
+    """By what each amount lengthens steps, s, shape (4,); what isn't explained by amounts is common to the steps."""
+    from scipy.optimize import nnls  # a quarter of a second to import
+
+    seconds, amounts = steps.end - steps.start, steps.amounts
+    scale = np.maximum(amounts.max(axis=0), 1.0)
+    found: Floats = np.asarray(nnls(amounts / scale, seconds)[0]) / scale
+    whole = inside @ amounts
+    found[0] += float(inside @ seconds - whole @ found) / max(float(whole[0]), 1e-300)
+    return np.asarray(found)
 
 
 def _part_in(level: Steady, steps: Timeline) -> tuple[Ints, Ints, Ints]:
@@ -349,7 +370,7 @@ def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> StepBill | No
         return part * energy, half
 
     energy_j, half_j = scaled(amounts.requests)
-    own_j = scale * (amounts.requests[:, _NEW:] @ model.x[_NEW:])
+    own_j = scale * (amounts.requests[:, _NEW:] @ model.x[_NEW:] + amounts.own_s * model.x[_IDLE])
     values, halves = scaled(np.array([amounts.prefill, amounts.decode, amounts.idle]))
     names = ("energy_prefill_j", "energy_decode_j", "energy_idle_j")
     parts = {

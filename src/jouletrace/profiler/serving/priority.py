@@ -1,7 +1,7 @@
 """A real-time priority for a process that must keep its times, where the system permits it.
 
-On a busy machine a process is woken milliseconds after its timer, and put aside in the middle of its work: that is most
-of what requests are late by. With the lowest real-time priority it is woken at once.
+On a busy machine a process is woken milliseconds after its timer, and interrupted in the middle of its work: that is
+most of what requests are late by. With the lowest real-time priority it is woken at once.
 """
 
 from __future__ import annotations
