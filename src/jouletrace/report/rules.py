@@ -187,6 +187,12 @@ RULES: dict[str, Rule] = {
     "work_reset": Rule("counter of work", CARE, "keep the server running while it is watched"),
     "work_implausible": Rule("counter of work", CARE),
     # a server under load
+    "no_single_requests": Rule("steady load", CARE, "import a file with single requests"),
+    "no_result": Rule("files", CARE),
+    "no_load_times": Rule("power record", CARE, "import the client's own result file"),
+    "power_not_valid": Rule("power record", CARE),
+    "modelled": Rule("power of slices", CARE),
+    "activity_lost": Rule("power of slices", CARE, _AGAIN),
     "load_not_steady": Rule("steady load", CARE, "give a longer --duration"),
     "requests_failed": Rule("requests answered", CARE, "see the server's log"),
     "given_up": Rule("requests answered", CARE, "give lower --rate"),

@@ -66,6 +66,7 @@ METRICS: dict[str, Metric] = {
     "bill_p99_j": Metric("Bill of a request, p99", "J", "bill, p99"),
     "closure_steps": Metric("Steps by the model / energy of the steady window", "1", "steps / whole"),
     "power_busy_w": Metric("Power that any open request adds", "W", "busy"),
+    "activity": Metric("Activity of the slice", "%", "activity"),
     "share_idle": Metric("Time without requests", "%", "idle"),
     "share_within_slo": Metric("Requests within the SLO", "%", "within SLO"),
     "goodput_per_s": Metric("Goodput", "1/s", "goodput"),
