@@ -32,6 +32,12 @@ MODEL_METRICS = (
     "energy_per_token_j",
 )
 PART_METRICS = ("time_s", "power_w", "energy_total_j")
+LOAD_METRICS = (
+    "energy_per_output_token_j",
+    "energy_per_request_j",
+    *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),
+)
+"""Of a load on a server, in place of those of a part."""
 
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _ITERATIONS_OF_A_RUN = 1_000_000_000

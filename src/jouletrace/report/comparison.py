@@ -47,7 +47,7 @@ class Row:
     """One metric of one unit on both sides.
 
     Attributes:
-        level: "model", "phase", "layer", "op", "kernel" or "range".
+        level: "model", "load", "phase", "layer", "op", "kernel" or "range".
         name: Of the unit, as it is called in B.
         where: Module it is in; "" if that says nothing.
         shapes: Input shapes of an operator; "" if none.
@@ -273,7 +273,7 @@ _UNMATCHED_SHOWN = 8
 _PLACE = " in "
 """Stands between a part's name and the module it is in."""
 
-_ORDER = ("phase", "layer", "op", "kernel", "range")
+_ORDER = ("load", "phase", "layer", "op", "kernel", "range")
 """Levels of parts as they are listed."""
 
 _COLUMNS = (
@@ -341,6 +341,8 @@ def verdict(found: Comparison) -> list[str]:
         return lines + [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
     asked = (("energy_total_j", "energy"), (time, "time"))
     lines = [_said(rows[name], noun, found) for name, noun in asked if name in rows]
+    per_token = [row for row in found.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
+    lines += [f"{row.name}: {_said(row, 'energy', found, 'per output token')}" for row in per_token]
     lines += [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
     return lines
 
@@ -364,9 +366,10 @@ def _each(found: Comparison) -> str:
     return "per sample" if PER_SAMPLE in found.notes else "per iteration"
 
 
-def _said(row: Row, noun: str, found: Comparison) -> str:
+def _said(row: Row, noun: str, found: Comparison, each: str = "") -> str:
     """One figure's line: "B takes 37.3 ± 0.2 % less energy per iteration: better"."""
-    change, each = row.change, _each(found) if row.metric != "latency_s" else "per iteration"
+    change = row.change
+    each = each or (_each(found) if row.metric != "latency_s" else "per iteration")
     if change.value is None:
         return f"{noun} {each}: {reason(row.reason or change.reason)}"
     if row.verdict == SAME:

@@ -118,6 +118,8 @@ METHODS: dict[str, str] = {
     "requests": "from the requests",
     "request timeline": "regression of power on the timeline of requests",
     "bill": "sum of the bills of requests",
+    "scheduler steps": "regression of power on the scheduler's steps",
+    "traced steps": "regression of traced kernels' energy on the scheduler's steps",
 }
 """By method: how a figure and its interval were obtained."""
 

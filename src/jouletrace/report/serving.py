@@ -17,6 +17,12 @@ from jouletrace.run.tables import UnitRow
 COST = "energy_per_output_token_j"
 _SHOWN = ("requests_per_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "energy_per_request_j", COST, "share_within_slo")
 _SECONDARY = (
+    "energy_prefill_j",
+    "energy_decode_j",
+    "energy_idle_j",
+    "bill_p50_j",
+    "bill_p90_j",
+    "bill_p99_j",
     "energy_prompt_token_j",
     "energy_output_token_j",
     "power_w",
@@ -96,7 +102,7 @@ def verdict(run: Run, results: Results) -> list[str]:
     else:
         power = figure(results.get("power_w", unit["id"]), "W")
         said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
-    lines = [*invalid, f"at {load['name']}: {said}"]
+    lines = [*invalid, f"at {load['name']}: {said}", *_billed(results, unit["id"])]
     within = f" within the SLO ({slo})" if slo else ""
     if chosen is not None and len(there) > 1:
         lines.append(f"costs least{within}: {named(load)}")
@@ -105,6 +111,17 @@ def verdict(run: Run, results: Results) -> list[str]:
 
 def _none_meets(slo: str) -> list[str]:
     return [f"no valid load meets the SLO ({slo} for {SLO_SHARE:.0%} of the requests)"] if slo else []
+
+
+def _billed(results: Results, unit: int) -> list[str]:
+    """Energy of prefill, decode and idle, and percentiles of bills, where the server's steps are known."""
+    there = [(name, results.get(f"energy_{name}_j", unit)) for name in ("prefill", "decode", "idle")]
+    if "energy_prefill_j" not in results.metrics(unit):
+        return []
+    parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in there]
+    bills = [(name, results.get(f"bill_{code}_j", unit).value) for name, code in (("median", "p50"), ("p99", "p99"))]
+    said = [f"{name} {quantity(value, 'J')}" for name, value in bills if value is not None]
+    return [", ".join(parts), *([f"bills of requests: {', '.join(said)}"] if said else [])]
 
 
 def section(run: Run, results: Results, marks: Footnotes) -> Section:
@@ -134,7 +151,9 @@ def facts(run: Run) -> list[tuple[str, str]]:
         found.append(("Server", f"{serving['url']}{NBSP}· {serving.get('api', '')} · {prompts}"))
     shares = [load["client_cpu_s"] / load["client_wall_s"] for load in serving["levels"] if load.get("client_wall_s")]
     if shares:
-        found.append(("Client", f"at most {max(shares):.0%} of a core"))
+        real_time = all(load.get("client_real_time") for load in serving["levels"] if load.get("kind") == "open")
+        priority = f"{NBSP}· real-time priority" if real_time else ""
+        found.append(("Client", f"at most {max(shares):.0%} of a core{priority}"))
     for device in run.devices:
         if "clock_offset_s" in device.details:
             offset, error = (float(device.details[key]) for key in ("clock_offset_s", "clock_offset_error_s"))

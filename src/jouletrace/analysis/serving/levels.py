@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason
-from jouletrace.analysis.serving.energy import OTHER_GPU, add_energies
+from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, add_energies
 from jouletrace.analysis.serving.slices import Division, divide
 from jouletrace.analysis.serving.steady import (
     FEWEST,
@@ -21,10 +22,12 @@ from jouletrace.analysis.serving.steady import (
     percentile,
     requests_of,
     steady_window,
+    weights_in,
 )
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Load
 from jouletrace.stats.interval import ratio, total
+from jouletrace.stats.regression import equivalent_noise
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATENCIES = ("ttft", "tpot", "e2e")
@@ -35,6 +38,9 @@ SLO_SHARE = 0.95
 
 LATE_S, LATE_SHARE = 0.01, 0.1
 """The client keeps up if 99 % of requests are late by no more than this, or this share of the mean time between two."""
+
+BLOCKS = 10
+"""Parts of a steady window whose scatter is the chance within a run."""
 
 REACHED = 0.95
 """Share of the offered rate that must be completed."""
@@ -51,6 +57,9 @@ CODES = (
     "short_answers",
     "load_capped",
     OTHER_GPU,
+    NO_STEPS,
+    OTHER_STEPS,
+    NOT_CLOSED,
 )
 
 
@@ -116,6 +125,9 @@ def _add_level(
         _validity(run, level, is_steady)
     _add_rates(run, figures, level)
     _add_energy(figures, level)
+    for metric, chance in chances(run, requests, level.window).items() if own is None else ():
+        error = Estimate(100 * error_of(chance), n=BLOCKS, method="blocks")
+        figures.add(unit, f"{metric.removesuffix('_j')}_error_pct", error)
     return level
 
 
@@ -241,6 +253,31 @@ def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
     tokens = Estimate(written, written, written, 1, "window")
     if energy.value is not None:
         figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, "window"), flags)
+
+
+CHANCES = ("energy_per_request_j", "energy_per_output_token_j")
+"""Metrics whose chance within a run is stated."""
+
+
+def chances(run: Run, r: Requests, window: tuple[float, float]) -> dict[str, Floats]:
+    """By metric of ``CHANCES``: what each of ``BLOCKS`` parts of a window adds to the relative error of its mean.
+
+    It is the part's share of the energy less its share of the requests or tokens: the chance of arrivals and lengths.
+    """
+    edges = np.linspace(*window, BLOCKS + 1)
+    stamps = np.array([r.nanoseconds(edge) for edge in edges.tolist()], np.int64)
+    found = [energies(run, device.id, stamps[:-1], stamps[1:]) for device in run.devices]
+    if not found or any(one is None or any(one.reason) for one in found):
+        return {}
+    joules = np.sum([one.energy_j for one in found if one is not None], axis=0)
+    each = [weights_in(r, (float(a), float(b))) for a, b in pairwise(edges)]
+    counts = {name: np.array([one[k].sum() for one in each]) for name, k in zip(CHANCES, (0, 2), strict=True)}
+    return {name: joules / joules.sum() - count / count.sum() for name, count in counts.items() if count.sum() > 0}
+
+
+def error_of(chance: Floats) -> float:
+    """Relative standard error of a mean from what each part of its window adds; neighbours may be correlated."""
+    return len(chance) / float(np.sqrt(len(chance) - 1)) * equivalent_noise(chance, least=0.0)
 
 
 def _validity(run: Run, level: Steady, is_steady: bool) -> None:
