@@ -19,8 +19,8 @@ from dataclasses import replace
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.contrasts import by_operator, pools
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator import draw
@@ -50,7 +50,7 @@ def main():
     mark("lock and fit")
     asked = checks(found, readings)
     mark("checks")
-    rows(found.fit, by_operator)
+    pools(found.fit, by_operator)
     mark("rows")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, used = (now - then for now, then in zip(marks[-1], marks[0], strict=True))

@@ -12,9 +12,9 @@ from gpu_recordings import load as load_recording
 from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.waveform import BIN_NS, edges_of, powers, table_of, typical, waveform_of
 from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.contrasts import Contrasts, by_operator
 from jouletrace.attribution.fit import Fit
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import Contrasts, by_operator
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import Run, load, tables
 from jouletrace.sensor.kinds import HOPPER_SENSOR

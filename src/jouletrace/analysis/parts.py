@@ -23,7 +23,7 @@ from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, RECORDING, SAMPLE_
 from jouletrace.analysis.regressed import fitted
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
-from jouletrace.attribution.rows import METHOD, Contrasts, Row, by_operator, rows
+from jouletrace.attribution.contrasts import METHOD, Contrasts, Row, by_operator, pools
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.channels import POWER
@@ -203,8 +203,11 @@ class Parts:
             return "not_attributed"
         index = {kind: str(i) for i, kind in enumerate(self.kinds) if not kind.repeat}
         operators = {kind.operator for kind in self.kinds}
-        table = rows(fit, by_operator, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
-        self.pools = [row.names for row in table if row.energy.value is not None and row.pooled]
+
+        def near(name: str) -> str:
+            return name.split(" ", maxsplit=1)[0] if name in operators else ""
+
+        self.pools = [names for names in pools(fit, by_operator, near) if len(names) > 1]
         self.contrasts = Contrasts(fit, lambda kind: index[kind])
         self.place = {i: self.contrasts.names.index(name) for i, name in enumerate(index.values())}
         return ""

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.attribution.contrasts import PRIOR_SHARE
 from jouletrace.attribution.fit import Fit
-from jouletrace.attribution.rows import PRIOR_SHARE
 from jouletrace.run import Run, tables
 
 BIN_NS, BINS = 100_000, (50, 500)

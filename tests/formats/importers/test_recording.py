@@ -16,8 +16,8 @@ from jouletrace.analysis import analyse, regressed
 from jouletrace.analysis.recording import RECORDING, SAMPLE_RATE
 from jouletrace.analysis.regressed import models
 from jouletrace.attribution.activity import activity_of
+from jouletrace.attribution.contrasts import Contrasts
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import Contrasts
 from jouletrace.cli.app import app
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import counted
