@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.recorded import activity_columns, recording_of

@@ -19,7 +19,7 @@ import pyarrow as pa
 from any_model import figures
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.torch_traceables import in_launch_order
 from jouletrace.execution.traceable import Call, Excitation, Listing, MatchedTrace, Variant, match

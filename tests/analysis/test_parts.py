@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from jouletrace.analysis import analyse, parts
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.analysis.regressed import models
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import MODEL_UNIT, tables

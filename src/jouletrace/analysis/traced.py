@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
 from jouletrace.analysis.span_energies import power_device
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Run, tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.recording import SAMPLE_RATE
+from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store
 from jouletrace.run import ChannelInfo, Run

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import foreign
 from gpu_recordings import load as load_recorded
 from jouletrace.analysis import analyse, regressed
-from jouletrace.analysis.recording import RECORDING, SAMPLE_RATE
+from jouletrace.analysis.recording_names import RECORDING, SAMPLE_RATE
 from jouletrace.analysis.regressed import models
 from jouletrace.attribution.activity import activity_of
 from jouletrace.attribution.contrasts import Contrasts

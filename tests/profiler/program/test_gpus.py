@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jouletrace.analysis.recording import WAITING, waiting_part
+from jouletrace.analysis.recording_names import WAITING, waiting_part
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
 from jouletrace.profiler.program.recorded import add_apart, recording_of
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, Marks, rows_of

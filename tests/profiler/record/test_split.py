@@ -11,7 +11,7 @@ import pytest
 import fake_kernels
 import jouletrace as jt
 from fake_kernels import launch
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.program import tracer
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks

@@ -40,11 +40,11 @@ def step_powers(server: Run, steps: pa.Table) -> StepPowers | str:
     from jouletrace.analysis.parts import parts_of  # scipy takes a second to import
 
     parts = parts_of(server, Figures())
-    if parts.contrasts is None:
+    if parts.powers is None:
         return parts.reason.replace("_", " ")
-    fit = parts.contrasts.fit
-    first = int(np.argmin(parts.start))  # zero of the fit's seconds
-    origin_ns = int(parts.start[first]) - round(float(fit.activity.start_s[0]) * 1e9)
+    fit = parts.powers.fit
+    first = int(np.argmin(parts.times.start_ns))  # zero of the fit's seconds
+    origin_ns = int(parts.times.start_ns[first]) - round(float(fit.activity.start_s[0]) * 1e9)
     start, end = ((steps[name].to_numpy() - origin_ns) / 1e9 for name in ("start_ns", "end_ns"))
     inside = (start >= fit.activity.begin_s) & (end <= fit.activity.finish_s)
     energy = np.where(inside, _energies(fit, start, end), np.nan)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.analysis.nodes import LANE
-from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
 from jouletrace.execution.traceable import UNKNOWN, Excitation, Listing, MatchedTrace, Traceable, variants

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jouletrace import analysis
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_uuids_apart

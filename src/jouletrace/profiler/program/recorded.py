@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from jouletrace import analysis
 from jouletrace.analysis.program import BEFORE
-from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program.gpus import Gpu, Waits
 from jouletrace.profiler.program.timeline import Rows, rows_of
@@ -41,7 +41,6 @@ def recording_of(gpu: Gpu, rows: Rows) -> Recording:
         "iterations_by": None,
         "start_ns": rows.begin_ns,
         "end_ns": rows.end_ns,
-        "whole": [rows.begin_ns, rows.end_ns, 1],
         "unmatched": rows.unmatched,
         "first_ns": min(int(part.work.start_ns.min()) for part in gpu.parts),
         "dropped": gpu.dropped,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording import IDLE_NAME, WAITING, is_waiting, waiting_part
+from jouletrace.analysis.recording_names import IDLE_NAME, WAITING, is_waiting, waiting_part
 from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED, Label
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.tracing.log import Ints, Launched

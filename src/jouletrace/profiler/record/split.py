@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jouletrace import analysis
-from jouletrace.analysis.recording import IDLE_NAME
+from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.analysis.spans import of_kind, phase_edges
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError

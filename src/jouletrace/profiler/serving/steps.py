@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.recording import RECORDING, has_recording
+from jouletrace.analysis.recording_names import RECORDING, has_recording
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
