@@ -29,7 +29,8 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import trusted, verdict
+from jouletrace.attribution.attempts import trusted
+from jouletrace.attribution.checks import verdict
 from jouletrace.attribution.contrasts import IDLE, by_operator
 from jouletrace.errors import JouletraceError
 from jouletrace.sensor.kinds import HOPPER_SENSOR

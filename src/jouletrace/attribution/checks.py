@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
-from jouletrace.attribution.lock import Known, Lock, attempts
-from jouletrace.sensor.models import Means, Sensor
+from jouletrace.attribution.lock import Lock
 from jouletrace.sensor.observer import Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
@@ -19,9 +17,6 @@ from jouletrace.sensor.sampler import Track
 EVIDENCE = 20.0
 """Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
 rate; between false rates the ratio stays below 12 (docs/results/attribution-h100.md)."""
-
-SURE = 50.0
-"""Evidence from which a rate needs no other range to be searched."""
 
 UNSEEN = 0.03
 """Share of the time that readings attribute to other kinds than ran. Simulated programs reach 0.014 in 10 s; programs
@@ -124,29 +119,6 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     return Check(
         "placebo", wrong > PLACEBO * fitted.residual_rms_w, says, "record for longer, or with pauses between iterations"
     )
-
-
-def trusted(
-    activity: Activity, sensors: Iterable[Sensor | Means], readings: Readings, kernels: int = 1, dropped: int = 0
-) -> tuple[Lock, list[Check]]:
-    """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
-
-    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
-    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more.
-    """
-    tried: list[tuple[bool, float, Lock, list[Check]]] = []
-    known = Known()
-    for sensor in sensors:
-        for lock in attempts(activity, sensor, readings, known):
-            asked = checks(lock, readings, kernels, dropped)
-            passed = all(check.passed for check in asked)
-            tried.append((passed, lock.search.evidence if lock.search is not None else SURE, lock, asked))
-            if passed:
-                break
-        if tried[-1][0] and tried[-1][1] >= SURE:
-            break
-    best = max(tried, key=lambda one: one[:2])
-    return best[2], best[3]
 
 
 def checks(lock: Lock, readings: Readings, kernels: int = 1, dropped: int = 0) -> list[Check]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
-from jouletrace.sensor.acquire import Search, Windows, follow, search
+from jouletrace.sensor.acquire import Search, Windows, search
+from jouletrace.sensor.follow import follow
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.observer import Averaged, Sampled
 from jouletrace.sensor.readout import Readings
@@ -33,21 +33,6 @@ class Known:
 
     windows: Windows = field(default_factory=dict)
     locks: list[Lock] = field(default_factory=list)
-
-
-def attempts(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None
-) -> Iterator[Lock]:
-    """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
-
-    Args, Raises: As for ``lock``.
-    """
-    for inner in (False, True):
-        locked = lock(activity, sensor, readings, inner, known)
-        yield locked
-        if locked.search is None:
-            return
-        yield rephased(locked, readings)
 
 
 def rephased(locked: Lock, readings: Readings) -> Lock:

@@ -1,4 +1,4 @@
-"""Acquisition of a sampler's clock: a search over rate and phase, then a track through the recording."""
+"""A search over rate and phase of a sampler."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.models import SampleResponse, Sensor
+from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.observer import Timeline
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, designs, responded
 from jouletrace.sensor.readout import Readings
-from jouletrace.sensor.sampler import Track
 
 Array = NDArray[np.float64]
-
-GRID_S = 10e-6
-"""Spacing of the table of possible samples: far finer than a response."""
 
 WINDOWS, WINDOW_S = 3, 3.0
 """Parts of a recording that are searched separately; a rate must hold in all."""
@@ -33,16 +30,6 @@ KINDS = 9
 
 APART_HZ = 1.0
 """Rates this close count as one: windows are short, and the rate drifts by 0.3 Hz as a die warms."""
-
-BLOCK_S = 1.0
-BINS = 80
-"""Phases of a sample period in the dynamic programme, per block."""
-
-_TOGETHER = 100
-"""Readings over which an average decays by no more than a double can hold: 26 samples each, of at least 8 averaged."""
-
-SETTLE_S = 0.12
-"""Readings later than this after the start contain at most e^-9 of what was before it (e^-4.6 at 32 averages)."""
 
 
 @dataclass(frozen=True)
@@ -143,61 +130,6 @@ def _apart(rates: Array, total: Array) -> list[float]:
     return chosen
 
 
-def follow(
-    sensor: Sensor, timeline: Timeline, readings: Readings, rate_hz: float, idle_w: float, above_w: Array
-) -> Track:
-    """The track through a recording of roughly known powers, by dynamic programming over the phase.
-
-    It is the path of phases with the least sum of squares among those whose rate changes slowly. Neighbours bridge a
-    block with little information (nothing ran) or a misleading one. ``above_w`` is that of each interval above idle.
-    """
-    start, end = timeline.begin_s, timeline.finish_s
-    blocks = max(1, int((end - start - SETTLE_S) / BLOCK_S))
-    begins = start + SETTLE_S + BLOCK_S * np.arange(blocks, dtype=np.float64)
-    phases = np.arange(BINS) / BINS
-    cost = np.zeros((blocks, BINS))
-    for b, begin in enumerate(begins):
-        mine = readings.between(begin, begin + BLOCK_S)
-        if mine.sum() < 5:
-            continue
-        zero = start + np.floor((begin - SETTLE_S - start) * rate_hz) / rate_hz  # whole samples after the start
-        edges = np.arange(zero - 1e-3, begin + BLOCK_S + 2e-3, GRID_S)
-        seen = _responded(sensor.response, idle_w + timeline.power(edges, above_w)[:, None])
-        times = readings.time_s[mine]
-        read = _designs(sensor, seen, edges[0], zero, begin + BLOCK_S, rate_hz, phases, times)[:, :, 0]
-        wrong = read - readings.watts[mine]
-        cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    path = _cheapest(cost)
-    straight = Track.straight(start, end, rate_hz, start)
-    number = (begins + BLOCK_S / 2 - start) * rate_hz
-    taken = straight.start_s + (number + path / BINS) / rate_hz
-    return straight.through(number, np.asarray(taken, np.float64))
-
-
-def _cheapest(cost: Array) -> NDArray[np.int64]:
-    """The cheapest path through (blocks, phases), unwound, of slowly changing rate; shape (blocks,).
-
-    A state is a phase and its step per block: two bins times a number that changes by at most one, that is by
-    0.025 Hz per second, up to 0.4 Hz.
-    """
-    moves = 2 * np.arange(-16, 17)
-    total = np.broadcast_to(cost[0], (len(moves), cost.shape[1])).copy()
-    came = np.zeros((len(cost), *total.shape), np.int64)
-    wall = np.full((1, cost.shape[1]), np.inf)
-    for b in range(1, len(cost)):
-        options = np.stack([np.vstack([wall, total[:-1]]), total, np.vstack([total[1:], wall])])
-        came[b] = np.argmin(options, axis=0)  # which neighbour's rate was there before the move
-        best = np.take_along_axis(options, came[b][None], axis=0)[0]
-        total = np.stack([np.roll(row, move) for row, move in zip(best, moves, strict=True)]) + cost[b]
-    rate, phase = (int(i) for i in np.unravel_index(int(np.argmin(total)), total.shape))
-    path = [phase]
-    for b in range(len(cost) - 1, 0, -1):
-        phase -= int(moves[rate])
-        rate += int(came[b][rate, phase % cost.shape[1]]) - 1
-        path.append(phase)
-    return np.array(path[::-1])
-
-
 class _Window:
     """A part of a recording that is searched separately."""
 
@@ -209,7 +141,7 @@ class _Window:
         self._sensor = sensor
         edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)
         self._first = edges[0]
-        self._seen = _responded(sensor.response, timeline.table(edges, KINDS))
+        self._seen = responded(sensor.response, timeline.table(edges, KINDS))
         # Searches of other ranges ask for the same again.
         self._least: dict[float, float] = {}
         self._best: dict[tuple[float, ...], tuple[float, float, float]] = {}
@@ -239,70 +171,8 @@ class _Window:
         return float(square.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
 
     def _mean_squares(self, rate_hz: float, offsets: Array) -> Array:
-        design = _designs(self._sensor, self._seen, self._first, self.start_s, self.end_s, rate_hz, offsets, self._time)
+        design = designs(self._sensor, self._seen, self._first, self.start_s, self.end_s, rate_hz, offsets, self._time)
         return _mean_squares(design, self.watts)
-
-
-def _responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
-    """Value of a sample in each bin: the convolution with the response on the grid."""
-    lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
-    edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
-    narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
-    for weight, lag in zip(np.diff(response.within(edges)).astype(np.float32), lags.astype(int).tolist(), strict=True):
-        begin, end = max(0, lag), min(len(out), len(out) + lag)
-        if begin < end:
-            out[begin:end] += weight * narrow[begin - lag : end - lag]
-    return out
-
-
-def _designs(
-    sensor: Sensor,
-    seen: NDArray[np.float32],
-    first_edge_s: float,
-    start_s: float,
-    end_s: float,
-    rate_hz: float,
-    phases: Array,
-    time_s: Array,
-) -> Array:
-    """Readings of each column with samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
-    period = float(np.median(np.diff(time_s)))
-    place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
-    every = np.arange(place[-1] + 1)  # missing readings included
-    times = np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0)
-    last = np.floor((times[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
-    last = np.clip(last, 0, int((end_s - start_s) * rate_hz) - 2)
-    count = np.diff(last, axis=0, prepend=0)
-    step = 1 / (rate_hz * GRID_S)  # from one sample to the next, in entries of the table
-    at = (last + phases) * step - np.arange(count.max())[:, None, None] * step
-    np.maximum(at, phases * step, out=at)
-    at += (start_s - first_edge_s) / GRID_S
-    read = _averaged(np.take(seen, at.astype(np.int32), axis=0), count, sensor.averages)
-    return np.asarray(np.moveaxis(read[place], 1, 0), np.float64)
-
-
-def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
-    """The recursive average of ``sampler.read_out`` at the readings alone.
-
-    From one reading to the next the average decays, and the ``count`` samples in between enter. ``values`` are those of
-    the samples before each reading, the latest first, shape (samples, readings, phases, columns).
-
-    Returns:
-        Shape (readings, phases, columns).
-    """
-    keep = np.float32(1 - 1 / averages)
-    age = np.arange(len(values), dtype=np.float32)
-    weight = keep**age / np.float32(averages)
-    state = np.tensordot(weight, values, 1)
-    for i in range(int(count[1:].min(initial=len(values))), len(values)):
-        state -= weight[i] * values[i] * (count <= i)[..., None]
-    state[0] = values[:, 0].mean(axis=0)
-    # state[i] += keep ** count[i] * state[i - 1], as sums of what the decay so far divides; few enough that it isn't 0
-    for first in range(1, len(state), _TOGETHER):
-        some = slice(first, first + _TOGETHER)
-        decayed = (float(keep) ** np.cumsum(count[some], axis=0))[..., None]
-        state[some] = decayed * (state[first - 1] + np.cumsum(state[some] / decayed, axis=0))
-    return np.asarray(state)
 
 
 def _mean_squares(design: Array, watts: Array) -> Array:

@@ -121,7 +121,8 @@ def test_powers_are_those_of_the_regression_itself(chain):
     contrasts = Contrasts(lock(activity, models(chain, chain.channels[0])[0], readings).fit, lambda kind: kind.name)
     for (name, _), watts in powers(chain).items():
         amounts = np.array([float(one.strip() == name) for one in contrasts.names])
-        assert contrasts.mixture(amounts).power.value == pytest.approx(watts, rel=1e-6)
+        row = contrasts.mixture(amounts)
+        assert row.energy.value / row.seconds == pytest.approx(watts, rel=1e-6)
 
 
 def test_operators_come_by_their_launches(tmp_path):
