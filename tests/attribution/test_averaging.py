@@ -10,10 +10,10 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
+from jouletrace.attribution.observer import Averaged
 from jouletrace.run import ChannelInfo
 from jouletrace.sensor.kinds import models
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.observer import Averaged
 from jouletrace.sensor.readout import on_grid
 from scenarios import draw, simulate
 from simulated_power import Board

@@ -9,14 +9,14 @@ import pytest
 
 from energy_tables import energy_table
 from gpu_recordings import load
+from jouletrace.attribution import acquire
+from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts, trusted
 from jouletrace.attribution.checks import EVIDENCE, checks, verdict
 from jouletrace.attribution.contrasts import Contrasts, by_operator
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import Known, lock, rephased
-from jouletrace.sensor import acquire
-from jouletrace.sensor.acquire import search
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor

@@ -19,9 +19,9 @@ from jouletrace.analysis.layers import Layer, layers_of
 from jouletrace.analysis.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.contrasts import METHOD, Row, by_operator
+from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.sensor.observer import Sampled
 from jouletrace.stats.interval import Z95, difference, ratio
 
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock
-from jouletrace.sensor.observer import Sampled
+from jouletrace.attribution.observer import Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
 
@@ -67,7 +67,7 @@ def check_lock(lock: Lock) -> Check:
 
 def check_seen(fitted: Fit) -> Check:
     """Whether samples cover kinds in proportion to their time; a step locked to the sensor hides a part of itself."""
-    table, _ = fitted.activity.integrals(fitted.time_s[[0, -1]], np.zeros(len(fitted.activity.kind)))
+    table, _ = fitted.activity.integrals(fitted.time_s[[0, -1]], np.zeros(len(fitted.activity.column)))
     ran = (table[1] - table[0]) / (fitted.time_s[-1] - fitted.time_s[0])
     missed = float(np.abs(fitted.seen - ran).sum() / 2)
     says = f"the readings misplace {missed:.1%} of the time among kinds of kernels (at most {UNSEEN:.0%})"
@@ -162,13 +162,13 @@ def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn:
         tested = readings.between(half.time_s[0], half.time_s[-1]) & ~use
         if not tested.any():
             continue
-        time, none = readings.time_s[tested], np.zeros(len(activity.kind))
+        time, none = readings.time_s[tested], np.zeros(len(activity.column))
         seen = half.observer.observe(activity, time, half.above_w() - half.steady_w(), none)
-        predicted = seen.kinds @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
+        predicted = seen.shares @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
         wrong.append(readings.watts[tested] - predicted)
     return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2))) if wrong else float("inf")
 
 
 def _busy(activity: Activity) -> Activity:
     """The timeline with all kinds as one."""
-    return replace(activity, kind=np.zeros_like(activity.kind), kinds=(Kind("busy"),), members=((0,),), part=(0,))
+    return replace(activity, column=np.zeros_like(activity.column), kinds=(Kind("busy"),), members=((0,),), part=(0,))

@@ -58,8 +58,8 @@ class Contrasts:
                 self.names.append(group(kind))
         self.names.append(IDLE)
         length = activity.end_s - activity.start_s
-        above = (fit.power_w[:-1] - fit.power_w[-1])[activity.kind]
-        slow = np.bincount(activity.kind, above * activity.slowness * length, len(activity.members))
+        above = (fit.power_w[:-1] - fit.power_w[-1])[activity.column]
+        slow = np.bincount(activity.column, above * activity.slowness * length, len(activity.members))
         self.weights = np.zeros((len(self.names), len(activity.members) + 2))
         self.overlapped = np.zeros(len(self.names))
         for k, members in enumerate(activity.members):

@@ -79,6 +79,6 @@ def _seconds(fit: Fit, start: Floats, end: Floats) -> Floats:
     step = np.searchsorted(start, middle, side="right") - 1
     known = (step >= 0) & (middle <= end[np.maximum(step, 0)])
     found = np.zeros((len(start), count))
-    np.add.at(found, (step[known], activity.kind[known]), (activity.end_s - activity.start_s)[known])
+    np.add.at(found, (step[known], activity.column[known]), (activity.end_s - activity.start_s)[known])
     found[:, -1] = end - start - found.sum(axis=1)
     return found

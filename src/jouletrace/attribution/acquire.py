@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.attribution.activity import Activity
 from jouletrace.sensor.models import Sensor
-from jouletrace.sensor.observer import Timeline
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, designs, responded
 from jouletrace.sensor.readout import Readings
 
@@ -25,8 +25,8 @@ RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
 
 PHASES = 8
-KINDS = 9
-"""Kinds that the search distinguishes, those with most time; coarser kinds cause false locks."""
+COLUMNS = 9
+"""Columns of an activity that the search distinguishes, those with most time; coarser ones cause false locks."""
 
 APART_HZ = 1.0
 """Rates this close count as one: windows are short, and the rate drifts by 0.3 Hz as a die warms."""
@@ -52,16 +52,16 @@ class Search:
 
 
 def search(
-    sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False, known: Windows | None = None
+    sensor: Sensor, activity: Activity, readings: Readings, inner: bool = False, known: Windows | None = None
 ) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
     They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run. A search of
-    a wider range repeats nothing that is in ``known``, which holds for one timeline and its readings.
+    a wider range repeats nothing that is in ``known``, which holds for one activity and its readings.
     """
     windows = {} if known is None else known
     if inner not in windows:
-        windows[inner] = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, inner)]
+        windows[inner] = [_Window(sensor, activity, readings, *edges) for edges in _windows(activity, inner)]
     parts = windows[inner]
     most = max(len(part.watts) for part in parts)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
@@ -90,17 +90,17 @@ def search(
     )
 
 
-def _windows(timeline: Timeline, inner: bool) -> list[tuple[float, float]]:
+def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
     """Where to search: from the first to the last part that is busy enough, since any rate fits where few kernels run.
 
     Rate and phase are then known for all that is between, and slip by no sample there.
     """
     # A start or an end that is unlike the rest can mislead: ``inner`` parts are another attempt.
-    begin, finish = timeline.begin_s, timeline.finish_s
+    begin, finish = activity.begin_s, activity.finish_s
     first = begin + 0.35 if finish - begin > 1 else begin
     last = max(finish - WINDOW_S - 0.1, first)
     edges = np.linspace(begin, finish, max(2, round((finish - begin) / BUSY_STEP_S)))
-    ran = np.append(0.0, np.cumsum(1 - timeline.table(edges, 0)[:, -2]))
+    ran = np.append(0.0, np.cumsum(1 - activity.table(edges, 0)[:, -2]))
     starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))
     busy = np.interp(starts + WINDOW_S, edges, ran) - np.interp(starts, edges, ran)
     starts = starts[busy >= 0.5 * busy.max()]
@@ -133,7 +133,7 @@ def _apart(rates: Array, total: Array) -> list[float]:
 class _Window:
     """A part of a recording that is searched separately."""
 
-    def __init__(self, sensor: Sensor, timeline: Timeline, readings: Readings, start_s: float, end_s: float) -> None:
+    def __init__(self, sensor: Sensor, activity: Activity, readings: Readings, start_s: float, end_s: float) -> None:
         self.start_s, self.end_s = float(start_s), float(end_s)
         mine = readings.between(start_s + SETTLE_S, end_s - 0.005)
         self.watts = readings.watts[mine]
@@ -141,7 +141,7 @@ class _Window:
         self._sensor = sensor
         edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)
         self._first = edges[0]
-        self._seen = responded(sensor.response, timeline.table(edges, KINDS))
+        self._seen = responded(sensor.response, activity.table(edges, COLUMNS))
         # Searches of other ranges ask for the same again.
         self._least: dict[float, float] = {}
         self._best: dict[tuple[float, ...], tuple[float, float, float]] = {}

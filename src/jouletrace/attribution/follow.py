@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.attribution.activity import Activity
 from jouletrace.sensor.models import Sensor
-from jouletrace.sensor.observer import Timeline
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, designs, responded
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
@@ -19,14 +19,14 @@ BINS = 80
 
 
 def follow(
-    sensor: Sensor, timeline: Timeline, readings: Readings, rate_hz: float, idle_w: float, above_w: Array
+    sensor: Sensor, activity: Activity, readings: Readings, rate_hz: float, idle_w: float, above_w: Array
 ) -> Track:
     """The track through a recording of roughly known powers, whose blocks of ``BLOCK_S`` fit the readings best.
 
     It is the path of phases with the least sum of squares among those whose rate changes slowly. Neighbours bridge a
     block with little information (nothing ran) or a misleading one. ``above_w`` is that of each interval above idle.
     """
-    start, end = timeline.begin_s, timeline.finish_s
+    start, end = activity.begin_s, activity.finish_s
     blocks = max(1, int((end - start - SETTLE_S) / BLOCK_S))
     begins = start + SETTLE_S + BLOCK_S * np.arange(blocks, dtype=np.float64)
     phases = np.arange(BINS) / BINS
@@ -37,7 +37,7 @@ def follow(
             continue
         zero = start + np.floor((begin - SETTLE_S - start) * rate_hz) / rate_hz  # whole samples after the start
         edges = np.arange(zero - 1e-3, begin + BLOCK_S + 2e-3, GRID_S)
-        seen = responded(sensor.response, idle_w + timeline.power(edges, above_w)[:, None])
+        seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[:, None])
         times = readings.time_s[mine]
         read = designs(sensor, seen, edges[0], zero, begin + BLOCK_S, rate_hz, phases, times)[:, :, 0]
         wrong = read - readings.watts[mine]
