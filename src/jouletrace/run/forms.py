@@ -297,7 +297,6 @@ class WorkloadFacts(TypedDict, total=False):
     device: str | None
     direction: str | None
     dtype: str | None
-    early_stop: str | None
     exit_code: Integer
     export: Facts
     flops: _Number | None

@@ -22,7 +22,7 @@ from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
-from jouletrace.profiler.program.recorded import activity_columns, add_apart, recording_of
+from jouletrace.profiler.program.recorded import add_apart, recording_of
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
@@ -205,7 +205,7 @@ def _add_gpu(session: Session, gpu: Gpu) -> None:
     """Add units and the timeline of the only GPU."""
     rows = timeline.rows_of(gpu.parts, 1)
     session.add_units(rows.units)
-    session.add_activity(activity_columns(rows))
+    session.add_activity(rows.activity)
     session.run.workload[RECORDING] = recording_of(gpu, rows)
 
 

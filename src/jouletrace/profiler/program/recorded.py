@@ -28,11 +28,6 @@ SEEN_NS = 5_000
 """Clocks of host and GPU agree to this."""
 
 
-def activity_columns(rows: Rows) -> dict[str, object]:
-    """Columns of ``activity``; nothing was repeated as an excitation."""
-    return {**rows.activity, "copy": np.zeros(len(rows.activity["unit"]), bool)}
-
-
 def recording_of(gpu: Gpu, rows: Rows) -> Recording:
     """Provenance of the rows of a GPU."""
     about: Recording = {
@@ -98,7 +93,7 @@ def of_gpu(run: Run, gpu: Gpu, name: str) -> Run:
         samples=run.samples.filter(pc.equal(run.samples["device"], gpu.id)),
         spans=run.spans,
         units=tables.from_rows(rows.units, "units"),
-        activity=tables.conform(pa.table(activity_columns(rows)), "activity"),
+        activity=tables.conform(pa.table(rows.activity), "activity"),
     )
     calibrations.recall_rate(part, gpu.id)
     analysis.analyse_recorded(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,7 +189,7 @@ class Rows:
     """
 
     units: list[dict[str, object]]
-    activity: dict[str, Ints]
+    activity: dict[str, NDArray[Any]]
     seconds: list[list[float]]
     begin_ns: int
     end_ns: int
@@ -212,6 +213,7 @@ def rows_of(parts: Sequence[Part], first_id: int) -> Rows:
     block = _block(start, end, [segment for part in parts for segment in part.segments])
     order = np.flatnonzero(block)[np.argsort(start[block], kind="stable")]
     activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
+    activity["copy"] = np.zeros(len(order), bool)  # nothing was repeated as an excitation
     unmatched = 1 - known / labelled if labelled else None
     return Rows(units.rows, activity, seconds, int(start[order].min()), int(end[order].max()), unmatched)
 
