@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.profiler.program.duty import Duty
+from jouletrace.profiler.program.gpu_runs import recording_of
 from jouletrace.profiler.program.gpus import gpus_of
-from jouletrace.profiler.program.recorded import recording_of
+from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.timeline import Marks, rows_of
-from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.tracing.log import Launched
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import latency as latencies
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.imported_recording import add_recording, remove_recording
 from jouletrace.analysis.monitor import add_device
 from jouletrace.analysis.power import power_record, window_estimate
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
-from jouletrace.analysis.traced import add_recording, remove_recording
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.tables import UnitRow
 

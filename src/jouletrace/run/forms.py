@@ -257,7 +257,7 @@ class Serving(TypedDict, total=False):
         token_ids, ignore_eos, usage: What the server took.
         servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
-        traced_covariance: Of the factors of a step by its traced energy (``analysis.serving.traced``), shape (4, 4).
+        traced_covariance: Of a step's factors by its traced energy (``analysis.serving.step_powers``), shape (4, 4).
     """
 
     url: str

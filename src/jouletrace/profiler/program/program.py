@@ -20,13 +20,13 @@ from jouletrace.profiler import calibrations
 from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.duty import Duty
+from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
 from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
-from jouletrace.profiler.program.recorded import add_apart, recording_of
+from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
-from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run

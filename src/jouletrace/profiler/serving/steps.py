@@ -146,7 +146,7 @@ def traced_steps(
     Raises:
         BadInputError: If the server's Run isn't of the same GPUs, or holds no kernels.
     """
-    from jouletrace.analysis.serving.traced import step_powers
+    from jouletrace.analysis.serving.step_powers import step_powers
 
     parts = _of_gpus(load(server), server)
     total, covariance = np.zeros(len(steps)), np.zeros((4, 4))
