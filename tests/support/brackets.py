@@ -1,4 +1,4 @@
-"""Energy around a stretch by a counter's own steps: the reference of tests and benchmarks."""
+"""Energy around an interval by a counter's own steps: the reference of tests and benchmarks."""
 
 import numpy as np
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording_names import IDLE_NAME, WAITING, is_waiting, waiting_part
+from jouletrace.analysis.recording_names import WAITING, is_waiting, waiting_part
+from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED, Label
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.tracing.log import Ints, Launched
@@ -198,12 +199,13 @@ class Rows:
 
 def rows_of(parts: Sequence[Part], first_id: int) -> Rows:
     """The rows of a program on one GPU; ``first_id`` is the id of the first unit."""
-    units = _Units(first_id, any(COLLECTIVE.search(name) for part in parts for name in part.work.names))
+    units = UnitRows(first_id)
+    collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
     seconds: list[list[float]] = []
     known = labelled = 0
     for part in parts:
-        launched, rows, sums = _placed(part, units)
+        launched, rows, sums = _placed(part, units, collectives)
         columns.append(rows)
         seconds += sums
         if launched is not None:
@@ -218,52 +220,18 @@ def rows_of(parts: Sequence[Part], first_id: int) -> Rows:
     return Rows(units.rows, activity, seconds, int(start[order].min()), int(end[order].max()), unmatched)
 
 
-class _Units:
-    """Rows of ``units``, each made when it is first asked for."""
-
-    def __init__(self, first_id: int, collectives: bool) -> None:
-        self.rows: list[dict[str, object]] = []
-        self._first, self._collectives = first_id, collectives
-        self._ids: dict[tuple[str, ...], int] = {}
-
-    def _unit(self, key: tuple[str, ...], **columns: object) -> int:
-        if key not in self._ids:
-            self._ids[key] = self._first + len(self.rows)
-            self.rows.append({"id": self._ids[key], "count": 0, "op": None, "module": None, "phase": None, **columns})
-        return self._ids[key]
-
-    def place(self, kernel: str, label: Label, path: Sequence[str], count: int) -> tuple[int, int]:
-        """The units of a kernel and of the place where it is launched; ``count`` launches more."""
-        op, module = label
-        about: dict[str, object] = {"op": op or None, "module": module or None}
-        parent = MODEL_UNIT
-        if op:
-            parent = self._unit(("op", op, module), parent=MODEL_UNIT, level="op", name=op, **about)
-        own = self._unit(
-            ("kernel", op, module, kernel),
-            parent=parent,
-            level="kernel",
-            name=kernel,
-            phase=phase_of(kernel) if self._collectives else None,
-            **about,
-        )
-        inside = ".".join(filter(None, [*(one.replace(".", "\u2024") for one in path), module]))
-        site = self._unit(
-            ("site", inside, op or kernel),
-            parent=parent if op else own,
-            level="site",
-            name=op or kernel,
-            module=inside or None,
-            op=op or None,
-        )
-        for id in {own, site}:
-            row = self.rows[id - self._first]
-            row["count"] = int(str(row["count"])) + count
-        return own, site
-
-    def idle(self) -> None:
-        """The unit for the time in which no kernel runs."""
-        self._unit(("idle",), parent=MODEL_UNIT, level="op", name=IDLE_NAME, count=1)
+def _place(
+    units: UnitRows, collectives: bool, kernel: str, label: Label, path: Sequence[str], count: int
+) -> tuple[int, int]:
+    """The units of a kernel and of the place where it is launched; ``count`` launches more."""
+    op, module = label
+    about: dict[str, Any] = {"op": op or None, "module": module or None}
+    parent = units.get("op", op, op, module, **about) if op else MODEL_UNIT
+    phase = phase_of(kernel) if collectives else None
+    own = units.get("kernel", kernel, op, module, kernel, parent=parent, count=count, phase=phase, **about)
+    inside = ".".join(filter(None, [*(one.replace(".", "\u2024") for one in path), module]))
+    above, about["module"] = parent if op else own, inside or None
+    return own, units.get("site", op or kernel, inside, op or kernel, parent=above, count=count, **about)
 
 
 def phase_of(kernel: str) -> str:
@@ -273,7 +241,7 @@ def phase_of(kernel: str) -> str:
     return COMMUNICATION if COLLECTIVE.search(kernel) else COMPUTE
 
 
-def _placed(part: Part, units: _Units) -> tuple[int | None, list[Ints], list[list[float]]]:
+def _placed(part: Part, units: UnitRows, collectives: bool) -> tuple[int | None, list[Ints], list[list[float]]]:
     """Kernels with a known operator (None if none was sampled), columns of ``activity``, and sums of seconds."""
     work, marks = part.work, merged(part.work, part.marks)
     paths, path = ranges_of(work, marks)
@@ -294,7 +262,7 @@ def _placed(part: Part, units: _Units) -> tuple[int | None, list[Ints], list[lis
         zip(*(one.tolist() for one in np.unravel_index(found, shape)), strict=True)
     ):
         owner = marks.labels[label - 1] if label else ("", "")
-        ids[:, k] = units.place(kernels[kernel], owner, (*part.prefix, *paths[where]), int(count[k]))
+        ids[:, k] = _place(units, collectives, kernels[kernel], owner, (*part.prefix, *paths[where]), int(count[k]))
     seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], len(found))
     sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k])] for k in range(len(seconds))]
     return known, [start, end, ids[0][which], ids[1][which]], sums
