@@ -42,8 +42,8 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
     It is the grid with most stamps on it, a mode. A mean would follow the late stamps, and one slipped index early in a
     record would cause a drift of milliseconds.
 
-    ``stamps.find_grid`` is for any sensor and period, and shorter records: its grid follows drifts of the phase, and keeps
-    readings at parts of a period, by each one's own stamp, so that only this one places readings to 0.1 ms.
+    ``stamps.find_grid`` serves windows and calibration: records of few readings and of any sensor, and readings at parts of
+    a period. Its slots begin at the front of the stamps' jitter, this grid at the mode, which a sampler's phase needs.
 
     Args:
         stamp_ns: Since the Unix epoch, any order, shape (n,).
