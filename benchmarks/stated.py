@@ -202,6 +202,12 @@ def burst(number: int) -> Callable[[Data], Values]:
     return lambda _: [float(found) for cell in _bursts()[number][1:9] for found in re.findall(NUMBER, cell)]
 
 
+def between_runs(energies_mj: str) -> Callable[[Data], Values]:
+    """Standard deviation and range of energies that a page lists, % of their mean."""
+    every = np.array(energies_mj.split(), float)
+    return lambda _: (100 * every.std(ddof=1) / every.mean(), 100 * np.ptp(every) / every.mean())
+
+
 # the table
 
 README, RESULTS = "README.md", "docs/results/index.md"
@@ -211,6 +217,11 @@ PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "f
 
 DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
 EAGER_GRAPH, FP32_FP16, SEGFORMER = "eager-graph-h100.zip", "fp32-fp16-h100.zip", "segformer-kernels-h200.zip"
+TEN_RUNS = {
+    1: "227.95 227.55 228.12 228.25 228.65 228.30 228.37 227.88 228.66 229.10",
+    64: "4704.18 4696.28 4697.42 4694.29 4690.28 4694.14 4697.96 4694.99 4696.80 4698.54",
+}
+"""Energies of DeiT-B by batch that whole-model-h100.md lists, mJ: of runs that were not kept."""
 J, MJ, KJ, S, MS = 1.0, 1e3, 1e-3, 1.0, 1e3
 
 CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
@@ -229,6 +240,8 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (METHOD, "in the profile that `jouletrace demo` analyses the ratio is {}", values(DEIT, ("counter_ratio", 1))),
     (WHOLE, "of another GPU and day: {} ms, {} W, {} mJ",
      values(DEIT, ("latency_s", MS), ("power_w", 1), ("energy_total_j", MJ))),
+    *((WHOLE, f"| deit-b, batch {batch}, graph | {energies} | {{}} % | {{}} % |", between_runs(energies))
+      for batch, energies in TEN_RUNS.items()),
     (COMPARE, table_of("eager", "graph", "mJ", "higher"), sides(EAGER_GRAPH, MJ)),
     (COMPARE, table_of("fp32", "fp16", "J", "lower"), sides(FP32_FP16, J)),
     (PROGRAMS, "CuPy: FFT and sort | {} | {} ± {} kJ | {} W",
