@@ -24,7 +24,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import load
 from jouletrace.sensor.counter import CounterSteps, bracket
-from jouletrace.sensor.record import integrate
+from jouletrace.sensor.power_record import integrate
 from jouletrace.sensor.windows.energy import window_energy
 
 PLAN = ((0.05, 24), (0.2, 24), (1.0, 20), (3.0, 20))

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 import reality
 import sensor_models
-from jouletrace.sensor.record import clean, integrate
+from jouletrace.sensor.power_record import clean, integrate
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.response import Response
 from recordings import Recording, recording

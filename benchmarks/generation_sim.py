@@ -58,8 +58,8 @@ def measured(workload: Workload, options: WorkloadOptions, spec: str, settings: 
 
 
 def compared(run: Run, truth, step, pieces) -> list[tuple]:
-    told = run.workload["generation"]["segments"]
-    steps = {None: step, **{one["unit"]: piece for one, (_, piece) in zip(told, pieces.segments, strict=True)}}
+    stated = run.workload["generation"]["segments"]
+    steps = {None: step, **{one["unit"]: piece for one, (_, piece) in zip(stated, pieces.segments, strict=True)}}
     windows = [row for row in run.windows.to_pylist() if row["variant"] in ("untouched", SEGMENT)]
     heat = np.mean([truth.temperature_c(row["end_ns"]) for row in windows])
     steady = {unit: truth.steady(one.schedule, temperature_c=heat) for unit, one in steps.items()}
@@ -77,15 +77,15 @@ def compared(run: Run, truth, step, pieces) -> list[tuple]:
             for unit, weight in weights.items()
         )
 
-    weights = {one["unit"]: one["weight"] / one["times"] for one in told}
+    weights = {one["unit"]: one["weight"] / one["times"] for one in stated}
     rows = run.units.to_pylist()
     wanted = {"whole": (MODEL_UNIT, {None: 1.0})}
     for row in rows:
         if row["level"] == "phase":
-            of = {one["unit"]: weights[one["unit"]] for one in told if one["phase"] == row["phase"]}
+            of = {one["unit"]: weights[one["unit"]] for one in stated if one["phase"] == row["phase"]}
             wanted[row["name"]] = (row["id"], of)
         if row["level"] == "length":
-            times = next(one["times"] for one in told if one["unit"] == row["id"])
+            times = next(one["times"] for one in stated if one["unit"] == row["id"])
             wanted.setdefault("one token, first length", (row["id"], {row["id"]: 1 / times}))
     found = [
         (name, run.result("energy_total_j", unit), joules(of, scale), joules(of, 1.0))

@@ -31,7 +31,7 @@ from jouletrace.run.store import load
 from jouletrace.stats.interval import mean_estimate
 
 ROOT = Path(__file__).parents[1]
-RUNS, RECORDED = ROOT / "docs" / "results" / "runs", ROOT / "src" / "jouletrace" / "recorded"
+RUNS, BUNDLED = ROOT / "docs" / "results" / "runs", ROOT / "src" / "jouletrace" / "bundled"
 
 NUMBER = r"[-+−]?\d+(?:\.\d+)?"
 ROUNDED, UP = 0.505, 1.005
@@ -53,7 +53,7 @@ class Data:
 
 @cache
 def _run(name: str, again: bool) -> Run:
-    run = load(next(folder / name for folder in (RUNS, RECORDED) if (folder / name).exists()))
+    run = load(next(folder / name for folder in (RUNS, BUNDLED) if (folder / name).exists()))
     return analyse(run) if again or not len(run.activity) else run
 
 

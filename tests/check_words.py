@@ -4,7 +4,8 @@
 
 Paths are files or folders of Markdown and Python, by default the pages of the root and of docs, except results, and the
 source in src, tests and benchmarks. Of Markdown, prose is checked without code and targets of links; of Python,
-docstrings, comments and messages; of tests, whose strings are data, docstrings, comments and names. Each hit is
+docstrings, comments and messages; of tests, whose strings are data, docstrings, comments and names. Words that are
+banned in names are looked for in all identifiers. Each hit is
 ``file:line: word -> instead``; the exit code is 1 if there are any.
 """
 
@@ -32,7 +33,7 @@ class Word:
         pattern: Pattern of the word.
         instead: What to write.
         allowed: Phrases around it in which it has another meaning.
-        only: "markdown" or "python" if it is banned in one of them only, else empty.
+        only: "markdown" or "python" if it is banned in one of them only, "name" if in identifiers, else empty.
     """
 
     pattern: re.Pattern[str]
@@ -96,15 +97,29 @@ def python_prose(text: str, tests: bool = False) -> list[str]:
     return lines
 
 
+def python_names(text: str) -> list[str]:
+    """Its lines, with the words of identifiers alone: ``_most_w`` is "most w"."""
+    lines = [""] * (text.count("\n") + 2)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            lines[token.start[0] - 1] += " " + token.string.replace("_", " ")
+    return lines
+
+
 def hits(path: Path, words: list[Word]) -> Iterator[tuple[int, str, str]]:
     """Line, word and what to write instead, of one file."""
     kind = "python" if path.suffix == ".py" else "markdown"
     text, place = path.read_text(), path.resolve()
     tests = place.is_relative_to(TESTS) and not place.is_relative_to(TESTS / "support")
-    for number, line in enumerate(python_prose(text, tests) if kind == "python" else markdown_prose(text), 1):
+    prose = python_prose(text, tests) if kind == "python" else markdown_prose(text)
+    yield from _hits_in(prose, [word for word in words if word.only in ("", kind)])
+    if kind == "python":
+        yield from _hits_in(python_names(text), [word for word in words if word.only == "name"])
+
+
+def _hits_in(lines: list[str], words: list[Word]) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(lines, 1):
         for word in words if line.strip() else ():
-            if word.only not in ("", kind):
-                continue
             allowed = [match.span() for match in word.allowed.finditer(line)] if word.allowed else []
             for match in word.pattern.finditer(line):
                 if not any(begin <= match.start() and match.end() <= end for begin, end in allowed):

@@ -32,13 +32,19 @@ from places import REPOSITORY
 from serving_runs import aiperf_line, vllm_object
 
 ROOT = typer.main.get_command(app.app)
-RECORDED = REPOSITORY / "src" / "jouletrace" / "recorded"
+RECORDED = REPOSITORY / "src" / "jouletrace" / "bundled"
 RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profile") and commands(page)]
 """Pages whose commands are run here. Each line of studies.md names a test that runs it."""
 
 ELSEWHERE = {
     "bench URL": "tests/cli/test_bench.py",
     "import FOLDER": "tests/addons/mig/test_import.py",
+    "import bmk_result.json power.csv": "tests/formats/importers/test_inferencex.py",
+    "mig bench http://127.0.0.1:8001 http://127.0.0.1:8002 --slices 3g.40gb,2g.20gb --rate 1,2,4": (
+        "tests/addons/mig/test_serving.py"
+    ),
+    "mig bench llama-1b gpt2 --slices 3g.40gb,2g.20gb --device sim:h100 --rate 1,2 --input-tokens 64 "
+    "--output-tokens 32": "tests/addons/mig/test_serving.py",
     "import FILE... -o RUN --format F --offset S --offset FILE=S --json": "a synopsis",
     "demo": "tests/cli/test_commands.py",
     "merge runs/mine": "tests/profiler/record/test_ranks.py",

@@ -97,6 +97,10 @@ LINES = {
         """
     # 900 samples per second, each the mean over 140 us; the mean of some eight is read every 10 ms.
     "made_up": SensorKind(
+        (
+            PowerField(RECORD, "Made-up", period_s=0.01, window_s=0.009, sampling_s=1 / 900),
+            PowerField(USAGE, "Made-up", period_s=0.01, window_s=0.009),
+        ),
         lambda channel: "made-up" in channel.source,
         nominal(0.010, 0.0, 0.001, 0.001, rise_s=0.009, lag_s=0.003),
         Sensor(SampleResponse(-70e-6, np.ones(28)), averages=8, rates_hz=(892.0, 905.0), any_rate_hz=(860.0, 940.0)),
@@ -162,6 +166,69 @@ print(json.dumps({
 """A program on a simulated GPU, recorded by such a sensor; prints figures beside the truth."""
 
 
+LIVE = """
+import json
+import sys
+from pathlib import Path
+
+from fake_nvml import NOT_SUPPORTED, FakeBoard, FakeClock, FakeNvml
+from jouletrace.analysis.regressed import models
+from jouletrace.devices.nvml import Nvml, NvmlGpu
+from jouletrace.formats.importers import importer
+from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.run import Run
+from jouletrace.run.channels import POWER
+from jouletrace.sensor.kinds import KINDS, kind_of, samples
+from jouletrace.simulator.boards import open_simulated
+from jouletrace.simulator.boards.presets import PRESETS
+
+NAME = "NVIDIA Made-up 80GB"
+
+
+def live(**errors):
+    board, clock = FakeBoard(name=NAME, ring_period_us=10_000, errors=errors), FakeClock()
+    gpu = NvmlGpu(board.uuid, Nvml(FakeNvml(board, clock=clock)), clock)
+    return [channel for source in gpu.sources() for channel in source.channels]
+
+
+def imported(form, name, text):
+    Path(name).write_text(text)
+    run = importer(form).read(Path(name), ImportOptions())
+    assert "sensor_unknown" not in {one.code for one in run.warnings}, run.warnings
+    return run.channels
+
+
+def simulated():
+    object.__setattr__(PRESETS["h200-141"], "title", NAME)
+    return [channel for source in open_simulated("sim:h200").sources() for channel in source.channels]
+
+
+rows = "".join(f"2026/11/23 10:00:00.{i:02d}0, {NAME}, {300 + i % 7}.00 W\\n" for i in range(50))
+label = f'{{gpu="0",UUID="GPU-1",modelName="{NAME}"}}'
+scrapes = "".join(f"DCGM_FI_DEV_POWER_USAGE{label} 30{i} {1_790_000_000_000 + 1000 * i}\\n" for i in range(9))
+channels = {
+    "record": live(),
+    "usage": live(nvmlDeviceGetSamples=NOT_SUPPORTED, nvmlDeviceGetFieldValues=NOT_SUPPORTED),
+    "nvidia_smi": imported("nvidia_smi", "smi.csv", "timestamp, name, power.draw [W]\\n" + rows),
+    "dcgm": imported("dcgm", "scrapes.txt", scrapes),
+    "simulated": simulated(),
+}
+found = {}
+for place, those in channels.items():
+    (power,) = [one for one in those if one.name == POWER]
+    model = models(Run(), power)[0]
+    found[place] = {
+        "recognised": kind_of(power) is KINDS["made_up"],
+        "sampling_s": power.sampling_s,
+        "window_s": power.window_s,
+        "samples": samples(power),
+        "averages": getattr(model, "averages", None),
+    }
+print(json.dumps(found))
+"""
+"""Such a sensor on a GPU by its driver's record and by its usage, in logs of it, and simulated."""
+
+
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     """A copy of the package with four more files and four more lines."""
@@ -199,6 +266,15 @@ def test_a_sensor_has_its_response_and_its_model_in_the_regression(package, tmp_
     assert found["rate_hz"] == pytest.approx(900, abs=1)
     assert len(found["powers"]) == 8
     assert sum(low <= true <= high for low, high, true in found["powers"]) >= fewest(8)
+
+
+def test_a_sensor_is_recognised_on_live_and_simulated_gpus_and_in_logs(package, tmp_path):
+    found = ran(package, tmp_path, "-c", LIVE)
+    assert {place: one["recognised"] for place, one in found.items()} == dict.fromkeys(found, True)
+    assert found["record"]["sampling_s"] == pytest.approx(1 / 900)
+    assert [found[place]["window_s"] for place in ("usage", "nvidia_smi", "dcgm")] == [0.009] * 3
+    assert {place for place, one in found.items() if one["samples"]} == {"record", "simulated"}
+    assert found["record"]["averages"] == 8  # the model that the regression tries
 
 
 def test_a_vendor_is_recorded_listed_and_chosen_by_auto(package, tmp_path):

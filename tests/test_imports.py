@@ -70,6 +70,18 @@ def test_nothing_imports_upwards():
     assert not wrong, "\n".join(wrong)
 
 
+def test_simulated_gpus_take_no_model_of_a_sensor_from_what_they_test():
+    """What a driver states of a simulated GPU's sensor is public; how it answers is drawn by the simulator."""
+    public = {"RECORD", "USAGE", "INSTANT", "sensor_behind"}
+    for path in (PACKAGE / "simulator").rglob("*.py"):
+        for node in import_statements(path):
+            names = {alias.name for alias in node.names}
+            home = str(node.module) if isinstance(node, ast.ImportFrom) else " ".join(names)
+            if "jouletrace.sensor" in home:
+                assert home == "jouletrace.sensor.kinds", path
+                assert names <= public, path
+
+
 def modules() -> dict[str, Path]:
     """All modules of the package by dotted name, without the package's own."""
     found = {}

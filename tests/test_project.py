@@ -213,6 +213,13 @@ def test_names_of_tests_are_prose_and_their_strings_are_data():
     assert python_prose(source)[2].strip() == "it is told"
 
 
+def test_words_that_are_banned_in_names_are_reported_of_identifiers_alone(tmp_path, capsys):
+    module = tmp_path / "module.py"
+    module.write_text('from a import b\n\n_told_apart = b["told"].untold\nretold = 1\n')
+    assert check_words.main([str(module)]) == 1
+    assert [line.partition(": ")[2].split()[0] for line in capsys.readouterr().out.splitlines()] == ["told", "untold"]
+
+
 def test_names_of_arguments_are_no_prose():
     source = 'def f(beat):\n    """One.\n\n    Args:\n        beat: A beat.\n    """\n'
     assert python_prose(source)[4].count("beat") == 1

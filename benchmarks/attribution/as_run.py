@@ -20,9 +20,9 @@ from any_model import figures
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.recording import RECORDING
-from jouletrace.execution.program import Call, Excitation, Listing, Traced, Variant, match
 from jouletrace.execution.steps.base import Interval
-from jouletrace.execution.torch_programs import in_launch_order
+from jouletrace.execution.torch_traceables import in_launch_order
+from jouletrace.execution.traceable import Call, Excitation, Listing, MatchedTrace, Variant, match
 from jouletrace.profiler.detail.recording import rows_of
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.store import save
@@ -130,7 +130,7 @@ def run_of(folder, name, seconds, context_ns=None):
     matched = match(listing.codes(ordered), listing.calls, log)
     iterations = int(matched.iteration.max()) + 1
     interval = Interval(begin, int(some.end_ns.max()))
-    traced = Traced(ordered, matched, iterations, interval)
+    traced = MatchedTrace(ordered, matched, iterations, interval)
     kept = rows_of(listing, traced, Excitation(0.0, seconds, tuple(variants)), MODEL_UNIT + 1)
     model, batch = BATCH.get(name, (name, 1))
     facts = {"name": model, "task": "infer", "batch": batch, "mode": meta["mode"], "dtype": "fp16", "items": batch}

@@ -14,6 +14,7 @@ def option(
     metavar: str | None = None,
     percent: bool = False,
     pairs: bool = False,
+    numbers: bool = False,
     shown: bool = True,
 ) -> Any:
     """A field of a dataclass of options.
@@ -25,6 +26,7 @@ def option(
         metavar: What stands for its value in the help.
         percent: A share, written as a percentage.
         pairs: A dictionary, written as KEY=VALUE and repeatable.
+        numbers: Whole numbers, separated by commas.
         shown: Whether the command line has it; else it is Python's alone.
     """
     metadata = {
@@ -33,6 +35,7 @@ def option(
         "metavar": metavar,
         "percent": percent,
         "pairs": pairs,
+        "numbers": numbers,
         "shown": shown,
     }
     if callable(default):

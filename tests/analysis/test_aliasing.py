@@ -137,13 +137,13 @@ def generated(sampling_s, long_s=0.0083):
             rows.append(row | ({"unit": 999_999 + number} if number else {"variant": "untouched"}))
             at += replays * seconds + 0.1
     rows = [row | {"order": order} for order, row in enumerate(rows)]
-    told = {"prompt": 16, "steps": 11, "tokens": 11, "cache": "dynamic", "segments": segments}
+    generation = {"prompt": 16, "steps": 11, "tokens": 11, "cache": "dynamic", "segments": segments}
     run = make_run(
         readings(400.0, at + 2, noise=0.3),
         spans=phases(("energy", 1.0, at)),
         window_rows=rows,
         channels=sampled(sampling_s),
-        workload={"name": "toy", "items": 1, "generation": told},
+        workload={"name": "toy", "items": 1, "generation": generation},
     )
     return analyse(run)
 

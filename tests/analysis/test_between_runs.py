@@ -25,7 +25,7 @@ sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 import measurands
 import stated
 
-RECORDED = REPOSITORY / "src" / "jouletrace" / "recorded"
+BUNDLED = REPOSITORY / "src" / "jouletrace" / "bundled"
 WIDENED = (
     "energy_total_j",
     "power_w",
@@ -38,14 +38,14 @@ WIDENED = (
 
 def of_workload(name="deit-b-64-graph-h100.zip", scatter=SCATTER):
     """A recorded Run, analysed with a stored scatter between runs."""
-    run = load(RECORDED / name)
+    run = load(BUNDLED / name)
     run.stored["between_runs"] = scatter
     return analyse(run)
 
 
 @pytest.fixture(scope="module")
 def alone():
-    return analyse(load(RECORDED / "deit-b-64-graph-h100.zip"))
+    return analyse(load(BUNDLED / "deit-b-64-graph-h100.zip"))
 
 
 def test_intervals_of_the_whole_hold_the_stored_scatter_and_those_within_the_run_do_not(alone):
@@ -80,14 +80,14 @@ def test_the_budget_and_the_object_state_the_measurand(alone):
 
 
 def test_repeated_runs_show_their_scatter_themselves(alone):
-    later = load(RECORDED / "deit-b-64-graph-h100.zip")
+    later = load(BUNDLED / "deit-b-64-graph-h100.zip")
     columns = {"samples": ["time_ns"], "spans": ["start_ns", "end_ns"], "windows": ["start_ns", "end_ns"]}
     for name, some in columns.items():
         table = later.table(name)
         for column in some:
             table = tables.changed(table, column, (table[column].to_numpy() + 10**12).tolist())
         setattr(later, name, table)
-    both = merge([load(RECORDED / "deit-b-64-graph-h100.zip"), later])
+    both = merge([load(BUNDLED / "deit-b-64-graph-h100.zip"), later])
     both.stored["between_runs"] = SCATTER
     analyse(both)
     assert both.result("energy_total_j").method == "runs"
@@ -114,7 +114,7 @@ def test_parts_are_compared_with_the_whole_of_their_run():
 def test_a_gpu_has_a_stored_scatter_and_a_processor_none(alone):
     for name, expected in (("sim:h100", SIMULATED_SCATTER), ("cpu", None)):
         device = open_device(name)
-        run = load(RECORDED / "deit-b-64-graph-h100.zip")
+        run = load(BUNDLED / "deit-b-64-graph-h100.zip")
         state_scatter(run, device)
         device.close()
         assert run.stored.get("between_runs") == expected

@@ -7,8 +7,8 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import OFFSET_W, budgets
+from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
-from jouletrace.recorded import recorded_runs
 from jouletrace.report import budget as shown
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.store import load
@@ -18,7 +18,7 @@ from places import REPOSITORY
 @pytest.fixture(scope="module")
 def windows():
     """A profile of a whole model, on an H100."""
-    return next(one.run for one in recorded_runs() if not len(one.run.activity))
+    return next(one.run for one in bundled_runs() if not len(one.run.activity))
 
 
 @pytest.fixture(scope="module")

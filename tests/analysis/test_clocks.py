@@ -11,11 +11,11 @@ from records import DEVICE, iterations, make_run, phases, readings, windows
 EDGES = [(5.0 + 0.5 * i, 5.5 + 0.5 * i) for i in range(8)]
 
 
-def profile(counted=1652.0, told=1790.0, variant="untouched", before=1980.0):
+def profile(counted=1652.0, reported=1790.0, variant="untouched", before=1980.0):
     """A profile with eight windows from 5 s to 9 s; ``before`` them the driver reported another clock."""
     rows = readings(lambda t: np.where((t < 5) | (t > 9), 120.0, 420.0), 11, noise=0.3)
-    if told is not None:
-        rows += readings(lambda t: np.where(t < 4.9, before, told), 11, name="clock_sm_mhz", period_s=0.1)
+    if reported is not None:
+        rows += readings(lambda t: np.where(t < 4.9, before, reported), 11, name="clock_sm_mhz", period_s=0.1)
     values = [counted] * len(EDGES) if np.isscalar(counted) or counted is None else counted
     made = [
         {**row, "counted_mhz": mhz}

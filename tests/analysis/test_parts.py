@@ -8,7 +8,7 @@ import pytest
 from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.recording import RECORDING
 from jouletrace.analysis.regressed import models
-from jouletrace.recorded import recorded_runs
+from jouletrace.bundled import bundled_runs
 from jouletrace.run import MODEL_UNIT, tables
 
 pytestmark = pytest.mark.usefixtures("fits_once")
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("fits_once")
 
 @pytest.fixture(scope="module")
 def recorded(fits_once):
-    return next(entry.run for entry in recorded_runs() if "layers" in entry.name)
+    return next(entry.run for entry in bundled_runs() if "layers" in entry.name)
 
 
 def units(run, level):
@@ -117,7 +117,7 @@ def test_kernels_that_are_too_short_have_times_and_no_energy(recorded):
         assert energy(recorded, unit).reason in ("not_resolved", "pooled")
 
 
-def test_copies_count_for_the_power_alone(recorded):
+def test_repeats_count_for_the_power_alone(recorded):
     copies = pc.sum(pc.cast(recorded.activity["copy"], pa.int64())).as_py()
     assert copies > 0.02 * len(recorded.activity)
     fc1 = next(unit for unit in units(recorded, "op") if unit["module"] == "deit.layers.*.mlp.fc1")

@@ -15,7 +15,7 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import Fit
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts, by_operator
-from jouletrace.recorded import recorded_runs
+from jouletrace.bundled import bundled_runs
 from jouletrace.run import Run, load, tables
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
@@ -35,7 +35,7 @@ def recorded(fits_once):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "table_of", kept)
-        run = next(entry.run for entry in recorded_runs() if "layers" in entry.name)
+        run = next(entry.run for entry in bundled_runs() if "layers" in entry.name)
     return run, fits[0]
 
 

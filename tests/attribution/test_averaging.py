@@ -9,7 +9,8 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
 from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import by_operator, rows
-from jouletrace.sensor.kinds import KINDS
+from jouletrace.run import ChannelInfo
+from jouletrace.sensor.kinds import models
 from jouletrace.sensor.models import Means
 from jouletrace.sensor.observer import Averaged
 from jouletrace.sensor.readout import on_grid
@@ -65,8 +66,7 @@ def test_an_uncalibrated_sensor_may_be_late():
     for seed in (1, 2):
         sensor = replace(WindowSensor.part_time(np.random.default_rng([seed, 99])), delay_ns=45e6)
         _, recording, truth = draw(seed, "long_varied", seconds=20.0, sensor=sensor)
-        kind = KINDS["ampere_datacenter"]
-        (model,) = kind.models(kind.response, None)
+        (model,) = models(ChannelInfo("GPU-1", "power_w", "W", "polled", sensor="ampere_datacenter"), None)
         found, asked, table = analysed("part_time", recording, model)
         assert verdict(asked).startswith("trust: yes"), verdict(asked)
         assert found.fit.observer.delay_s == pytest.approx(0.045, abs=1e-3)

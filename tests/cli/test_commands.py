@@ -273,7 +273,7 @@ def test_calibrate_prints_its_sensors_and_doctor_remembers(capsys, place):
 @pytest.fixture
 def recorded(monkeypatch, tmp_path):
     """A package with one recorded Run, whose stored figures are wrong on purpose."""
-    from jouletrace import recorded as package
+    from jouletrace import bundled as package
 
     folder = tmp_path / "recorded"
     run = unfinished()

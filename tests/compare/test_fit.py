@@ -129,9 +129,9 @@ def test_where_both_sides_are_counted_the_measured_clock_decides():
 
 
 def test_a_measured_clock_is_not_compared_with_one_that_is_only_reported():
-    told = ["SM clock differs: 1980 MHz in A, 1790 MHz in B, on average, as the driver reports it"]
-    assert clock_notes(clocked(1980.0, 1851.0), clocked(1790.0)) == told
-    assert clock_notes(clocked(1980.0), clocked(1790.0, 1652.0)) == told
+    expected = ["SM clock differs: 1980 MHz in A, 1790 MHz in B, on average, as the driver reports it"]
+    assert clock_notes(clocked(1980.0, 1851.0), clocked(1790.0)) == expected
+    assert clock_notes(clocked(1980.0), clocked(1790.0, 1652.0)) == expected
     assert clock_notes(clocked(1980.0, 1851.0), clocked(1980.0)) == []
     some = [*clocked(1980.0, 1851.0), *clocked(1979.0)]
     assert clock_notes(some, clocked(1980.0, 1652.0)) == [], "all runs of a side must have been counted"

@@ -9,7 +9,7 @@ from jouletrace.devices import rapl
 from jouletrace.devices.base import Device
 from jouletrace.devices.rapl import CpuHost, RaplMissingError, RaplSource, beside_gpus, find_packages
 from jouletrace.errors import NotPossibleError
-from jouletrace.sensor.record import integrate
+from jouletrace.sensor.power_record import integrate
 
 RANGE_UJ = 262_143_328_850
 

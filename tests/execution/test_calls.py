@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.execution.program import COPIES_S, MOST_COPIES, MOST_TOGETHER, PLAIN, UNKNOWN, Call, match, variants
+from jouletrace.execution.traceable import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S, UNKNOWN, Call, match, variants
 
 NAMES = (0, 1, 0, 2, 3)
 CALLS = [
@@ -39,7 +39,7 @@ def test_every_kernel_of_plain_and_repeated_iterations_finds_its_call(iteration_
     names, calls, copies = sequence(log)
     found = match(names, CALLS, log)
     assert (found.call == calls).all()
-    assert (found.copy == copies).all()
+    assert (found.repeat == copies).all()
     assert found.unmatched == 0
     assert found.iteration[-1] == len(log) - 1
 
@@ -77,7 +77,7 @@ def test_variants_repeat_each_kind_of_call_in_two_lengths():
     assert len(drawn_once) == 1 + 2 * 3  # of the two products one stands for both
     fixed = [Call("aten.add_", "a", "", "", "forward", (0,), 1e-6, repeatable=False)]
     assert variants(fixed, np.random.default_rng(0)) == [PLAIN]
-    assert all(2 <= times <= MOST_COPIES for variant in drawn_once[1:] for _, times in variant.repeats)
+    assert all(2 <= times <= MOST_REPEATS for variant in drawn_once[1:] for _, times in variant.repeats)
 
 
 def test_calls_too_short_to_matter_are_left_alone():
@@ -92,7 +92,7 @@ def test_a_long_iteration_has_several_repeats_and_each_is_as_frequent():
     many = [replace(CALLS[0], shapes=str(i), number=i) for i in range(20)]
     found = variants(many, np.random.default_rng(0), 40e-3)
     sizes = [len(variant.repeats) for variant in found[1:]]
-    added = 0.15 * 40e-3 / np.mean(COPIES_S)
+    added = 0.15 * 40e-3 / np.mean(REPEATS_S)
     assert max(sizes) == pytest.approx(added, abs=0.5)
     assert MOST_TOGETHER <= len(sizes) <= MOST_TOGETHER + 20
     places = [place for variant in found for place, _ in variant.repeats]

@@ -292,6 +292,10 @@ MUTANTS = [
             "student(0.975, n - 1) * sd / math.sqrt(n)",
         ),
         ("a wild second stage hidden", "half = max(half, _half_width", "half = min(half, _half_width"),
+    ),
+    *_of(
+        "addons/fleet/variance.py",
+        ["addons/fleet/test_variance.py"],
         (
             "uncertain middle of all dropped",
             "centre += rng.standard_normal(len(centre)) / np.sqrt(known.sum(axis=1))",

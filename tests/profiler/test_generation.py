@@ -252,3 +252,89 @@ def test_a_users_model_is_profiled_while_it_generates_and_left_as_it_was():
 def test_what_a_generation_can_not_be_is_refused(changes, words):
     with pytest.raises(BadInputError, match=words):
         profile_workload("llama-tiny", ProfileSettings(device="sim:h100", task="generate", **changes))
+
+
+CONTEXTS = ProfileSettings(
+    device="sim:h100?cap=off&seed=7",
+    mode="graph",
+    context=(4096, 64),
+    quantization="int8",
+    **{**QUICK, "batch": 16, "config": {"num_attention_heads": "32", "num_key_value_heads": "32", "head_dim": "128"}},
+)
+
+
+@pytest.fixture(scope="module")
+def contexts():
+    return profile_workload("llama-tiny", CONTEXTS)
+
+
+def test_joules_per_token_by_context_hold_their_truth(contexts):
+    device = open_device(CONTEXTS.device)
+    prepared = prepare(resolve("llama-tiny"), device, CONTEXTS)
+    heat = np.mean([row["temperature_c"] for row in contexts.windows.to_pylist() if row["variant"] == "segment"])
+    ids = units(contexts, "context")
+    names = [
+        f"{what}{n}{end}"
+        for n in (64, 4096)
+        for what, end in (("prompt of ", " tokens"), ("one token at a context of ", ""))
+    ]
+    assert list(ids) == names
+    for name, (segment, step) in zip(names, prepared.make_generation().contexts, strict=True):
+        truth = device.truth.steady(step.schedule, temperature_c=heat)
+        tokens = 16 * (segment.context if segment.phase == "prefill" else 1)
+        found = contexts.result("energy_per_token_j", ids[name])
+        assert found.value == pytest.approx(truth.energy_j / segment.times / tokens, rel=0.005)
+        assert found.low < found.value < found.high
+        assert contexts.result("time_s", ids[name]).value == pytest.approx(truth.time_s / segment.times, rel=1e-3)
+    device.close()
+    short, long = (contexts.result("energy_per_token_j", ids[names[n]]) for n in (1, 3))
+    assert long.low > 1.5 * short.high, "keys and values of 4096 tokens are read for each"
+
+
+def test_contexts_are_no_part_of_the_whole(contexts):
+    assert contexts.result("closure_phases").value == pytest.approx(1, abs=0.01)
+    assert len(units(contexts, "length")) == 3
+
+
+def test_contexts_and_weights_are_shown_and_in_the_json_object(contexts):
+    text = render([contexts], detail="model", width=150)
+    for words in ("weights int8", "Forwards, by context", "one token at a context of 4096", "prompt of 64 tokens"):
+        assert words in text, words
+    found = to_json_object(contexts)
+    Draft202012Validator(json.loads(json_schema())).validate(found)
+    assert [part["name"] for part in found["contexts"]][::2] == ["prompt of 64 tokens", "prompt of 4096 tokens"]
+    assert found["contexts"][1]["other"]["energy_per_token_j"]["value"] > 0
+    assert "torch._int_mm" in found["workload"]["quantized"]["computes"]
+
+
+def test_a_cpu_generates_with_int8_weights_at_each_context():
+    facts = {"task": "generate", "seq_len": 4, "max_new_tokens": 3, "config": {"num_hidden_layers": "1"}}
+    quick = {"warmup_s": 0.2, "latency_s": 0.1, "first_stage": 3, "idle_s": 0.1, "window_s": 0.05}
+    run = profile_workload(
+        "llama-tiny", ProfileSettings(device="cpu", context=[8, 256], quantization="int8", **facts, **quick)
+    )
+    seconds = {name: run.result("time_s", unit).value for name, unit in units(run, "context").items()}
+    assert list(seconds) == [
+        "prompt of 8 tokens",
+        "one token at a context of 8",
+        "prompt of 256 tokens",
+        "one token at a context of 256",
+    ]
+    assert all(value > 0 for value in seconds.values())
+    energy = run.result("energy_per_token_j", units(run, "context")["prompt of 256 tokens"])
+    assert energy.value is not None or energy.reason not in (None, "not_measured")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"context": (0,)}, "--context 0: must be a whole number"),
+        ({"context": (4096,), "config": {"max_position_embeddings": "512"}}, "takes, 512 tokens"),
+        ({"context": (8,), "task": "infer", "max_new_tokens": None}, "--context is for --task generate"),
+        ({"quantization": "int4"}, "--quantization int4: must be one of int8, fp8, int8wo, fp8wo"),
+        ({"quantization": "fp8", "device": "sim:a100-80"}, "no pipes for dtype 'fp8'"),
+    ],
+)
+def test_contexts_and_weights_that_can_not_be_are_refused(changes, words):
+    with pytest.raises(BadInputError, match=words):
+        profile_workload("llama-tiny", ProfileSettings(**{"device": "sim:h100", **FACTS, **changes}))

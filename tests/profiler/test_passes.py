@@ -177,20 +177,20 @@ def test_idle_lasts_as_long_as_a_slow_sensor_remembers():
 
 
 def test_progress_adds_up_to_what_was_announced():
-    told = []
+    reported = []
 
     class Watching:
         def begin(self, phase, seconds):
-            told.append([phase, seconds, 0.0])
+            reported.append([phase, seconds, 0.0])
 
         def advance(self, seconds, note=""):
-            told[-1][2] += seconds
+            reported[-1][2] += seconds
 
     device, step = board_step()
     with recording(device) as session:
         passes.idle(session, "context idle before", ProfileSettings(), Watching())
         passes.latency(session, step, ProfileSettings(), 220e-6, Watching())
         passes.energy(session, step, ProfileSettings(target_ci=0.5), 220e-6, Watching())
-    assert [phase for phase, _, _ in told] == ["context idle before", "latency", "energy"]
-    for _, announced, done in told:
+    assert [phase for phase, _, _ in reported] == ["context idle before", "latency", "energy"]
+    for _, announced, done in reported:
         assert done == pytest.approx(announced, rel=0.15)

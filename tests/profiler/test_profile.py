@@ -288,7 +288,7 @@ def test_an_inference_that_differentiates_is_not_refused_on_a_cpu():
     device = open_device("cpu")
     try:
         prepared = prepare(forces(), device, ProfileSettings(device="cpu", detail="phase"))
-        assert {call.phase for call in prepared.program().listing().calls} == {"forward", "backward"}
+        assert {call.phase for call in prepared.traceable().listing().calls} == {"forward", "backward"}
         prepared.step.close()
     finally:
         device.close()

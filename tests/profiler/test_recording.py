@@ -65,12 +65,12 @@ def test_kernels_hold_the_energy_that_they_drew(profiled):
             continue
         key = unit["name"], unit["shapes"]
         energy[key], low[key], high[key] = energy[key] + found.value, low[key] + found.low, high[key] + found.high
-    told = [key for key, value in energy.items() if value]
-    share = sum(truth[key][0] for key in told) / sum(joules for joules, _ in truth.values())
+    known = [key for key, value in energy.items() if value]
+    share = sum(truth[key][0] for key in known) / sum(joules for joules, _ in truth.values())
     assert share > 0.9
-    errors = [energy[key] / truth[key][0] - 1 for key in told if truth[key][0] > 0.05 * sum(energy.values())]
+    errors = [energy[key] / truth[key][0] - 1 for key in known if truth[key][0] > 0.05 * sum(energy.values())]
     assert np.abs(errors).max() < 0.04
-    held = [low[key] * 0.99 <= truth[key][0] <= high[key] * 1.01 for key in told]
+    held = [low[key] * 0.99 <= truth[key][0] <= high[key] * 1.01 for key in known]
     assert np.mean(held) >= 0.75  # 95 % of those within a run's scatter of 1 %, of some ten rows
 
 

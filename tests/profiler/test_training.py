@@ -121,7 +121,7 @@ def test_phases_close_and_hold_their_truth(trained):
     prepared = prepare(resolve("deit-t"), device, SETTINGS)
     truth = device.truth.steady(prepared.step.schedule)
     busy = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
-    for call, seconds in zip(prepared.program().listing().calls, truth.kernel_s, strict=True):
+    for call, seconds in zip(prepared.traceable().listing().calls, truth.kernel_s, strict=True):
         busy[call.phase] += seconds
     for name, seconds in busy.items():
         assert trained.result("time_s", ids[name]).value == pytest.approx(seconds, rel=0.03)

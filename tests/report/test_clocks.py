@@ -12,13 +12,13 @@ from jouletrace.run import tables
 from make_runs import GPU, START, cpu_run, profile_run
 
 
-def profile(counted=1652.0, told=1790.0):
+def profile(counted=1652.0, reported=1790.0):
     """A profile whose driver reported one clock all the time; ``counted`` of each of its windows, or of all."""
     run = profile_run()
     rows = [row for row in run.samples.to_pylist() if row["channel"] != "clock_sm_mhz"]
-    if told is not None:
+    if reported is not None:
         times = [START + i * 100_000_000 for i in range(120)]
-        rows += [{"time_ns": at, "device": GPU, "channel": "clock_sm_mhz", "value": told} for at in times]
+        rows += [{"time_ns": at, "device": GPU, "channel": "clock_sm_mhz", "value": reported} for at in times]
     run.samples = tables.from_rows(rows, "samples")
     rows = run.windows.to_pylist()
     values = counted if isinstance(counted, list) else [counted] * len(rows)
@@ -41,15 +41,15 @@ def test_a_clock_that_moved_has_its_range():
 
 
 @pytest.mark.parametrize(
-    ("counted", "told", "said"),
+    ("counted", "reported", "said"),
     [
         (None, 1790.0, "SM 1790 MHz · memory 2619 MHz"),
         (1652.0, None, "SM 1652 MHz measured · memory 2619 MHz"),
         (None, None, "memory 2619 MHz"),
     ],
 )
-def test_what_is_not_known_is_left_out(counted, told, said):
-    assert clocks(profile(counted, told)) == said
+def test_what_is_not_known_is_left_out(counted, reported, said):
+    assert clocks(profile(counted, reported)) == said
 
 
 def test_without_clocks_there_is_no_line():

@@ -141,13 +141,15 @@ def test_tags_in_names_stay_text_in_figures_of_plotly():
 
 
 def test_ipython_is_reported_how_a_run_is_shown(monkeypatch):
-    told, shown = {}, []
-    formatter = types.SimpleNamespace(for_type_by_name=lambda module, name, show: told.setdefault((module, name), show))
+    registered, shown = {}, []
+    formatter = types.SimpleNamespace(
+        for_type_by_name=lambda module, name, show: registered.setdefault((module, name), show)
+    )
     display = types.SimpleNamespace(formatters={"text/plain": formatter})
     shell = types.SimpleNamespace(display_formatter=display)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     register()
-    ((place, show),) = told.items()
+    ((place, show),) = registered.items()
     assert place == (Run.__module__, Run.__qualname__)
     show(simulated_run(), types.SimpleNamespace(text=shown.append), False)
     assert "SIMULATED" in shown[0]

@@ -148,7 +148,7 @@ def test_no_rule_is_of_a_code_that_nothing_raises():
     assert not {code for code, part in parts.items() if code not in words and part not in words} - made
 
 
-@pytest.mark.parametrize("place", [*(PACKAGE / "recorded").glob("*.zip"), *(REPOSITORY / "docs").rglob("*.zip")])
+@pytest.mark.parametrize("place", [*(PACKAGE / "bundled").glob("*.zip"), *(REPOSITORY / "docs").rglob("*.zip")])
 def test_recorded_runs_hold_no_code_without_a_check(place):
     with zipfile.ZipFile(place) as packed:
         header = json.loads(packed.read("run.json"))
@@ -171,7 +171,10 @@ def test_a_failure_counts_once_a_check_and_says_what_to_do():
     run.settings["warmup_s"] = 5.0
     found = trust(run)
     assert found.headline() == f"trust: no, 1 of {before} checks failed"
-    assert found.lines()[1].strip() == "power was still changing after 5.0 s of warm-up: give --warmup 15"
+    assert (
+        found.failed[0].line.replace("\u00a0", " ")
+        == "power was still changing after 5.0 s of warm-up: give --warmup 15"
+    )
     assert len(found.lines()) == 2, "one kind of failure is one line"
     assert len(found.failed) == 2, "none is lost"
 
@@ -201,9 +204,16 @@ def with_flags(flags, metric="energy_total_j"):
     return run
 
 
+def test_an_option_stays_with_its_value():
+    lines = render([with_flags("target_not_met")], width=80).splitlines()
+    assert any("--max-time 60" in line for line in lines), lines
+    assert not any(line.endswith("--max-time") for line in lines)
+
+
 def test_flags_qualify_and_remarks_do_not():
-    assert trust(with_flags("nominal_response")).level == CARE
-    assert "run jouletrace calibrate once" in render([with_flags("nominal_response")])
+    assert trust(with_flags("nominal_response")).level == YES, "its uncertainty is in the intervals"
+    assert trust(with_flags("unmodelled")).level == CARE
+    assert "run jouletrace calibrate on an idle GPU" in " ".join(render([with_flags("unmodelled")]).split())
     assert trust(with_flags("stored")).level == YES
 
 

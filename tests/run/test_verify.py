@@ -134,8 +134,8 @@ def test_the_command_says_which_file_and_ends_with_1(capsys, folder, saved, tmp_
     assert broken.code == 1
     assert "  samples.parquet: it is not what was saved" in broken.out
     assert broken.err == f"jouletrace: {folder} is not whole: samples.parquet\n"
-    told = json.loads(command(capsys, "verify", str(folder), "--json").out)
-    assert [list(one["problems"]) for one in told["runs"]] == [["samples.parquet"]]
+    printed = json.loads(command(capsys, "verify", str(folder), "--json").out)
+    assert [list(one["problems"]) for one in printed["runs"]] == [["samples.parquet"]]
     for wrong in ([], [str(tmp_path / "nothing")]):
         said = command(capsys, "verify", *wrong)
         assert said.code == 2

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from energy_signals import SENSORS, T0, Load, ns
-from jouletrace import recorded
+from jouletrace import bundled
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.run.store import load as load_run
 from jouletrace.sensor.counter import FLOOR, bracket, find_steps, record_over_counter
-from jouletrace.sensor.record import clean
+from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows.response import Response
 from places import DATA
 
@@ -101,7 +101,7 @@ def test_the_record_agrees_with_the_counter_and_its_interval_has_the_floor():
 
 def test_a_run_of_a_real_gpu_agrees_with_its_counter_within_the_floor():
     """It is 0.18 % off, three times what the times of steps and readings explain."""
-    found = analyse(load_run(Path(recorded.__file__).parent / "deit-b-64-graph-h100.zip")).result("counter_ratio")
+    found = analyse(load_run(Path(bundled.__file__).parent / "deit-b-64-graph-h100.zip")).result("counter_ratio")
     assert found.value == pytest.approx(0.9982, abs=5e-5)
     assert found.low < 1 < found.high
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from commands import FOREVER_S, wait_for
-from jouletrace.addons.toolchain import programs
+from jouletrace.addons.toolchain import tools
 
 _HEAD = f"""#!{sys.executable}
 import os, pathlib, re, subprocess, sys, time
@@ -43,10 +43,10 @@ def called(bin: Path, name: str) -> list[str]:
 
 def limit_once_it_hangs(monkeypatch, folder: Path) -> None:
     """Have time limits count from when a stand-in in ``folder`` hangs: a busy machine takes long to come so far."""
-    wait = programs._wait
+    wait = tools._wait
 
     def patient(process, limit_s, check):
         wait_for((folder / "bin" / "hangs").exists)
         wait(process, limit_s, check)
 
-    monkeypatch.setattr(programs, "_wait", patient)
+    monkeypatch.setattr(tools, "_wait", patient)

@@ -122,13 +122,13 @@ def _decode_steps(run: Run) -> list[float]:
 
     A step is a forward, and what happens between it and the next.
     """
-    told = run.workload.get("generation")
-    if told is None:
+    stated = run.workload.get("generation")
+    if stated is None:
         return []
-    pieces = told["segments"]
+    pieces = stated["segments"]
     forwards = [_forward_s(run, piece) for piece in pieces if piece["phase"] == "decode"]
     beside = sum(piece["weight"] * _forward_s(run, piece) for piece in pieces if piece["phase"] == "between forwards")
-    steps = [forward_s + beside / told["steps"] for forward_s in forwards]
+    steps = [forward_s + beside / stated["steps"] for forward_s in forwards]
     return [seconds for seconds in steps if np.isfinite(seconds)]
 
 

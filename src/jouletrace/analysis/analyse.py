@@ -61,7 +61,7 @@ def figures_of(run: Run) -> Figures:
         add_serving(run, figures)
     elif run.kind == "import":
         add_imported(run, figures)
-        if len(run.requests):
+        if "serving" in run.workload:
             add_serving(run, figures)
     else:
         energies = add_model(run, figures)

@@ -16,7 +16,7 @@ from jouletrace.run.forms import Calibration, Facts
 from jouletrace.sensor.baseline import temperature_slope
 from jouletrace.sensor.calibration.fit import fit_response
 from jouletrace.sensor.counter import FLOOR, find_steps, record_over_counter
-from jouletrace.sensor.record import clean
+from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.stamps import updates
 from jouletrace.sensor.windows.response import Response
 

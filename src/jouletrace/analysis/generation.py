@@ -33,6 +33,9 @@ FIRST_UNIT = 1_000_000
 
 _FIRST_PHASE = FIRST_UNIT + 1000
 
+FIRST_CONTEXT = FIRST_UNIT + 2000
+"""Unit of the first piece of a grid of contexts."""
+
 PHASES = ("prefill", "decode", "between forwards")
 
 
@@ -62,28 +65,28 @@ class _Rounds:
 
 def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) -> None:
     """Add phases, lengths and figures a token; nothing where nothing was generated."""
-    told = run.workload.get("generation")
-    if not told:
+    stated = run.workload.get("generation")
+    if not stated:
         return
     figures.add(MODEL_UNIT, "time_to_first_token_s", latency.median(run, FIRST_TOKEN))
-    tokens = told["tokens"]
+    tokens = stated["tokens"]
     time, energy = (figures.get(MODEL_UNIT, name) for name in ("iteration_time_s", "energy_total_j"))
     figures.add(MODEL_UNIT, "tokens_per_s", inverse(time).scaled(tokens))
     flags = figures.flags(MODEL_UNIT, "energy_total_j")
     figures.add(MODEL_UNIT, "energy_per_token_j", energy.scaled(1 / tokens), flags)
-    rounds = {column: _rounds(run, column, told) for column in ("time_s", "energy_j")}
+    rounds = {column: _rounds(run, column, stated) for column in ("time_s", "energy_j")}
     if not len(rounds["time_s"].whole):
         return
     for name, column in (("closure_phases", "energy_j"), ("closure_phases_time", "time_s")):
         one = rounds[column]
-        everything = one.sum(_weights(told["segments"]))
+        everything = one.sum(_weights(stated["segments"]))
         figures.add(MODEL_UNIT, name, one.mean(everything / one.whole))
     costs = _Costs(run, figures, rounds, energies)
     batch = run.workload.get("items") or 1
-    made = {"prefill": batch * told["prompt"], "decode": tokens - batch}
-    cache = f"{told['cache']} cache"
+    made = {"prefill": batch * stated["prompt"], "decode": tokens - batch}
+    cache = f"{stated['cache']} cache"
     for i, phase in enumerate(PHASES):
-        pieces = [piece for piece in told["segments"] if piece["phase"] == phase]
+        pieces = [piece for piece in stated["segments"] if piece["phase"] == phase]
         if not pieces:
             continue
         unit, count = _FIRST_PHASE + i, round(sum(piece["weight"] for piece in pieces))
@@ -95,6 +98,13 @@ def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) 
             name = f"one token, {piece['length']} in the {cache}"
             figures.unit(piece["unit"], "length", name, unit, count=1, phase=phase)
             costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, batch, costs.flags([piece]))
+    for piece in stated.get("contexts", []):
+        context = piece.get("context") or 0
+        prompt = piece["phase"] == "prefill"
+        name = f"prompt of {context} tokens" if prompt else f"one token at a context of {context}"
+        figures.unit(piece["unit"], "context", name, MODEL_UNIT, phase=piece["phase"])
+        tokens = batch * context if prompt else batch
+        costs.add(piece["unit"], {piece["unit"]: 1 / piece["times"]}, tokens, costs.flags([piece]))
 
 
 class _Costs:
@@ -145,14 +155,14 @@ class _Costs:
         return difference(energy, self._idle.scaled(time.value), METHOD)
 
 
-def _rounds(run: Run, column: str, told: Generation) -> _Rounds:
+def _rounds(run: Run, column: str, stated: Generation) -> _Rounds:
     """The n-th window of the whole and of each piece in a process make its n-th round."""
     windows = run.windows.sort_by("order")
     variant, unit = (windows[name].to_pylist() for name in ("variant", "unit"))
     values = windows[column].to_numpy().astype(np.float64) / windows["replays"].to_numpy()
     process = windows["block"].to_numpy()
     who = np.array([-1 if v == "untouched" else u if v == SEGMENT else -2 for v, u in zip(variant, unit, strict=True)])
-    units = [-1, *(piece["unit"] for piece in told["segments"])]
+    units = [-1, *(piece["unit"] for piece in (*stated["segments"], *stated.get("contexts", [])))]
     found: dict[int, list[Floats]] = {one: [] for one in units}
     block: list[int] = []
     for number in np.unique(process):

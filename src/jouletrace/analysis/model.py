@@ -15,7 +15,7 @@ from jouletrace.analysis.windows import fill, of_variant, per_iteration, togethe
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.counter import find_steps, record_over_counter
-from jouletrace.sensor.record import IMPLAUSIBLE
+from jouletrace.sensor.power_record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
 from jouletrace.stats.interval import difference, mean_estimate, standard_error, widened
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed

@@ -13,7 +13,7 @@ from jouletrace.analysis.power import energies, join, no_power_reason, power_rec
 from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.sensor.baseline import idle_and_working_levels
-from jouletrace.sensor.record import Record
+from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import widened
 
@@ -76,7 +76,7 @@ def printed_step(power_w: NDArray[np.float64]) -> float:
     return 0.0
 
 
-def _watched(run: Run, device: str, record: Record, response: Response) -> tuple[int, int]:
+def _watched(run: Run, device: str, record: PowerRecord, response: Response) -> tuple[int, int]:
     """From when to when the device was watched, in ns, as far as the record speaks for it.
 
     A driver's record may reach back to before the recording; that helps the levels, and counts in

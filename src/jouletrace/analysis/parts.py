@@ -1,7 +1,7 @@
 """Figures of operators, kernels, layers and phases from a traced recording and the power record beside it.
 
 Time comes from the trace. Power comes from one regression of the readings on the timeline (``attribution``); energies
-are power times time. All are per untouched iteration: copies of a repeated operator serve only to determine its power.
+are power times time. All are per untouched iteration: repeats of an operator serve only to determine its power.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE, RECORDING, SAMPLE_
 from jouletrace.analysis.regressed import fitted
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
-from jouletrace.attribution.rows import METHOD, Z95, Contrasts, Row, by_operator, rows
+from jouletrace.attribution.rows import METHOD, Contrasts, Row, by_operator, rows
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.tables import UnitRow
 from jouletrace.sensor.observer import Sampled
-from jouletrace.stats.interval import difference, ratio
+from jouletrace.stats.interval import Z95, difference, ratio
 
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""
@@ -165,7 +165,7 @@ class Parts:
         length = (self.end - self.start) / 1e9
         self.kinds = tuple(names)
         if self.about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
-            self._part_copies(own, length)
+            self._part_repeats(own, length)
         self.total_s = np.bincount(self.kind, length, len(self.kinds))
         width = int(site.max(initial=0)) + 2
         pairs, place = tables.distinct(unit[own] * width + site[own] + 1)
@@ -179,13 +179,13 @@ class Parts:
             found = [Part(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in stated]
         self.parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
 
-    def _part_copies(self, own: NDArray[np.bool_], length: Array) -> None:
+    def _part_repeats(self, own: NDArray[np.bool_], length: Array) -> None:
         """Copies of short kernels are kinds of their own: they take most of the time in which these run."""
         mean = np.bincount(self.kind, length) / np.maximum(np.bincount(self.kind), 1)
-        copied = ~own & (mean <= LONG_S)[self.kind]
-        some, place = tables.distinct(self.kind[copied])
-        self.kind[copied] = len(self.kinds) + place
-        self.kinds += tuple(replace(self.kinds[kind], copy=True) for kind in some)
+        repeated = ~own & (mean <= LONG_S)[self.kind]
+        some, place = tables.distinct(self.kind[repeated])
+        self.kind[repeated] = len(self.kinds) + place
+        self.kinds += tuple(replace(self.kinds[kind], repeat=True) for kind in some)
 
     def _regress(self) -> str:
         """Determine the powers of kinds; returns why there are none, "" if there are."""
@@ -201,7 +201,7 @@ class Parts:
         if doubt:
             self.run.warn("not_attributed", f"no energies of kernels: {doubt}")
             return "not_attributed"
-        index = {kind: str(i) for i, kind in enumerate(self.kinds) if not kind.copy}
+        index = {kind: str(i) for i, kind in enumerate(self.kinds) if not kind.repeat}
         operators = {kind.operator for kind in self.kinds}
         table = rows(fit, by_operator, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
         self.pools = [row.names for row in table if row.energy.value is not None and row.pooled]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.kinds import response_of
-from jouletrace.sensor.record import Record, clean, most_power_w
+from jouletrace.sensor.power_record import PowerRecord, clean, most_power_w
 from jouletrace.sensor.stamps import published
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.response import Response
@@ -33,14 +33,14 @@ def tail_s(channel: ChannelInfo) -> float:
     return 2 * response.memory_s + 4 * response.period_s
 
 
-def power_record(run: Run, device: str) -> tuple[Record, Response] | None:
+def power_record(run: Run, device: str) -> tuple[PowerRecord, Response] | None:
     """The cleaned power record of a device with its response; None if there is none."""
     channel = run.channel(device, POWER)
     if channel is None:
         return None
     limit_w = most_w(run, device)
 
-    def computed(_: pa.Table) -> tuple[Record, Response]:
+    def computed(_: pa.Table) -> tuple[PowerRecord, Response]:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
         if not channel.gapless and _oversampled(stamps, response.period_s):

@@ -12,15 +12,15 @@ from jouletrace.analysis.recording import RECORDING, SAMPLE_RATE
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.checks import trusted, verdict
 from jouletrace.attribution.fit import Fit
-from jouletrace.attribution.rows import Z95
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
-from jouletrace.sensor.kinds import kind_of, response_of, samples
+from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
+from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.readout import Readings, on_grid
-from jouletrace.sensor.record import Record
+from jouletrace.stats.interval import Z95
 
 AROUND_NS = 1_000_000_000
 """Readings this long before and after a recording show where it begins and ends."""
@@ -48,12 +48,12 @@ def fitted(run: Run, device: str, made: Callable[[int], Activity], rest: Estimat
     return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
 
 
-def _readings(record: Record, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
+def _readings(record: PowerRecord, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
     """The power record of a time."""
     near = (record.time_ns > begin_ns) & (record.time_ns < finish_ns)
     time, watts = record.time_ns[near], record.power_w[near]
-    if samples(channel):  # on the grid of the readout; a calibrated period is that of the sensor's response
-        return on_grid(time, watts, kind_of(channel).response.period_s)
+    if kinds.samples(channel):  # on the grid of the readout; a calibrated period is that of the sensor's response
+        return on_grid(time, watts, kinds.kind_of(channel).response.period_s)
     if not len(time):
         raise BadInputError("the power record has no readings while kernels were recorded")
     return Readings((time - time[0]) / 1e9, watts, int(time[0]))  # polled: a stamp is when a new value was seen
@@ -62,4 +62,4 @@ def _readings(record: Record, channel: ChannelInfo, begin_ns: int, finish_ns: in
 def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:
     """Models of the sensor to try in turn, with the sample rate of an earlier recording of the GPU, if there is one."""
     known = run.stored.get(SAMPLE_RATE) or StoredLevel()
-    return kind_of(channel).models(response_of(channel), known.get("value"))
+    return kinds.models(channel, known.get("value"))

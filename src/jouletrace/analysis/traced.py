@@ -20,16 +20,13 @@ from jouletrace.analysis.span_energies import power_device
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.channels import POWER
-from jouletrace.sensor.kinds import samples
+from jouletrace.sensor.kinds import KINDS, RECORD, samples, sensor_behind
 
 NO_COMMON_TIME = "no_common_time"
 """Code of the warning that files don't overlap."""
 
 NOT_ATTRIBUTED = "not_attributed"
 """Code of the warning that says why there are no energies of kernels."""
-
-PERIOD_S, WINDOW_S = 0.02, 0.025
-"""Of the driver's record, and the time over which one of its readings is a mean, about."""
 
 _TRACES = ("kineto", "nsys", "nvprof")
 """Formats whose timelines have kernels, if they were recorded."""
@@ -64,25 +61,30 @@ def take_for_samples(run: Run) -> None:
         if samples(channel):
             continue
         stamps, watts = run.series(channel.device, POWER)
+        board = next((one.name for one in run.devices if one.id == channel.device), "")
+        kind, record = sensor_behind(RECORD, board)
+        period_s = KINDS[kind].response.period_s
         spacing_s = float(np.median(np.diff(np.sort(stamps)))) / 1e9 if len(stamps) > 1 else 0.0
         wrong = ""
         if channel.window_s is not None:
             wrong = "its readings were polled, and are not the driver's record of samples"
-        elif abs(spacing_s / PERIOD_S - 1) > _NEAR:
+        elif abs(spacing_s / period_s - 1) > _NEAR:
             wrong = (
-                f"it has a reading every {1e3 * spacing_s:.4g} ms; the driver's record of samples has one every 20 ms"
+                f"it has a reading every {1e3 * spacing_s:.4g} ms; the driver's record of samples has one every "
+                f"{1e3 * period_s:g} ms"
             )
         else:
             try:
                 from jouletrace.sensor.readout import on_grid  # scipy takes a second to come in
 
-                on_grid(stamps, watts, PERIOD_S)
+                on_grid(stamps, watts, period_s)
             except BadInputError as error:
                 wrong = str(error).removeprefix("power record: ")
         if wrong:
             run.warn(NOT_ATTRIBUTED, f"no powers of single kernels from this power record: {wrong}", channel.device)
             continue
-        channel.gapless, channel.period_s, channel.window_s, channel.response = True, PERIOD_S, WINDOW_S, {}
+        channel.sensor, channel.gapless, channel.response = kind, True, {}
+        channel.period_s, channel.window_s = period_s, record.window_s
         channel.source = f"{channel.source} (stamps of the driver's record of samples)".strip()
 
 

@@ -30,7 +30,7 @@ class Kind:
     module: str = ""  # the module in which it ran; "" where unknown or several
     # Whether these are repetitions in place, run as an excitation: their data are in caches, so their power differs
     # slightly
-    copy: bool = False
+    repeat: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class Activity:
 
     @cached_property
     def of(self) -> tuple[tuple[int, ...], ...]:
-        """``members`` with kernels in place of their copies."""
-        own = {kind: place for place, kind in enumerate(self.kinds) if not kind.copy}
-        like = [own.get(replace(kind, copy=False), place) for place, kind in enumerate(self.kinds)]
+        """``members`` with kernels in place of their repeats."""
+        own = {kind: place for place, kind in enumerate(self.kinds) if not kind.repeat}
+        like = [own.get(replace(kind, repeat=False), place) for place, kind in enumerate(self.kinds)]
         return tuple(tuple(sorted(like[kind] for kind in members)) for members in self.members)
 
     @cached_property
-    def copied(self) -> NDArray[np.bool_]:
-        """Whether a copy runs in each kind of interval, shape (members,)."""
-        return np.array([any(self.kinds[kind].copy for kind in members) for members in self.members])
+    def repeated(self) -> NDArray[np.bool_]:
+        """Whether a repeat runs in each kind of interval, shape (members,)."""
+        return np.array([any(self.kinds[kind].repeat for kind in members) for members in self.members])
 
     def seen(
         self, at_s: Array, response: SampleResponse, value: Array, watts: Array, into: Sums | None = None
@@ -125,7 +125,7 @@ class Activity:
         """
         numbers: dict[tuple[tuple[int, ...], int], int] = {}
         like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.of, self.part, strict=True)])
-        kind = like[self.kind]  # copies count as their kernels
+        kind = like[self.kind]  # repeats count as their kernels
         apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
         *columns, slow = self._powers(edges_s, *(kind == k for k in apart), ~np.isin(kind, apart), self.slowness)
         return np.column_stack([*columns, 1 - np.sum(columns, axis=0), slow])

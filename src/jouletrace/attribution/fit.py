@@ -24,14 +24,14 @@ END_S, LEAST = 0.06, 10
 """Readings this close to the end are left out; fewer readings than ``LEAST`` are no recording."""
 
 
-COPY_SPREAD = 0.035
-"""Prior difference of copies of a kernel from it, as a share of the power above idle: 51 pairs in eight recordings of
+REPEAT_SPREAD = 0.035
+"""Prior difference of repeats of a kernel from it, as a share of the power above idle: 51 pairs in eight recordings of
 H200s differ by 2 to 4 % beyond their uncertainty."""
 
 ROUNDS = 10
-STILL, GAINED, STEP = 0.05, 0.995, 6.0
-"""The iteration stops once the place moves by less than ``STILL`` or the residual falls by less than 0.5 %
-(``GAINED``), after three rounds at least. The place moves by at most ``STEP`` per round."""
+GAINED, STEP = 0.995, 6.0
+"""The iteration stops once the residual falls by less than 0.5 % (``GAINED``), after three rounds at least. The place
+moves by at most ``STEP`` per round."""
 
 
 @dataclass(frozen=True)
@@ -138,49 +138,62 @@ def fit(
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.watts[chosen]
     enough(activity, int(chosen.sum()), kinds=False)
-    drift = _drift(time)
-    one = np.ones(len(activity.kind))
-    seen = observer.observe(activity, time, activity.slowness, one, fit_response)
-    power, speed, prior = _start(activity, seen.kinds[:, -1], watts, readings.rest_w)
-    seen = seen.scaled(float(power[0] - power[-1]))
-    count = len(power) + 1
-    prior = prior.beside(Prior.of(np.zeros(drift.shape[1]), np.full(drift.shape[1], 50.0)))
-    noise, slowness, rounds = float(np.std(watts)), activity.slowness, ROUNDS if fit_place else 3
-    residual = watts
-    for round_ in range(rounds):
-        if round_ > 0:
-            above = (power[:-1] - power[-1])[activity.kind]
-            seen = observer.observe(activity, time, above * slowness, above * (1 + speed * slowness), fit_response)
-        nuisance = _Nuisance(observer, fit_place, fit_response, seen)
-        design = np.column_stack([seen.kinds, seen.value, drift, nuisance.columns])
-        both = prior.beside(nuisance.prior)
-        target = watts + nuisance.columns @ nuisance.now  # linearised about the present place
-        x = solve(design, target, both, noise)
-        residual, before = target - design @ x, residual
-        noise = equivalent_noise(residual)
-        still = nuisance.still(x[count + drift.shape[1] :]) or np.std(residual) > GAINED * np.std(before)
-        if round_ == rounds - 1 or (still and round_ >= 2):
+    problem = _Problem(activity, time, watts, _drift(time), fit_place, fit_response)
+    seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.kind)), fit_response)
+    power, prior = _start(activity, seen.kinds[:, -1], watts, readings.rest_w)
+    found, moved = problem.step(observer, seen.scaled(float(power[0] - power[-1])), prior, float(np.std(watts)))
+    for round_ in range(1, ROUNDS if fit_place else 3):
+        before = found
+        seen = moved.observe(activity, time, found.steady_w() * activity.slowness, found.above_w(), fit_response)
+        found, moved = problem.step(moved, seen, prior, found.noise_w)
+        if round_ >= 2 and np.std(found.residual_w) > GAINED * np.std(before.residual_w):
             break
-        power, speed = x[: len(power)], float(x[len(power)])
-        observer = nuisance.made(x[count + drift.shape[1] :])
-    # Residuals are correlated over 1 s: swings at a power cap last 60 ms, regimes of a clock longer.
-    lags = max(1, round(max(1.0, observer.reach_s) / float(np.median(np.diff(time)))))
-    return Fit(
-        activity=activity,
-        observer=observer,
-        time_s=time,
-        watts=watts,
-        power_w=x[: count - 1],
-        clock_exponent=float(x[count - 1]),
-        design=design,
-        prior=both,
-        lags=lags,
-        columns={"noise of the readings": count, "drift": drift.shape[1], **nuisance.widths},
-        seen=seen.kinds.mean(axis=0),
-        drift_w=drift @ x[count : count + drift.shape[1]],
-        residual_w=residual,
-        noise_w=noise,
-    )
+    return found
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is fitted, and by which unknowns: the same in all rounds."""
+
+    activity: Activity
+    time_s: Array  # of the readings, shape (n,)
+    watts: Array  # shape (n,)
+    drift: Array  # columns of the slow drift, shape (n, d)
+    fit_place: bool
+    fit_response: bool
+
+    def step(self, observer: Observer, seen: Observed, prior: Prior, noise_w: float) -> tuple[Fit, Observer]:
+        """The fit that is linear about a place of the observer, and the observer at the place of this fit.
+
+        ``prior`` is that of the powers and the exponent, ``noise_w`` the standard deviation of a reading so far.
+        """
+        nuisance = _Nuisance(observer, self.fit_place, self.fit_response, seen)
+        powers, pieces = seen.kinds.shape[1], self.drift.shape[1]
+        design = np.column_stack([seen.kinds, seen.value, self.drift, nuisance.columns])
+        both = prior.beside(Prior.of(np.zeros(pieces), np.full(pieces, 50.0))).beside(nuisance.prior)
+        target = self.watts + nuisance.columns @ nuisance.now  # linearised about the present place
+        x = solve(design, target, both, noise_w)
+        power, (exponent, *_), drift, place = np.split(x, np.cumsum([powers, 1, pieces]))
+        residual = target - design @ x
+        # Residuals are correlated over 1 s: swings at a power cap last 60 ms, regimes of a clock longer.
+        correlated_s = max(1.0, observer.reach_s)
+        found = Fit(
+            activity=self.activity,
+            observer=observer,
+            time_s=self.time_s,
+            watts=self.watts,
+            power_w=power,
+            clock_exponent=float(exponent),
+            design=design,
+            prior=both,
+            lags=max(1, round(correlated_s / float(np.median(np.diff(self.time_s))))),
+            columns={"noise of the readings": powers + 1, "drift": pieces, **nuisance.widths},
+            seen=seen.kinds.mean(axis=0),
+            drift_w=self.drift @ drift,
+            residual_w=residual,
+            noise_w=equivalent_noise(residual),
+        )
+        return found, nuisance.made(place)
 
 
 def enough(activity: Activity, readings: int, kinds: bool = True) -> None:
@@ -228,10 +241,6 @@ class _Nuisance:
         """Groups of ``columns``."""
         return {"samples in time": self._places, "response of the sensor": len(self.now) - self._places}
 
-    def still(self, x: Array) -> bool:
-        """Whether a solution is at the point of linearisation."""
-        return not self._places or float(np.abs(x - self.now)[: self._places].max()) < STILL
-
     def made(self, x: Array) -> Observer:
         """The observer at a solution, in a bounded step."""
         if not self._places:
@@ -256,10 +265,10 @@ def _response_prior(bins: int) -> Prior:
     return Prior(rows, np.zeros(len(rows)))
 
 
-def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[Array, float, Prior]:
+def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[Array, Prior]:
     """Initial powers, one for all kernels, and a prior about them that is as wide as their power above idle.
 
-    Parts of a kernel differ less from each other than kernels do, and copies differ least.
+    Parts of a kernel differ less from each other than kernels do, and repeats differ least.
     """
     prior = Prior.of(np.array([500.0, rest_w[0]]), np.array([2000.0, rest_w[1]]))
     busy, rest = solve(np.column_stack([1 - idle, idle]), watts, prior, float(np.std(watts)) + 1.0)
@@ -267,12 +276,12 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     same = np.array([[a == b for b in activity.of] for a in activity.of], float)
     covariance = np.zeros((columns + 2, columns + 2))
     # Heads and tails differ by 40 % of the power above idle from the middle of their kernels.
-    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.copied, COPY_SPREAD, 1e-3)) * spread
+    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 1e-3)) * spread
     covariance[:columns, :columns] = spread**2 * same + np.diag(apart**2)
     # The exponent of power in the clock is 0 ± 5; that of dynamic power is 2 to 3.
     covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2
     centre = np.append(np.full(columns, busy), [rest_w[0], 0.0])
-    return np.append(np.full(columns, busy), rest), 0.0, Prior.by(centre, covariance)
+    return np.append(np.full(columns, busy), rest), Prior.by(centre, covariance)
 
 
 def _drift(time: Array) -> Array:

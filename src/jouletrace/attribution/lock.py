@@ -9,7 +9,7 @@ import numpy as np
 
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
-from jouletrace.sensor.acquire import Search, Searched, follow, search
+from jouletrace.sensor.acquire import Search, Windows, follow, search
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.observer import Averaged, Sampled
 from jouletrace.sensor.readout import Readings
@@ -31,7 +31,7 @@ class Lock:
 class Known:
     """What attempts with other ranges of rates have computed of the same recording."""
 
-    searched: Searched = field(default_factory=Searched)
+    windows: Windows = field(default_factory=dict)
     locks: list[Lock] = field(default_factory=list)
 
 
@@ -75,17 +75,9 @@ def lock(
     """
     enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
     if isinstance(sensor, Means):
-        activity = activity.whole()  # a shift from heads to tails would be a delay
-        observer = Averaged(sensor, sensor.delay_s)
-        # residuals have local minima as close as the kernels follow each other
-        step = min(0.5 * sensor.delay_spread_s, sensor.window_s / 10)
-        count = round(2 * sensor.delay_spread_s / step)
-        delays = sensor.delay_s + step * np.arange(-count, count + 1)
-        places = [fit(activity, replace(observer, delay_s=float(d)), readings, fit_place=False) for d in delays]
-        best = min(places, key=lambda one: one.residual_rms_w)
-        return Lock(None, fit(activity, best.observer, readings))
+        return Lock(None, _delayed(activity.whole(), sensor, readings))  # a shift from heads to tails would be a delay
     known = known or Known()
-    found = search(sensor, activity, readings, inner, known.searched)
+    found = search(sensor, activity, readings, inner, known.windows)
     for before in known.locks:
         if before.search is not None and before.search.place == found.place:
             return replace(before, search=found)
@@ -98,6 +90,16 @@ def lock(
         chosen = tried if tried.residual_rms_w < 0.95 * chosen.residual_rms_w else chosen
     known.locks.append(Lock(found, fit(activity, _tuned(chosen), readings, fit_response=True)))
     return known.locks[-1]
+
+
+def _delayed(activity: Activity, sensor: Means, readings: Readings) -> Fit:
+    """The fit at the delay of the smallest residual, which has minima as close as kernels follow each other."""
+    step = min(0.5 * sensor.delay_spread_s, sensor.window_s / 10)
+    count = round(2 * sensor.delay_spread_s / step)
+    delays = sensor.delay_s + step * np.arange(-count, count + 1)
+    places = [fit(activity, Averaged(sensor, float(delay)), readings, fit_place=False) for delay in delays]
+    best = min(places, key=lambda one: one.residual_rms_w)
+    return fit(activity, best.observer, readings)
 
 
 def _averagings(part: Activity, observer: Sampled, readings: Readings) -> list[Fit]:

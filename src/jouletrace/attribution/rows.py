@@ -14,8 +14,6 @@ from jouletrace.run import Estimate
 
 Array = NDArray[np.float64]
 
-Z95 = 1.96
-
 PRIOR_SHARE = 0.25
 """Largest standard deviation of a row with figures over the prior's: readings determine it, not the prior."""
 
@@ -53,7 +51,7 @@ class Contrasts:
     """Linear combinations of a fit's powers, with their covariance.
 
     A kernel's energy is the power of its kind times its time, corrected for the clock; kernels that run at the same
-    time share the power equally. So the rows of any grouping add up to the whole, less the energy of copies. ``group``
+    time share the power equally. So the rows of any grouping add up to the whole, less the energy of repeats. ``group``
     names the row to which a kind belongs.
     """
 
@@ -63,7 +61,7 @@ class Contrasts:
         self.names: list[str] = []
         index: dict[str, int] = {}
         for kind in activity.kinds:
-            if not kind.copy and group(kind) not in index:
+            if not kind.repeat and group(kind) not in index:
                 index[group(kind)] = len(self.names)
                 self.names.append(group(kind))
         self.names.append(IDLE)
@@ -74,7 +72,7 @@ class Contrasts:
         self.overlapped = np.zeros(len(self.names))
         for k, members in enumerate(activity.members):
             for member in members:
-                if activity.kinds[member].copy:
+                if activity.kinds[member].repeat:
                     continue
                 row = index[group(activity.kinds[member])]
                 self.weights[row, k] += activity.seconds[k] / len(members)

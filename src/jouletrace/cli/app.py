@@ -131,6 +131,7 @@ _add(mig_app, "plan", mig.plan)
 _add(mig_app, "apply", mig.apply)
 _add(mig_app, "restore", mig.restore)
 _add(mig_app, "sweep", mig.sweep)
+_add(mig_app, "bench", mig.bench)
 app.add_typer(mig_app, short_help=SUMMARIES["mig"], no_args_is_help=True)
 
 fleet_app = typer.Typer(

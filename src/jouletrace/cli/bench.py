@@ -78,7 +78,7 @@ def bench(
         raise BadInputError(f"--pause {pause:g}: must be from 0 to {_MOST_S:g} s")
     if monitor and device:
         raise BadInputError("--device and --monitor: the server's GPUs are here or there; give one of them")
-    levels = _levels(rate, concurrency, trace, arrivals, duration, (input_tokens, output_tokens), seed)
+    levels = load_levels(rate, concurrency, trace, arrivals, duration, (input_tokens, output_tokens), seed)
     settings = BenchSettings(url, levels, model, api, parse_slo(slo), timeout, pause, seed)
     with ExitStack() as stack:
         devices = open_devices(monitor or device or ["visible"], real_time=True)
@@ -102,7 +102,7 @@ def _in_use(devices: list[Device]) -> list[Device]:
     return busy
 
 
-def _levels(
+def load_levels(
     rate: str | None,
     concurrency: str | None,
     trace: Path | None,

@@ -24,12 +24,12 @@ def demo(
 
     The figures are recomputed from the raw samples, without torch.
     """
-    from jouletrace.recorded import recorded_runs
+    from jouletrace.bundled import bundled_runs
 
     form = check_form(form, json)
     if with_profile and form == "json":
         raise BadInputError("--with-profile --json: two results are not one JSON object; request them separately")
-    recorded = recorded_runs()
+    recorded = bundled_runs()
     for group in ([entry] for entry in recorded) if form == "table" else [list(recorded)]:
         for entry in group:
             say(f"Recorded on {entry.run.devices[0].name}: {entry.command}")

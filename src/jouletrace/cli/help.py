@@ -80,6 +80,9 @@ Fleets and slices
     jouletrace mig restore
   mig sweep: Run workloads on slices of several profiles.
     jouletrace mig sweep --profiles 1g.10gb,7g.80gb --models vit --batch 1,8 --yes
+  mig bench: Put servers on several slices under load at once.
+    jouletrace mig bench http://a:8001 http://a:8002 --slices 3g,2g --rate 1,2
+    jouletrace mig bench gpt2 gpt2 --slices 3g,2g --device sim:h100 --rate 1,2
 Other runtimes and profilers
   convert: Write a workload as ONNX, OpenVINO or TensorRT.
     jouletrace convert gpt2 --to onnx --seq-len 128
@@ -105,7 +108,20 @@ for _line in _TEXT.splitlines():
         COMMANDS[_line] = []
 
 _WORKLOAD = (
-    *("task", "batch", "seq-len", "max-new-tokens", "dtype", "dtype-b", "mode", "mode-b", "backend", "threads"),
+    *(
+        "task",
+        "batch",
+        "seq-len",
+        "max-new-tokens",
+        "context",
+        "quantization",
+        "dtype",
+        "dtype-b",
+        "mode",
+        "mode-b",
+        "backend",
+        "threads",
+    ),
     *("streams", "hint", "config", "optimizer", "label-smoothing", "data", "random", "seed", "input-sets"),
     *("models", "tasks", "noise", "noise-task", "noise-batch"),
 )

@@ -6,13 +6,15 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.settings import DEVICE_HELP
+
+Value = TypeVar("Value", int, float, str)
 
 Device = Annotated[str, typer.Option("--device", "-d", help=DEVICE_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]
@@ -73,6 +75,8 @@ def _parameter(one: Field[Any], default: Any) -> inspect.Parameter:
     annotation: Any = kind if not str(one.type).endswith(" | None") else kind | None  # type: ignore[operator]
     if how["percent"]:
         annotation, default = str, f"{100 * default:g}%"
+    if how["numbers"]:
+        annotation, default = str | None, None
     if how["pairs"]:
         annotation = list[str] | None
     shown = typer.Option(*flags, help=how["help"], metavar=how["metavar"])
@@ -86,6 +90,8 @@ def _value(one: Field[Any], given: Any) -> Any:
     name = f"--{_named(one).replace('_', '-')}"
     if one.metadata["percent"]:
         return parse_percent(given, name)
+    if one.metadata["numbers"]:
+        return parse_values(given, name, int)
     return parse_pairs(given or [], name) if one.metadata["pairs"] else given
 
 
@@ -114,3 +120,22 @@ def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
             raise BadInputError(f"{option} {pair!r}: write KEY=VALUE")
         found[key] = value
     return found
+
+
+def parse_values(text: str | None, option: str, kind: Callable[[str], Value]) -> tuple[Value, ...]:
+    """Values separated by commas.
+
+    Raises:
+        BadInputError: If one isn't of its kind.
+    """
+    if text is None:
+        return ()
+    found = []
+    for part in text.split(","):
+        try:
+            found.append(kind(part.strip()))
+        except ValueError:
+            raise BadInputError(f"{option} {text!r}: {part.strip()!r} is not a number; write 1,8,64") from None
+        if not part.strip():
+            raise BadInputError(f"{option} {text!r}: a value is missing between commas")
+    return tuple(found)

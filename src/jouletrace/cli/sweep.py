@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, say
-from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
-
-Value = TypeVar("Value", int, float, str)
 
 
 @options.from_settings(ProfileSettings, "device", "task", "target_ci", "max_time_s", "warmup_s", "seed")
@@ -61,11 +58,11 @@ def sweep(
     form = check_form(form, json, FORMATS)
     grid = Grid(
         tuple(workloads or []),
-        _values(batch, "--batch", int),
-        _values(seq_len, "--seq-len", int),
-        _values(dtype, "--dtype", str),
-        _values(mode, "--mode", str),
-        _values(power_limit, "--power-limit", float),
+        options.parse_values(batch, "--batch", int),
+        options.parse_values(seq_len, "--seq-len", int),
+        options.parse_values(dtype, "--dtype", str),
+        options.parse_values(mode, "--mode", str),
+        options.parse_values(power_limit, "--power-limit", float),
     )
     folder = output or fresh_folder("runs", "sweep")
     try:
@@ -84,22 +81,3 @@ def sweep(
         reasons = "; ".join(list(dict.fromkeys(entry.reason for entry in open_points))[:3])
         again = f"the same command with -o {folder} tries again"
         raise NotPossibleError(f"{len(open_points)} of {len(found)} points could not be measured: {reasons}; {again}")
-
-
-def _values(text: str | None, option: str, kind: Callable[[str], Value]) -> tuple[Value, ...]:
-    """Values separated by commas.
-
-    Raises:
-        BadInputError: If one isn't of its kind.
-    """
-    if text is None:
-        return ()
-    found = []
-    for part in text.split(","):
-        try:
-            found.append(kind(part.strip()))
-        except ValueError:
-            raise BadInputError(f"{option} {text!r}: {part.strip()!r} is not a number; write 1,8,64") from None
-        if not part.strip():
-            raise BadInputError(f"{option} {text!r}: a value is missing between commas")
-    return tuple(found)

@@ -206,8 +206,8 @@ def _verdict(
 ) -> tuple[str, str | None]:
     """The verdict, and by code why it is inconclusive."""
     if rejected:
-        told = change.low is None or change.high is None or not change.low <= 0 <= change.high
-        if contrast.gain and not told:
+        distinguished = change.low is None or change.high is None or not change.low <= 0 <= change.high
+        if contrast.gain and not distinguished:
             return INCONCLUSIVE, "sensor_gain"
         # Less power isn't necessarily better.
         less, more = (LOWER, HIGHER) if metric == "power_w" else (BETTER, WORSE)

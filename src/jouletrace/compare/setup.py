@@ -21,6 +21,7 @@ _WORKLOAD = {
     "new_tokens": "new tokens",
     "cache": "cache",
     "dtype": "dtype",
+    "quantization": "quantization",
     "autocast": "autocast",
     "mode": "mode",
     "backend": "backend",
@@ -31,7 +32,7 @@ _WORKLOAD = {
 }
 """Facts of the workload by name in ``Run.workload``, as resolved: an omitted option doesn't state them."""
 
-_TOLD = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
+_STATED = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
 """Options that ``_WORKLOAD`` covers."""
 
 _NO_OPTIONS = {"device", "devices", "repeats", "pid", "ended", "margin", "per"}
@@ -131,7 +132,7 @@ def options(run: Run) -> Setup:
     found = {words: said(run.workload.get(key)) for key, words in _WORKLOAD.items()}
     found |= {f"torch's {key}": said(value) for key, value in run.workload.get("torch_flags", {}).items()}
     for key, value in run.settings.items():
-        if key not in _TOLD | _NO_OPTIONS and not isinstance(value, list | dict):
+        if key not in _STATED | _NO_OPTIONS and not isinstance(value, list | dict):
             found["L2 cache" if key == "l2" else _named(key)] = said(value) or "default"
     for device in run.devices[:1]:
         channel = run.channel(device.id, POWER)

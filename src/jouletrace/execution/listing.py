@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from jouletrace.execution.program import UNKNOWN, Call
 from jouletrace.execution.steps.module_names import ModuleNames, Phase, phase_of_step
 from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
+from jouletrace.execution.traceable import UNKNOWN, Call
 from jouletrace.tracing.trace import Trace
 
 _SLACK_NS = 20_000

@@ -8,10 +8,10 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.execution.program import PLAIN, Call, Excitation, Listing, Traced, Variant, match
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.module_names import CallSite, phase_of_step
 from jouletrace.execution.steps.simulated import SimulatedStep
+from jouletrace.execution.traceable import PLAIN, Call, Excitation, Listing, MatchedTrace, Variant, match
 from jouletrace.simulator.boards import SimulatedGpu
 from jouletrace.tracing.trace import Trace
 
@@ -22,7 +22,7 @@ _TOGETHER_S = 0.05
 """Seconds of iterations that run in one call of the simulation: a call for each takes longer than all the rest."""
 
 
-class SimulatedProgram:
+class SimulatedTraceable:
     """A step on a simulated GPU; ``phases`` are those of each kernel, None in an inference or a training step."""
 
     def __init__(self, step: SimulatedStep, device: SimulatedGpu, phases: Sequence[str] | None = None) -> None:
@@ -32,7 +32,7 @@ class SimulatedProgram:
         ]
 
     def listing(self) -> Listing:
-        """See ``Program``: each kernel is that of one operator call."""
+        """See ``Traceable``: each kernel is that of one operator call."""
         kernels = self._step.schedule.kernels
         names = list(dict.fromkeys(kernel.name for kernel in kernels))
         calls = [
@@ -52,8 +52,8 @@ class SimulatedProgram:
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> Traced:
-        """See ``Program``."""
+    ) -> MatchedTrace:
+        """See ``Traceable``."""
         board, log = self._device.board, list[Variant]()
         steps = {variant: self._variant(variant) for variant in (PLAIN, *excitation.variants)}
         times: list[NDArray[np.int64]] = []
@@ -88,7 +88,7 @@ class SimulatedProgram:
             end_ns=edges[:, 1],
         )
         matched = match(listing.codes(trace), listing.calls, log)
-        return Traced(trace, matched, len(log), Interval(start_ns, finish_ns))
+        return MatchedTrace(trace, matched, len(log), Interval(start_ns, finish_ns))
 
     @staticmethod
     def _next(draws: Iterator[Variant], steps: Mapping[Variant, SimulatedStep], seconds: float) -> list[Variant]:

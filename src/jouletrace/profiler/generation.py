@@ -18,13 +18,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jouletrace.analysis.generation import FIRST_TOKEN, FIRST_UNIT, SEGMENT
+from jouletrace.analysis.generation import FIRST_CONTEXT, FIRST_TOKEN, FIRST_UNIT, SEGMENT
 from jouletrace.analysis.latency import LANE
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import passes
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
+from jouletrace.run.forms import Segment
+from jouletrace.workloads.base import Segment as Piece
 
 if TYPE_CHECKING:
     from jouletrace.execution.steps.registry import GenerationSteps  # imports torch
@@ -95,18 +97,26 @@ def _describe(session: Session, pieces: GenerationSteps) -> None:
         "steps": generation.steps,
         "tokens": generation.tokens,
         "cache": generation.cache,
-        "segments": [
-            {
-                "unit": FIRST_UNIT + i,
-                "phase": segment.phase,
-                "weight": segment.weight,
-                "times": segment.times,
-                "length": segment.length,
-            }
-            for i, (segment, _) in enumerate(pieces.segments)
-        ],
+        "segments": [_stated(FIRST_UNIT + i, segment) for i, (segment, _) in enumerate(pieces.segments)],
     }
+    if pieces.contexts:
+        stated = [_stated(FIRST_CONTEXT + i, segment) for i, (segment, _) in enumerate(pieces.contexts)]
+        session.run.workload["generation"]["contexts"] = stated
     session.save_header()
+
+
+def _stated(unit: int, segment: Piece) -> Segment:
+    """A piece as the Run states it."""
+    stated: Segment = {
+        "unit": unit,
+        "phase": segment.phase,
+        "weight": segment.weight,
+        "times": segment.times,
+        "length": segment.length,
+    }
+    if segment.context is not None:
+        stated["context"] = segment.context
+    return stated
 
 
 def _latencies(
@@ -128,8 +138,8 @@ def _parts(
     power = passes.power_channel(session)
     window_s = settings.window_s or TIME_WINDOW_S if power is None else passes.window_seconds(settings, power)
     steps: list[tuple[str, int | None, Step, float]] = [("untouched", None, step, iteration_s)]
-    for i, (_, piece) in enumerate(pieces.segments):
-        steps.append((SEGMENT, FIRST_UNIT + i, piece, _seconds(piece)))
+    for first, some in ((FIRST_UNIT, pieces.segments), (FIRST_CONTEXT, pieces.contexts)):
+        steps += [(SEGMENT, first + i, piece, _seconds(piece)) for i, (_, piece) in enumerate(some)]
     margins_s = 0.0 if power is None else 2 * MARGIN_S
     found = []
     for variant, unit, one, seconds in steps:

@@ -19,9 +19,9 @@ from types import ModuleType
 from jouletrace import workloads
 from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
-from jouletrace.execution.program import Program
 from jouletrace.execution.steps.base import Step
 from jouletrace.execution.steps.registry import GenerationSteps, check_options
+from jouletrace.execution.traceable import Traceable
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.workloads import ObjectWorkload
@@ -47,7 +47,7 @@ class Prepared:
         built: The workload.
         step: Runs it on the device.
         real: Whether it computes real numbers (a simulated GPU computes none).
-        make_program: Prepares it for tracing; None if it can't be traced.
+        make_traceable: Prepares it for tracing; None if it can't be traced.
         make_generation: Builds the pieces of an iteration that generates tokens; None for other tasks.
         warnings: Warnings about its data, where ``steps.check_outputs`` can't inspect them.
     """
@@ -55,19 +55,19 @@ class Prepared:
     built: Built
     step: Step
     real: bool = True
-    make_program: Callable[[], Program] | None = None
+    make_traceable: Callable[[], Traceable] | None = None
     make_generation: Callable[[], GenerationSteps] | None = None
     warnings: list[RunWarning] = field(default_factory=list)
 
-    def program(self) -> Program:
+    def traceable(self) -> Traceable:
         """The workload, ready for tracing.
 
         Raises:
             NotPossibleError: If it can't be traced.
         """
-        if self.make_program is None:
+        if self.make_traceable is None:
             raise NotPossibleError(f"{self.built.facts.get('name', 'this workload')} can't be traced here")
-        return self.make_program()
+        return self.make_traceable()
 
 
 def resolve(workload: str | Workload) -> Workload:

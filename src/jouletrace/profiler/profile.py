@@ -119,7 +119,7 @@ def _measure(
     recorded = settings.detail != "model" and not (prepared.make_generation and settings.detail == "phase")
     between = None
     if recorded and not isinstance(step, KnowsNodes):
-        between = partial(record, session, prepared.program(), settings, warm.iteration_s, progress)
+        between = partial(record, session, prepared.traceable(), settings, warm.iteration_s, progress)
     if prepared.make_generation is None:
         passes.latency(session, step, settings, warm.iteration_s, progress)
         passes.energy(session, step, settings, warm.iteration_s, progress, between)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from jouletrace.devices.base import Device
+from jouletrace.report.document import printable
 
 SWITCH = "JOULETRACE_PROGRESS"
 """Environment variable: 0 prints no progress, on the command line and in Python."""
@@ -125,6 +126,5 @@ def start(progress: Progress, device: Device, asked: str) -> None:
 
 
 def _print(text: str) -> None:
-    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)  # names of devices, of users
     with suppress(OSError, ValueError):  # a closed stderr must not end a measurement
-        print(f"jouletrace: {shown}", file=sys.stderr, flush=True)
+        print(f"jouletrace: {printable(text)}", file=sys.stderr, flush=True)

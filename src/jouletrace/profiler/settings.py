@@ -49,7 +49,17 @@ class ProfileSettings:
         flags=("--seq-len", "--prompt-len"),
     )
     max_new_tokens: int | None = option(None, "Exact number of tokens to generate per sample. [default: 64]")
+    context: tuple[int, ...] = option(
+        (),
+        "Numbers of tokens in the cache at which to measure a prompt and a new token besides: 512,2048,8192.",
+        metavar="N,N,...",
+        numbers=True,
+    )
     dtype: str | None = option(None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32]")
+    quantization: str | None = option(
+        None,
+        "Weights of linear layers in 8 bits: int8, fp8 (products too); int8wo, fp8wo (weights only, dequantised).",
+    )
     mode: str = option("eager", "Launch mode of an iteration: eager, graph (CUDA graph) or compile.")
     backend: str = option("auto", "Backend: torch, onnxruntime, openvino; trtexec for a TensorRT engine.")
     threads: int | None = option(None, "Threads of a runtime. [default: the runtime's choice]")
@@ -84,9 +94,9 @@ class ProfileSettings:
     input_sets: int = option(1, "Distinct random inputs to rotate among.")
     window_s: float | None = option(None, "Least length of an energy window. [default: by the sensor]", shown=False)
     first_stage: int = option(8, "Windows of the first stage, which determines the total number.", shown=False)
-    idle_s: float = option(1.5, "Length of each idle phase.", metavar="SECONDS", shown=False)
+    idle_s: float = option(0.9, "Length of each idle phase.", metavar="SECONDS", shown=False)
     latency_iterations: int = option(2000, "Largest number of iterations of the latency pass.", shown=False)
-    latency_s: float = option(2.0, "Time limit of the latency pass.", shown=False)
+    latency_s: float = option(1.0, "Time limit of the latency pass.", shown=False)
     calibrated: bool = option(True, "Use a stored calibration of the GPU, if there is one.", shown=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +107,7 @@ class ProfileSettings:
         """
         from jouletrace.execution.steps.registry import L2, MODES
         from jouletrace.workloads.environment import DTYPES
-        from jouletrace.workloads.options import TASKS, check_loss_and_optimizer, check_seed
+        from jouletrace.workloads.options import QUANTIZATIONS, TASKS, check_loss_and_optimizer, check_seed
 
         if self.detail == AUTO:
             phases = self.task == "train" and self.mode != "compile" and self.l2 == "warm"  # see _check_together
@@ -111,9 +121,10 @@ class ProfileSettings:
             ("backend", RUN_BY),
             ("l2", L2),
             ("hint", HINTS),
+            ("quantization", QUANTIZATIONS),
         ):
             value = getattr(self, name)
-            if value not in allowed and not (name in ("dtype", "hint") and value is None):
+            if value not in allowed and not (name in ("dtype", "hint", "quantization") and value is None):
                 raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
         for name in ("batch", "seq_len", "threads", "streams", "input_sets", "block", "latency_iterations"):
             value = getattr(self, name)
@@ -145,6 +156,10 @@ class ProfileSettings:
             if isinstance(value, bool) or not isinstance(value, allowed):
                 name = one.name.removesuffix("_s").replace("_", "-")
                 raise BadInputError(f"--{name} {value!r}: must be {words}")
+        for length in self.context:
+            if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
+                raise BadInputError(f"--context {length!r}: must be a whole number of 1 or more")
+        object.__setattr__(self, "context", tuple(sorted({int(length) for length in self.context})))
 
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""
@@ -152,9 +167,11 @@ class ProfileSettings:
         detail, backend = f"--detail {self.detail}", f"--backend {self.backend}"
         detailed, generating, by_torch = self.detail != "model", self.task == "generate", self.backend == "torch"
         cold, another = self.l2 == "cold", self.backend not in ("auto", "torch")
+        quantized = self.quantization is not None
         hinted, hint = self.hint is not None, f"--hint {self.hint}"
         for asked, given, beside, why in (
             (runtime and self.task != "infer", f"--task {self.task}", backend, "runtimes run inference"),
+            (runtime and quantized, f"--quantization {self.quantization}", backend, "quantise the model file instead"),
             (runtime and self.mode != "eager", f"--mode {self.mode}", backend, "a runtime has its own launch mode"),
             (another and cold, "--l2 cold", backend, "only torch on a GPU flushes the L2 cache"),
             (

@@ -174,7 +174,7 @@ def _record(collector: Collector, control: Control, start_ns: int) -> None:
     schedule = Schedule(collector.sources, start_ns)
     flush_ns = start_ns + int(FLUSH_S * 1e9)
     end_ns: int | None = None
-    told = 0
+    reported = 0
     while True:
         now = time.monotonic_ns()
         if control.ending and end_ns is None:
@@ -186,9 +186,9 @@ def _record(collector: Collector, control: Control, start_ns: int) -> None:
             collector.poll(source)
         if due:
             schedule.advance(now, collector.sources)
-        for failure in collector.failures[told:]:
+        for failure in collector.failures[reported:]:
             _say(event="source_failed", message=failure)
-        told = len(collector.failures)
+        reported = len(collector.failures)
         if now >= flush_ns:
             collector.flush()
             flush_ns = now + int(FLUSH_S * 1e9)

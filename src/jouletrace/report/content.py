@@ -96,7 +96,8 @@ def short(run: Run, *, detail: str = "model", top: int | None = None) -> Documen
         found.sections = [serving.section(run, results, NoFootnotes())]
         found.sections[0].notes = []
     elif level and results.units(level):
-        found.sections = [section for section in [parts.short(run, results, level, top)] if section.rows]
+        levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
+        found.sections = [one for level in levels if (one := parts.short(run, results, level, top)).rows]
     elif run.kind == "calibrate":
         found.sections = [sensor_section([one for one in run.channels if one.origin == "calibrated"])]
         found.sections = [section for section in found.sections if section.rows]
@@ -188,13 +189,13 @@ def documents(
         return _short_documents(runs, detail, top, compared)
     marks = Footnotes()
     found = [comparison_document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
-    told = [line for one in found for line in one.warnings]
+    stated = [line for one in found for line in one.warnings]
     if len(runs) > 1:
         found.append(comparison(runs, marks))
     if len(runs) == 1 or detail != "model":
         found += [document(run, detail=detail, top=top, marks=marks) for run in runs]
     if len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
-        found[-1].warnings = [line for line in found[-1].warnings if line not in told]
+        found[-1].warnings = [line for line in found[-1].warnings if line not in stated]
         found[0].unfinished, rest = found[-1].unfinished, found[1:]
         found[-1].verdict = found[-1].verdict if len(found) == 1 else []
         said_before = [line.removeprefix(INCOMPLETE) for line in found[0].unfinished]
@@ -242,6 +243,7 @@ def levels_shown(results: Results, detail: str) -> list[str]:
     always = [level for level in ("device", "range", "load") if results.units(level)]
     if "tokens_per_s" in results.metrics() and results.units("phase"):
         always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
+        always += ["context"] if results.units("context") else []
     return always + ([detail] if detail != "model" and detail not in always else [])
 
 

@@ -87,8 +87,9 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
     }
-    if results.units("load"):
-        found["loads"] = parts("load")
+    for name, level in (("contexts", "context"), ("loads", "load")):
+        if results.units(level):
+            found[name] = parts(level)
     if compared is not None:
         found["comparison"] = compared.to_dict()
     repeated = (run.settings.get("repeats") or 1) > 1  # intervals contain the scatter between repeats

@@ -24,7 +24,7 @@ class Column:
         brief: Where there is little room its figures stand without their intervals.
         long: "middle" or "start": the part that long names lose rather than take several lines; "" for none.
         key: What it is called in files of a page; "" for its name.
-        aside: Whether a page shows it on request only.
+        secondary: Whether a page shows it on request only.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Column:
     brief: bool = False
     long: str = ""
     key: str = ""
-    aside: bool = False
+    secondary: bool = False
 
 
 class Cell(str):

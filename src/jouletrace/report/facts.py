@@ -62,6 +62,7 @@ def title(run: Run) -> str:
         ("new_tokens", "{} new"),
         ("cache", "{} cache"),
         ("dtype", "{}"),
+        ("quantization", "weights {}"),
         ("mode", "{}"),
     ):
         if facts.get(key) is not None:

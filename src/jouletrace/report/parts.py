@@ -18,6 +18,7 @@ from jouletrace.run.tables import UnitRow
 LEVELS = {
     "phase": "Phases",
     "length": "Forwards of one token, by the length of the cache",
+    "context": "Forwards, by context",
     "layer": "Layers",
     "op": "Operators",
     "kernel": "Operators and kernels",
@@ -27,7 +28,7 @@ LEVELS = {
 }
 """Heading of each level."""
 
-_ASIDE = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
+_SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
 """Metrics of parts that are shown where there is room, the most informative first."""
 
 _LOST = {"op": "middle", "kernel": "middle", "layer": "start"}
@@ -66,11 +67,11 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
         if run.kind == "program":
             return [_tree_section(results, marks, _SMALL)]
         return [_tree_section(results, marks), *checks]
-    section, rest, untold = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
+    section, rest, unattributed = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
     if rest:
         section.notes.append(_rest(results, rest) + ("; --top lists more" if run.kind == "import" else ""))
-    if untold:
-        section.notes += _unattributed(results, untold, top)
+    if unattributed:
+        section.notes += _unattributed(results, unattributed, top)
     return [section, *checks]
 
 
@@ -86,10 +87,12 @@ def short(run: Run, results: Results, level: str, top: int | None) -> Section:
     else:
         ranked = top is not None or level in ("kernel", "op")
         known = level not in ("device", "range", "load")
-        found, rest, untold = table(run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=known)
+        found, rest, unattributed = table(
+            run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=known
+        )
         found.notes = [_rest(results, rest, ("energy_total_j", "share"))] if rest else []
-        if untold:
-            found.notes.append(_without_energy(results, untold))
+        if unattributed:
+            found.notes.append(_without_energy(results, unattributed))
     for n, column in enumerate(found.columns):
         if column.key == "share":
             for row in found.rows:
@@ -146,11 +149,11 @@ def table(
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
     names = ordered({name for unit in units for name in results.metrics(unit["id"])})
-    units, untold = _told(results, units) if level == "kernel" else (units, [])
+    units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
     if known:
         energies = {unit["id"]: results.get("energy_total_j", unit["id"]).value for unit in units}
         if any(value is not None for value in energies.values()):
-            untold = [*untold, *(unit for unit in units if energies[unit["id"]] is None)]
+            unattributed = [*unattributed, *(unit for unit in units if energies[unit["id"]] is None)]
             units = [unit for unit in units if energies[unit["id"]] is not None]
     shown = units if top is None else units[:top]
     columns, fields = _naming(level, shown)
@@ -163,18 +166,18 @@ def table(
         for row, unit in zip(section.rows, shown, strict=True):
             row.append(Cell(str(unit["count"] or ""), unit["count"]))
     figures = [results.metrics(unit["id"]) for unit in shown]
-    figures, meant = _told_apart(run, results, shown) if level == "range" else (figures, [])
-    add_figures(section, figures, names, marks, _aside(names))
+    figures, meant = _distinguished(run, results, shown) if level == "range" else (figures, [])
+    add_figures(section, figures, names, marks, _secondary(names))
     section.notes += meant
-    return section, units[len(shown) :], untold
+    return section, units[len(shown) :], unattributed
 
 
-def _told(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
+def _attributed(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
 
     def known(unit: UnitRow) -> bool:
         figures = results.metrics(unit["id"]).items()
-        return unit["level"] != "kernel" or any(f.estimate.value is not None for n, f in figures if n not in _ASIDE)
+        return unit["level"] != "kernel" or any(f.estimate.value is not None for n, f in figures if n not in _SECONDARY)
 
     there = [unit for unit in units if known(unit)]
     return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
@@ -211,13 +214,13 @@ def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, bri
     section = Section(title, [Column(column, long="middle")], [[label] for label, _ in rows])
     figures = [figures for _, figures in rows]
     names = ordered({name for row in figures for name in row})
-    add_figures(section, figures, names, marks, _aside(names))
+    add_figures(section, figures, names, marks, _secondary(names))
     return section
 
 
-def _aside(names: Sequence[str]) -> tuple[str, ...]:
+def _secondary(names: Sequence[str]) -> tuple[str, ...]:
     """Metrics that stand where there is room: active energy first, where the total says how much."""
-    return ("energy_active_j", *_ASIDE) if "energy_total_j" in names else _ASIDE
+    return ("energy_active_j", *_SECONDARY) if "energy_total_j" in names else _SECONDARY
 
 
 def _naming(level: str, units: Sequence[UnitRow]) -> tuple[list[Column], list[str]]:
@@ -283,7 +286,7 @@ def add_figures(
     figures: Sequence[dict[str, Figure]],
     names: Sequence[str],
     marks: Footnotes,
-    aside: Sequence[str] = (),
+    secondary: Sequence[str] = (),
 ) -> None:
     """Add a column a metric to the rows, with footnotes for what is missing and what is flagged.
 
@@ -292,20 +295,20 @@ def add_figures(
         figures: By row and metric.
         names: Of the metrics.
         marks: Footnotes of the same output.
-        aside: Metrics that are shown where there is room.
+        secondary: Metrics that are shown where there is room.
     """
     footnotes = marks.of_table()
     units = _units_of(figures, names)
-    common = [_common_flags(found, [name for name in names if name not in aside]) for found in figures]
+    common = [_common_flags(found, [name for name in names if name not in secondary]) for found in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
-    places = {name: 1 + 2 * place for place, name in enumerate(aside)}
+    places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
     for name in names:
         unit, short = units[name], metric(name).short
         heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
         wide = places.get(name, 0)
         section.columns.append(Column(heading, numeric=True, wide=wide, brief=name == "share", key=name))
         for row, found, shared in zip(section.rows, figures, common, strict=True):
-            if name not in found and (name in aside or name in _A_TOKEN or section.title == LEVELS["layer"]):
+            if name not in found and (name in secondary or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
             one = found.get(name, Figure())
@@ -394,7 +397,7 @@ _SPREAD = "±: how they differ from one to the next, steps in blocks of many"
 _ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
 
 
-def _told_apart(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
+def _distinguished(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
     """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
 
     A mean over windows or times has the interval of how these differ. One window, and the regression over all short

@@ -80,6 +80,7 @@ FLAGS: dict[str, str] = {
     "interval_assumed": "the log has no times: its rows are taken to be equally far apart",
     "power_implausible": "more power than any GPU board draws: is its unit right?",
     "load_not_steady": "the load was not steady",
+    "modelled": "the GPU's power is divided among slices by their activity, which is a model",
     "device_assumed": "nothing says which device a part ran on: it is given to the only one with a power record",
     "dtype_differs": "matched though the types of its inputs differ",
     "shapes_differ": "matched though the shapes of its inputs differ",
@@ -90,6 +91,7 @@ FLAGS: dict[str, str] = {
 
 METHODS: dict[str, str] = {
     "windows": "mean of windows",
+    "stated": "stated by the imported file",
     "timeline": "power record over the span",
     "spans": "durations of the spans",
     "median": "order statistics",

@@ -80,8 +80,8 @@ RULES: dict[str, Rule] = {
     "block_too_short": Rule("power record", NO, "repeat the work inside the block"),
     "one_level": Rule("power record", YES),
     # the sensor's response
-    "nominal_response": Rule("sensor response", CARE, "run jouletrace calibrate once"),
-    "unmodelled": Rule("sensor response", CARE, "run jouletrace calibrate again on an idle GPU"),
+    "nominal_response": Rule("sensor response", YES),  # its wider uncertainty is in the intervals
+    "unmodelled": Rule("sensor response", CARE, "run jouletrace calibrate on an idle GPU"),
     "not_calibrated": Rule("sensor response", NO, "run it again on an idle GPU, with a longer --seconds"),
     "not_stored": Rule("sensor response", CARE, "run it again on an idle GPU"),
     "misfit_at_edges": Rule("sensor response", CARE, "run it again on an idle GPU"),
@@ -188,6 +188,12 @@ RULES: dict[str, Rule] = {
     "work_reset": Rule("counter of work", CARE, "keep the server running while it is watched"),
     "work_implausible": Rule("counter of work", CARE),
     # a server under load
+    "no_single_requests": Rule("steady load", CARE, "import a file with single requests"),
+    "no_result": Rule("files", CARE),
+    "no_load_times": Rule("power record", CARE, "import the client's own result file"),
+    "power_not_valid": Rule("power record", CARE),
+    "modelled": Rule("power of slices", CARE),
+    "activity_lost": Rule("power of slices", CARE, _AGAIN),
     "load_not_steady": Rule("steady load", CARE, "give a longer --duration"),
     "requests_failed": Rule("requests answered", CARE, "see the server's log"),
     "given_up": Rule("requests answered", CARE, "give lower --rate"),

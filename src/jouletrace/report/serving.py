@@ -20,11 +20,12 @@ DOUBTFUL = ("load_not_steady", "requests_failed", "client_late", "rate_not_reach
 
 COST = "energy_per_output_token_j"
 _SHOWN = ("requests_per_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "energy_per_request_j", COST, "share_within_slo")
-_ASIDE = (
+_SECONDARY = (
     "energy_prompt_token_j",
     "energy_output_token_j",
     "power_w",
     "share_idle",
+    "activity",
     "goodput_per_s",
     "requests_open",
     "tokens_per_s",
@@ -65,8 +66,8 @@ def named(load: Load) -> str:
 
 
 def loads(run: Run, results: Results) -> list[tuple[UnitRow, Load]]:
-    """Units of the loads with what was offered."""
-    by_name = {load["name"]: load for load in serving_of(run)["levels"]}
+    """Units of the loads with what was offered, without those of one server alone before the others."""
+    by_name = {load["name"]: load for load in serving_of(run)["levels"] if not load.get("alone")}
     return [(unit, by_name[unit["name"]]) for unit in results.units("load") if unit["name"] in by_name]
 
 
@@ -112,8 +113,8 @@ def section(run: Run, results: Results, marks: Footnotes) -> Section:
     figures = [results.metrics(unit["id"]) for unit in there]
     known = {name for row in figures for name in row}
     shown = [name for name in _SHOWN if name in known]
-    aside = [name for name in _ASIDE if name in known]
-    parts.add_figures(found, figures, [*shown, *aside], marks, aside)
+    secondary = [name for name in _SECONDARY if name in known]
+    parts.add_figures(found, figures, [*shown, *secondary], marks, secondary)
     for place, column in enumerate(found.columns):
         if column.key in _HEADINGS:
             unit = column.name.rpartition("(")[2].rstrip(")") if "(" in column.name else column.name

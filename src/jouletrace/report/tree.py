@@ -24,7 +24,7 @@ _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
 
 ENERGY, TIME = "energy_total_j", "time_s"
-_UNTOLD = ("site", "group")
+_NO_ROWS = ("site", "group")
 """Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
 
 ROOT = "0"
@@ -64,7 +64,7 @@ class Node:
 def tree(run: Run, results: Results) -> list[Node]:
     """All parts that have energy or time, each behind the one around it; the root alone without parts."""
     root = _root(run, results)
-    units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _UNTOLD]
+    units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _NO_ROWS]
     # Levels whose units take time that others take too would be drawn beside one another.
     twice = {"op"} if results.apart() else set()
     if run.kind == "record" and results.units("range"):
@@ -220,7 +220,7 @@ def _steps(module: str) -> list[str]:
     return steps
 
 
-def _of_trace(traced: Sequence[Traced]) -> list[Node]:
+def _of_trace(traced: Sequence[NamedLaunches]) -> list[Node]:
     """Kernels by name under their devices: what a trace without energy says."""
     nodes: dict[str, Node] = {}
     for number, one in enumerate(traced):
@@ -303,7 +303,7 @@ def _detail(unit: UnitRow) -> str:
 
 
 @dataclass(frozen=True)
-class Traced:
+class NamedLaunches:
     """All launches of one name on one device.
 
     Attributes:
@@ -323,7 +323,7 @@ class Traced:
     most_s: float
 
 
-def by_name(run: Run) -> list[Traced]:
+def by_name(run: Run) -> list[NamedLaunches]:
     """What ran on devices, by name, the most time first; empty without a trace."""
     timed = pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"]))
     spans = run.spans.filter(pc.and_(pc.is_in(run.spans["kind"], pa.array(_RUNNING)), timed))
@@ -334,7 +334,7 @@ def by_name(run: Run) -> list[Traced]:
     for row in groups.aggregate([("s", "count"), ("s", "sum"), ("s", "min"), ("s", "max")]).to_pylist():
         where = names.get(row["device"], row["device"] or "")
         times = (row["s_count"], row["s_sum"], row["s_min"], row["s_max"])
-        found.append(Traced(str(row["name"] or "?"), row["kind"], where, *times))
+        found.append(NamedLaunches(str(row["name"] or "?"), row["kind"], where, *times))
     return sorted(found, key=lambda traced: -traced.total_s)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,9 @@ CLOSED = 0.02
 _LONG_THROTTLE = 0.02
 """Share of the time from which lowered clocks qualify a figure."""
 
+
+_OPTION = re.compile(r"(--[\w-]+) (?=\S)")
+"""An option before its value, which stay on one line."""
 
 _OF_SAMPLES = ("sample_rate", "placebo")
 """Checks of sensors alone that sample."""
@@ -53,8 +57,8 @@ class Failed:
     @property
     def line(self) -> str:
         """What is wrong and what to do."""
-        text = self.message.rstrip(".")
-        return f"{text}: {self.action}" if self.action and self.action not in text else text
+        text, action = self.message.rstrip("."), _OPTION.sub(rf"\1{NBSP}", self.action)
+        return f"{text}: {action}" if action and self.action not in text else text
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,7 @@ class Segment(TypedDict):
     weight: _Number
     times: _Positive
     length: Integer | None
+    context: NotRequired[_Natural | None]
 
 
 class Generation(TypedDict):
@@ -125,6 +126,7 @@ class Generation(TypedDict):
     tokens: _Positive
     cache: str
     segments: list[Segment]
+    contexts: NotRequired[list[Segment]]
 
 
 class Nodes(TypedDict, total=False):
@@ -184,6 +186,14 @@ class GpuOfProgram(TypedDict, total=False):
     collectives: Integer
 
 
+class Totals(TypedDict):
+    """What was answered between the start and the end of a load whose single requests aren't known."""
+
+    requests: _Natural
+    input_tokens: _Natural
+    output_tokens: _Natural
+
+
 class Load(TypedDict, total=False):
     """One of ``workload["serving"]["levels"]``: a load on a server, by number in the ``requests`` table.
 
@@ -193,23 +203,48 @@ class Load(TypedDict, total=False):
         arrivals: Process of arrivals.
         rate_per_s, concurrency: What was offered; None for the other kind.
         seconds: Time in which requests were sent.
+        totals, stated: Of a load without single requests: its totals, and figures that a file states, by metric.
         client_cpu_s, client_wall_s: The client's own time.
+        server, group, alone: Its server among several, the number that loads at the same time share, and whether it is
+            one server's alone, before the others.
         given_up: Whether the rest wasn't sent since nothing was answered any more.
         without_usage, short: Requests whose tokens the server didn't count, or that ended before as many as asked.
     """
 
     name: Required[str]
     kind: str
+    server: _Natural
+    group: _Natural
+    alone: bool
     arrivals: str
     rate_per_s: _Number | None
     concurrency: Integer | None
     seconds: _Number
     start_ns: Integer
+    end_ns: Integer
+    totals: Totals
+    stated: dict[str, _Number]
     client_cpu_s: _Number
     client_wall_s: _Number
     given_up: bool
     without_usage: Integer
     short: Integer
+
+
+class Server(TypedDict):
+    """One of several servers on slices of a GPU.
+
+    Attributes:
+        url: Its address, or the workload of a simulated one.
+        slice: UUID of its slice, the device of the activity's channel.
+        profile: The slice's profile.
+        slices: Compute slices of it.
+    """
+
+    url: str
+    slice: str
+    profile: str
+    slices: Annotated[int, Meta(gt=0, le=64)]
 
 
 class Serving(TypedDict, total=False):
@@ -218,6 +253,7 @@ class Serving(TypedDict, total=False):
     Attributes:
         slo_s: Limits in seconds by name: "ttft", "tpot", "e2e".
         token_ids, ignore_eos, usage: What the server took.
+        servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
     """
 
@@ -231,6 +267,8 @@ class Serving(TypedDict, total=False):
     slo_s: dict[str, _Number]
     processes: list[str]
     clock: str
+    servers: list[Server]
+    slices: _Natural
 
 
 class WorkloadFacts(TypedDict, total=False):
@@ -278,6 +316,8 @@ class WorkloadFacts(TypedDict, total=False):
     processes: list[str]
     profiles: list[str]
     providers: list[str]
+    quantization: str | None
+    quantized: Facts
     rank: _Natural
     ranks: Integer | None
     recording: Recording

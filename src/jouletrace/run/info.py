@@ -19,7 +19,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Delay = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
-class Record:
+class PlainData:
     """Mixin of the dataclasses here: to and from plain dictionaries."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Record:
 
 
 @dataclass
-class DeviceInfo(Record):
+class DeviceInfo(PlainData):
     """A measured piece of hardware.
 
     Attributes:
@@ -73,7 +73,7 @@ class DeviceInfo(Record):
 
 
 @dataclass
-class ChannelInfo(Record):
+class ChannelInfo(PlainData):
     """One sensor quantity: its source and its behaviour in time.
 
     Attributes:
@@ -82,6 +82,7 @@ class ChannelInfo(Record):
         unit: SI unit, or "1" for a bit mask.
         source: The vendor call or field that it is read from, for example
             "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)".
+        sensor: Kind of the power sensor behind it, a name of ``sensor.kinds.KINDS``; "" if that wasn't determined.
         period_s: Seconds between updates of the sensor.
         window_s: Seconds over which one reading is an average; 0 for instantaneous.
         sampling_s: Seconds between the samples whose mean a reading is, where it isn't the mean over the whole
@@ -99,6 +100,7 @@ class ChannelInfo(Record):
     name: str
     unit: str
     source: str
+    sensor: str = field(default="", kw_only=True)
     period_s: Seconds | None = None
     window_s: Seconds | None = None
     sampling_s: Seconds | None = None
@@ -110,7 +112,7 @@ class ChannelInfo(Record):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """As ``Record.from_dict``; accepts the field names of older Runs."""
+        """As ``PlainData.from_dict``; accepts the field names of older Runs."""
         return super().from_dict(cls.renamed(data))
 
     @staticmethod
@@ -120,7 +122,7 @@ class ChannelInfo(Record):
 
 
 @dataclass
-class RunWarning(Record):
+class RunWarning(PlainData):
     """A known problem that affects this Run.
 
     Attributes:

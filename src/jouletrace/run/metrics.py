@@ -53,6 +53,7 @@ METRICS: dict[str, Metric] = {
     "energy_prompt_token_j": Metric("Energy that a prompt's token adds", "J", "prompt's token"),
     "energy_output_token_j": Metric("Energy that an output token adds", "J", "output token"),
     "power_busy_w": Metric("Power that any open request adds", "W", "busy"),
+    "activity": Metric("Activity of the slice", "%", "activity"),
     "share_idle": Metric("Time without requests", "%", "idle"),
     "share_within_slo": Metric("Requests within the SLO", "%", "within SLO"),
     "goodput_per_s": Metric("Goodput", "1/s", "goodput"),

@@ -20,7 +20,7 @@ from jouletrace.run.limits import Allowance, check_table
 _BATCH_ROWS, _READ_BYTES = 1 << 20, 1 << 20
 
 SPAN_KINDS = ("run", "phase", "iteration", "layer", "op", "site", "group", "kernel", "range", "memcpy", "launch")
-UNIT_LEVELS = ("model", "phase", "length", "layer", "op", "kernel", "range", "device", "load")
+UNIT_LEVELS = ("model", "phase", "length", "context", "layer", "op", "kernel", "range", "device", "load")
 """An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are its children,
 with a ``site`` for each of those modules. A ``group`` is a module removed as a whole. A ``length`` is a forward of
 one token at that length of the cache, a ``load`` a rate or concurrency of requests to a server."""

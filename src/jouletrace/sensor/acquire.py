@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,6 @@ BLOCK_S = 1.0
 BINS = 80
 """Phases of a sample period in the dynamic programme, per block."""
 
-_ROWS = 4096
-"""Rows of a table that are convolved at once: they fit a core's cache."""
-
 _TOGETHER = 100
 """Readings over which an average decays by no more than a double can hold: 26 samples each, of at least 8 averaged."""
 
@@ -67,24 +64,15 @@ class Search:
         return self.rate_hz, self.start_s, self.one_s
 
 
-@dataclass
-class Searched:
-    """What searches of a recording have computed, so that those of wider ranges don't repeat it.
-
-    It holds for one timeline, its readings, and sensors that differ in their range of rates alone.
-    """
-
-    windows: dict[bool, list[_Window]] = field(default_factory=dict)  # by ``inner``
-
-
 def search(
-    sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False, searched: Searched | None = None
+    sensor: Sensor, timeline: Timeline, readings: Readings, inner: bool = False, known: Windows | None = None
 ) -> Search:
     """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
 
-    They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run.
+    They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run. A search of
+    a wider range repeats nothing that is in ``known``, which holds for one timeline and its readings.
     """
-    windows = (searched or Searched()).windows
+    windows = {} if known is None else known
     if inner not in windows:
         windows[inner] = [_Window(sensor, timeline, readings, *edges) for edges in _windows(timeline, inner)]
     parts = windows[inner]
@@ -260,13 +248,10 @@ def _responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
     narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
-    weights = list(zip(np.diff(response.within(edges)).astype(np.float32), lags.astype(int).tolist(), strict=True))
-    for first in range(0, len(out), _ROWS):
-        last = min(first + _ROWS, len(out))
-        for weight, lag in weights:
-            begin, end = max(first, lag), min(last, len(out) + lag)
-            if begin < end:
-                out[begin:end] += weight * narrow[begin - lag : end - lag]
+    for weight, lag in zip(np.diff(response.within(edges)).astype(np.float32), lags.astype(int).tolist(), strict=True):
+        begin, end = max(0, lag), min(len(out), len(out) + lag)
+        if begin < end:
+            out[begin:end] += weight * narrow[begin - lag : end - lag]
     return out
 
 
@@ -328,3 +313,7 @@ def _mean_squares(design: Array, watts: Array) -> Array:
     moment = turned @ watts + ridge * 500.0
     powers = np.linalg.solve(gram, moment[..., None])
     return np.asarray(np.mean(((design @ powers)[..., 0] - watts) ** 2, axis=1))
+
+
+Windows = dict[bool, list[_Window]]
+"""The parts of a recording with what searches have computed of them, by ``inner``."""

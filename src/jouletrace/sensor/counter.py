@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
-from jouletrace.sensor.record import MOST_W, Record, integrate
+from jouletrace.sensor.power_record import MOST_W, PowerRecord, integrate
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import Z95
 
@@ -154,7 +154,7 @@ def _between(steps: CounterSteps, first: int, last: int) -> Bracket:
     return Bracket(middle[0], middle[1], gained, width / np.sqrt(12))
 
 
-def record_over_counter(record: Record, response: Response, steps: CounterSteps) -> Estimate:
+def record_over_counter(record: PowerRecord, response: Response, steps: CounterSteps) -> Estimate:
     """Energy of the record over the counter's, between two steps as far apart as there are.
 
     Its interval holds the uncertain times of both steps at the power that was drawn then, the
@@ -199,6 +199,6 @@ def record_over_counter(record: Record, response: Response, steps: CounterSteps)
     return Estimate(value, value - half, value + half, len(run), "counter")
 
 
-def _quietest(record: Record, steps: CounterSteps, among: NDArray[np.intp]) -> int:
+def _quietest(record: PowerRecord, steps: CounterSteps, among: NDArray[np.intp]) -> int:
     """Of some steps the one at the lowest power, where an error of its time costs least."""
     return int(among[np.argmin(np.interp(steps.time_ns[among], record.time_ns, record.power_w))])

@@ -1,23 +1,58 @@
-"""Kinds of power sensors: by what a channel is recognised, its nominal response, and its model for the regression."""
+"""Kinds of power sensors: by what one is recognised, its nominal timing and response, its model for the regression.
+
+``KINDS`` is the one table of them. Live GPUs, simulated ones and logs look the sensor behind a power field up there
+(``sensor_behind``) and state it in the channel, by which the regression finds its model.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from jouletrace.run import ChannelInfo
+from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor.models import Means, SampleResponse, Sensor
 from jouletrace.sensor.windows.response import Response
+
+RECORD, USAGE, AVERAGE, INSTANT = "record", "usage", "average", "instant"
+"""Power fields of NVIDIA's driver and tools: its own record, ``nvmlDeviceGetPowerUsage`` (``power.draw``), and the two
+that state their averaging."""
+
+Capability = tuple[int, int]
+"""CUDA compute capability, which distinguishes the generations of GPUs."""
+
+
+@dataclass(frozen=True)
+class PowerField:
+    """A power field behind which a sensor is, on some GPUs, and the nominal timing of its readings."""
+
+    name: str
+    # The GPUs: by compute capability (from, below) where that is known, else by a pattern of their names; "" for any
+    boards: str = ""
+    capabilities: tuple[Capability, Capability] | None = None
+    period_s: float | None = None  # seconds between updates; None if unknown
+    window_s: float | None = None  # averaging window of a reading in seconds; None if unknown
+    most_s: float | None = 1.0  # longest possible window where it is unknown; None for a log's own spacing
+    sampling_s: float | None = None  # seconds between the samples behind the readings; None if unknown
+    gain_pct: float | None = GAIN_PCT  # proportional error that software can't detect; None if unknown
+
+    def of(self, board: str, capability: Capability | None) -> bool:
+        """Whether it is that of a GPU with this name, in whole or in part ("" if unknown)."""
+        if capability is not None and self.capabilities is not None:
+            return self.capabilities[0] <= capability < self.capabilities[1]
+        return re.search(self.boards, board, re.I) is not None
 
 
 @dataclass(frozen=True)
 class SensorKind:
     """What is known of a kind of power sensor before its GPU is calibrated."""
 
-    # Whether a power channel is of this kind; kinds earlier in the table have been asked before
+    fields: tuple[PowerField, ...]  # where it is recognised by its GPU, live or in a log
+    # Whether it is behind a channel that doesn't state its sensor: another meter's, or of a Run of an older version
     recognises: Callable[[ChannelInfo], bool]
     response: Response  # how readings answer, with wide uncertainty (``nominal``)
     model: Sensor | Means  # the sensor of the regression; its spreads are the nominal uncertainties
@@ -28,14 +63,6 @@ class SensorKind:
         window_s = None if self.fixed_window else channel.window_s
         own = self.response
         return replace(own, period_s=channel.period_s or own.period_s, window_s=window_s or own.window_s)
-
-    def models(self, response: Response, known_hz: float | None) -> Sequence[Sensor | Means]:
-        """Models to try in turn, by the response in force and the GPU's sample rate in an earlier recording."""
-        if isinstance(self.model, Sensor):
-            return self.model.searches(known_hz)
-        lag_sd, window_sd = (math.sqrt(response.covariance[k][k]) for k in (0, 1))
-        spreads = {"delay_spread_s": lag_sd, "stretch_spread": window_sd / response.window_s}
-        return [Means(window_s=response.window_s, delay_s=response.lag_s, **spreads)]
 
 
 def nominal(period_s: float, window_s: float, lag_sd: float, window_sd: float, **more: float) -> Response:
@@ -60,16 +87,27 @@ HOPPER_SENSOR = Sensor(HOPPER)
 """Response, average and delay are equal on all recorded H100s and H200s. Of eight, seven take 1217 to 1254 samples per
 second, one 1191."""
 
+_ONE_SECOND = (  # Quadro RTX are Turing, named like Ampere's RTX A6000, and unknown
+    r"^(?!.*\bQuadro RTX\b).*\b(G?H100|H200|H800|H20|GH200|G?B[123]00|A10G?|A16|A2|A40|L4|L40S?|"
+    r"RTX (PRO )?[A-Z]?\d[05]00\w*( Ada| Blackwell)?|RTX [345]0\d0)\b"
+)
+_FAST = r"\b(V100|TITAN V|P100|P40|P4|GTX 10\d0|TITAN X\w*)\b"
+
+# Windows and periods: Yang, Adamek and Armour, "Part-time power measurements", SC 2024, and NVIDIA's documentation
 KINDS: dict[str, SensorKind] = {
-    # A mean over the last second; 10 ms of every 20 ms; 25 ms of every 100 ms: Yang, Adamek and Armour, "Part-time
-    # power measurements", SC 2024.
+    # A mean over the last second. GA100 (8.0) and older GPUs report a short window as their usage.
     "average_1s": SensorKind(
+        (
+            PowerField(AVERAGE, period_s=0.1, window_s=1.0),
+            PowerField(USAGE, _ONE_SECOND, ((8, 6), (99, 0)), period_s=0.1, window_s=1.0),
+        ),
         lambda channel: (channel.window_s or 0.0) > 4 * (channel.period_s or 0.02),
         nominal(0.100, 1.0, 0.05, 0.02, jitter_s=0.005),
         Means(1.0),
     ),
     # Differences of a running counter such as RAPL: each reading is the mean since the one before.
     "counter": SensorKind(
+        (),
         lambda channel: (
             bool(channel.gapless and channel.window_s)
             and channel.window_s == channel.period_s
@@ -78,30 +116,55 @@ KINDS: dict[str, SensorKind] = {
         nominal(0.001, 0.001, 0.0005, 0.0002),
         Means(1e-3, stretch_spread=1e-6),
     ),
-    # The driver's record of H100 and H200: momentary samples, averaged recursively and read every 20 ms.
+    # The driver's record of H100 and H200: momentary samples, averaged recursively and read every 20 ms. The time
+    # between samples is the middle of the range on eleven H100s and H200s, 1191 to 1254 Hz
+    # (docs/results/sampling-h100.md, docs/results/any-model-h200.md).
     "hopper": SensorKind(
+        (
+            PowerField(RECORD, "H100|H200", period_s=0.02, window_s=0.025, sampling_s=1 / 1222.5),
+            PowerField(RECORD, period_s=0.02, window_s=0.025),
+        ),
         lambda channel: bool(channel.gapless) and (channel.period_s or 0.02) < 0.05,
         nominal(0.020, 0.003, 0.003, 0.003, rise_s=0.0125, lag_s=0.002, stamp_grid=2, jitter_s=0.001),  # on an H100 SXM
         HOPPER_SENSOR,
         fixed_window=True,
     ),
+    # 10 ms of every 20 ms.
     "volta": SensorKind(
+        (PowerField(USAGE, _FAST, ((6, 0), (7, 5)), period_s=0.02, window_s=0.01),),
         lambda channel: (channel.period_s or 0.02) < 0.05,
         nominal(0.020, 0.010, 0.005, 0.003, jitter_s=0.002),
         Means(0.010),
     ),
+    # 25 ms of every 100 ms; also what is assumed where nothing is known.
     "ampere_datacenter": SensorKind(
+        (
+            PowerField(USAGE, r"\b(A100|A800|A30)\b", ((8, 0), (8, 1)), period_s=0.1, window_s=0.025),
+            PowerField(INSTANT, period_s=0.1, most_s=0.1),
+            PowerField(USAGE, period_s=0.1),
+        ),
         lambda channel: True,
         nominal(0.100, 0.025, 0.025, 0.005, jitter_s=0.003),
         Means(0.025),
     ),
 }
-"""In the order in which they are asked about a channel; the last recognises any."""
+"""In the order in which they are asked; the last recognises any channel and any GPU's usage."""
+
+
+def sensor_behind(field: str, board: str = "", capability: Capability | None = None) -> tuple[str, PowerField]:
+    """The kind of sensor behind a power field of an NVIDIA GPU, and the timing of its readings there.
+
+    ``board`` is the GPU's name, in whole or in part; "" if unknown. A field of another name counts as ``USAGE``.
+    """
+    field = field if field in (RECORD, AVERAGE, INSTANT) else USAGE
+    fields = ((name, one) for name, kind in KINDS.items() for one in kind.fields if one.name == field)
+    return next((name, one) for name, one in fields if one.of(board, capability))
 
 
 def kind_of(channel: ChannelInfo) -> SensorKind:
-    """The kind of sensor behind a power channel."""
-    return next(kind for kind in KINDS.values() if kind.recognises(channel))
+    """The kind of sensor behind a power channel: that which it states, else by what else it states."""
+    stated = KINDS.get(channel.sensor)
+    return stated or next(kind for kind in KINDS.values() if kind.recognises(channel))
 
 
 def response_of(channel: ChannelInfo) -> Response:
@@ -110,5 +173,21 @@ def response_of(channel: ChannelInfo) -> Response:
 
 
 def samples(channel: ChannelInfo) -> bool:
-    """Whether a power record is taken for one of momentary samples; readings decide in the end."""
-    return isinstance(kind_of(channel).model, Sensor)
+    """Whether a power record is taken for one of momentary samples; readings decide in the end.
+
+    Readings that were polled from such a record don't cover all time, and aren't on its grid.
+    """
+    return bool(channel.gapless) and isinstance(kind_of(channel).model, Sensor)
+
+
+def models(channel: ChannelInfo, known_hz: float | None) -> Sequence[Sensor | Means]:
+    """Models of a channel's sensor to try in turn; ``known_hz`` is the GPU's sample rate in an earlier recording."""
+    model = kind_of(channel).model
+    if isinstance(model, Sensor) and samples(channel):
+        return model.searches(known_hz)
+    response = response_of(channel)
+    lag_sd, window_sd = (math.sqrt(response.covariance[k][k]) for k in (0, 1))
+    window_s = response.window_s or response.seen_s  # a box as wide as an exponential approach without one
+    return [
+        Means(window_s, delay_s=response.lag_s, delay_spread_s=lag_sd, stretch_spread=window_sd / window_s),
+    ]

@@ -101,6 +101,7 @@ class Segment:
         call: Runs it.
         times: Repetitions in one call.
         length: Tokens that attention reads in it: the prompt's, or those of the cache; None for ``BETWEEN``.
+        context: Tokens of its prompt, where it is of a grid of contexts and not of the iteration.
     """
 
     phase: str
@@ -108,6 +109,7 @@ class Segment:
     call: Call
     times: int = 1
     length: int | None = None
+    context: int | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class Generation:
         segments: Its pieces, which add up to the whole.
         forwards: One forward of each kind in succession: prefill, then decode at each length.
         first_token: Runs until the first token exists.
+        contexts: Prefill and decode at each context that was asked for.
     """
 
     prompt: int
@@ -131,6 +134,7 @@ class Generation:
     segments: tuple[Segment, ...]
     forwards: Call
     first_token: Call
+    contexts: tuple[Segment, ...] = ()
 
 
 OPTIMIZER = "(optimizer)"

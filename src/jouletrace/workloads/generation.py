@@ -11,6 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,17 @@ def make_generation(
     ids, mask = _prompt(inputs, name)
     wanted = options.max_new_tokens or NEW_TOKENS
     _check_length(model, int(ids.shape[1]), wanted, name)
+    contexts = _check_contexts(model, mask, options.context, name)
     loop = Loop(model, ids, mask, settings, wanted, own=options.own_loop)
-    generation = loop.generation()
+    pieces = [
+        replace(segment, weight=0.0, context=tokens)
+        for tokens in contexts
+        for segment in Loop(model, _repeated(ids, tokens), None, settings, 2, own=options.own_loop)
+        .generation()
+        .segments
+        if segment.phase != BETWEEN
+    ]
+    generation = replace(loop.generation(), contexts=tuple(pieces))
     facts: WorkloadFacts = {
         "seq_len": generation.prompt,
         "new_tokens": generation.steps,
@@ -88,6 +98,20 @@ def _check_length(model: Any, prompt: int, new: int, name: str) -> None:
         raise BadInputError(
             f"--max-new-tokens {new}: with a prompt of {prompt} that is {prompt + new} tokens, and {name} takes {most}"
         )
+
+
+def _check_contexts(model: Any, mask: torch.Tensor | None, contexts: tuple[int, ...], name: str) -> tuple[int, ...]:
+    if contexts and mask is not None and bool((mask == 0).any()):
+        raise BadInputError(f"--context {contexts[0]}: {name} has a padded prompt; give one without padding")
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if contexts and most is not None and contexts[-1] + 1 > most:
+        raise BadInputError(f"--context {contexts[-1]}: with a new token that is more than {name} takes, {most} tokens")
+    return contexts
+
+
+def _repeated(ids: torch.Tensor, tokens: int) -> torch.Tensor:
+    """A prompt of so many tokens per sample: ``ids`` as often as is necessary."""
+    return ids.repeat(1, -(-tokens // ids.shape[1]))[:, :tokens].contiguous()
 
 
 def _prompt(inputs: Sequence[Inputs], name: str) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -31,7 +31,11 @@ def read_config(name: str, options: WorkloadOptions, defaults: Mapping[str, str]
     check_options(name, options)
     if options.task != "infer":
         raise BadInputError(f"{name}: no task '{options.task}': it has no parameters to train")
-    for option, value in (("--batch", options.batch), ("--seq-len", options.seq_len)):
+    for option, value in (
+        ("--batch", options.batch),
+        ("--seq-len", options.seq_len),
+        ("--quantization", options.quantization),
+    ):
         if value is not None:
             raise BadInputError(f"{option} {value}: {name} has none; it takes --config {'=..., '.join(defaults)}=...")
     return over_defaults(name, options, defaults)
@@ -77,7 +81,7 @@ def build_kernel(
             out = target(*args, **kwargs)
         return out
 
-    told: WorkloadFacts = {
+    stated: WorkloadFacts = {
         "task": "infer",
         "iterations": iterations,
         "weights": None,
@@ -86,7 +90,7 @@ def build_kernel(
         **facts,
     }
     call = Iteration(target if iterations == 1 else repeated, inputs, how.settings)
-    return Built(call, None, inputs, told, items=iterations)
+    return Built(call, None, inputs, stated, items=iterations)
 
 
 GEMMS: dict[str, str | None] = {"gemm": None, "sgemm": "fp32", "dgemm": "fp64"}

@@ -17,6 +17,7 @@ from jouletrace.workloads.inputs import random_inputs
 from jouletrace.workloads.models import ModelEntry
 from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_options, nearest
 from jouletrace.workloads.placement import random_model, seeded
+from jouletrace.workloads.quantization import quantize
 from jouletrace.workloads.training import (
     ImageFolder,
     ImageLoader,
@@ -104,6 +105,7 @@ def build_model(
         model, weights = make(on, how.weights)
         _check_filled(model, facts["name"], facts["config"])
         model.train(training)
+        quantized = quantize(model, options.quantization, on, facts["name"])
         if draw is None:
             inputs, input_facts = random_inputs(model, on, how.weights, options, seq_len)
         else:
@@ -113,32 +115,33 @@ def build_model(
             require_transformers()
             from jouletrace.workloads.generation import make_generation
 
-            call, generation, told_of_task = make_generation(model, inputs, how.settings, options, facts["name"])
+            call, generation, task_facts = make_generation(model, inputs, how.settings, options, facts["name"])
         else:
-            call, told_of_task = _iteration(model, inputs, how, options, on, (classes or _labels)(model))
+            call, task_facts = _iteration(model, inputs, how, options, on, (classes or _labels)(model))
             if hasattr(model, "can_generate"):  # of transformers
                 from jouletrace.workloads.kv_cache import cache_arguments
 
                 for _, keywords in inputs:
                     keywords.update(cache_arguments(model))
-    told: WorkloadFacts = {
+    stated: WorkloadFacts = {
         **facts,
         "task": options.task,
         "model": type(model).__name__,
         "weights": weights,
         **input_facts,
-        **told_of_task,
+        **task_facts,
+        **quantized,
         **common_facts(model, how, on),
     }
-    if not told.get("note"):
-        told.pop("note", None)
-    if not told["config"]:
-        del told["config"]
+    if not stated.get("note"):
+        stated.pop("note", None)
+    if not stated["config"]:
+        del stated["config"]
     return Built(
         call=call,
         module=model,
         inputs=inputs,
-        facts=told,
+        facts=stated,
         items=int(input_facts["batch"] or 1),
         generation=generation,
     )

@@ -77,8 +77,8 @@ def test_doctor_says_what_power_did_when_a_load_began(capsys):
     said = " ".join(command(capsys, "doctor", "--device", "sim:h100").out.split())
     assert "(gemm): 122 to 700 W, 90 % after 31 ms, peak 926 W, back after 150 ms; measured" in said
     assert "power limit 700 W (min 200 W, max 700 W, default 700 W)" in said
-    told = json.loads(command(capsys, "doctor", "--device", "sim:h100", "--json").out)
-    assert told["devices"][0]["power_step"]["step_peak_w"] == 926
+    printed = json.loads(command(capsys, "doctor", "--device", "sim:h100", "--json").out)
+    assert printed["devices"][0]["power_step"]["step_peak_w"] == 926
 
 
 def test_a_step_without_an_overshoot_has_no_peak():

@@ -128,9 +128,9 @@ def test_json_and_page_hold_the_same_figures_and_say_simulated(tmp_path):
     pytest.importorskip("plotly")
     read = fleet(OFFSETS, simulated=True, model="SIMULATED H100 <b>80GB</b>")
     found = [find(group) for group in read.groups]
-    told = json.loads(json.dumps(to_dict(read, found), allow_nan=False))
-    assert told["simulated"] is True
-    assert told["groups"][0]["gpus"][7]["time_s"]["outlier"] == "high"
+    written = json.loads(json.dumps(to_dict(read, found), allow_nan=False))
+    assert written["simulated"] is True
+    assert written["groups"][0]["gpus"][7]["time_s"]["outlier"] == "high"
     html.write(read, found, tmp_path / "fleet.html")
     page = (tmp_path / "fleet.html").read_text()
     assert "<b>80GB</b>" not in page, "names are escaped"
@@ -170,8 +170,8 @@ def test_gpus_are_named_by_the_drivers_number_also_without_a_result(tmp_path):
     read = read_fleet(tmp_path / "f")
     assert read.names["node-0", "GPU-6"] == "GPU 6"
     assert "1 result of GPU 3 missing: killed by signal 9" in text_of(read)
-    told = to_dict(read, [find(group) for group in read.groups])
-    assert [one["label"] for one in told["failures"]] == ["GPU 3", "GPU 6"]
+    written = to_dict(read, [find(group) for group in read.groups])
+    assert [one["label"] for one in written["failures"]] == ["GPU 3", "GPU 6"]
     assert str(jobs[1]) == "GPU 6 of node-0"
 
 

@@ -8,7 +8,7 @@ import pytest
 from jouletrace.addons.mig.bench import SimulatedBench
 from jouletrace.addons.mig.jobs import Slice, read_jobs
 from jouletrace.addons.mig.point import PointSettings, latency_figures, measure_point
-from jouletrace.addons.mig.split import fit, split
+from jouletrace.analysis.split import fit, split
 from jouletrace.run import Estimate
 from jouletrace.simulator.boards.device import SimulatedGpu
 from jouletrace.simulator.boards.mig_state import profiles

@@ -116,10 +116,10 @@ def test_times_of_openvino_are_freed_of_the_first_iterations_in_its_means():
         @property
         def profiling_info(self):
             mean_us = (10_000 * min(self.ran, 2) + 1_000 * max(self.ran - 2, 0)) / self.ran
-            told = {"node_type": "MatMul", "exec_type": "gemm"}
+            stated = {"node_type": "MatMul", "exec_type": "gemm"}
             real = SimpleNamespace(node_name="a", status="Status.EXECUTED", real_time=timedelta(microseconds=mean_us))
             fused = SimpleNamespace(node_name="b", status="Status.NOT_RUN", real_time=timedelta(0))
-            return [SimpleNamespace(**vars(one), **told) for one in (real, fused)]
+            return [SimpleNamespace(**vars(one), **stated) for one in (real, fused)]
 
     engine = OpenVino.__new__(OpenVino)
     engine._compile = lambda streams, **options: None

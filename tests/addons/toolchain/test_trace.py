@@ -9,10 +9,10 @@ import pytest
 
 from commands import command, gone, only_run, wait_for
 from import_timelines import GEMM, RELU, ncu_details, nsys
-from jouletrace.addons.toolchain import nsight, programs
+from jouletrace.addons.toolchain import nsight, tools
 from jouletrace.addons.toolchain.loop import add_timeline
-from jouletrace.addons.toolchain.programs import Ended
 from jouletrace.addons.toolchain.recording import Recording
+from jouletrace.addons.toolchain.tools import Ended
 from jouletrace.addons.toolchain.trace import what
 from jouletrace.devices import open_device
 from jouletrace.errors import BrokenOffError, NotPossibleError
@@ -196,7 +196,7 @@ def test_a_program_beside_the_path_is_detected_the_newest_first(tmp_path, monkey
         place.parent.mkdir(parents=True)
         place.write_text("#!/bin/sh\n")
         place.chmod(0o755)
-    found = programs.Program("ncu-nowhere", (str(tmp_path / "opt" / "*" / "ncu-nowhere"),), "").find()
+    found = tools.Tool("ncu-nowhere", (str(tmp_path / "opt" / "*" / "ncu-nowhere"),), "").find()
     assert "2025.3" in found
 
 

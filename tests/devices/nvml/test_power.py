@@ -9,7 +9,7 @@ from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.devices.nvml.record import judge
 from jouletrace.errors import NotPossibleError
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.sensor.record import integrate
+from jouletrace.sensor.power_record import integrate
 
 
 def burst(t: float) -> float:

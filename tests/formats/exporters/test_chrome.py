@@ -14,7 +14,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats import exporters
 from jouletrace.formats.exporters import chrome
 from jouletrace.run import Run, tables
-from jouletrace.sensor.record import integrate
+from jouletrace.sensor.power_record import integrate
 from make_runs import GPU, ODD, START, all_runs, profile_run, random_table, simulated_run
 from places import SUPPORT
 from timeline_runs import NASTY, OTHER, SCRIPT, random_run, span, spans, timeline_run

@@ -100,6 +100,6 @@ def test_of_counters_that_mean_the_same_the_first_is_drawn_and_all_are_reported(
     document = json.loads(export(run, "chrome", tmp_path / "t.json").read_text())
     drawn = [one["args"]["Memory (%)"] for one in document["traceEvents"] if one["name"] == "Memory (%)"]
     assert drawn == [43.5 if turned else 41.5, 0.0]
-    told = next(one["args"] for one in document["traceEvents"] if one.get("cat") == "kernel")
-    values = [value for name, value in told.items() if name.endswith("(%)") or "(%), " in name]
+    arguments = next(one["args"] for one in document["traceEvents"] if one.get("cat") == "kernel")
+    values = [value for name, value in arguments.items() if name.endswith("(%)") or "(%), " in name]
     assert sorted(values) == [10.0, 11.0, 12.0, 41.5, 42.5, 43.5]

@@ -14,7 +14,7 @@ from jouletrace.formats.exporters import protobuf as pb
 from jouletrace.formats.exporters.timeline.counters import steps
 from jouletrace.formats.exporters.timeline.tracks import sub_tracks
 from jouletrace.run import Run, tables
-from jouletrace.sensor.record import integrate
+from jouletrace.sensor.power_record import integrate
 from make_runs import GPU, ODD, START, all_runs, profile_run, random_table, simulated_run
 from pace import worked
 from perfetto_reader import read

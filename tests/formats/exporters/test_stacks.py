@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jouletrace import recorded
+from jouletrace import bundled
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import export
 from jouletrace.run import Run, load
@@ -13,7 +13,7 @@ from jouletrace.run import Run, load
 
 @pytest.fixture(scope="module")
 def run():
-    return load(Path(recorded.__file__).with_name("deit-b-64-layers-h200.zip"))
+    return load(Path(bundled.__file__).with_name("deit-b-64-layers-h200.zip"))
 
 
 def test_collapsed_stacks_sum_to_the_whole(run, tmp_path):

@@ -226,8 +226,8 @@ def test_devices_that_a_mapping_leaves_out_are_asked_about_where_rows_share_time
     run = read(tmp_path, "table", text, map={"time_s": "t", "power_w": "p"})
     (warning,) = [one for one in run.warnings if one.code == "one_device_assumed"]
     assert "--map device=node+gpu" in warning.message
-    told = read(tmp_path, "table", text, map={"time_s": "t", "power_w": "p", "device": "node+gpu"})
-    assert [(device.host, device.index) for device in told.devices] == [("a", 0), ("b", 0)]
+    mapped = read(tmp_path, "table", text, map={"time_s": "t", "power_w": "p", "device": "node+gpu"})
+    assert [(device.host, device.index) for device in mapped.devices] == [("a", 0), ("b", 0)]
 
 
 def test_eight_digits_are_a_number_unless_they_are_a_day(tmp_path):

@@ -152,8 +152,8 @@ def test_a_command_does_not_outlive_a_dead_recorder(monkeypatch, tmp_path):
         check(self)
 
     monkeypatch.setattr(ProcessRecorder, "check", dies)
-    told = f"pathlib.Path({str(mark)!r}).write_text(str(os.getpid()))"
-    body = f"import os, time, pathlib; {told}; time.sleep({FOREVER_S})"
+    marked = f"pathlib.Path({str(mark)!r}).write_text(str(os.getpid()))"
+    body = f"import os, time, pathlib; {marked}; time.sleep({FOREVER_S})"
     with pytest.raises(RecorderDiedError):
         watch(REAL, command=[sys.executable, "-c", body], interval_s=0.1, folder=tmp_path / "run")
     wait_for(lambda: gone(int(mark.read_text())))

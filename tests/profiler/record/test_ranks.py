@@ -63,7 +63,7 @@ def loop(rank, place, steps=5):
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
+    ("stated", "found"),
     [
         ({}, None),
         ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, None),
@@ -76,8 +76,8 @@ def loop(rank, place, steps=5):
         ),
     ],
 )
-def test_the_launcher_says_which_rank_this_is(told, found):
-    assert this_rank(told) == found
+def test_the_launcher_says_which_rank_this_is(stated, found):
+    assert this_rank(stated) == found
 
 
 def test_a_rank_records_the_gpu_of_its_local_number(monkeypatch):
@@ -203,8 +203,8 @@ def test_a_killed_rank_leaves_its_part_and_is_named(as_rank, tmp_path, capsys, m
         "    while True:\n"
         "        time.sleep(0.02); jt.step()\n"
     )
-    told = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
-    process = subprocess.Popen([sys.executable, "-c", body], env={**os.environ, **told})
+    stated = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    process = subprocess.Popen([sys.executable, "-c", body], env={**os.environ, **stated})
     spool = place / "rank-1" / SPOOL
     wait_for(lambda: spool.exists() and len(read_spool(spool, "spans")) > 40)
     process.kill()

@@ -203,14 +203,14 @@ def test_a_recording_that_was_within_another_reports_what_that_one_has_measured(
     with jt.record("outer", devices=REAL) as outer:
         with pytest.raises(BadInputError, match="'inner' has not begun"):
             inner.now()
-        told = []
+        labels = []
         with pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"), inner:
-            told.append(inner.now().label)
-        told.append(inner.now().label)  # it has begun, and is over
+            labels.append(inner.now().label)
+        labels.append(inner.now().label)  # it has begun, and is over
         with inner, jt.record("third", devices=REAL) as third:
-            told += [inner.now().label, third.now().label]
-        told.append(third.now().label)
-        assert told == 5 * ["outer"]
+            labels += [inner.now().label, third.now().label]
+        labels.append(third.now().label)
+        assert labels == 5 * ["outer"]
         assert inner.recent(1.0).workload["name"] == "outer"
         inner.step()
     assert inner.now().label == "outer", "as of any recording that is over"

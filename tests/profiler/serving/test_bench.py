@@ -13,7 +13,7 @@ from completion_server import Server, answering
 from jouletrace.analysis import analyse
 from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.serving.bench import BenchSettings, _Client, bench
+from jouletrace.profiler.serving.bench import BenchSettings, Client, bench
 from jouletrace.profiler.serving.client import ALL_FAILED
 from jouletrace.profiler.serving.load import Lengths, Level, Planned, closed_levels, open_levels
 from jouletrace.run import load, tables
@@ -39,7 +39,7 @@ def measured(server, levels, folder=None, **changes):
 
 def asked(server, level, model="", api="auto", timeout_s=10.0):
     """Rows of a level, and its facts, without a recording; and what the server took."""
-    client = _Client()
+    client = Client()
     try:
         settings = BenchSettings(server.url, [level], model, api, timeout_s=timeout_s)
         taken = client.start(f"{server.url}/v1", settings)
@@ -129,7 +129,7 @@ def test_answers_that_end_early_are_reported():
 
 
 def refused(server, **changes):
-    client = _Client()
+    client = Client()
     try:
         with pytest.raises((BadInputError, NotPossibleError)) as caught:
             client.start(f"{server.url}/v1", BenchSettings(server.url, [], **changes))
@@ -242,7 +242,7 @@ def test_an_interruption_keeps_what_was_recorded(tmp_path, monkeypatch):
 
 
 def test_the_client_s_process_ends_with_its_input():
-    client = _Client()
+    client = Client()
     client._child.stop()
     assert client._child.hear() is None
     assert client._child.how_it_ended() == "ended with code 0"

@@ -10,7 +10,7 @@ pytest.importorskip("aiohttp")
 pytest.importorskip("transformers", minversion="5.0")
 
 from commands import PATIENCE_S, wait_for
-from jouletrace.profiler.serving.bench import BenchSettings, _Client
+from jouletrace.profiler.serving.bench import BenchSettings, Client
 from jouletrace.profiler.serving.load import Lengths, open_levels
 from places import REPOSITORY
 
@@ -41,7 +41,7 @@ def reference():
 @pytest.mark.parametrize("api", ["completions", "chat"])
 def test_continuous_batching_answers_every_request_with_its_tokens(reference, api):
     (level,) = open_levels([10], "constant", 2, 1, (Lengths(5, 40), Lengths(2, 12)), 1)
-    client = _Client()
+    client = Client()
     try:
         taken = client.start(f"{reference}/v1", BenchSettings(reference, [level], api=api))
         events = list(client.level(0, level, lambda: None))

@@ -10,7 +10,7 @@ from covering import fewest
 from energy_signals import SENSORS, T0, Load, Sensor, bursts, calibrated, ns
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import KINDS
-from jouletrace.sensor.record import clean, integrate
+from jouletrace.sensor.power_record import clean, integrate
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.repeated import repeated_energy
 from jouletrace.sensor.windows.response import Response
@@ -103,9 +103,9 @@ def test_known_edges_near_a_window_are_used():
     record = clean(*SENSORS["h100"].read(rng, load))
     truth = load.energy(middle, end)
     blind = window_energy(record, calibrated("h100"), ns(middle), ns(end)).energy_j / truth - 1
-    told = window_energy(record, calibrated("h100"), ns(middle), ns(end), edges_ns=ns(edges)).energy_j / truth - 1
-    assert np.sqrt(np.mean(told**2)) < 0.02
-    assert np.isnan(blind).any() or np.sqrt(np.mean(told**2)) < np.sqrt(np.mean(blind**2))
+    error = window_energy(record, calibrated("h100"), ns(middle), ns(end), edges_ns=ns(edges)).energy_j / truth - 1
+    assert np.sqrt(np.mean(error**2)) < 0.02
+    assert np.isnan(blind).any() or np.sqrt(np.mean(error**2)) < np.sqrt(np.mean(blind**2))
 
 
 @pytest.mark.thorough

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from energy_signals import Load, Sensor, bursts, ns
-from jouletrace.sensor.record import clean
+from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows import posterior
 from jouletrace.sensor.windows.energy import T95, Neighbourhoods, window_energy
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve

@@ -54,9 +54,9 @@ def test_the_best_power_source_comes_first_and_channels_have_known_names(preset,
 
 def test_channels_report_nominal_values_and_leak_no_hidden_parameter():
     gpus = [open_simulated(f"sim:h100?seed={seed}&gain=1") for seed in range(3)]
-    told = [[asdict(c) | {"device": ""} for s in gpu.sources() for c in s.channels] for gpu in gpus]
-    assert told[0] == told[1] == told[2]
-    for channel in told[0]:
+    stated = [[asdict(c) | {"device": ""} for s in gpu.sources() for c in s.channels] for gpu in gpus]
+    assert stated[0] == stated[1] == stated[2]
+    for channel in stated[0]:
         assert channel["origin"] == "nominal"
         assert "SIMULATED" in channel["source"]
         assert channel["delay_s"] is None

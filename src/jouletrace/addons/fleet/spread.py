@@ -76,8 +76,8 @@ class Spread:
         _, place = np.unique(hosts, return_inverse=True)
         of_hosts = np.bincount(place, self.split.means) / np.bincount(place)
         half = mean_estimate(of_hosts if len(of_hosts) > 1 else self.split.means, method=OF_GPUS).half_width
-        ends = (None, None) if half is None else (mean - half, mean + half)
-        return Estimate(mean, *ends, len(self.split.means), OF_GPUS)
+        low, high = (None, None) if half is None else (mean - half, mean + half)
+        return Estimate(mean, low, high, len(self.split.means), OF_GPUS)
 
     @property
     def apart(self) -> str:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from jouletrace.addons.mig.bench import Bench
 from jouletrace.addons.mig.jobs import Job, Served
-from jouletrace.addons.mig.split import METHOD, PowerSplit, fit, split
-from jouletrace.analysis.power import energies, tail_s
+from jouletrace.analysis.power import tail_s
+from jouletrace.analysis.split import METHOD, PowerSplit, fit, powers, shifted, split
 from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
@@ -85,7 +85,7 @@ def measure_point(bench: Bench, jobs: Sequence[Job], settings: PointSettings) ->
         per_s = len(served.latency_s) * 1e9 / (served.end_ns - served.start_ns)
         samples_per_s = per_s * items[slot]
         active = parts.slices[slot]
-        total = _shifted(active, parts.idle[slot])
+        total = shifted(active, parts.idle[slot])
         row: dict[str, Any] = {
             "profile": own.profile.name,
             "together": len(jobs),
@@ -144,13 +144,13 @@ def _split(
     run: Run, bench: Bench, idle: Sequence[tuple[int, int]], stretches: Sequence[Stretch]
 ) -> tuple[float | None, Estimate, PowerSplit]:
     """Idle power, power of the GPU in the last segment, and its parts, which are null where it is unknown."""
-    powers = _powers(run, bench.board.info.id, [*idle, *(one.window for one in stretches)])
-    resting, working = powers[: len(idle)], powers[len(idle) :]
+    found = powers(run, bench.board.info.id, [*idle, *(one.window for one in stretches)])
+    resting, working = found[: len(idle)], found[len(idle) :]
     known = [one.value for one in resting if one.value is not None]
     idle_w, board = sum(known) / len(known) if known else None, working[-1]
     count = len(bench.slices)
     if idle_w is None or board.value is None:
-        reason = next((one.reason for one in powers if one.reason is not None), "no_power_sensor")
+        reason = next((one.reason for one in found if one.reason is not None), "no_power_sensor")
         return idle_w, board, PowerSplit([Estimate.null(reason, METHOD)] * count, [0.0] * count, 0.0, None)
     activity = np.array([[_active(bench, one, slot) for slot in range(count)] for one in stretches])
     slices = [one.profile.slices for one in bench.slices]
@@ -165,26 +165,3 @@ def _active(bench: Bench, stretch: Stretch, slot: int) -> float:
         return 0.0
     value = bench.activity.mean(bench.slices[slot].uuid, "graphics_active", *stretch.window)
     return math.nan if value is None else value
-
-
-def _powers(run: Run, board: str, windows: Sequence[tuple[int, int]]) -> list[Estimate]:
-    """Mean power of the GPU in each window."""
-    start, end = np.array(windows, np.int64).T
-    found = energies(run, board, start, end)
-    if found is None:
-        return [Estimate.null("no_power_sensor", "windows")] * len(windows)
-    powers: list[Estimate] = []
-    for i, (first, last) in enumerate(windows):
-        why = found.reason[i]
-        if why is not None or not math.isfinite(float(found.energy_j[i])):
-            powers.append(Estimate.null(why or "not_finite", "windows"))
-            continue
-        energy = Estimate(float(found.energy_j[i]), float(found.low_j[i]), float(found.high_j[i]), 1, "windows")
-        powers.append(energy.scaled(1e9 / (last - first)))
-    return powers
-
-
-def _shifted(estimate: Estimate, by: float) -> Estimate:
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return estimate
-    return Estimate(estimate.value + by, estimate.low + by, estimate.high + by, estimate.n, estimate.method)

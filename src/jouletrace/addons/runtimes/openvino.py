@@ -113,7 +113,7 @@ class OpenVino:
     def describe(self) -> dict[str, Any]:
         """See ``Engine.describe``."""
         compiled = self._compiled
-        told = (
+        properties = (
             {}
             if compiled is None
             else {
@@ -126,7 +126,7 @@ class OpenVino:
             "runtime": "openvino",
             "version": self._ov.get_version(),
             "runtime_device": self._core.get_property(_DEVICE, "FULL_DEVICE_NAME"),
-            **told,
+            **properties,
             "streams": self.streams,
             "latency": "wall time of each call",
         }

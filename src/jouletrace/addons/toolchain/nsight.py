@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jouletrace.addons.toolchain.programs import Ended, Program
+from jouletrace.addons.toolchain.tools import Ended, Tool
 from jouletrace.errors import BrokenOffError, NotPossibleError
 
-NSYS = Program(
+NSYS = Tool(
     "nsys",
     ("/usr/local/cuda*/bin/nsys", "/opt/nvidia/nsight-systems/*/bin/nsys", "/opt/nvidia/nsight-systems-cli/*/bin/nsys"),
     "apt-get install nsight-systems-cli from NVIDIA's repository, or https://developer.nvidia.com/nsight-systems",
 )
-NCU = Program(
+NCU = Tool(
     "ncu",
     ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu"),
     "it comes with the CUDA toolkit, or from https://developer.nvidia.com/nsight-compute",

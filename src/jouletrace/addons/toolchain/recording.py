@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace import analysis
-from jouletrace.addons.toolchain import programs
+from jouletrace.addons.toolchain import tools
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.formats.importers import read_file
@@ -61,7 +61,7 @@ class Recording:
     def __exit__(self, *error: Any) -> None:
         self.session.__exit__(*error)
 
-    def run(self, command: Sequence[str], log: str) -> programs.Ended:
+    def run(self, command: Sequence[str], log: str) -> tools.Ended:
         """Run a program, with its output in a file of the folder, and mark a phase with its name.
 
         Raises:
@@ -74,7 +74,7 @@ class Recording:
         self.session.save_header()
         self._say(f"running: {self._commands[-1]}")
         with self.session.phase(Path(log).stem):
-            return programs.run(command, self.folder / log, self._limit_s, self.session.recorder.check)
+            return tools.run(command, self.folder / log, self._limit_s, self.session.recorder.check)
 
     def idle(self) -> None:
         """Wait for the idle level, if the device has a power sensor."""

@@ -10,16 +10,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from jouletrace.addons.toolchain import programs
-from jouletrace.addons.toolchain.programs import Ended, Program
+from jouletrace.addons.toolchain import tools
 from jouletrace.addons.toolchain.recording import Recording
+from jouletrace.addons.toolchain.tools import Ended, Tool
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
 
-TRTEXEC = Program(
+TRTEXEC = Tool(
     "trtexec",
     ("/usr/src/tensorrt/bin/trtexec", "/opt/tensorrt/bin/trtexec", "/usr/local/tensorrt*/bin/trtexec"),
     "it comes with TensorRT (apt-get install libnvinfer-bin, or the tar file) and NVIDIA's tensorrt containers; "
@@ -78,7 +78,7 @@ def build(
     printed = shlex.join(command)
     say(f"running: {printed}")
     try:
-        ended = programs.run(command, log, limit_s)
+        ended = tools.run(command, log, limit_s)
     except BaseException:
         path.unlink(missing_ok=True)  # a partial engine file looks like a complete one
         raise

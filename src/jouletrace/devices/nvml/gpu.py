@@ -13,7 +13,7 @@ from jouletrace.devices.base import Capability, Clock, Process, RealClock, Sourc
 from jouletrace.devices.nvml.api import Nvml, Unavailable
 from jouletrace.devices.nvml.gpm import gpm_sources
 from jouletrace.devices.nvml.identity import describe, find_board, list_processes
-from jouletrace.devices.nvml.record import COUNTER, RECORD, read_counter
+from jouletrace.devices.nvml.record import COUNTER_CALL, RING_CALL, read_counter
 from jouletrace.devices.nvml.sensors import Reading, Sensors, find_sensors
 from jouletrace.run import DeviceInfo
 
@@ -116,10 +116,10 @@ def list_capabilities(nvml: Nvml, handle: Any, sensors: Sensors, clock: Clock) -
 def _ring(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
     name, ring = "power, gapless record", sensors.ring
     if not ring.usable:
-        return Capability(name, False, RECORD, ring.period_s, note=ring.reason)
+        return Capability(name, False, RING_CALL, ring.period_s, note=ring.reason)
     cost = _cost(lambda: nvml.samples(handle, 0, 0))
     note = f"the driver keeps the last {ring.span_s:.1f} s; energy is computed from this"
-    return Capability(name, True, RECORD, ring.period_s, cost, note)
+    return Capability(name, True, RING_CALL, ring.period_s, cost, note)
 
 
 def _answering(reading: Reading, period_s: float | None) -> Capability:
@@ -141,9 +141,9 @@ def _answering(reading: Reading, period_s: float | None) -> Capability:
 def _counter(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
     name = "energy counter"
     if sensors.counter is not None:
-        return Capability(name, False, COUNTER, note=sensors.counter)
+        return Capability(name, False, COUNTER_CALL, note=sensors.counter)
     cost = _cost(lambda: read_counter(nvml, handle))
-    return Capability(name, True, COUNTER, 0.1, cost, "cross-check of the record; its period is nominal")
+    return Capability(name, True, COUNTER_CALL, 0.1, cost, "cross-check of the record; its period is nominal")
 
 
 _LIMIT = "nvmlDeviceGetPowerManagementLimit"

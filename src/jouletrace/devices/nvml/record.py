@@ -18,8 +18,9 @@ from jouletrace.devices.nvml.api import NothingNew, Nvml, Unavailable
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT, POWER
+from jouletrace.sensor.kinds import RECORD, sensor_behind
 
-RECORD = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
+RING_CALL = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
 INTERVAL_S = 1.0
 """Less than half of the ring, so that one late call loses nothing."""
 
@@ -50,19 +51,6 @@ class RingCheck:
     reason: str = ""
 
 
-_SAMPLING_S = {"H100": 1 / 1222.5, "H200": 1 / 1222.5}
-"""Time between the samples of the power sensor, by a part of the GPU's name; unknown for other GPUs.
-
-It is the middle of the range on eleven H100s and H200s, 1191 to 1254 Hz (docs/results/sampling-h100.md,
-docs/results/any-model-h200.md).
-"""
-
-
-def sampling_s(board: str) -> float | None:
-    """Seconds between the samples of a GPU with this name; None where it isn't known."""
-    return next((seconds for part, seconds in _SAMPLING_S.items() if part in board), None)
-
-
 class RingRecord:
     """The ring as a source: each poll returns the samples since the last poll.
 
@@ -71,20 +59,20 @@ class RingRecord:
 
     interval_s = INTERVAL_S
 
-    def __init__(
-        self, nvml: Nvml, handle: Any, device: str, period_s: float | None, sampling_s: float | None = None
-    ) -> None:
+    def __init__(self, nvml: Nvml, handle: Any, device: str, period_s: float | None, board: str = "") -> None:
+        sensor, known = sensor_behind(RECORD, board)
         self.channels: tuple[ChannelInfo, ...] = (
             ChannelInfo(
                 device=device,
                 name=POWER,
                 unit="W",
-                source=RECORD,
+                source=RING_CALL,
+                sensor=sensor,
                 period_s=period_s,
                 window_s=period_s,
-                sampling_s=sampling_s,
+                sampling_s=known.sampling_s,
                 gapless=True,
-                gain_pct=GAIN_PCT,
+                gain_pct=known.gain_pct,
             ),
         )
         self._nvml = nvml
@@ -168,7 +156,7 @@ def judge(stamps_us: NDArray[np.int64], now_us: int) -> RingCheck:
     return RingCheck(not reason, period_s, span_s, unbroken, reason)
 
 
-COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
+COUNTER_CALL = "nvmlDeviceGetTotalEnergyConsumption"
 
 _REST_S = 5.0
 _LOCATE_S = 0.025
@@ -181,7 +169,7 @@ def read_counter(nvml: Nvml, handle: Any) -> float:
     Raises:
         Unavailable, NotPossibleError: As ``Nvml.call``.
     """
-    return float(nvml.call(COUNTER, handle)) / 1e3
+    return float(nvml.call(COUNTER_CALL, handle)) / 1e3
 
 
 class EnergyCounter:
@@ -200,7 +188,7 @@ class EnergyCounter:
                 device=device,
                 name="energy_counter_j",
                 unit="J",
-                source=COUNTER,
+                source=COUNTER_CALL,
                 period_s=0.1,
                 window_s=0.0,
                 gapless=True,

@@ -1,6 +1,6 @@
 """What can be read of a GPU singly, with nominal properties; which of it responds; and the sources made of that.
 
-Nominal periods and windows come from documentation and published measurements of each generation;
+Nominal periods and windows of power are those of ``sensor.kinds``, by the GPU's compute capability and name;
 ``calibrate`` replaces them by measured values of the GPU at hand.
 """
 
@@ -12,19 +12,17 @@ from typing import Any
 
 from jouletrace.devices.base import Clock, Samples, Source, one_sample
 from jouletrace.devices.nvml.api import Nvml, Unavailable, text
-from jouletrace.devices.nvml.record import EnergyCounter, RingCheck, RingRecord, check_ring, read_counter, sampling_s
+from jouletrace.devices.nvml.record import EnergyCounter, RingCheck, RingRecord, check_ring, read_counter
 from jouletrace.run import ChannelInfo
-from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
+from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.sensor.kinds import INSTANT, USAGE, Capability, PowerField, sensor_behind
 
 _POWER_AVERAGE, _POWER_INSTANT, _MEMORY_TEMPERATURE = 185, 186, 82
 _SCOPE_MEMORY = 2
 _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
 
-LONG_AVERAGE_FROM = (8, 6)
-"""Compute capability from which ``nvmlDeviceGetPowerUsage`` is a mean over one second.
-
-GA100 (8.0) and older report a short window there.
-"""
+LONG_AVERAGE_S = 0.5
+"""Readings of the usage that are means over at least this long are a channel of their own, ``power_average_w``."""
 
 POLLED_POWER_S = 0.005
 """A read takes microseconds, and the accuracy of its time limits which short blocks can be resolved."""
@@ -42,6 +40,7 @@ class Reading:
         read: Reads it in the channel's unit; raises ``Unavailable``.
         period_s, window_s: Nominal update period and averaging window in seconds, if known.
         gain_pct: Gain error that software can't detect.
+        sensor: Kind of the power sensor; "" if unknown.
     """
 
     channel: str
@@ -50,6 +49,7 @@ class Reading:
     period_s: float | None = None
     window_s: float | None = None
     gain_pct: float | None = None
+    sensor: str = ""
 
     def info(self, device: str, polled_s: float) -> ChannelInfo:
         """Its description; the source of polled power states ``polled_s``, which limits its time resolution."""
@@ -59,6 +59,7 @@ class Reading:
             name=self.channel,
             unit=CHANNEL_UNITS[self.channel][0],
             source=self.source + (f", polled every {polled_s * 1e3:g} ms" if power else ""),
+            sensor=self.sensor,
             period_s=self.period_s,
             window_s=self.window_s,
             gapless=False if power else None,
@@ -92,31 +93,29 @@ class PolledSource:
         return samples
 
 
-def compute_capability(nvml: Nvml, handle: Any) -> tuple[int, int] | None:
+def compute_capability(nvml: Nvml, handle: Any) -> Capability | None:
     """CUDA compute capability, which distinguishes the generations of power sensors."""
     pair = nvml.get("nvmlDeviceGetCudaComputeCapability", handle)
     return None if pair is None else (int(pair[0]), int(pair[1]))
 
 
-def power_readings(nvml: Nvml, handle: Any, capability: tuple[int, int] | None) -> list[Reading]:
+def power_readings(nvml: Nvml, handle: Any, board: str) -> list[Reading]:
     """Power readings that the driver offers besides its record: instant, usage, memory."""
-    usage_averages = capability is None or capability >= LONG_AVERAGE_FROM
-    fast_sensor = capability is not None and (6, 0) <= capability < (7, 5)
+    capability = compute_capability(nvml, handle)
+    usage = sensor_behind(USAGE, board, capability)
+    averages = capability is None or (usage[1].window_s or 0.0) >= LONG_AVERAGE_S
     return [
-        Reading(
+        _power_reading(
             "power_instant_w",
             "nvmlDeviceGetFieldValues(NVML_FI_DEV_POWER_INSTANT)",
             lambda: nvml.field(handle, _POWER_INSTANT) / 1e3,
-            period_s=0.1,
-            gain_pct=GAIN_PCT,
+            sensor_behind(INSTANT, board, capability),
         ),
-        Reading(
-            "power_average_w" if usage_averages else "power_instant_w",
+        _power_reading(
+            "power_average_w" if averages else "power_instant_w",
             "nvmlDeviceGetPowerUsage",
             lambda: float(nvml.call("nvmlDeviceGetPowerUsage", handle)) / 1e3,
-            period_s=0.02 if fast_sensor else 0.1,
-            window_s=(1.0 if capability else None) if usage_averages else (0.025 if capability == (8, 0) else None),
-            gain_pct=GAIN_PCT,
+            usage,
         ),
         Reading(
             "power_memory_w",
@@ -125,6 +124,11 @@ def power_readings(nvml: Nvml, handle: Any, capability: tuple[int, int] | None) 
             period_s=0.1,
         ),
     ]
+
+
+def _power_reading(channel: str, source: str, read: Callable[[], float], behind: tuple[str, PowerField]) -> Reading:
+    sensor, known = behind
+    return Reading(channel, source, read, known.period_s, known.window_s, known.gain_pct, sensor)
 
 
 def state_readings(nvml: Nvml, handle: Any) -> list[Reading]:
@@ -167,7 +171,7 @@ class Sensors:
 
     Attributes:
         ring: Check of the driver's own power record.
-        sampling_s: Seconds between the samples behind its readings; None where that is unknown.
+        board: The GPU's name.
         power: The reading that replaces the record where that isn't usable.
         readings: Quantities read at 10 Hz, one per channel.
         counter: None if the energy counter responds, else the reason.
@@ -175,7 +179,7 @@ class Sensors:
     """
 
     ring: RingCheck
-    sampling_s: float | None = None
+    board: str = ""
     power: Reading | None = None
     readings: list[Reading] = field(default_factory=list)
     counter: str | None = None
@@ -185,7 +189,7 @@ class Sensors:
         """New sources of all sensors that respond, the power record first."""
         sources: list[Source] = []
         if self.ring.usable:
-            sources.append(RingRecord(nvml, handle, device, self.ring.period_s, self.sampling_s))
+            sources.append(RingRecord(nvml, handle, device, self.ring.period_s, self.board))
         elif self.power is not None:
             sources.append(PolledSource(device, [self.power], POLLED_POWER_S, clock))
         if self.readings:
@@ -202,9 +206,9 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
         NotPossibleError: If the GPU is gone.
     """
     board = text(nvml.get("nvmlDeviceGetName", handle)) or ""
-    sensors = Sensors(check_ring(nvml, handle, clock), sampling_s(board))
+    sensors = Sensors(check_ring(nvml, handle, clock), board)
     responding: dict[str, Reading] = {}
-    for reading in [*power_readings(nvml, handle, compute_capability(nvml, handle)), *state_readings(nvml, handle)]:
+    for reading in [*power_readings(nvml, handle, board), *state_readings(nvml, handle)]:
         reason = _refusal(reading)
         if reason is not None:
             sensors.absent.append((reading, reason))

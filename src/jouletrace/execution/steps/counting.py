@@ -53,11 +53,16 @@ def _as_on_gpu(operator: Any, tensors: int) -> Callable[..., int]:
 
 _FLOPS: dict[Any, Callable[..., int]] = {
     **flop_registry,
+    aten._int_mm: flop_registry[aten.mm],
     aten._scaled_dot_product_flash_attention_for_cpu: _as_on_gpu(aten._scaled_dot_product_flash_attention, 3),
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _as_on_gpu(
         aten._scaled_dot_product_flash_attention_backward, 4
     ),
 }
+
+
+_EIGHT_BITS = {aten._int_mm: "int8", aten._scaled_mm: "fp8"}
+"""Products of 8 bits, and their pipes."""
 
 
 class _AnswerValues(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
@@ -143,12 +148,19 @@ class _CountOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as
                 backward=backward,
                 flops=float(formula(*args, **kwargs, out_val=out)) if formula is not None else 0.0,
                 bytes_moved=_bytes(func, inputs, outputs, overwritten),
-                dtype=next((short_name(t.dtype) for t in (*inputs, *outputs) if t.is_floating_point()), "fp32"),
+                dtype=_arithmetic(func, [*inputs, *outputs]),
                 host_calls=self._host_calls,
             )
         )
         self._host_calls = 0
         return out
+
+
+def _arithmetic(func: Any, tensors: list[torch.Tensor]) -> str:
+    """Type in which an operator computes; that of a conversion from or to 8 bits is the wider one."""
+    if func.overloadpacket in _EIGHT_BITS:
+        return _EIGHT_BITS[func.overloadpacket]
+    return next((short_name(t.dtype) for t in tensors if t.is_floating_point() and t.element_size() > 1), "fp32")
 
 
 def _bytes(

@@ -26,6 +26,8 @@ _SHORT = {
     torch.float64: "f64",
     torch.int64: "i64",
     torch.int32: "i32",
+    torch.int8: "i8",
+    torch.float8_e4m3fn: "f8",
     torch.bool: "b8",
 }
 _MOST_DESCRIBED = 12

@@ -83,15 +83,17 @@ class GenerationSteps:
         generation: The generation.
         segments: Its pieces with their steps.
         first_token: Runs until the first token exists.
+        contexts: Prefill and decode at each context that was asked for.
     """
 
     generation: Generation
     segments: tuple[tuple[Segment, Step], ...]
     first_token: Step
+    contexts: tuple[tuple[Segment, Step], ...] = ()
 
     def close(self) -> None:
         """Free the steps' memory on the device."""
-        for _, step in self.segments:
+        for _, step in (*self.segments, *self.contexts):
             step.close()
         self.first_token.close()
 
@@ -104,8 +106,10 @@ def make_generation_steps(built: Built, torch_device: str, mode: str) -> Generat
     def step(call: Call) -> Step:
         return make_step(replace(built, call=call), torch_device, mode)
 
-    segments = tuple((segment, step(segment.call)) for segment in generation.segments)
-    return GenerationSteps(generation, segments, step(generation.first_token))
+    segments, contexts = (
+        tuple((segment, step(segment.call)) for segment in some) for some in (generation.segments, generation.contexts)
+    )
+    return GenerationSteps(generation, segments, step(generation.first_token), contexts)
 
 
 MODES = ("eager", "graph", "compile")

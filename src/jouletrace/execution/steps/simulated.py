@@ -114,22 +114,29 @@ def simulate_generation(
         generation = built.generation
         if generation is None:
             raise BadInputError(f"--task generate: {workload.name} isn't a model that generates")
-        return [*(partial(segment.call, 0) for segment in generation.segments), lambda: generation.forwards(0)]
+        parts = (*generation.segments, *generation.contexts)
+        return [*(partial(segment.call, 0) for segment in parts), lambda: generation.forwards(0)]
 
     built, counted = count_built(workload, options, pieces)
     generation = built.generation
     assert generation is not None
-    known = list(zip(generation.segments, counted[:-1], strict=True))
+    every = list(zip((*generation.segments, *generation.contexts), counted[:-1], strict=True))
+    known = every[: len(generation.segments)]
     phased = _whole(generation, known)
     whole = [operator for _, operator in phased]
     step = _step_maker(built, whole, simulated, mode)
     by_phase = {segment.phase: operators for segment, operators in known}
     steps: list[tuple[Segment, Step]] = []
-    for segment, operators in known:  # as on a real GPU, several short pieces are captured together
+    for segment, operators in every:  # as on a real GPU, several short pieces are captured together
         several = replace(segment, times=TOGETHER) if segment.phase != PREFILL and mode == "graph" else segment
         steps.append((several, step(operators * several.times)))
     first_token = step([*by_phase[PREFILL], *_shares(by_phase[BETWEEN], generation.steps)[0]])
-    return built, step(whole), GenerationSteps(generation, tuple(steps), first_token), tuple(p for p, _ in phased)
+    return (
+        built,
+        step(whole),
+        GenerationSteps(generation, tuple(steps[: len(known)]), first_token, tuple(steps[len(known) :])),
+        tuple(p for p, _ in phased),
+    )
 
 
 def _simulated(device: Device, mode: str) -> SimulatedGpu:

@@ -28,6 +28,7 @@ FORMATS: dict[str, str] = {
     "dcgm": "dcgm",
     "torch_benchmark": "torch_benchmark",
     "aiperf": "aiperf",
+    "inferencex": "inferencex",
     "vllm_bench": "vllm_bench",
     "mig_folder": "mig_folder",
     "table": "table",

@@ -14,11 +14,12 @@ from jouletrace.analysis.monitor import printed_step
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
-from jouletrace.formats.importers.power_sensor import PowerSensor, nvidia_sensor, polled_response
+from jouletrace.formats.importers.power_sensor import polled_response
 from jouletrace.formats.importers.stamps import Stamps, evenly, read_stamps, spread
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.sensor.kinds import PowerField, sensor_behind
 
 INTERVAL_S = 1.0
 """Assumed interval between rows without a time: the default of every tool that prints none."""
@@ -32,13 +33,13 @@ LONG_WINDOW_S = 0.2
 LIMIT = "power_limit_w"
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
-SensorOf = Callable[[DeviceInfo, str], PowerSensor]
-"""Known properties of the sensor behind a power channel, by device and source."""
+SensorOf = Callable[[DeviceInfo, str], tuple[str, PowerField]]
+"""Kind of the sensor behind a power channel ("" if unknown) and timing of its readings, by device and source."""
 
 
-def nvidia(device: DeviceInfo, source: str) -> PowerSensor:
+def nvidia(device: DeviceInfo, source: str) -> tuple[str, PowerField]:
     """The sensor of an NVIDIA GPU; the last word of the field's name ("average") may state its averaging."""
-    return nvidia_sensor(device.name, source.rpartition(".")[2])
+    return sensor_behind(source.rpartition(".")[2], device.name)
 
 
 @dataclass
@@ -184,7 +185,9 @@ class Log:
                 if np.all(np.diff(time) >= 0):
                     time = spread(time, stamps.resolution_s)
                 info = ChannelInfo(of, channel, series.unit, series.source)
-                known = sensor(device, series.source) if channel.startswith("power_") else None
+                known = None
+                if channel.startswith("power_"):
+                    info.sensor, known = sensor(device, series.source)
                 _describe(run, device, info, time, value, stamps.resolution_s, known)
                 run.channels.append(info)
                 blocks.append(block("samples", len(row), time_ns=time, device=of, channel=channel, value=value))
@@ -208,7 +211,7 @@ def _describe(
     time: NDArray[np.int64],
     value: NDArray[np.float64],
     resolution_s: float,
-    sensor: PowerSensor | None,
+    sensor: PowerField | None,
 ) -> None:
     """State a channel's spacing and, for power, the response of its readings."""
     steps = np.diff(np.sort(time))

@@ -248,10 +248,21 @@ class Extent:
 def extent(run: Run) -> Extent:
     """The time range of a Run."""
     edges = [pc.min_max(run.table(name)[column]) for name, columns in _TIMES.items() for column in columns]
-    known = [edge for edge in edges if edge["min"].is_valid]
+    known = [(edge["min"].as_py(), edge["max"].as_py()) for edge in edges if edge["min"].is_valid]
+    known += [(load["start_ns"], load["end_ns"]) for load in _loads_without_requests(run)]
     if not known:
         return Extent(None, None)
-    return Extent(min(edge["min"].as_py() for edge in known), max(edge["max"].as_py() for edge in known))
+    return Extent(min(first for first, _ in known), max(last for _, last in known))
+
+
+def _loads_without_requests(run: Run) -> list[Load]:
+    """Loads whose times stand in the workload alone."""
+    serving = run.workload.get("serving")
+    return (
+        [load for load in serving["levels"] if {"totals", "start_ns", "end_ns"} <= set(load)]
+        if serving is not None
+        else []
+    )
 
 
 def _shift(run: Run, by_ns: int) -> None:
@@ -259,6 +270,9 @@ def _shift(run: Run, by_ns: int) -> None:
     for name, columns in _TIMES.items():
         for column in columns if by_ns else ():
             _replace(run, name, column, pc.add(run.table(name)[column], pa.scalar(by_ns, pa.int64())))
+    for load in _loads_without_requests(run):
+        load["start_ns"] += by_ns
+        load["end_ns"] += by_ns
 
 
 def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:

@@ -73,7 +73,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     _check_power(path, log, {table.header[value.column]: value for value in meaning.values})
     unknown = [name for name in meaning.unknown if name]
     log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
-    return log.run("table", "rows", sensor=lambda _, __: METER, stamps=stamps)
+    return log.run("table", "rows", sensor=lambda _, __: ("", METER), stamps=stamps)
 
 
 def _header(text: str) -> int | None:

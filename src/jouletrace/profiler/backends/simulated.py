@@ -6,7 +6,7 @@ from typing import cast
 
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError
-from jouletrace.execution.simulated import SimulatedProgram
+from jouletrace.execution.simulated import SimulatedTraceable
 from jouletrace.execution.steps.simulated import simulate_generation, simulate_workload
 from jouletrace.profiler.prepare import Prepared, check_has_phases
 from jouletrace.profiler.settings import ProfileSettings
@@ -32,12 +32,12 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings, optio
             built,
             whole,
             real=False,
-            make_program=lambda: SimulatedProgram(whole, board, phases),
+            make_traceable=lambda: SimulatedTraceable(whole, board, phases),
             make_generation=lambda: pieces,
         )
     if settings.data is not None:
         raise BadInputError(f"--data: {device.spec} is simulated and computes only with shapes: images can't be loaded")
     built, step = simulate_workload(workload, options, device, settings.mode)
-    program = SimulatedProgram(step, board)
+    program = SimulatedTraceable(step, board)
     check_has_phases(workload, settings, {call.phase for call in program.listing().calls})
-    return Prepared(built, step, real=False, make_program=lambda: program)
+    return Prepared(built, step, real=False, make_traceable=lambda: program)

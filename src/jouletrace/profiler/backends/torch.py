@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_index, show_alone
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.program import Program
 from jouletrace.execution.steps import make_step
 from jouletrace.execution.steps.base import Step
 from jouletrace.execution.steps.registry import make_generation_steps
 from jouletrace.execution.steps.trial import user_code
+from jouletrace.execution.traceable import Traceable
 from jouletrace.profiler.prepare import Prepared, check_has_phases
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads.base import Built, Workload
@@ -46,7 +46,7 @@ def prepare(workload: Workload, device: Device, settings: ProfileSettings, optio
     step = make_step(built, torch_device, settings.mode, l2=settings.l2)
     if settings.detail != "model" and settings.mode != "compile":
         _check_parts(workload, settings, built, torch_device)
-    return Prepared(built, step, make_program=lambda: _program(built, step, torch_device))
+    return Prepared(built, step, make_traceable=lambda: _traceable(built, step, torch_device))
 
 
 def _generation(workload: Workload, torch_device: str, settings: ProfileSettings, options: WorkloadOptions) -> Prepared:
@@ -61,7 +61,7 @@ def _generation(workload: Workload, torch_device: str, settings: ProfileSettings
     return Prepared(
         built,
         step,
-        make_program=lambda: _program(built, step, torch_device),
+        make_traceable=lambda: _traceable(built, step, torch_device),
         make_generation=lambda: make_generation_steps(built, torch_device, settings.mode),
     )
 
@@ -80,17 +80,17 @@ def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, to
     check_has_phases(workload, settings, {one.phase for one in seen})
 
 
-def _program(built: Built, step: Step, torch_device: str) -> Program:
+def _traceable(built: Built, step: Step, torch_device: str) -> Traceable:
     """A workload on a real device, ready to be traced."""
     import torch
 
     if torch_device == "cpu":
-        from jouletrace.execution.torch_programs import CpuProgram
+        from jouletrace.execution.torch_traceables import CpuTraceable
 
-        return CpuProgram(built)
-    from jouletrace.execution.torch_programs import GpuProgram
+        return CpuTraceable(built)
+    from jouletrace.execution.torch_traceables import GpuTraceable
 
-    return GpuProgram(built, cast("CudaStep", step), torch.device(torch_device))
+    return GpuTraceable(built, cast("CudaStep", step), torch.device(torch_device))
 
 
 def torch_device_of(device: Device) -> str:

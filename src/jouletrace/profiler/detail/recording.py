@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from jouletrace.analysis.nodes import LANE
 from jouletrace.analysis.recording import IDLE_NAME, RECORDING
 from jouletrace.errors import NotPossibleError
-from jouletrace.execution.program import UNKNOWN, Excitation, Listing, Program, Traced, variants
 from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
+from jouletrace.execution.traceable import UNKNOWN, Excitation, Listing, MatchedTrace, Traceable, variants
 from jouletrace.profiler.passes import power_channel
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
 
 def record(
     session: Session,
-    program: Program,
+    program: Traceable,
     settings: ProfileSettings,
     iteration_s: float,
     progress: Progress,
@@ -127,7 +127,7 @@ class Rows:
     unit: NDArray[np.int64]
 
 
-def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: int) -> Rows:
+def rows_of(listing: Listing, traced: MatchedTrace, excitation: Excitation, first_id: int) -> Rows:
     """Convert a recording to rows of a Run, whose first unit has the id ``first_id``."""
     matched, trace = traced.matched, traced.trace
     units = _Units(first_id)
@@ -147,7 +147,7 @@ def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: 
         "end_ns": trace.end_ns[order],
         "unit": unit[order],
         "site": pa.array(site[order], mask=site[order] == UNKNOWN),
-        "copy": matched.copy[order],
+        "copy": matched.repeat[order],
     }
     about: Recording = {
         "iterations": traced.iterations,
@@ -163,7 +163,7 @@ def rows_of(listing: Listing, traced: Traced, excitation: Excitation, first_id: 
     return Rows(list(units.rows.values()), activity, about, unit)
 
 
-def _keep(session: Session, listing: Listing, traced: Traced, excitation: Excitation) -> None:
+def _keep(session: Session, listing: Listing, traced: MatchedTrace, excitation: Excitation) -> None:
     rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
     session.add_units(rows.units)
     session.add_activity(rows.activity)
@@ -214,7 +214,7 @@ def _kernel(units: _Units, name: str, count: int) -> int:
     return units.get(("loose", shown), parent=MODEL_UNIT, level="kernel", name=shown, count=count)
 
 
-def _add_spans(session: Session, traced: Traced, unit: NDArray[np.int64], listing: Listing) -> None:
+def _add_spans(session: Session, traced: MatchedTrace, unit: NDArray[np.int64], listing: Listing) -> None:
     """Add spans of some whole iterations, for timelines."""
     few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
     some = np.flatnonzero(few)

@@ -19,7 +19,7 @@ from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading
 from jouletrace.recording.session import Session
 from jouletrace.run import DeviceInfo
 from jouletrace.run.channels import POWER
-from jouletrace.sensor.record import HOLE_PERIODS, MOST_W
+from jouletrace.sensor.power_record import HOLE_PERIODS, MOST_W
 
 
 class Meter:
@@ -29,7 +29,7 @@ class Meter:
         start_ns: Start in ns since the Unix epoch.
         period_s: Update period of the sensor in seconds.
         kept_s: Length in seconds of the history for ``until``.
-        most_w: Readings beyond are left out; see ``sensor.record.most_power_w``.
+        most_w: Readings beyond are left out; see ``sensor.power_record.most_power_w``.
 
     Attributes:
         start_ns, last_ns: Start and end of the summed interval.

@@ -12,13 +12,13 @@ class Streams:
     """Remembers where stdout and stderr go."""
 
     def __init__(self) -> None:
-        self._kept = [(name, getattr(sys, name), _copy(getattr(sys, name))) for name in ("stdout", "stderr")]
+        self._kept = [(name, getattr(sys, name), _duplicate(getattr(sys, name))) for name in ("stdout", "stderr")]
 
     def restore(self) -> None:
         """Let both go there again."""
         self.flush()
-        for name, stream, copy in self._kept:
-            setattr(sys, name, stream if copy is None else _usable(stream, copy))
+        for name, stream, duplicate in self._kept:
+            setattr(sys, name, stream if duplicate is None else _usable(stream, duplicate))
 
     def flush(self) -> None:
         """Write what the program has printed."""
@@ -27,7 +27,7 @@ class Streams:
                 stream.flush()
 
 
-def _copy(stream: Any) -> Any:
+def _duplicate(stream: Any) -> Any:
     """Another stream to the same file, pipe or terminal; None for a stream in memory."""
     try:
         buffering = 1 if stream.line_buffering else -1
@@ -36,16 +36,16 @@ def _copy(stream: Any) -> Any:
         return None
 
 
-def _usable(stream: Any, copy: Any) -> Any:
-    """The stream, or its copy where the program has closed the stream."""
+def _usable(stream: Any, duplicate: Any) -> Any:
+    """The stream, or its duplicate where the program has closed the stream."""
     try:
-        there = os.fstat(copy.fileno())
+        there = os.fstat(duplicate.fileno())
     except OSError:  # the program has closed all that it didn't open
         return stream
     try:
         if os.path.samestat(os.fstat(stream.fileno()), there):
-            copy.close()
+            duplicate.close()
             return stream
     except (OSError, ValueError):
         pass
-    return copy
+    return duplicate

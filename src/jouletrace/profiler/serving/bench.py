@@ -28,7 +28,7 @@ from jouletrace.run.forms import Load
 from jouletrace.run.store import save
 
 MODULE = "jouletrace.profiler.serving.client"
-_COLUMNS = [name for name in tables.REQUESTS.names if name not in ("energy_j", "billed")]
+COLUMNS = [name for name in tables.REQUESTS.names if name not in ("energy_j", "billed")]
 _WAIT_S = 0.5
 
 
@@ -80,8 +80,8 @@ def bench(
         RecorderDiedError: If the recorder failed.
     """
     base = base_url(settings.url)
-    _refuse(base, devices)
-    with closing(_Client()) as client:
+    refuse(base, devices)
+    with closing(Client()) as client:
         server = client.start(base, settings)
         serving: Any = {"url": base, **server, "levels": [], "slo_s": settings.slo_s, "processes": _processes(devices)}
         name = server["model"] or urlsplit(base).netloc
@@ -101,11 +101,11 @@ def bench(
                     session.run.warn("other_processes", message, device.info.id)
             metrics = ServerMetrics(base, devices[0].info.id)
             with metrics:
-                _pause(session, settings.pause_s)
+                pause(session, settings.pause_s)
                 for number, level in enumerate(settings.levels):
                     say(f"{level.name}: {level.seconds:g} s")
                     done = _level(session, client, number, level)
-                    _pause(session, settings.pause_s)
+                    pause(session, settings.pause_s)
                     if done.get("given_up") and number + 1 < len(settings.levels):
                         message = f"the server stopped answering at {level.name}: later loads were left out"
                         session.run.warn("given_up", message, level.name)
@@ -124,7 +124,7 @@ def bench(
     return run
 
 
-def _refuse(base: str, devices: Sequence[Device]) -> None:
+def refuse(base: str, devices: Sequence[Device]) -> None:
     """Refuse devices that can't be the server's, before anything is sent."""
     for device in devices:
         if device.clock.virtual:
@@ -163,12 +163,13 @@ def _changed(before: Sequence[str], devices: Sequence[Device]) -> str:
     return ", ".join(sorted(set(before) ^ set(_processes(devices))))
 
 
-def _pause(session: Session, seconds: float) -> None:
+def pause(session: Session, seconds: float) -> None:
+    """A time without requests, in which idle power is seen."""
     with session.phase("idle", "bench"):
         session.clock.sleep(seconds)
 
 
-def _level(session: Session, client: _Client, number: int, level: Level) -> Load:
+def _level(session: Session, client: Client, number: int, level: Level) -> Load:
     """Send a load and store its requests; its facts."""
     facts: Load = {
         "name": level.name,
@@ -183,12 +184,12 @@ def _level(session: Session, client: _Client, number: int, level: Level) -> Load
     with session.phase(level.name, "bench"):
         for event in client.level(number, level, session.recorder.check):
             if "rows" in event:
-                session.add_requests([dict(zip(_COLUMNS, row, strict=True)) for row in event["rows"]])
+                session.add_requests([dict(zip(COLUMNS, row, strict=True)) for row in event["rows"]])
             facts.update(event.get("done", {}))
     return facts
 
 
-class _Client:
+class Client:
     """The client's process."""
 
     def __init__(self) -> None:

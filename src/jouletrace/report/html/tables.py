@@ -22,7 +22,7 @@ from jouletrace.run.tables import UnitRow
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
 
-_LEVELS = ("device", "phase", "range", "layer", "op", "kernel")
+_LEVELS = ("device", "phase", "context", "range", "layer", "op", "kernel")
 _FIRST = ("energy_total_j", "energy_active_j", "share", "time_s", "power_w")
 """Figures of parts that are always shown; the others stand behind "all columns"."""
 
@@ -52,21 +52,21 @@ def of_parts(run: Run, results: Results, marks: Footnotes | None = None) -> list
         levels.remove("op")  # shown with their kernels
     found: list[Section] = []
     for level in levels:
-        table, rest, untold = parts.table(run, results, level, MOST_ROWS, marks, ranked=True)
+        table, rest, unattributed = parts.table(run, results, level, MOST_ROWS, marks, ranked=True)
         found.append(_level(results, level, of_section(table, level)))
         if rest:
             hint = f"jouletrace show --detail {level}"
             found[-1].notes.append(f"{len(rest)} more rows, the cheapest, are in the Run: {hint}")
-        if untold:
-            found.append(_unattributed(results, untold))
+        if unattributed:
+            found.append(_unattributed(results, unattributed))
     return found
 
 
 def _level(results: Results, level: str, table: Section) -> Section:
     """The costliest units of a level, with rarely used figures hidden at first, and bars."""
-    aside = {name for unit in results.units(level) for name in results.metrics(unit["id"])} - {*_FIRST}
-    aside |= {"shapes"} if level == "kernel" else set()
-    table.columns = [replace(one, name=one.name or one.key, aside=one.key in aside) for one in table.columns]
+    secondary = {name for unit in results.units(level) for name in results.metrics(unit["id"])} - {*_FIRST}
+    secondary |= {"shapes"} if level == "kernel" else set()
+    table.columns = [replace(one, name=one.name or one.key, secondary=one.key in secondary) for one in table.columns]
     for key in _DRAWN:
         column = cells(table, key)
         ends = [x for one in column for x in (one.value, one.low, one.high) if x is not None]

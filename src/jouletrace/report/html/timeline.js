@@ -255,8 +255,8 @@ jt.Timeline = class {
     for (let i = jt.place(item.start, t + slack, true) - 1, tries = 0; i >= 0 && tries < 3000; i--, tries++) {
       if ((item.row ? item.row[i] : 0) !== row) continue;
       if (item.start[i] + item.length[i] + slack < t) { if (!item.row) break; continue; }
-      const told = item.unit && item.unit[i] ? this.data.units[item.unit[i] - 1] : "";
-      return [this.data.names[item.name[i]], `${item.kind}, ${jt.duration(item.length[i])}, at ${jt.seconds(item.start[i])} s`, ...(told ? [told] : [])];
+      const figures = item.unit && item.unit[i] ? this.data.units[item.unit[i] - 1] : "";
+      return [this.data.names[item.name[i]], `${item.kind}, ${jt.duration(item.length[i])}, at ${jt.seconds(item.start[i])} s`, ...(figures ? [figures] : [])];
     }
     return null;
   }

@@ -80,7 +80,7 @@ def timeline(run: Run, results: Results) -> dict[str, Any] | None:
         "lanes": boxes,
         "names": [printable(name) for name in names],
         "short": _short(lanes, names),
-        "units": {str(unit["id"]): _told(results, unit) for unit in results.all() if unit["id"] in units},
+        "units": {str(unit["id"]): _figures_of(results, unit) for unit in results.all() if unit["id"] in units},
         "watts": {str(unit): power for unit, power in _powers(results, units).items()},
         "throttle": {str(bit): reasons.throttle(name) for bit, name in THROTTLE_REASONS.items()},
         "notes": notes,
@@ -264,7 +264,7 @@ def _rows(start: Ints, end: Ints) -> Ints:
     return rows
 
 
-def _told(results: Results, unit: UnitRow) -> str:
+def _figures_of(results: Results, unit: UnitRow) -> str:
     """What a span's unit costs per iteration."""
     energy, time = (results.get(name, unit["id"]) for name in ("energy_total_j", "time_s"))
     figures = [figure(e, u) for e, u in ((energy, "J"), (time, "s")) if e.value is not None]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.record import IMPLAUSIBLE, Record
+from jouletrace.sensor.power_record import IMPLAUSIBLE, PowerRecord
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
 from jouletrace.sensor.windows.response import Response
@@ -60,7 +60,7 @@ class WindowEnergies:
 
 @one_thread
 def window_energy(
-    record: Record,
+    record: PowerRecord,
     response: Response,
     start_ns: ArrayLike,
     end_ns: ArrayLike,
@@ -120,7 +120,7 @@ def window_energy(
 
 
 def _judge(
-    record: Record, response: Response, a: Floats, b: Floats, missing: Floats, reason: list[str | None]
+    record: PowerRecord, response: Response, a: Floats, b: Floats, missing: Floats, reason: list[str | None]
 ) -> NDArray[np.bool_]:
     """Which windows the record can speak for at all; the others get their reason."""
     if len(record) < 2:
@@ -148,7 +148,7 @@ def _flags(response: Response, missing: float, misfit: float, left_out: bool) ->
 class _Edges:
     """The record, its edges and what lies between them: all that windows share."""
 
-    def __init__(self, record: Record, response: Response, edges_ns: NDArray[np.int64]) -> None:
+    def __init__(self, record: PowerRecord, response: Response, edges_ns: NDArray[np.int64]) -> None:
         self.time = record.seconds(record.time_ns)
         self.time_sd = np.full(len(self.time), response.jitter_s)
         if response.stamp_grid:

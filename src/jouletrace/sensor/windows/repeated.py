@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
-from jouletrace.sensor.record import Record
+from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.quantiles import student
@@ -28,7 +28,7 @@ _MAX_RELATIVE = 0.5
 
 
 def repeated_energy(
-    record: Record,
+    record: PowerRecord,
     response: Response,
     start_ns: ArrayLike,
     end_ns: ArrayLike,
@@ -50,17 +50,11 @@ def repeated_energy(
         Joules per window, one estimate a kind, ``n`` the number of its windows. Null with reason
         "too_few_windows" (fewer than 10), "no_samples", "hole_in_record", "phases_not_spread"
         (readings saw too little of it, or always the same mixture) or "sensor_too_slow".
+
+    Raises:
+        BadInputError: If windows overlap, or their starts, ends and kinds don't go together.
     """
-    start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
-    kind = np.zeros(len(start), np.int64) if kinds is None else np.asarray(kinds, np.int64)
-    if not start.shape == end.shape == kind.shape or start.ndim != 1:
-        raise BadInputError(
-            f"windows: {start.shape} starts, {end.shape} ends and {kind.shape} kinds do not go together"
-        )
-    order = np.argsort(start)
-    start, end, kind = start[order], end[order], kind[order]
-    if np.any(end < start) or np.any(start[1:] < end[:-1]):
-        raise BadInputError("windows: repeated windows must not overlap, nor end before they start")
+    start, end, kind = _in_order(start_ns, end_ns, kinds)
     count = np.bincount(kind) if len(kind) else np.zeros(1, int)
     null = _why_not(record, start, end)
     if null is not None:
@@ -94,7 +88,24 @@ def repeated_energy(
     return found
 
 
-def _why_not(record: Record, start: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
+def _in_order(
+    start_ns: ArrayLike, end_ns: ArrayLike, kinds: ArrayLike | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Starts, ends and kinds of the windows by their starts, each of shape (m,)."""
+    start, end = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
+    kind = np.zeros(len(start), np.int64) if kinds is None else np.asarray(kinds, np.int64)
+    if not start.shape == end.shape == kind.shape or start.ndim != 1:
+        raise BadInputError(
+            f"windows: {start.shape} starts, {end.shape} ends and {kind.shape} kinds do not go together"
+        )
+    order = np.argsort(start)
+    start, end, kind = start[order], end[order], kind[order]
+    if np.any(end < start) or np.any(start[1:] < end[:-1]):
+        raise BadInputError("windows: repeated windows must not overlap, nor end before they start")
+    return start, end, kind
+
+
+def _why_not(record: PowerRecord, start: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
     if len(start) < MIN_WINDOWS:
         return "too_few_windows"
     if len(record) < MIN_WINDOWS or start[0] < record.time_ns[0] or end[-1] > record.time_ns[-1]:

@@ -211,7 +211,7 @@ _FLOOR_CLOCKED = 0.7
 _CACHE_SPEEDUP = 2.5
 _CACHE_ENERGY = 0.6
 # power of busy pipes by dtype, relative to that of half precision
-_PIPE = {"fp16": 1.0, "bf16": 1.0, "tf32": 0.9, "fp32": 0.6, "fp64": 0.8}
+_PIPE = {"fp16": 1.0, "bf16": 1.0, "tf32": 0.9, "fp32": 0.6, "fp64": 0.8, "fp8": 1.0, "int8": 1.0}
 
 
 class Roofline:

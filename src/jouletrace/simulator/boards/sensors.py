@@ -15,6 +15,7 @@ from jouletrace.devices.base import Samples, Source
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
+from jouletrace.sensor.kinds import INSTANT, RECORD, USAGE, sensor_behind
 from jouletrace.simulator.boards import engine as columns
 from jouletrace.simulator.boards.board import Board
 from jouletrace.simulator.boards.instruments import (
@@ -158,21 +159,22 @@ class SensorSet:
         """New sources, the best power source first."""
         found: list[Source] = []
         if self._ring is not None:
-            # the boxcar of the older GPUs may be shorter than their period
-            window, gapless = (0.025, True) if self._preset.average else (None, None)
-            record = self._channel(POWER, "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)", 0.02, window, gapless)
+            # the boxcar of the older GPUs may be shorter than their period: their sensor is that of their usage
+            field, gapless = (RECORD, True) if self._preset.average else (USAGE, None)
+            record = self._power(POWER, "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)", field, gapless)
             record.sampling_s = self._sampling_s
             found.append(RingSource(self._board, self._ring, record))
         if self._sparse is not None:
-            sparse = self._channel(POWER, "nvmlDeviceGetPowerUsage", 0.1, 0.025, False)
+            sparse = self._power(POWER, "nvmlDeviceGetPowerUsage", USAGE, False)
             found.append(HeldSource(self._board, self._sparse, sparse, _POLLED_POWER_S))
         if self._average is not None:
-            average = self._channel("power_average_w", "nvmlDeviceGetPowerUsage", 0.1, 1.0, True)
+            average = self._power("power_average_w", "nvmlDeviceGetPowerUsage", USAGE, True)
             found.append(HeldSource(self._board, self._average, average, 0.1))
         if self._instant is not None:
-            instant = self._channel("power_instant_w", "NVML_FI_DEV_POWER_INSTANT", 0.1, None, False)
+            instant = self._power("power_instant_w", "NVML_FI_DEV_POWER_INSTANT", INSTANT, False)
             found.append(HeldSource(self._board, self._instant, instant, 0.05))
-        counter = self._channel("energy_counter_j", "nvmlDeviceGetTotalEnergyConsumption", 0.1, 0.1, True)
+        counter = self._channel("energy_counter_j", "nvmlDeviceGetTotalEnergyConsumption")
+        counter.period_s, counter.window_s, counter.gapless = 0.1, 0.1, True
         found.append(HeldSource(self._board, self._counter, counter, 1.0))
         found.append(StateSource(self._board, self._preset, self._state_channels()))
         return found
@@ -189,19 +191,16 @@ class SensorSet:
             raise NotPossibleError(f"simulated {self._preset.name} has no {channel}")
         return found.taken_at(time_ns)
 
-    def _channel(
-        self, name: str, source: str, period_s: float, window_s: float | None, gapless: bool | None
-    ) -> ChannelInfo:
-        return ChannelInfo(
-            self._device_id,
-            name,
-            CHANNEL_UNITS[name][0],
-            f"SIMULATED {source}",
-            period_s=period_s,
-            window_s=window_s,
-            gapless=gapless,
-            gain_pct=GAIN_PCT,
-        )
+    def _power(self, name: str, source: str, field: str, gapless: bool | None) -> ChannelInfo:
+        """A channel of power; it states what is known of the sensor of the simulated GPU's model."""
+        channel = self._channel(name, source)
+        channel.sensor, known = sensor_behind(field, self._preset.title)
+        channel.period_s, channel.window_s, channel.gapless = known.period_s, known.window_s, gapless
+        return channel
+
+    def _channel(self, name: str, source: str) -> ChannelInfo:
+        unit = CHANNEL_UNITS[name][0]
+        return ChannelInfo(self._device_id, name, unit, f"SIMULATED {source}", gain_pct=GAIN_PCT)
 
     def _state_channels(self) -> tuple[ChannelInfo, ...]:
         calls = {

@@ -16,7 +16,7 @@ from jouletrace.analysis.waveform import waveform_of
 from jouletrace.formats.exporters.timeline.tracks import Process, Spans, codes
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.sensor.record import cumulative_energy
+from jouletrace.sensor.power_record import cumulative_energy
 
 _NAMES = {
     POWER: "Power",

@@ -25,7 +25,7 @@ _STEP_RUN = 3
 
 
 @dataclass(frozen=True)
-class Record:
+class PowerRecord:
     """Readings of one power channel, oldest first, each stamp once."""
 
     time_ns: NDArray[np.int64]  # stamps, int64, shape (n,), strictly increasing
@@ -97,7 +97,9 @@ def most_power_w(largest_limit_w: float | None, enforced_limit_w: float | None, 
     return min(MOST_W, 10.0 * one_w) if one_w else MOST_W  # the limit may have been another one before
 
 
-def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *, most_w: float = MOST_W) -> Record:
+def clean(
+    time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *, most_w: float = MOST_W
+) -> PowerRecord:
     """Sort and check raw readings; what is repaired, dropped or missing is counted in ``issues``.
 
     Args:
@@ -147,7 +149,7 @@ def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *
     counts = {code: int(some.sum()) for code, some in issues.items() if some.any()}
     at = np.flatnonzero(wide)
     holes = _merged([*zip(time[at].tolist(), time[at + 1].tolist(), strict=True), *twice])
-    return Record(time, power, period_s, holes, counts, left_out)
+    return PowerRecord(time, power, period_s, holes, counts, left_out)
 
 
 def _time_lived_twice(time: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -48,7 +48,7 @@ def recorded():
 
 def made(recording, truth):
     readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
-    kinds = [Kind(f"k{i}", f"k{i}") for i in range(KINDS)] + [Kind(f"k{i}", f"k{i}", copy=True) for i in range(KINDS)]
+    kinds = [Kind(f"k{i}", f"k{i}") for i in range(KINDS)] + [Kind(f"k{i}", f"k{i}", repeat=True) for i in range(KINDS)]
     activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
     near = (truth.sensor.rate_hz - 3, truth.sensor.rate_hz + 3)
     return lock(activity, replace(HOPPER_SENSOR, rates_hz=near), readings).fit
@@ -75,15 +75,15 @@ def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded, 
 
 @pytest.mark.slow  # what the test above would miss without that term; its mutant says the same
 def test_without_a_spread_of_their_own_copies_mislead(recorded, monkeypatch):
-    monkeypatch.setattr(fitting, "COPY_SPREAD", 1e-3)
+    monkeypatch.setattr(fitting, "REPEAT_SPREAD", 1e-3)
     recording, truth = recorded
     error, half = errors(made(recording, truth), truth)
     assert (np.abs(error) <= half).sum() < KINDS - 2
 
 
-def test_copies_are_in_no_row(fitted):
+def test_repeats_are_in_no_row(fitted):
     activity = fitted.activity
-    own = sum(activity.seconds[k] for k, copied in enumerate(activity.copied) if not copied)
+    own = sum(activity.seconds[k] for k, copied in enumerate(activity.repeated) if not copied)
     table = rows(fitted, by_operator)
     assert sum(row.seconds for row in table[:-1]) == pytest.approx(own, rel=1e-9)
     assert {name for row in table[:-1] for name in row.names} <= {f"k{i}" for i in range(KINDS)}

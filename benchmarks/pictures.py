@@ -1,20 +1,27 @@
-"""Pictures of the report for the documentation: what a browser shows of real Runs.
+"""Pictures for the documentation: real Runs on a terminal and in a browser, and the pages.
 
-    python benchmarks/report_pictures.py [RUN RUN...] [--ab RUN...] [--dark RUN] [-o docs/figures]
+    python benchmarks/pictures.py [RUN RUN...] [--ab RUN...] [--dark RUN] [--terminal RUN...] [--site FOLDER]
 
 The first Run is shown by itself; all of them, compared. Those of ``ab``: what they say of their two sides, down to the
-end of the timeline. --dark: the first screen in dark colours. It needs chromium and playwright.
+end of the timeline. --dark: the first screen in dark colours. --terminal: ``jouletrace show RUN`` in a terminal of 80
+columns. --site: the first page of a site that ``make docs`` has built. It needs chromium and playwright.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import pty
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
+from rich.console import Console
+from rich.text import Text
 
 from jouletrace.compare import against_first
 from jouletrace.compare.paired import paired
@@ -32,6 +39,8 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", metavar="RUN")
     parser.add_argument("--ab", nargs="+", default=[], metavar="RUN")
     parser.add_argument("--dark", metavar="RUN")
+    parser.add_argument("--terminal", nargs="+", default=[], metavar="RUN")
+    parser.add_argument("--site", type=Path, metavar="FOLDER")
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/figures"))
     asked = parser.parse_args()
     program = shutil.which("chromium") or shutil.which("google-chrome")
@@ -53,7 +62,42 @@ def main() -> None:
         if asked.dark:
             page = html.write([load(asked.dark)], Path(folder) / "dark.html")
             overview(opened(browser, page, DESKTOP, dark=True), asked.output / "report-dark.png")
+        for place in asked.terminal:
+            terminal(browser, ["jouletrace", "show", place], asked.output / f"terminal-{Path(place).stem}.png")
+        if asked.site:
+            page = browser.new_page(viewport={"width": DESKTOP, "height": 900})
+            page.goto((asked.site / "index.html").resolve().as_uri())
+            page.wait_for_timeout(500)
+            clip(page, asked.output / "site.png", 0, 900 - _BELOW)
         browser.close()
+
+
+def terminal(browser: Any, command: list[str], place: Path) -> None:
+    """What a command prints on a terminal of 80 columns, in its colours."""
+    printed = Console(record=True, width=80, file=open(os.devnull, "w"))  # noqa: SIM115
+    printed.print(f"$ {' '.join(command)}", highlight=False)
+    printed.print(Text.from_ansi(on_terminal([sys.executable, "-m", *command])))
+    page = browser.new_page(viewport={"width": 820, "height": 100}, device_scale_factor=2)
+    page.set_content(printed.export_html(inline_styles=True))
+    page.add_style_tag(content="pre { font-size: 14px; line-height: 1.25; margin: 8px 12px }")
+    page.screenshot(path=place, full_page=True)
+    print(f"{place}: {place.stat().st_size / 1e3:.0f} kB")
+
+
+def on_terminal(command: list[str]) -> str:
+    """The output of a command on a pseudo-terminal."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment):
+        os.close(theirs)
+        found = b""
+        with open(ours, "rb", buffering=0) as output:
+            try:
+                while some := output.read(65536):
+                    found += some
+            except OSError:  # Linux says so when the other side is closed
+                pass
+    return found.decode().replace("\r\n", "\n")
 
 
 def opened(browser: Any, path: Path, width: int, *, dark: bool = False) -> Any:

@@ -20,13 +20,13 @@ UNKNOWN = -1
 PLACES = 3
 """Calls of each kind of operator (same shapes, same kernels) that are repeated: a single call may not be typical."""
 
-COPIES_S = (300e-6, 900e-6)
-"""Durations of all copies of a repeated operator together, in alternation: several windows of a sample (0.1 ms)."""
+REPEATS_S = (300e-6, 900e-6)
+"""Durations of all runs of a repeated operator together, in alternation: several windows of a sample (0.1 ms)."""
 
-MOST_COPIES = 100
+MOST_REPEATS = 100
 
-COPIED_SHARE, MOST_TOGETHER = 0.15, 64
-"""Share by which copies lengthen a long iteration, and the least number of such iterations to draw from."""
+REPEATED_SHARE, MOST_TOGETHER = 0.15, 64
+"""Share by which repeats lengthen a long iteration, and the least number of such iterations to draw from."""
 
 LEAST_SHARE = 0.005
 """Share of the kernels' time: kinds of calls below it aren't repeated, which leaves the time to the others."""
@@ -85,12 +85,12 @@ class Matched:
 
     Attributes:
         call: Position of its call; ``UNKNOWN`` where it matches none. Shape (n,).
-        copy: Whether it belongs to a repetition, shape (n,).
+        repeat: Whether it belongs to a repetition, shape (n,).
         iteration: Number of its iteration, shape (n,).
     """
 
     call: Ints
-    copy: NDArray[np.bool_]
+    repeat: NDArray[np.bool_]
     iteration: Ints
 
     @property
@@ -104,9 +104,9 @@ def variants(
 ) -> list[Variant]:
     """The plain iteration, and iterations in which calls of the kinds that matter are repeated, drawn by ``rng``.
 
-    ``places`` calls of each kind are repeated, each with two numbers of copies. A short iteration has one of these
-    repeats, one of a longer ``iteration_s`` (seconds) as many as lengthen it by ``COPIED_SHARE``. Each repeat occurs in
-    about as many variants as any other.
+    ``places`` calls of each kind are repeated, each with two numbers of runs. A short iteration has one of these
+    repeats, one of a longer ``iteration_s`` (seconds) as many as lengthen it by ``REPEATED_SHARE``. Each repeat occurs
+    in about as many variants as any other.
     """
     kinds: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}
     for place, call in enumerate(calls):
@@ -119,8 +119,8 @@ def variants(
             continue
         length = max(float(np.median([calls[place].seconds for place in mine])), 1e-6)
         for long in (False, True):
-            repeats += [(int(place), copies(length, long)) for place in rng.permutation(mine)[:places]]
-    together = round(COPIED_SHARE * iteration_s / float(np.mean(COPIES_S)))
+            repeats += [(int(place), repeats_of(length, long)) for place in rng.permutation(mine)[:places]]
+    together = round(REPEATED_SHARE * iteration_s / float(np.mean(REPEATS_S)))
     if together <= 1:
         return [PLAIN, *(Variant((repeat,)) for repeat in repeats)]
     turns = -(-MOST_TOGETHER * together // max(len(repeats), 1))
@@ -129,10 +129,10 @@ def variants(
     return [PLAIN, *(Variant(tuple(sorted(dict(part).items()))) for part in parts)]
 
 
-def copies(length_s: float, long: bool) -> int:
-    """Numbers of runs in place for an operator of this length: two values, so that the copies can be distinguished."""
-    wanted = round(COPIES_S[int(long)] / max(length_s, 1e-9))
-    return int(np.clip(wanted, 3 if long else 2, MOST_COPIES))
+def repeats_of(length_s: float, long: bool) -> int:
+    """Numbers of runs in place for an operator of this length: two values, so that the repeats can be distinguished."""
+    wanted = round(REPEATS_S[int(long)] / max(length_s, 1e-9))
+    return int(np.clip(wanted, 3 if long else 2, MOST_REPEATS))
 
 
 def _expected(calls: Sequence[Call], log: Sequence[Variant]) -> tuple[Ints, Matched]:
@@ -146,11 +146,11 @@ def _expected(calls: Sequence[Call], log: Sequence[Variant]) -> tuple[Ints, Matc
         more = [np.tile(np.arange(end[at] - lengths[at], end[at]), times - 1) for at, times in variant.repeats]
         after = [np.full(len(which), end[at]) for which, (at, _) in zip(more, variant.repeats, strict=True)]
         which, where = np.concatenate([none, *more]), np.concatenate([none, *after])
-        copy = np.insert(np.zeros(len(plain), bool), where, True)
-        made[variant] = np.insert(plain, where, plain[which]), np.insert(place, where, place[which]), copy
+        repeat = np.insert(np.zeros(len(plain), bool), where, True)
+        made[variant] = np.insert(plain, where, plain[which]), np.insert(place, where, place[which]), repeat
     parts = [made[variant] for variant in log] or [(none, none, none.astype(bool))]
-    names, call, copy = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return names, Matched(call, copy, np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts]))
+    names, call, repeat = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return names, Matched(call, repeat, np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts]))
 
 
 def match(names: Ints, calls: Sequence[Call], log: Sequence[Variant]) -> Matched:
@@ -182,10 +182,10 @@ def match(names: Ints, calls: Sequence[Call], log: Sequence[Variant]) -> Matched
         a, b, size = known[key][-1] if known[key] else (0, _WINDOW, 0)
         here, there = here + b + size, there + a + size
     found_at = place != UNKNOWN
-    call, copy, iteration = np.full(count, UNKNOWN, np.int64), np.zeros(count, bool), np.zeros(count, np.int64)
-    call[found_at], copy[found_at] = expected.call[place[found_at]], expected.copy[place[found_at]]
+    call, repeat, iteration = np.full(count, UNKNOWN, np.int64), np.zeros(count, bool), np.zeros(count, np.int64)
+    call[found_at], repeat[found_at] = expected.call[place[found_at]], expected.repeat[place[found_at]]
     iteration[found_at] = expected.iteration[place[found_at]]
-    return Matched(call, copy, np.maximum.accumulate(iteration) if count else iteration)
+    return Matched(call, repeat, np.maximum.accumulate(iteration) if count else iteration)
 
 
 def _equal(names: Ints, here: int, others: Ints, there: int) -> int:
@@ -227,7 +227,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Traced:
+class MatchedTrace:
     """A traced recording.
 
     Attributes:
@@ -271,7 +271,7 @@ class Excitation:
                 yield variant
 
 
-class Program(Protocol):
+class Traceable(Protocol):
     """A workload ready to be traced."""
 
     def listing(self) -> Listing:
@@ -283,7 +283,7 @@ class Program(Protocol):
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> Traced:
+    ) -> MatchedTrace:
         """Run it under the tracer.
 
         Args:

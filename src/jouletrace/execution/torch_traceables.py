@@ -14,13 +14,13 @@ import torch
 
 from jouletrace.errors import BrokenOffError
 from jouletrace.execution.listing import Seen, calls_of, listing, repeatable
-from jouletrace.execution.program import PLAIN, UNKNOWN, Call, Excitation, Listing, Traced, Variant, match
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.cuda import CudaStep
 from jouletrace.execution.steps.graph import capture, plain_path
 from jouletrace.execution.steps.module_names import phases_of
 from jouletrace.execution.steps.operators import OperatorMode, op_name
 from jouletrace.execution.steps.trial import user_code
+from jouletrace.execution.traceable import PLAIN, UNKNOWN, Call, Excitation, Listing, MatchedTrace, Variant, match
 from jouletrace.tracing.trace import Trace, with_cupti
 from jouletrace.workloads.base import Built
 
@@ -31,7 +31,7 @@ _LISTED = 2
 """Iterations run under the tracer before the listed one, in which the tracer and libraries initialise themselves."""
 
 
-class GpuProgram:
+class GpuTraceable:
     """A workload on one GPU, which has run once already; ``step`` runs it in the user's mode."""
 
     def __init__(self, built: Built, step: CudaStep, device: torch.device) -> None:
@@ -39,7 +39,7 @@ class GpuProgram:
         self._phase = phases_of(built)
 
     def listing(self) -> Listing:
-        """See ``Program``; the operators behind the kernels of a compiled workload are unknown."""
+        """See ``Traceable``; the operators behind the kernels of a compiled workload are unknown."""
         seen: list[Seen] = []
         note = "compiled code: kernels have the compiler's names" if self._step.mode == "compile" else ""
 
@@ -67,8 +67,8 @@ class GpuProgram:
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> Traced:
-        """See ``Program``."""
+    ) -> MatchedTrace:
+        """See ``Traceable``."""
         log: list[Variant] = []
         edges: list[int] = []
         ahead = max(1, round(_AHEAD_S / iteration_s))
@@ -97,7 +97,7 @@ class GpuProgram:
 
             trace = in_launch_order(with_cupti(everything))
         matched = match(listing.codes(trace), listing.calls, log)
-        return Traced(trace, matched, len(log), Interval(edges[0], edges[1]))
+        return MatchedTrace(trace, matched, len(log), Interval(edges[0], edges[1]))
 
     def _made_ready(self, listing: Listing, excitation: Excitation) -> dict[Variant, Callable[[], Any]]:
         """A function per variant that runs it; graphs are captured beforehand, and those that can't be are left out."""
@@ -137,7 +137,7 @@ MOST_S = 8.0
 """Upper bound in seconds: operators are timed singly, so that more time would yield no more information."""
 
 
-class CpuProgram:
+class CpuTraceable:
     """A workload on the CPU, which has run once already."""
 
     def __init__(self, built: Built) -> None:
@@ -145,7 +145,7 @@ class CpuProgram:
         self._phase = phases_of(built)
 
     def listing(self) -> Listing:
-        """See ``Program``; the name of the work is that of its operator."""
+        """See ``Traceable``; the name of the work is that of its operator."""
         seen = self._once()
         names = list(dict.fromkeys(one.op for one in seen))
         calls = [
@@ -156,8 +156,8 @@ class CpuProgram:
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> Traced:
-        """See ``Program``; the program runs without excitation."""
+    ) -> MatchedTrace:
+        """See ``Traceable``; the program runs without excitation."""
         began, last = time.time_ns(), time.monotonic()
         end = last + min(excitation.plain_s + excitation.repeated_s, MOST_S)
         seen: list[Seen] = []
@@ -178,7 +178,7 @@ class CpuProgram:
             end_ns=np.array([one.after_ns for one in seen], np.int64),
         )
         matched = match(listing.codes(trace), listing.calls, [PLAIN] * iterations)
-        return Traced(trace, matched, iterations, Interval(began, time.time_ns()))
+        return MatchedTrace(trace, matched, iterations, Interval(began, time.time_ns()))
 
     def _once(self) -> list[Seen]:
         with user_code(self._built, failure=BrokenOffError):
@@ -188,7 +188,7 @@ class CpuProgram:
 
 
 class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Runs some operator calls several times; the outputs of the copies are dropped.
+    """Runs some operator calls several times; the outputs of the repeats are dropped.
 
     Args:
         device: Device of the workload.
@@ -196,26 +196,26 @@ class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in tor
             launch or not. A different operator at that position, as in programs that branch, runs once.
     """
 
-    _copying = False
+    _repeating = False
 
     def __init__(self, device: torch.device, repeats: Mapping[int, tuple[str, int]]) -> None:
         super().__init__(device)
         self._repeats, self._at = repeats, 0
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """See ``OperatorMode``; copies that an inner mode makes aren't counted."""
-        if Repeater._copying:
+        """See ``OperatorMode``; calls that a repeat makes aren't counted."""
+        if Repeater._repeating:
             return func(*args, **kwargs)
         op, times = self._repeats.get(self._at, ("", 1))
         self._at += 1
         out = func(*args, **kwargs)
         if op and op_name(func) == op and repeatable(func, args, kwargs):
-            Repeater._copying = True
+            Repeater._repeating = True
             try:
                 for _ in range(times - 1):
                     func(*args, **kwargs)
             finally:
-                Repeater._copying = False
+                Repeater._repeating = False
         return out
 
 

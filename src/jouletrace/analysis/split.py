@@ -15,13 +15,15 @@ The parts are then scaled to the GPU's power in the window, so that they add up 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jouletrace.run import Estimate
+from jouletrace.analysis.power import energies
+from jouletrace.run import Estimate, Run
 
 Floats = NDArray[np.float64]
 
@@ -134,3 +136,27 @@ def _intervals(model: SplitModel, board: Estimate, idle_w: float, a: Floats, par
     active = (board.value or 0.0) - idle_w + rng.normal(0.0, 1.0, (_DRAWS, 1)) * half / 1.96
     low, high = np.quantile(shares * active, [0.025, 0.975], axis=0)
     return np.asarray(low, float), np.asarray(high, float)
+
+
+def powers(run: Run, board: str, windows: Sequence[tuple[int, int]]) -> list[Estimate]:
+    """Mean power of the GPU in each window."""
+    start, end = np.array(windows, np.int64).T
+    found = energies(run, board, start, end)
+    if found is None:
+        return [Estimate.null("no_power_sensor", "windows")] * len(windows)
+    watts: list[Estimate] = []
+    for i, (first, last) in enumerate(windows):
+        why = found.reason[i]
+        if why is not None or not math.isfinite(float(found.energy_j[i])):
+            watts.append(Estimate.null(why or "not_finite", "windows"))
+            continue
+        energy = Estimate(float(found.energy_j[i]), float(found.low_j[i]), float(found.high_j[i]), 1, "windows")
+        watts.append(energy.scaled(1e9 / (last - first)))
+    return watts
+
+
+def shifted(estimate: Estimate, by: float) -> Estimate:
+    """An estimate with a known number added."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return estimate
+    return Estimate(estimate.value + by, estimate.low + by, estimate.high + by, estimate.n, estimate.method)

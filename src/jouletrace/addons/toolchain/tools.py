@@ -25,7 +25,7 @@ _COMPLAINT = re.compile(r"error|fail|fatal|cannot|can't|not |unable|denied|inval
 
 
 @dataclass(frozen=True)
-class Program:
+class Tool:
     """A program that may or may not be installed.
 
     Attributes:

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from jouletrace.errors import BrokenOffError, NotPossibleError  # noqa: E402
-from jouletrace.execution import torch_programs as programs  # noqa: E402
-from jouletrace.execution.program import UNKNOWN, Excitation, variants  # noqa: E402
+from jouletrace.execution import torch_traceables as traceables  # noqa: E402
 from jouletrace.execution.steps.operators import OperatorMode, op_name  # noqa: E402
-from jouletrace.execution.torch_programs import CpuProgram, GpuProgram, in_launch_order  # noqa: E402
+from jouletrace.execution.torch_traceables import CpuTraceable, GpuTraceable, in_launch_order  # noqa: E402
+from jouletrace.execution.traceable import UNKNOWN, Excitation, variants  # noqa: E402
 from jouletrace.tracing.trace import Trace  # noqa: E402
 from jouletrace.workloads.base import OPTIMIZER, Built, marked  # noqa: E402
 
@@ -98,8 +98,8 @@ def traced(call):
 
 @pytest.fixture
 def on_cpu(monkeypatch):
-    """GpuProgram with operators of the CPU for kernels."""
-    monkeypatch.setattr(programs, "with_cupti", traced)
+    """GpuTraceable with operators of the CPU for kernels."""
+    monkeypatch.setattr(traceables, "with_cupti", traced)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *device: None)
 
@@ -110,7 +110,7 @@ def step_of(work, mode="eager"):
 
 def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
     work = built()
-    listing = GpuProgram(work, step_of(work), CPU).listing()
+    listing = GpuTraceable(work, step_of(work), CPU).listing()
     assert [(call.op, call.module) for call in listing.calls] == [
         ("aten.addmm", "0.fc"),
         ("aten.gelu", "0.act"),
@@ -129,22 +129,22 @@ def test_calls_have_their_module_their_shapes_and_their_kernels(on_cpu):
 def test_a_recording_is_matched_whole_and_copies_are_known(on_cpu, make, iteration_s):
     """Several repeats lie inside each other where a module and one that it calls are repeated."""
     work = make()
-    program = GpuProgram(work, step_of(work), CPU)
+    program = GpuTraceable(work, step_of(work), CPU)
     listing = program.listing()
     drawn = tuple(variants(listing.calls, np.random.default_rng(0), iteration_s))
     seconds = []
     found = program.record(listing, Excitation(0.05, 0.2, drawn), 1e-3, seconds.append)
     assert found.matched.unmatched == 0
-    assert found.matched.copy.any()
+    assert found.matched.repeat.any()
     assert found.iterations == found.matched.iteration[-1] + 1
-    plain = np.bincount(found.matched.call[~found.matched.copy], minlength=len(listing.calls))
+    plain = np.bincount(found.matched.call[~found.matched.repeat], minlength=len(listing.calls))
     assert (plain == found.iterations * np.array([len(call.kernels) for call in listing.calls])).all()
     assert sum(seconds) >= 0.25
 
 
 def test_phases_of_training_are_known_and_what_writes_is_not_repeated(on_cpu):
     work = training()
-    listing = GpuProgram(work, step_of(work), CPU).listing()
+    listing = GpuTraceable(work, step_of(work), CPU).listing()
     assert {call.phase for call in listing.calls} >= {"forward", "backward"}
     assert {call.module for call in listing.calls if call.phase == "backward"} >= {"0.fc", "1.fc"}
     writing = [call for call in listing.calls if call.op.endswith("_") and "zero" not in call.op]
@@ -153,7 +153,7 @@ def test_phases_of_training_are_known_and_what_writes_is_not_repeated(on_cpu):
 
 def test_repeating_leaves_the_result_as_it_is(on_cpu):
     work = built()
-    program = GpuProgram(work, step_of(work), CPU)
+    program = GpuTraceable(work, step_of(work), CPU)
     listing = program.listing()
     plain = work.call(0)
     drawn = variants(listing.calls, np.random.default_rng(0))
@@ -164,20 +164,20 @@ def test_repeating_leaves_the_result_as_it_is(on_cpu):
 
 def test_the_mode_is_on_in_one_call_of_one_module_alone(monkeypatch, on_cpu):
     work = shared()
-    listing = GpuProgram(work, step_of(work), CPU).listing()
+    listing = GpuTraceable(work, step_of(work), CPU).listing()
     under = []
-    operator = programs.Repeater.operator
+    operator = traceables.Repeater.operator
     monkeypatch.setattr(
-        programs.Repeater,
+        traceables.Repeater,
         "operator",
         lambda self, func, args, kwargs: under.append(op_name(func)) or operator(self, func, args, kwargs),
     )
     second = [call for call in listing.calls if call.module == "1.block.fc"][1]
-    programs.repeated(lambda: work.call(0), work.module, CPU, [(second, 3)])
+    traceables.repeated(lambda: work.call(0), work.module, CPU, [(second, 3)])
     assert under == ["aten.addmm"]
     own = next(call for call in listing.calls if call.module == "1" and call.op == "aten.tanh")
     under.clear()
-    programs.repeated(lambda: work.call(0), work.module, CPU, [(own, 3)])
+    traceables.repeated(lambda: work.call(0), work.module, CPU, [(own, 3)])
     assert len(under) == len(listing.calls) // 2
     assert not any("forward" in vars(module) for module in work.module.modules())
 
@@ -192,18 +192,18 @@ def test_what_a_mark_is_around_is_repeated_under_the_mode_as_a_whole(on_cpu):
         return plain(i)
 
     work.call = once
-    listing = GpuProgram(work, step_of(work), CPU).listing()
+    listing = GpuTraceable(work, step_of(work), CPU).listing()
     sine = next(call for call in listing.calls if call.op == "aten.sin")
     assert (sine.module, sine.inner) == (OPTIMIZER, UNKNOWN)
-    assert torch.equal(programs.repeated(lambda: work.call(0), work.module, CPU, [(sine, 3)]), plain(0))
+    assert torch.equal(traceables.repeated(lambda: work.call(0), work.module, CPU, [(sine, 3)]), plain(0))
 
 
 def test_a_forward_of_the_users_own_is_put_back(on_cpu):
     work = built()
     mine = work.module[0].fc.forward
     work.module[0].fc.forward = mine
-    listing = GpuProgram(work, step_of(work), CPU).listing()
-    programs.repeated(lambda: work.call(0), work.module, CPU, [(listing.calls[0], 3)])
+    listing = GpuTraceable(work, step_of(work), CPU).listing()
+    traceables.repeated(lambda: work.call(0), work.module, CPU, [(listing.calls[0], 3)])
     assert work.module[0].fc.forward is mine
 
 
@@ -215,22 +215,22 @@ def test_a_graph_captures_each_variant_once(on_cpu, monkeypatch):
         call()
         return SimpleNamespace(replay=call), None
 
-    monkeypatch.setattr(programs, "capture", captured)
+    monkeypatch.setattr(traceables, "capture", captured)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
     monkeypatch.setattr(torch.cuda, "Stream", SimpleNamespace)
     work = built()
-    program = GpuProgram(work, step_of(work, "graph"), CPU)
+    program = GpuTraceable(work, step_of(work, "graph"), CPU)
     listing = program.listing()
     drawn = tuple(variants(listing.calls, np.random.default_rng(0)))
     found = program.record(listing, Excitation(0.02, 0.1, drawn), 1e-3, lambda seconds: None)
     assert len(captures) == len(drawn) - 1
     # what was captured ran once while capturing: with the tracer on, as here, it would be in the trace
-    assert found.matched.copy.any()
+    assert found.matched.repeat.any()
 
 
 def test_compiled_code_has_kernels_without_operators(on_cpu):
     work = built()
-    listing = GpuProgram(work, step_of(work, "compile"), CPU).listing()
+    listing = GpuTraceable(work, step_of(work, "compile"), CPU).listing()
     assert {call.op for call in listing.calls} == {""}
     assert "compiler" in listing.note
     assert variants(listing.calls, np.random.default_rng(0))[1:] == []
@@ -238,7 +238,7 @@ def test_compiled_code_has_kernels_without_operators(on_cpu):
 
 def test_an_exception_in_the_model_ends_in_one_line(on_cpu):
     work = built()
-    program = GpuProgram(work, step_of(work), CPU)
+    program = GpuTraceable(work, step_of(work), CPU)
     listing = program.listing()
     calls = iter(range(3))
 
@@ -256,10 +256,10 @@ def test_a_tracer_that_is_refused_says_why(on_cpu, monkeypatch):
     def refused(call):
         raise NotPossibleError("kernel tracing: another profiler holds CUPTI in this process: end it first")
 
-    monkeypatch.setattr(programs, "with_cupti", refused)
+    monkeypatch.setattr(traceables, "with_cupti", refused)
     work = built()
     with pytest.raises(NotPossibleError, match="another profiler holds CUPTI"):
-        GpuProgram(work, step_of(work), CPU).listing()
+        GpuTraceable(work, step_of(work), CPU).listing()
 
 
 def test_launch_order_holds_with_several_streams():
@@ -277,7 +277,7 @@ def test_launch_order_holds_with_several_streams():
 
 def test_a_cpu_times_its_operators():
     work = built()
-    program = CpuProgram(work)
+    program = CpuTraceable(work)
     listing = program.listing()
     found = program.record(listing, Excitation(0.1), 1e-3, lambda seconds: None)
     assert [call.op for call in listing.calls][:3] == ["aten.addmm", "aten.gelu", "aten.add"]

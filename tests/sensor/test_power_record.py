@@ -5,7 +5,7 @@ import pytest
 
 from energy_signals import T0
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.record import clean
+from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.stamps import find_grid, updates
 
 MS = 1_000_000

@@ -14,8 +14,8 @@ from jouletrace.run import Run, load, tables
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A recorded Run and how it was made.
+class BundledRun:
+    """A bundled Run and how it was made.
 
     Attributes:
         name: File name of the Run.
@@ -28,8 +28,8 @@ class Recorded:
     run: Run
 
 
-def recorded_runs(folder: Traversable | None = None) -> Iterator[Recorded]:
-    """All recorded Runs with fresh figures, each analysed when it is asked for.
+def bundled_runs(folder: Traversable | None = None) -> Iterator[BundledRun]:
+    """All bundled Runs with fresh figures, each analysed when it is asked for.
 
     Args:
         folder: Where ``manifest.json`` and the Runs are; None for those that ship with the package.
@@ -48,4 +48,4 @@ def recorded_runs(folder: Traversable | None = None) -> Iterator[Recorded]:
             run = load(path)
         # What was computed when it was recorded is thrown away: the demo shows the analysis at work.
         run.results = tables.empty("results")
-        yield Recorded(entry["file"], entry["command"], analysis.analyse(run))
+        yield BundledRun(entry["file"], entry["command"], analysis.analyse(run))

@@ -1,0 +1,70 @@
+"""Energy of servers on slices of simulated GPUs, whose energy is known exactly.
+
+Servers of several models on three slices get loads at once, as by ``jouletrace mig bench``. The energy above idle of
+each slice in the window of each load, by the division of the GPU's power, is compared with what the slice caused.
+
+    python benchmarks/serving_slices_sim.py --seeds 8
+"""
+
+import argparse
+from contextlib import closing
+
+import numpy as np
+
+from jouletrace.addons.mig.apply import open_backend
+from jouletrace.addons.mig.serving import bench_slices, open_servers
+from jouletrace.analysis.serving.steady import requests_of
+from jouletrace.profiler.serving.bench import BenchSettings
+from jouletrace.profiler.serving.load import Lengths, open_levels
+
+MODELS = ("llama-1b", "gpt2-large", "gpt2")
+GPUS = {"sim:h100": ("3g.40gb", "2g.20gb", "1g.10gb"), "sim:a100-80": ("3g.40gb", "2g.20gb", "1g.10gb")}
+
+
+def measured(spec: str, profiles: tuple[str, ...], seed: int) -> list[tuple[float, bool, float]]:
+    """Of each load: relative error, whether the interval holds the truth, relative half-width."""
+    rng = np.random.default_rng(seed)
+    names = rng.choice(MODELS, len(profiles)).tolist()
+    lengths = Lengths(64, 64), Lengths(32, 32)
+    own = [open_levels((1, 2), "poisson", 30, 1, lengths, seed * 10 + place) for place in range(len(profiles))]
+    levels = [list(load) for load in zip(*own, strict=True)]
+    with closing(open_backend(spec)) as backend, closing(open_servers(names, profiles, backend, spec)) as servers:
+        run = bench_slices(servers, BenchSettings("", [one for some in levels for one in some], pause_s=3.0), levels)
+        history = servers.history
+    ids = {unit["name"]: unit["id"] for unit in run.units.to_pylist()}
+    found = []
+    for number, load in enumerate(run.workload["serving"]["levels"]):
+        if load["alone"]:
+            continue
+        unit, requests = ids[load["name"]], requests_of(run, number)
+        start_s = float(requests.sent[0]) + run.result("time_settling_s", unit).value
+        begin_ns, queues = history[load["group"]]
+        elapsed, _, joules = np.array(queues[load["server"]].reached).T
+        at_s = (requests.nanoseconds(start_s) - begin_ns) / 1e9
+        first, last = np.interp([at_s, at_s + run.result("time_s", unit).value], elapsed, joules)
+        one = run.result("energy_active_j", unit)
+        found.append((one.value / (last - first) - 1, one.low <= last - first <= one.high, one.half_width / one.value))
+    return found
+
+
+def main() -> None:
+    """Print a line for each GPU."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=8)
+    print(
+        "| GPU | loads on a slice | covered | median error | largest error | median half-width |\n" + 6 * "|---" + "|"
+    )
+    for gpu, profiles in GPUS.items():
+        rows = [
+            row for seed in range(parser.parse_args().seeds) for row in measured(f"{gpu}?seed={seed}", profiles, seed)
+        ]
+        errors = np.abs([error for error, _, _ in rows])
+        covered, half = np.mean([held for _, held, _ in rows]), np.median([width for _, _, width in rows])
+        print(
+            f"| `{gpu}` | {len(rows)} | {covered:.0%} | {np.median(errors):.1%} | {errors.max():.1%} | {half:.1%} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Results of InferenceX: of its client, with the times of a load, and aggregates without any."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jouletrace.analysis import analyse
+from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import import_files, recognise
+from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.report import render
+from jouletrace.report.results import Results
+from serving_runs import START_NS, Truth, energy_between, level_of, serving_run
+
+TRUTH = Truth()
+
+
+@pytest.fixture(scope="module")
+def load():
+    """A load of 60 s from second 5 of a record on: its power as CSV, its requests and the true record."""
+    run, record = serving_run(TRUTH, [level_of(TRUTH, 4, 60, (50, 500), (20, 100), np.random.default_rng(1))])
+    stamps, watts = run.series("GPU-served", "power_w")
+    csv = "time_ns,power_w\n" + "".join(f"{t},{w:.3f}\n" for t, w in zip(stamps, watts, strict=True))
+    return run.requests.to_pylist(), csv, record
+
+
+def client_object(rows, **changes):
+    """What InferenceX's client saves of a load."""
+    start, end = min(row["sent_ns"] for row in rows) / 1e9, max(row["last_ns"] for row in rows) / 1e9
+    output = sum(row["output_tokens"] for row in rows)
+    return {
+        "date": "20270115-080500",
+        "backend": "vllm",
+        "model_id": "org/model",
+        "num_prompts": len(rows),
+        "request_rate": "inf",
+        "max_concurrency": 64,
+        "benchmark_start_time_unix": start,
+        "benchmark_end_time_unix": end,
+        "duration": end - start,
+        "completed": len(rows),
+        "total_input_tokens": sum(row["input_tokens"] for row in rows),
+        "total_output_tokens": output,
+        "request_throughput": len(rows) / (end - start),
+        "output_throughput": output / (end - start),
+        "median_ttft_ms": 120.0,
+        "p99_ttft_ms": 480.0,
+        "median_tpot_ms": 20.0,
+        "p99_e2el_ms": 2500.0,
+        **changes,
+    }
+
+
+AGGREGATE = {
+    "hw": "h100-dgxc",
+    "tp": 8,
+    "ep": 1,
+    "dp_attention": "false",
+    "conc": 64,
+    "model": "org/model",
+    "framework": "vllm",
+    "precision": "fp8",
+    "isl": 1024,
+    "osl": 1024,
+    "is_multinode": False,
+    "tput_per_gpu": 900.0,
+    "output_tput_per_gpu": 450.0,
+    "input_tput_per_gpu": 450.0,
+    "median_ttft": 0.12,
+    "p99_tpot": 0.03,
+    "median_intvty": 50.0,
+    "power_valid": 1,
+    "avg_power_w": 600.0,
+    "avg_total_gpu_power_w": 4800.0,
+    "joules_per_output_token": 1.3333,
+    "joules_per_total_token": 0.6667,
+}
+
+
+def imported(tmp_path, found, csv=None, options=None):
+    (tmp_path / "result.json").write_text(json.dumps(found))
+    files = [tmp_path / "result.json"]
+    if csv is not None:
+        (tmp_path / "power.csv").write_text(csv)
+        files.append(tmp_path / "power.csv")
+    return analyse(import_files(files, options or ImportOptions()))
+
+
+def loads(run):
+    results = Results(run)
+    return results, [unit["id"] for unit in results.units("load")]
+
+
+def test_a_clients_result_joins_a_power_record_by_the_times_of_its_load(tmp_path, load):
+    rows, csv, record = load
+    found = client_object(rows)
+    run = imported(tmp_path, found, csv)
+    assert recognise(tmp_path / "result.json") == "inferencex"
+    results, (unit,) = loads(run)
+    edges = (found[f"benchmark_{edge}_time_unix"] - START_NS / 1e9 for edge in ("start", "end"))
+    true_j = energy_between(record, *edges)
+    assert results.get("energy_total_j", unit).value == pytest.approx(true_j, rel=2e-3)
+    per_token = results.get("energy_per_output_token_j", unit)
+    assert per_token.value == pytest.approx(true_j / found["total_output_tokens"], rel=2e-3)
+    assert per_token.low < per_token.value < per_token.high
+    assert results.get("energy_per_request_j", unit).value == pytest.approx(true_j / len(rows), rel=2e-3)
+    assert results.get("power_w", unit).value == pytest.approx(true_j / found["duration"], rel=2e-3)
+    assert results.get("ttft_p99_s", unit).value == 0.48
+    assert results.get("e2e_p99_s", unit).value == 2.5
+    assert results.get("ttft_p50_s", unit).method == "stated"
+    assert results.get("requests_per_s", unit).value == pytest.approx(found["request_throughput"])
+
+
+def test_it_says_what_the_file_lacks_and_what_the_window_is(tmp_path, load):
+    rows, csv, _ = load
+    run = imported(tmp_path, client_object(rows), csv)
+    (said,) = [one.message for one in run.warnings if one.code == "no_single_requests"]
+    assert said == "totals without single requests: energy is that of the whole load with its ramps; no bills"
+    text = render([run])
+    assert "64 at once" in text
+    assert said in " ".join(text.split())
+
+
+def test_figures_are_the_same_when_computed_again(tmp_path, load):
+    rows, csv, _ = load
+    run = imported(tmp_path, [client_object(rows), AGGREGATE], csv)
+    results, units = run.results, run.units
+    assert analyse(run).results.equals(results)
+    assert run.units.equals(units)
+
+
+def test_an_offset_moves_the_load(tmp_path, load):
+    rows, csv, record = load
+    found = client_object(rows)
+    for edge in ("start", "end"):
+        found[f"benchmark_{edge}_time_unix"] -= 3600.0
+    apart = imported(tmp_path, found, csv)
+    assert "no_common_time" in {one.code for one in apart.warnings}
+    results, (unit,) = loads(apart)
+    assert results.get("energy_total_j", unit).value is None
+    joined = imported(tmp_path, found, csv, ImportOptions(offsets_s={"result.json": 3600.0}))
+    results, (unit,) = loads(joined)
+    edges = (found[f"benchmark_{edge}_time_unix"] + 3600 - START_NS / 1e9 for edge in ("start", "end"))
+    assert results.get("energy_total_j", unit).value == pytest.approx(energy_between(record, *edges), rel=2e-3)
+
+
+def test_an_aggregate_has_what_it_states_and_joins_no_record(tmp_path, load):
+    _, csv, _ = load
+    other = {**AGGREGATE, "conc": 128, "median_ttft": 0.3}
+    run = imported(tmp_path, [AGGREGATE, other, AGGREGATE], csv)
+    assert recognise(tmp_path / "result.json") == "inferencex"
+    results, units = loads(run)
+    names = [unit["name"] for unit in results.units("load")]
+    common = "h100-dgxc, vllm, fp8, 1024/1024 tokens"
+    assert names == [f"{common}, 64 at once", f"{common}, 128 at once", f"{common}, 64 at once (2)"]
+    first = units[0]
+    assert results.get("energy_per_output_token_j", first).value == 1.3333
+    assert results.get("energy_per_output_token_j", first).low is None
+    assert results.get("power_w", first).value == 4800.0
+    assert results.get("tokens_per_s", first).value == 3600.0
+    assert (results.get("ttft_p50_s", first).value, results.get("tpot_p99_s", first).value) == (0.12, 0.03)
+    codes = {one.code: one.message for one in run.warnings}
+    assert codes["no_load_times"].startswith("no times: a power record can't be joined")
+
+
+def test_power_that_inferencex_calls_invalid_is_left_out(tmp_path):
+    run = imported(tmp_path, {**AGGREGATE, "power_valid": 0})
+    results, (unit,) = loads(run)
+    assert results.get("energy_per_output_token_j", unit).value is None
+    assert results.get("ttft_p50_s", unit).value == 0.12
+    assert "power_not_valid" in {one.code for one in run.warnings}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"tput_per_gpu": 1, "conc": ', "not JSON"),
+        ('[{"tput_per_gpu": 1, "conc": 4}, 5', "not JSON"),
+        ('[1, {"x": "tput_per_gpu"}, {"conc": "conc"}]', "no result of InferenceX"),
+    ],
+)
+def test_damaged_results_are_refused_in_one_line(tmp_path, text, said):
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(BadInputError, match=said) as caught:
+        import_files([tmp_path / "r.json"], ImportOptions(format="inferencex"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"benchmark_start_time_unix": "now"},
+        {"benchmark_end_time_unix": 1.0},
+        {"completed": None},
+        {"total_output_tokens": -1},
+    ],
+)
+def test_a_load_without_sound_times_or_totals_has_no_energy(tmp_path, load, changes):
+    rows, csv, _ = load
+    run = imported(tmp_path, client_object(rows, **changes), csv)
+    results, (unit,) = loads(run)
+    assert results.get("energy_total_j", unit).value is None
+    assert "no_load_times" in {one.code for one in run.warnings}
+
+
+def test_a_load_without_tokens_has_no_energy_per_token(tmp_path, load):
+    rows, csv, _ = load
+    run = imported(tmp_path, client_object(rows, total_output_tokens=0), csv)
+    results, (unit,) = loads(run)
+    assert results.get("energy_total_j", unit).value > 0
+    assert results.get("energy_per_output_token_j", unit).reason == "no_requests"
