@@ -4,7 +4,7 @@
 
 A server in another process generates for all streams in step, as servers with continuous batching do, so that all
 streams get a chunk in the same moment. It stamps the arrival of each request: the client's own stamps are compared with
-the schedule, and with the server's.
+the schedule, and with the server's. A process that only sleeps until the same times shows what the machine allows.
 """
 
 from __future__ import annotations
@@ -111,6 +111,16 @@ def serve(pipe: Connection, step_s: float) -> None:
     asyncio.run(main())
 
 
+def sleeps(pipe: Connection, at_s: list[float]) -> None:
+    """Sleep until each time, as a process that does nothing else; how late it woke, s."""
+    begin, late = time.monotonic(), []
+    for one in at_s:
+        while (left := begin + one - time.monotonic()) > 0:
+            time.sleep(left)
+        late.append(time.monotonic() - begin - one)
+    pipe.send(late)
+
+
 def main() -> None:
     """Run the load and print how late requests were."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -130,6 +140,8 @@ def main() -> None:
     child = Child("jouletrace.profiler.serving.client")
     child.tell({"start": {"base": base, "model": "", "timeout_s": 60.0, "seed": 1, "api": "auto"}})
     requests = [[one.at_s, one.input_tokens, one.output_tokens] for one in level.requests]
+    bare, of_bare = multiprocessing.Pipe()
+    multiprocessing.Process(target=sleeps, args=(of_bare, [one.at_s for one in level.requests]), daemon=True).start()
     child.tell({"number": 0, "level": {"kind": "open", "seconds": level.seconds, "requests": requests}})
     rows, done = [], None
     while done is None:
@@ -153,8 +165,11 @@ def main() -> None:
         f"load average {os.getloadavg()[0]:.2f}; {len(rows)} requests, at most {most} streams open, "
         f"{sum(row[9] != 'ok' for row in rows)} failed"
     )
-    print(f"client {done['client_cpu_s'] / done['client_wall_s']:.0%} of a core, server {cpu_s / options.seconds:.0%}")
+    priority = "real-time" if done["client_real_time"] else "normal"
+    share = done["client_cpu_s"] / done["client_wall_s"]
+    print(f"client {share:.0%} of a core at {priority} priority, server {cpu_s / options.seconds:.0%}")
     for name, values in (
+        ("a bare sleep beside it, ms", 1e3 * np.array(bare.recv())),
         ("sent after schedule, ms", late),
         ("received after schedule, ms", arrived / 1e6),
         ("received after schedule, ms, steady", arrived[steady] / 1e6),

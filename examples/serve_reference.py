@@ -7,6 +7,8 @@
 
 The model has random weights, and words in place of a tokenizer: what it answers is noise, at the speed and power of a
 real one. Batches are those of transformers: requests join and leave at every step.
+
+With ``--steps steps.jsonl`` it logs its steps, by which ``bench --steps`` and ``jouletrace bill`` bill each request.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import asyncio
 import json
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,19 +46,48 @@ SIZES: dict[str, dict[str, int]] = {
 PAGE = {"tiny": ContinuousBatchingConfig(page_size=32, num_blocks=256, max_batch_tokens=512, use_cuda_graph=False)}
 
 
+class StepLog:
+    """Writes what each step of a manager did; the manager must wait for a step before it prepares the next one.
+
+    Args:
+        manager: Not started yet.
+        path: The log.
+    """
+
+    def __init__(self, manager: Any, path: str) -> None:
+        self.manager, self.path, self.step = manager, path, manager._generation_step
+        Path(path).write_text("")
+        manager._generation_step = self.logged
+
+    def logged(self) -> None:
+        """Carry a step out and write it down."""
+        batch = self.manager.batch_processor.inputs_and_outputs.requests_in_batch
+        reads = [one.query_length for one in batch if not one.state.generated_len()]
+        caches = [one.state.position_offset for one in batch if one.state.generated_len()]
+        start_ns = time.time_ns()
+        self.step()
+        row = {"start_ns": start_ns, "end_ns": time.time_ns(), "new_tokens": sum(reads), "prefilling": len(reads)}
+        with open(self.path, "a") as log:
+            log.write(json.dumps({**row, "decoding": len(caches), "context_tokens": sum(caches)}) + "\n")
+
+
 class Server:
     """The endpoints around a model whose batches run in a thread of transformers' own."""
 
-    def __init__(self, size: str, device: str) -> None:
+    def __init__(self, size: str, device: str, steps: str | None = None) -> None:
         torch.manual_seed(0)
         config = LlamaConfig(**SIZES[size], max_position_embeddings=16384)
         dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
         model = LlamaForCausalLM(config).to(device, dtype).eval()
         self.name, self.vocabulary = f"llama-{size}", config.vocab_size
         settings = GenerationConfig(max_new_tokens=16, do_sample=False, eos_token_id=-1, pad_token_id=0)
-        self.manager = model.init_continuous_batching(
-            generation_config=settings, continuous_batching_config=PAGE.get(size)
-        )
+        pages = PAGE.get(size)
+        if steps:
+            pages = pages or ContinuousBatchingConfig()
+            pages.use_async_batching = False
+        self.manager = model.init_continuous_batching(generation_config=settings, continuous_batching_config=pages)
+        if steps:
+            StepLog(self.manager, steps)
         self.manager.start()
         self.open = self.count = 0
 
@@ -125,8 +157,9 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--steps", metavar="FILE", help="Log the steps of the scheduler.")
     options = parser.parse_args()
-    server = Server(options.size, options.device)
+    server = Server(options.size, options.device, options.steps)
     app = web.Application()
     app.router.add_post("/v1/completions", server.generate)
     app.router.add_post("/v1/chat/completions", server.generate)

@@ -12,6 +12,7 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
@@ -21,6 +22,7 @@ import jouletrace as jt
 from documented import PAGES, blocks, commands
 from jouletrace.addons.mig import sweep as mig_sweep
 from jouletrace.addons.toolchain import convert, trace
+from jouletrace.analysis import analyse
 from jouletrace.cli import app, fleet, main
 from jouletrace.compare.paired import paired
 from jouletrace.profiler import ab, calibrate, profile, repeats, sweep
@@ -29,6 +31,7 @@ from jouletrace.profiler.program import program
 from jouletrace.profiler.serving import bench as serving
 from jouletrace.run import load
 from places import REPOSITORY
+from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run
 from serving_runs import aiperf_line, vllm_object
 
 ROOT = typer.main.get_command(app.app)
@@ -38,6 +41,8 @@ RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profi
 
 ELSEWHERE = {
     "bench URL": "tests/cli/test_bench.py",
+    "bill RUN STEPS": "the same with names",
+    "bill RUN steps.jsonl": "the same with names",
     "import FOLDER": "tests/addons/mig/test_import.py",
     "import bmk_result.json power.csv": "tests/formats/importers/test_inferencex.py",
     "mig bench http://127.0.0.1:8001 http://127.0.0.1:8002 --slices 3g.40gb,2g.20gb --rate 1,2,4": (
@@ -136,6 +141,11 @@ def desk(tmp_path_factory):
     rows = [{**row, "last_ns": row["first_ns"] + 10**8, "input_tokens": 9, "output_tokens": 5} for row in rows]
     (folder / "profile_export.jsonl").write_text("".join(aiperf_line(row) + "\n" for row in rows))
     (folder / "result.json").write_text(json.dumps(vllm_object(rows)))
+    level = scheduled_level(Law(), *drawn(np.random.default_rng(1), 4, 8, (9, 99), (5, 20)))
+    served, _, scheduled = scheduled_run(Law(), [level])
+    log_of(folder / "steps.jsonl", rows_of(served))
+    served.save(folder / "runs" / "bench")
+    analyse(server_run(scheduled)).save(folder / "runs" / "server")
     for name in ("train.py", "attention.py", "file.py", "benchmark", "load-generator", "model.onnx", "gpt2.engine"):
         (folder / name).write_text("def make(): ...\n")
     with pytest.MonkeyPatch.context() as patch:

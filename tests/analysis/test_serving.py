@@ -236,8 +236,10 @@ def test_failed_requests_are_reported_and_count_for_no_work():
     assert "requests_failed" not in codes(whole)
     warning = next(one for one in broken.warnings if one.code == "requests_failed")
     assert warning.message.endswith("requests failed: HTTP 503: overloaded")
-    energies = [results.get("energy_per_request_j", 1).value for results in both]
-    assert energies[1] == pytest.approx(2 * energies[0], rel=0.15)
+    rates = [results.get("requests_per_s", 1).value for results in both]
+    assert rates[1] == pytest.approx(rates[0] / 2, rel=0.15)
+    assert both[1].get("energy_per_request_j", 1).reason == "load_not_valid", "a price of half of the work is none"
+    assert both[1].get("energy_total_j", 1).value == pytest.approx(both[0].get("energy_total_j", 1).value, rel=0.15)
 
 
 def test_if_all_fail_there_are_reasons_in_place_of_figures():

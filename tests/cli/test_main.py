@@ -167,6 +167,7 @@ WRONG = [
     (2, ["profile", "resnet50", "--task", "train", "-d", "cpu", "--data", ""], "--data: no folder is named"),
     (2, ["calibrate", "-d", "sim:h100", "--seconds", "3"], "--seconds 3: must be between 10 and 600 s"),
     (2, ["show"], "Missing argument"),
+    (2, ["profile", "toy.py:toy", "--batch", "1,8"], "jouletrace sweep takes several"),
     (2, ["show", "nowhere"], "no Run at nowhere"),
     (2, ["show", "toy.py"], "neither a folder nor a readable zip file"),
     (2, ["show", "good", "--top", "0"], "top"),

@@ -235,3 +235,18 @@ def test_a_command_ends_by_the_signal_that_we_get(place):
     out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGTERM
     assert "energy unknown" in out
+
+
+def test_a_line_states_what_is_recorded_while_torch_is_imported(place, monkeypatch):
+    """The import takes up to ten seconds, in which nothing else was printed."""
+    monkeypatch.setenv("JOULETRACE_PROGRESS", "1")
+    (place / "torch.py").write_text("import time\ntime.sleep(3)\n")
+    (place / "slow.py").write_text("import torch, sys\nprint('out')\nprint('err', file=sys.stderr)\n")
+    (place / "fast.py").write_text("import sys, time\ntime.sleep(1)\nprint('out')\nprint('err', file=sys.stderr)\n")
+    out, err, code = ran(place, "--no-operators", "slow.py")
+    assert code == 0
+    assert err.startswith("jouletrace: recording ")
+    assert err.splitlines()[0].endswith("; the program imports torch")
+    assert err.splitlines()[1] == "err", "once, and in a line of its own"
+    assert out.startswith("out\n"), "stdout is the program's"
+    assert ran(place, "--no-operators", "fast.py")[1].startswith("err\nsaved "), "no line where nothing is slow"

@@ -459,3 +459,12 @@ def test_csv_has_one_width(found):
 
 def test_only_so_many_parts_are_listed_and_the_rest_is_counted(found):
     assert "3 more:" in render(found, "table", top=1, verbose=True)
+
+
+def test_the_verdict_on_a_run_against_itself_is_that_it_is_the_same():
+    run = thing()
+    text = render(compare([(run, "one")], [(run, "two")]))
+    assert "A and B are the same Run: nothing differs" in text
+    assert "could have been detected" not in text
+    assert "inconclusive, equal" not in text
+    assert "A and B are the same Run" not in render(compare(side(0.99, 1.0, 1.01), side(0.79, 0.8, 0.81)))

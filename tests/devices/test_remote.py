@@ -1,6 +1,7 @@
 """A GPU on another machine, by the page of a monitor there."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from jouletrace.devices import open_device, remote
 from jouletrace.devices.remote import RemoteGpu, offset, scrape
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.monitoring.serve import Address, Exporter
+from jouletrace.profiler.monitoring.serve import Address, Exporter, Readings
 from jouletrace.profiler.monitoring.watch import Reading
 from jouletrace.run import DeviceInfo
 from metric_server import Page, serving
@@ -144,3 +145,14 @@ def test_a_clock_that_is_set_meanwhile_is_reported():
         page.text = page_text(ahead_s=AHEAD_S + 7)
         assert gpu.clock_moved().startswith("the clock of 127.0.0.1 moved by +7 s against this one")
     assert gpu.clock_moved().startswith("the clocks could not be compared at the end")
+
+
+def test_a_simulated_gpu_is_named_by_its_place_on_the_page():
+    device = open_device("sim:h100")
+    try:
+        info = replace(device.info, index=None)
+    finally:
+        device.close()
+    reading = Reading(info.id, info.name, info, values={"power_w": 300.0}, time_ns=1)
+    family = next(one for one in Readings([reading]).collect() if one.name.endswith("power_watts"))
+    assert family.samples[0].labels["gpu"] == "0"

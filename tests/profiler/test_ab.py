@@ -11,6 +11,7 @@ from commands import command, only_run
 from covering import fewest
 from jouletrace import load
 from jouletrace.analysis.aliasing import FLAG
+from jouletrace.cli import main
 from jouletrace.compare.paired import Blocks, _contrast, lane, paired
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
@@ -247,3 +248,18 @@ def test_the_command_saves_a_run_that_can_be_shown(capsys, workspace):
 def test_what_only_times_engines_is_no_backend_of_workloads(call):
     with pytest.raises(BadInputError, match="--backend trtexec times engines"):
         call("deit-t", "deit-t", device=SPEC, backend="trtexec")
+
+
+def test_b_may_have_a_batch_of_its_own(capsys, workspace):
+    (workspace / "mine.py").write_text(
+        "import torch\ndef mlp(batch=1):\n    return torch.nn.Linear(64, 64), (torch.ones(batch, 64),)\n"
+    )
+    code = main.run(
+        [
+            *("ab", "mine.py:mlp", "mine.py:mlp", "-d", "sim:h100"),
+            *("--batch", "1", "--batch-b", "8", "--max-time", "4", "--warmup", "1"),
+        ]
+    )
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert "per sample" in out

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jouletrace.cli import main
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import doctor
 from jouletrace.profiler.calibrations import store_calibration
@@ -85,3 +86,9 @@ def test_it_is_json():
     found = json.loads(json.dumps(diagnose("sim:a100").to_dict(), allow_nan=False))
     assert found["devices"][0]["info"]["simulated"] is True
     assert found["versions"]["python"]
+
+
+def test_the_next_step_names_the_device(capsys):
+    assert main.run(["doctor", "--device", "sim:h100"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "next: jouletrace calibrate --device sim:h100, once; then jouletrace profile deit-tiny --device" in said

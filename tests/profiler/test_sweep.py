@@ -18,8 +18,8 @@ from jouletrace.processes.locks import journal_of
 from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.sweep import Grid, run_sweep
-from jouletrace.report.sweep import render
-from jouletrace.run import load, save
+from jouletrace.report.sweep import Entry, render
+from jouletrace.run import MODEL_UNIT, Estimate, load, save, tables
 from jouletrace.simulator.boards.device import SimulatedPowerLimit
 from make_runs import profile_run
 from places import SUPPORT
@@ -374,3 +374,19 @@ def test_wrong_use_gets_one_line_and_leaves_nothing(capsys, workspace, arguments
     assert found.code == 2
     assert said in found.complaint
     assert not list(workspace.glob("runs/*"))
+
+
+def test_points_that_tie_within_their_intervals_are_named_with_the_best():
+    def entry(batch, joules, half):
+        run = profile_run()
+        run.workload["items"] = 1
+        rows = [row for row in run.results.to_pylist() if row["metric"] != "energy_total_j"]
+        energy = Estimate(joules, joules - half, joules + half, 9, "windows").to_dict()
+        rows.append({**dict.fromkeys(rows[0]), "unit": MODEL_UNIT, "metric": "energy_total_j", **energy})
+        run.results = tables.from_rows(rows, "results")
+        return Entry({"workload": "deit-b", "batch": batch}, "done", "", "", run)
+
+    said = " ".join(render([entry(1, 1.0, 0.05), entry(8, 1.02, 0.05), entry(64, 1.5, 0.05)]).split())
+    assert "in energy batch 8 ties with it within the intervals" in said
+    alone = render([entry(1, 1.0, 0.001), entry(8, 1.02, 0.001)])
+    assert "in energy" not in alone

@@ -338,3 +338,15 @@ def test_the_command_writes_the_file_and_refuses_what_is_no_run(tmp_path, capsys
     assert missing.code == 2
     assert len(missing.err.splitlines()) == 1
     assert not (tmp_path / "n.html").exists()
+
+
+def test_a_page_whose_charts_need_no_plotly_is_without_it(monkeypatch):
+    run = spans_run(200, ["a", "b"])
+    assert 'id="library"' not in html.render([run]), "1.3 MB for nothing"
+    assert "plotly.js" not in html.render([run])
+    assert len(html.render([run])) < 300_000
+    full = html.render([profile_run(kernels=3)])
+    assert 'id="library"' in full
+    assert len(full) > 1_000_000
+    monkeypatch.setattr(assets, "plotly", lambda: pytest.fail("it isn't needed"))
+    html.render([run])

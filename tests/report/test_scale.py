@@ -135,3 +135,9 @@ def test_a_printed_figure_reads_back_within_its_interval(value, relative):
     assert math.isclose(number_part, value, abs_tol=value * relative / 2)
     assert half_part >= value * relative * (1 - 1e-6)
     assert half_part <= value * relative * 1.11 + 2e-6 * value
+
+
+def test_the_rounding_of_computers_is_no_interval_and_no_figure():
+    assert shown(3e-14, unit="pct") == "0 %", "not 0.000000000000 %"
+    assert shown(123.456, 123.456e-11) == "123.5 J", "a sum over a long recording in double precision"
+    assert number(-2e-14) == "0"

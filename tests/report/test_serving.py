@@ -47,7 +47,20 @@ def test_a_load_that_is_not_valid_is_never_the_best():
     found = best(run, Results(run))
     assert found is not None
     assert found[1]["name"] == "1/s"
-    assert verdict(run, Results(run))[-1] == "NOT VALID at 3/s, 6/s"
+    lines = verdict(run, Results(run))
+    assert lines[0] == "NOT VALID at 3/s, 6/s: no energy per request or token is stated there"
+    assert lines[1].startswith("at 1/s: "), "the price that is stated is that of the valid load"
+
+
+def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
+    run = loaded(slots=1, rates=(4, 8))
+    lines = verdict(run, Results(run))
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("NOT VALID at 4/s, 8/s")
+    assert " J per " not in report.render([run], width=80).replace("\u00a0", " ")
+    for one in json.loads(report.render([run], "json"))["loads"]:
+        assert one["other"]["energy_per_request_j"]["reason"] == "load_not_valid"
+        assert one["other"]["power_w"]["value"] > 0 if "power_w" in one["other"] else one["power_w"]["value"] > 0
 
 
 def test_an_slo_that_no_load_meets_is_reported():

@@ -46,8 +46,30 @@ def test_tokens_stand_in_the_place_of_samples():
     assert "per sample" not in short(run)
 
 
-def test_the_rest_is_what_an_idle_gpu_draws():
-    assert re.search(r"\d+ % of it active, \d+ % is what the GPU draws when idle \(\d+ W\)", short(profile_run()))
+def test_the_rest_is_the_idle_power_of_the_gpu():
+    assert re.search(r"\d+ % of it active, \d+ % is the GPU's idle power \(\d+ W\)", short(profile_run()))
+
+
+@pytest.mark.parametrize("place", RECORDED, ids=lambda place: place.stem)
+def test_time_without_a_kernel_is_not_called_idle(place):
+    """Idle is the power of a GPU that does nothing; both stood beside each other."""
+    run = load(place)
+    detail = report.default_detail(run)
+    for text in (report.render([run], width=80, detail=detail), report.render([run], width=120, verbose=True)):
+        assert not re.search(r"^\s*idle\b|, idle \d", text, re.M)
+    if "idle" in run.units["name"].to_pylist():
+        assert "no kernel running" in short(run, detail=detail)
+        assert '"name": "idle"' in report.render([run], "json"), "files keep the name"
+
+
+def test_a_line_states_what_the_interval_leaves_out():
+    gain = "± is of this run; the sensor's gain, ± 5 %, is not in it"
+    assert f"{gain} (show --budget)\n" in short(profile_run())
+    assert f"{gain}\n" in short(monitor_run())
+    for run in (simulated_run(), cpu_run()):
+        assert "sensor's gain" not in short(run)
+    same = comparison.render(compare(side(0.99, 1.0, 1.01), side(0.79, 0.8, 0.81)))
+    assert "sensor's gain" not in same, "it cancels on one GPU"
 
 
 def test_without_power_the_time_is_stated_and_why_there_is_no_energy():

@@ -287,3 +287,16 @@ def test_a_recording_of_two_million_equal_kernels_opens_again(tmp_path):
     save(run, tmp_path / "run.zip")
     assert (tmp_path / "run.zip").stat().st_size < count
     assert load(tmp_path / "run.zip").activity.equals(run.activity)
+
+
+def test_a_name_that_is_nearly_right_is_answered_with_those_that_are_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(Run(), tmp_path / "runs" / "fleet-1")
+    with pytest.raises(BadInputError, match=r"no such file or folder; did you mean runs/fleet-1\?"):
+        load("fleet1")
+    with pytest.raises(BadInputError, match=r"did you mean runs/fleet-1\?"):
+        load("runs/fleet_1")
+    with pytest.raises(BadInputError, match="it contains 1 Runs, such as runs/fleet-1"):
+        load("runs")
+    with pytest.raises(BadInputError, match=r"folder$"):
+        load("nothing")

@@ -181,7 +181,17 @@ def profile_run(*, kernels: int = 0, batch: int = 64, scale: float = 1.0, name: 
         run.activity = tables.from_rows([{**row, "site": None, "copy": False} for row in ran], "activity")
         run.waveform = tables.from_rows(waveform_rows(), "waveform")
         run.requests = tables.from_rows(request_rows(), "requests")
+        run.steps = tables.from_rows(step_rows(), "steps")
     return run
+
+
+def step_rows() -> list[dict[str, object]]:
+    """Five steps of a scheduler, of which the first reads a prompt."""
+    times = [{"start_ns": START + 20_000 * i, "end_ns": START + 20_000 * i + 15_000} for i in range(5)]
+    counts = {"new_tokens": 0, "prefilling": 0, "decoding": 1, "context_tokens": 100, "traced_j": 0.01}
+    return [
+        {**row, **counts, **({"new_tokens": 100, "prefilling": 1} if i == 0 else {})} for i, row in enumerate(times)
+    ]
 
 
 def request_rows() -> list[dict[str, object]]:
@@ -311,6 +321,8 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             power = float(rng.uniform(0, 500))
             row = {"start_ns": len(found), "end_ns": len(found) + 1}
             row |= {"power_w": power, "low_w": power - 1, "high_w": power + 1} if rng.random() < 0.8 else {}
+        if name == "steps":  # one after another
+            row |= {"start_ns": 2 * len(found), "end_ns": 2 * len(found) + 1}
         if name == "requests":  # their times are in order
             first = row.get("first_ns")
             row["sent_ns"] = int(rng.integers(0, 2**60))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
@@ -35,6 +36,12 @@ class Figures:
         for row in rows:
             self._units.append(row)
             self._last = max(self._last, int(str(row["id"])))
+
+    def named(self, level: str) -> dict[str, int]:
+        """Units of a level by name, where one alone has it."""
+        rows = [(str(row["name"]), int(str(row["id"]))) for row in self._units if row["level"] == level]
+        count = Counter(name for name, _ in rows)
+        return {name: id for name, id in rows if count[name] == 1}
 
     def last_unit(self) -> int:
         """The highest id of a unit so far."""

@@ -178,6 +178,7 @@ def _add_names(
     units: dict[tuple[str, str, str], int] = {}
     duration = timeline.end - timeline.start
     own = _time_launched_in(timeline, duration)
+    stated = figures.named("range")  # the window of a row of results is that row, not a second one
     for kind, level in _LEVELS.items():
         if kind not in kinds:
             continue
@@ -195,9 +196,12 @@ def _add_names(
             name = timeline.names[timeline.name[row]] if timeline.name[row] >= 0 else ""
             device = timeline.devices[timeline.device[row]] if timeline.device[row] >= 0 else ""
             where = device or None if len(timeline.devices) > 1 else None
-            units[kind, name, device] = figures.unit(free, level, name, MODEL_UNIT, module=where, count=int(count[k]))
-            figures.add(free, "time_s", Estimate(float(seconds[k]), n=int(count[k]), method=METHOD))
-            free += 1
+            unit = stated.get(name) if kind == "range" and int(count[k]) == 1 else None
+            if unit is None:
+                unit = figures.unit(free, level, name, MODEL_UNIT, module=where, count=int(count[k]))
+                free += 1
+            units[kind, name, device] = unit
+            figures.add(unit, "time_s", Estimate(float(seconds[k]), n=int(count[k]), method=METHOD))
     return units
 
 

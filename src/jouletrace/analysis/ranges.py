@@ -23,7 +23,7 @@ from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.analysis.spans import Path, PathSpans, phase_edges
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.sensor.power_record import PowerRecord
-from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
+from jouletrace.sensor.windows.energy import T95, WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import mean_estimate, total
@@ -47,6 +47,14 @@ MOST_REPEATED = 100_000
 
 _SHORTEST = 1 / 400
 """Of a reading: a shorter range is as much its marks as what it does, and a regression would take minutes."""
+
+FEWEST = 3
+"""Occurrences from which on their mean has the interval of how they differ. Of two, Student's t with one degree of
+freedom is nine times as wide as they are apart from their mean: wider than the energy itself. Those get what the
+sensor leaves open of both together, as a single one does."""
+
+TOGETHER = "together"
+"""Method of the mean of so few: their sum, divided by their number."""
 
 _DEEPEST = 100
 """Ranges around a range that has figures of its own."""
@@ -189,9 +197,10 @@ def _traced(run: Run, start: Ints, end: Ints) -> NDArray[np.bool_]:
 
 def _time(spans: PathSpans) -> Estimate:
     seconds = spans.seconds
-    if len(spans) > 1:
+    if len(spans) >= FEWEST:
         return mean_estimate(seconds, correlated=True, method="clock")
-    return Estimate(float(seconds[0]), float(seconds[0]), float(seconds[0]), 1, "clock")
+    mean = float(seconds.mean())  # of those that ran, which the clock knows
+    return Estimate(mean, mean, mean, 1, "clock")
 
 
 def _energy(
@@ -280,11 +289,22 @@ def _mean(energies: WindowEnergies, counts: NDArray[np.float64]) -> tuple[Estima
         low, high = (float(x[good][0] / counts[good][0]) for x in (energies.low_j, energies.high_j))
         return Estimate(float(each[0]), low, high, 1, "windows"), flags
     weights = counts[good] / counts[good].sum()
+    if len(each) < FEWEST:
+        return _together(energies, good, counts), flags
     shared = float(weights @ (energies.sd_model_j[good] / counts[good]))
     own = energies.sd_statistical_j[good] / counts[good]
     # Few windows may by chance differ less than their own uncertainty says.
     shared = float(np.hypot(shared, np.sqrt((weights**2) @ own**2)))
     return mean_estimate(each, weights, correlated=True, common_sd=shared), flags
+
+
+def _together(energies: WindowEnergies, good: NDArray[np.bool_], counts: NDArray[np.float64]) -> Estimate:
+    """Mean of few windows with what the sensor leaves open: noise of each, and the response that they share."""
+    count = counts[good].sum()
+    value = float(energies.energy_j[good].sum() / count)
+    noise, shared = energies.sd_statistical_j[good], energies.sd_model_j[good].sum()
+    half = T95 * float(np.hypot(np.sqrt((noise**2).sum()), shared) / count)
+    return Estimate(value, value - half, value + half, 1, TOGETHER)
 
 
 def _of_repetitions(record: PowerRecord, response: Response, siblings: Sequence[PathSpans]) -> dict[Path, Estimate]:

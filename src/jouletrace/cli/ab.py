@@ -20,8 +20,13 @@ WORKLOADS = "As for profile: a built-in name, hf:, torchvision:, timm:, file.py:
 def ab(
     settings: ProfileSettings,
     a: Annotated[str, typer.Argument(metavar="A", help=WORKLOADS)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other workload; may be A with --mode-b or --dtype-b.")],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="The other workload; may be A with --batch-b, --mode-b or --dtype-b.")
+    ],
     dtype_b: Annotated[str | None, typer.Option(help="Data type of B. [default: as A]")] = None,
+    batch_b: Annotated[
+        int | None, typer.Option(min=1, help="Samples per iteration of B: compared per sample. [default: as A]")
+    ] = None,
     mode_b: Annotated[str | None, typer.Option(help="Mode of B. [default: as A]")] = None,
     margin: Margin = "1%",
     max_time: Annotated[float, typer.Option(metavar="SECONDS", help="Longest total time of the windows.")] = 40.0,
@@ -46,7 +51,12 @@ def ab(
     check_expressions(fail_if or [])
     how = AbSettings(margin=options.parse_percent(margin, "--margin"), max_time_s=max_time)
     try:
-        settings_b = replace(settings, mode=mode_b or settings.mode, dtype=dtype_b or settings.dtype)
+        settings_b = replace(
+            settings,
+            batch=batch_b or settings.batch,
+            mode=mode_b or settings.mode,
+            dtype=dtype_b or settings.dtype,
+        )
     except BadInputError as error:
         raise BadInputError(f"B: {error}") from None
     with quiet_output():

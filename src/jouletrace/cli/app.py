@@ -11,6 +11,7 @@ import typer
 from jouletrace.cli import (
     ab,
     bench,
+    bill,
     calibrate,
     compare,
     convert,
@@ -108,6 +109,7 @@ _add(app, "doctor", doctor.doctor)
 _add(app, "run", run.run, **_OPTIONS_FIRST)
 _add(app, "profile", profile.profile)
 _add(app, "bench", bench.bench)
+_add(app, "bill", bill.bill)
 _add(app, "monitor", monitor.monitor, **_OPTIONS_FIRST)
 _add(app, "calibrate", calibrate.calibrate)
 _add(app, "show", show.show)

@@ -49,6 +49,10 @@ def bench(
         list[str] | None,
         typer.Option(metavar="URL[#GPU]", help="The server's GPU on another machine: a page of monitor --serve there."),
     ] = None,
+    steps: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The log that the server writes of its steps: bills are by these."),
+    ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Within which an answer must end.")] = 120.0,
     pause: Annotated[float, typer.Option(metavar="SECONDS", help="Without requests before and after each load.")] = 5.0,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and prompts.")] = 0,
@@ -79,7 +83,7 @@ def bench(
     if monitor and device:
         raise BadInputError("--device and --monitor: the server's GPUs are here or there; give one of them")
     levels = load_levels(rate, concurrency, trace, arrivals, duration, (input_tokens, output_tokens), seed)
-    settings = BenchSettings(url, levels, model, api, parse_slo(slo), timeout, pause, seed)
+    settings = BenchSettings(url, levels, model, api, parse_slo(slo), timeout, pause, seed, steps)
     with ExitStack() as stack:
         devices = open_devices(monitor or device or ["visible"], real_time=True)
         for opened in devices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import shlex
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,7 +41,7 @@ def doctor(
         print(json_module.dumps(found.to_dict(), indent=1))
         return
     console = Console(highlight=False)
-    for line in _verdict(found):
+    for line in _verdict(found, device):
         _item(console, line, indent=0)
     console.print()
     for one in found.devices:
@@ -54,7 +55,7 @@ def doctor(
         _item(console, str(extra["note"]), _GOOD if extra["available"] else _BAD, name=f"{name:<14}")
 
 
-def _verdict(found: Diagnosis) -> list[str]:
+def _verdict(found: Diagnosis, device: str | None) -> list[str]:
     """What can be measured here, what can be run, and what to do next: a line each."""
     gpus = [one for one in found.devices if one.info.kind != "cpu" and not one.problem]
     powered = [one for one in found.devices if any(_of_power(one_can) for one_can in one.capabilities)]
@@ -62,14 +63,15 @@ def _verdict(found: Diagnosis) -> list[str]:
     energy = f"energy: yes, of {names}" if powered else "energy: no, no device here reports its power; time alone"
     missing = [name for name in ("torch", "transformers") if not found.extras.get(name, {}).get("available")]
     models = f"models: no {' and '.join(missing)}; pip install 'jouletrace[torch]'" if missing else "models: yes"
+    here = "" if device is None else f" --device {shlex.quote(device)}"
     busy = [process for one in gpus for process in one.processes]
     uncalibrated = next((one for one in gpus if one.calibrated_days_ago is None), None)
     if busy:
         what = f"wait until pid {busy[0].pid} ends, or end it: other processes spoil figures"
     elif uncalibrated is not None:
-        what = "jouletrace calibrate, once; then jouletrace profile deit-tiny"
+        what = f"jouletrace calibrate{here}, once; then jouletrace profile deit-tiny{here}"
     elif powered and not missing:
-        what = "jouletrace profile deit-tiny"
+        what = f"jouletrace profile deit-tiny{here}"
     else:
         what = "jouletrace demo, a Run recorded on an H100"
     return [energy, models, f"next: {what}"]

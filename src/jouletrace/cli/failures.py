@@ -37,6 +37,10 @@ _BOUNDS = {
 """Key of the bound and its words, by pydantic's error code."""
 
 
+_SWEPT = ("--batch", "--seq-len")
+"""Options of which ``sweep`` takes several values, with commas."""
+
+
 def exit_code(error: BaseException) -> int | None:
     """Print the error and return the exit code; None for an unexpected exception, which keeps its traceback."""
     if isinstance(error, JouletraceError):
@@ -81,7 +85,8 @@ def usage_error(error: Any) -> str:
             allowed += f", {words} {bound:g}"
     about = (getattr(param, "help", None) or "").partition(" [default")[0].rstrip(".")
     value = found["input"] if str(found["input"]).strip() else repr(found["input"])
-    return f"{name} {value}: must be {allowed}" + (f" ({about})" if about else "")
+    several = "; jouletrace sweep takes several" if "," in str(value) and name in _SWEPT else ""
+    return f"{name} {value}: must be {allowed}" + (f" ({about})" if about else "") + several
 
 
 def complain(text: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jouletrace.addons.fleet.findings import Findings
     from jouletrace.addons.fleet.plan import FleetSettings
     from jouletrace.addons.fleet.results import Fleet
+    from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
 
 Ask = Annotated[
@@ -132,25 +133,30 @@ def report(
     ] = None,
     ask: Ask = None,
     worth: Annotated[str, typer.Option(help="Gain from which requesting a GPU pays.")] = "1%",
+    price: options.Price = None,
+    carbon: options.Carbon = None,
     top: Top = 10,
     verbose: options.Verbose = False,
     json: options.Json = False,
 ) -> None:
     """Report how GPUs differ: spread, outliers, components of variance, correlates of slowness, worth of a request."""
-    gain = options.parse_percent(worth, "--worth")
+    from jouletrace.report.cost import tariff
+
+    gain, given = options.parse_percent(worth, "--worth"), tariff(price, carbon)
     if not 0 <= gain < 1:
         raise BadInputError(f"--worth {worth}: must lie between 0 and 100 %")
     fleet = _opened(places)
     found = _find(fleet, ask, gain)
-    _print(fleet, found, top=top, json=json, verbose=verbose)
+    _print(fleet, found, top=top, json=json, verbose=verbose, given=given)
     if output is not None:
         from jouletrace.addons.fleet.html import write
 
-        write(fleet, found, output)
+        write(fleet, found, output, given)
         say(f"wrote {output}")
 
 
 def _opened(places: list[str]) -> Fleet:
+    from jouletrace.addons.fleet.folder import ABOUT
     from jouletrace.addons.fleet.results import read_fleet
 
     runs = [place for place in places if place.endswith(".zip") or (Path(place) / "run.json").is_file()]
@@ -158,6 +164,11 @@ def _opened(places: list[str]) -> Fleet:
     if twice is not None:
         raise BadInputError(f"fleet report: {twice} is given twice")
     if not runs and len(places) == 1:
+        inside = sorted(Path(places[0]).glob("*/run.json"))
+        if inside and not (Path(places[0]) / ABOUT).exists():
+            raise BadInputError(
+                f"no fleet in {places[0]}, but {len(inside)} Runs: jouletrace fleet report {places[0]}/*"
+            )
         return read_fleet(places[0])
     if len(runs) != len(places):
         raise BadInputError("fleet report: give one fleet, or several Runs")
@@ -207,15 +218,17 @@ def _why_not(fleet: Fleet, ask: str) -> str:
     return f"several are meant; write one of {', '.join(meant)[:300]}"
 
 
-def _print(fleet: Fleet, found: list[Findings], *, top: int, json: bool, verbose: bool) -> None:
+def _print(
+    fleet: Fleet, found: list[Findings], *, top: int, json: bool, verbose: bool, given: Tariff | None = None
+) -> None:
     from jouletrace.addons.fleet.document import document, short
     from jouletrace.addons.fleet.findings import to_dict
     from jouletrace.report.text import typeset
 
     if json:
-        text = json_module.dumps(to_dict(fleet, found), indent=1, allow_nan=False)
+        text = json_module.dumps(to_dict(fleet, found, given), indent=1, allow_nan=False)
     else:
-        shown = document(fleet, found, top) if verbose else short(fleet, found, top)
+        shown = document(fleet, found, top, given) if verbose else short(fleet, found, top, given)
         text = typeset(shown, colour=sys.stdout.isatty()).rstrip("\n")
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -27,6 +27,9 @@ Measure
   bench: A load on a server: joules per request and token.
     jouletrace bench http://127.0.0.1:8000 --rate 1,2,4,8 --slo 'ttft<0.5'
     jouletrace bench http://gpu7:8000 --rate 2 --monitor http://gpu7:9400/metrics
+  bill: Energy of each request by the steps of the server's scheduler.
+    jouletrace bill runs/bench steps.jsonl
+    jouletrace bill runs/bench steps.jsonl --server-run runs/server
   monitor: Live power, clocks and memory, alone or beside a program.
     jouletrace monitor
     jouletrace monitor -- python train.py

@@ -59,6 +59,8 @@ def monitor(
         str | None,
         typer.Option(metavar="ADDRESS", help="Serve the readings to Prometheus at 127.0.0.1:PORT, or PORT."),
     ] = None,
+    price: options.Price = None,
+    carbon: options.Carbon = None,
     output: options.Output = None,
     verbose: options.Verbose = False,
     form: Annotated[
@@ -76,8 +78,9 @@ def monitor(
     from jouletrace.profiler.monitoring.monitor import monitor as record
     from jouletrace.profiler.monitoring.work_counter import FASTEST_S, Target, WorkCounter
     from jouletrace.recording.session import command_line
+    from jouletrace.report.cost import tariff
 
-    form = check_form(form, json)
+    form, given = check_form(form, json), tariff(price, carbon)
     for option, seconds in (("--interval", interval), ("--duration", duration)):
         if seconds is not None and not 0 < seconds <= MOST_S:
             raise BadInputError(f"{option} {seconds:g}: must be more than 0 s, and at most {MOST_S:g}")
@@ -115,7 +118,13 @@ def monitor(
             )
         place.done(run, more=form == "table" and not verbose)
         # The CSV stream on stdout stays parsable: the summary goes to stderr.
-        print_runs([run], form="table" if streaming else form, to=sys.stderr if streaming else None, verbose=verbose)
+        print_runs(
+            [run],
+            form="table" if streaming else form,
+            to=sys.stderr if streaming else None,
+            verbose=verbose,
+            tariff=given,
+        )
     if code:
         raise typer.Exit(code)
 

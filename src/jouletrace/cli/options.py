@@ -23,6 +23,20 @@ Top = Annotated[int | None, typer.Option("--top", min=1, help="Only the N rows w
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print all figures, sensors, conditions and checks below the verdict.")
 ]
+Price = Annotated[
+    str | None,
+    typer.Option(
+        envvar="JOULETRACE_PRICE", metavar="PRICE", help="Price of a kWh, such as 0.30EUR/kWh: adds the cost."
+    ),
+]
+Carbon = Annotated[
+    str | None,
+    typer.Option(
+        envvar="JOULETRACE_CARBON",
+        metavar="MASS",
+        help="CO2 equivalent of a kWh, such as 400g/kWh: adds the emissions.",
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Place of the Run: a folder, or a .zip. [default: under runs/]")
 ]

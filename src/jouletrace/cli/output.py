@@ -22,6 +22,7 @@ from jouletrace.report.document import FORMATS, printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
     from jouletrace.report.comparison import Comparison
+    from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
 
 
@@ -38,6 +39,7 @@ def print_runs(
     to: TextIO | None = None,
     verbose: bool = False,
     more: str = "",
+    tariff: Tariff | None = None,
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout by default.
 
@@ -52,6 +54,7 @@ def print_runs(
         to: Where; None for stdout.
         verbose: Everything in a table; else the verdict and one table.
         more: The command that shows more, which stands below a verdict.
+        tariff: What a kWh costs and emits.
 
     Raises:
         BadInputError: If there is no such format.
@@ -66,8 +69,17 @@ def print_runs(
         from jouletrace.compare.paired import own_sides
 
         compared = [own_sides(run) for run in runs]
-    how = {"verbose": verbose, "colour": sink.isatty()}
-    text = report.render(runs, form, detail=detail, top=top, compared=compared, **how).rstrip("\n") + "\n"
+    text = report.render(
+        runs,
+        form,
+        detail=detail,
+        top=top,
+        compared=compared,
+        verbose=verbose,
+        colour=sink.isatty(),
+        tariff=tariff,
+    )
+    text = text.rstrip("\n") + "\n"
     sink.write(text + (f"more: {plain(more)} -v\n" if more and form == "table" and not verbose else ""))
     sink.flush()
 

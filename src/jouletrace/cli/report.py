@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jouletrace.cli import options
 from jouletrace.cli.output import opened, say
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file; replaces an older report.")] = Path(
         "report.html"
     ),
+    price: options.Price = None,
+    carbon: options.Carbon = None,
     show: Annotated[
         bool | None,
         typer.Option("--open/--no-open", help="Open it in a browser. [default: if there is a display]"),
@@ -32,10 +35,12 @@ def report(
     repetitions if another workload is given. A Run of ab shows the comparison of its two sides.
     """
     from jouletrace.report import html
+    from jouletrace.report.cost import tariff
 
+    given = tariff(price, carbon)
     found = [opened(path) for path in runs]
     comparisons, notes = _compared(found, runs)
-    place = html.write(found, output, comparisons, notes)
+    place = html.write(found, output, comparisons, notes, given)
     say(f"wrote {place}")
     if _has_display() if show is None else show:
         _open(place)

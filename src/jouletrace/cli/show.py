@@ -29,16 +29,22 @@ def show(
         bool,
         typer.Option("--budget", help="What the uncertainty of the energy consists of, and of the --top largest rows."),
     ] = False,
+    price: options.Price = None,
+    carbon: options.Carbon = None,
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
-    form = check_form(form, json)
+    from jouletrace.report.cost import tariff
+
+    form, given = check_form(form, json), tariff(price, carbon)
     if budget:
         put("\n\n".join(_budgets(opened(path), form, top) for path in runs))
         return
     more = shlex.join(["jouletrace", "show", *runs])
-    print_runs([opened(path) for path in runs], form=form, detail=detail, top=top, verbose=verbose, more=more)
+    print_runs(
+        [opened(path) for path in runs], form=form, detail=detail, top=top, verbose=verbose, more=more, tariff=given
+    )
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:

@@ -26,6 +26,11 @@ METRICS = {
     "time": ("iteration_time_s", "time_s"),
     "power": ("power_w", "power_w"),
     "energy": ("energy_total_j", "energy_total_j"),
+    "per_token": ("energy_per_token_j", "energy_per_output_token_j"),
+    "per_request": ("energy_per_request_j", "energy_per_request_j"),
+    "ttft": ("ttft_p95_s", "ttft_p95_s"),
+    "tpot": ("tpot_p95_s", "tpot_p95_s"),
+    "e2e": ("e2e_p95_s", "e2e_p95_s"),
 }
 """The metric of the model, and that of a part, by word."""
 

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
-from jouletrace.compare.match import LEVELS, Key, Matched, Parts, match, parts_of
+from jouletrace.compare.loads import pair
+from jouletrace.compare.match import LEVELS, LOAD, Key, Matched, Parts, match, parts_of
 from jouletrace.compare.setup import differences, warnings
 from jouletrace.compare.sides import (
+    LOAD_METRICS,
     MODEL_METRICS,
     PART_METRICS,
     Source,
+    are_the_same,
     boards,
     on_both_sides,
     repeated_by_seed,
@@ -38,6 +41,7 @@ from jouletrace.report.comparison import (
 from jouletrace.report.facts import title
 from jouletrace.report.trust import joined, trust
 from jouletrace.run import Estimate, Run
+from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
 """Runs and their origins."""
@@ -82,11 +86,14 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     parts_a, parts_b = parts_of(side_a, LEVELS), parts_of(side_b, LEVELS)
     matched = match(list(parts_a), list(parts_b))
     for key_a, key_b, flags in matched.pairs:
-        entries += _entries(key_b, PART_METRICS, (parts_a[key_a], parts_b[key_b]), scale, flags)
+        metrics = LOAD_METRICS if key_b.level == LOAD else PART_METRICS
+        entries += _entries(key_b, metrics, (parts_a[key_a], parts_b[key_b]), scale, flags)
     if not any(entry.measured for entry in entries):
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
     solve(entries, gain)
+    if len(side_a) == len(side_b) == 1:
+        pair(entries, side_a[0].run, side_b[0].run)
     rows = judge(entries, margin)
     return Comparison(
         a=_side("A", side_a),
@@ -102,6 +109,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         method=_method(side_a, side_b),
         checks=evaluate(checks, entries, rows),
         trust=joined([trust(source.run) for source in (*side_a, *side_b)]),
+        same=are_the_same(side_a, side_b),
     )
 
 
@@ -149,6 +157,11 @@ def _said(key: Key) -> str:
 
 
 def _method(a: Sequence[Source], b: Sequence[Source]) -> str:
+    if len(a) + len(b) == 2 and a[0].run.kind == "bench":
+        return (
+            "Differences of loads in single runs, compared with the chance within each (of energies without that of "
+            "arrivals, where both sides sent the same requests): the spread between runs is unknown."
+        )
     if len(a) + len(b) == 2:
         return "Differences of single runs: the spread between runs is unknown, so chance can't be assessed."
     return (
@@ -206,8 +219,7 @@ def _verdict(
 ) -> tuple[str, str | None]:
     """The verdict, and by code why it is inconclusive."""
     if rejected:
-        distinguished = change.low is None or change.high is None or not change.low <= 0 <= change.high
-        if contrast.gain and not distinguished:
+        if contrast.gain and not shown(change):
             return INCONCLUSIVE, "sensor_gain"
         # Less power isn't necessarily better.
         less, more = (LOWER, HIGHER) if metric == "power_w" else (BETTER, WORSE)

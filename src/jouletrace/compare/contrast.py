@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from scipy import special
 
 from jouletrace.run import Estimate
+from jouletrace.sensor.gain import with_gain
 from jouletrace.stats.quantiles import student
 
 METHOD = "runs"
@@ -61,8 +62,8 @@ class Contrast:
         value = self.b / self.a
         half = t / self.a * math.sqrt(max(self.var_b * (1 - near) + value**2 * self.var_a, 0.0)) / (1 - near)
         middle = value / (1 - near)
-        ends = sorted(end * (1 + sign * self.gain) for end, sign in ((middle - half, -1), (middle + half, 1)))
-        return Estimate(value - 1, min(ends[0], value) - 1, max(ends[1], value) - 1, self._n, METHOD)
+        low, high = min(middle - half, value), max(middle + half, value)
+        return with_gain(Estimate(value - 1, low - 1, high - 1, self._n, METHOD), self.gain)
 
     def difference(self, alpha: float) -> Estimate:
         """B - A with its interval of confidence 1 - ``alpha``."""

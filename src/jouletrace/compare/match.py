@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from jouletrace.compare.sides import PART_METRICS, Source
-from jouletrace.report.results import Results
+from jouletrace.compare.sides import LOAD_METRICS, PART_METRICS, Source
+from jouletrace.report.results import Figure, Results
 from jouletrace.run import MODEL_UNIT, Estimate
+from jouletrace.stats.interval import widened
 
-LEVELS = ("phase", "layer", "op", "kernel", "range")
+LOAD: Final = "load"
+LEVELS = ("phase", "layer", "op", "kernel", "range", LOAD)
 
 _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
 
@@ -59,7 +61,8 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
             seen: Counter[Key] = Counter()
             for unit in results.units(level):
                 metrics = results.metrics(unit["id"])
-                figures = {name: metrics[name].estimate for name in PART_METRICS if name in metrics}
+                named = LOAD_METRICS if level == LOAD else PART_METRICS
+                figures = {name: _with_chance(name, metrics) for name in named if name in metrics}
                 if unit["id"] == MODEL_UNIT or not figures:
                     continue
                 plain = _key(level, unit)
@@ -67,6 +70,12 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
                 seen[plain] += 1
                 found.setdefault(key, [{} for _ in side])[i] = figures
     return found
+
+
+def _with_chance(name: str, metrics: Mapping[str, Figure]) -> Estimate:
+    """A figure, its interval widened by the chance within the run where that is stated apart."""
+    found, chance = metrics[name].estimate, metrics.get(f"{name.removesuffix('_j')}_error_pct", Figure()).estimate
+    return found if chance.value is None else widened(found, chance.value / 100 * abs(found.value or 0.0))
 
 
 def match(a: Sequence[Key], b: Sequence[Key]) -> Matched:

@@ -25,7 +25,7 @@ from jouletrace.compare.compare import MARGIN, judge
 from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.spread import Entry, Figures
-from jouletrace.report.comparison import Comparison, Side
+from jouletrace.report.comparison import PER_SAMPLE, Comparison, Side
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
@@ -125,7 +125,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
     count = len(blocks["iteration_time_s"].logs)
     titles = _titles(run)
-    notes = [] if scale == (1.0, 1.0) else ["time back to back and energy are compared per sample"]
+    notes = [] if scale == (1.0, 1.0) else [PER_SAMPLE]
     if not run.complete:
         notes.append("it was ended early: the figures rest on the data recorded until then")
     return Comparison(

@@ -16,8 +16,8 @@ from jouletrace.analysis.windows import per_iteration
 from jouletrace.errors import BadInputError
 from jouletrace.report.results import Results
 from jouletrace.run import DeviceInfo, Estimate, Run, load
-from jouletrace.run.channels import GAIN_PCT, POWER
 from jouletrace.run.header import RUN_JSON
+from jouletrace.sensor.gain import gain_between, gain_of
 from jouletrace.stats.interval import mean_estimate
 
 REPEATS = "repeats"
@@ -32,6 +32,12 @@ MODEL_METRICS = (
     "energy_per_token_j",
 )
 PART_METRICS = ("time_s", "power_w", "energy_total_j")
+LOAD_METRICS = (
+    "energy_per_output_token_j",
+    "energy_per_request_j",
+    *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),
+)
+"""Of a load on a server, in place of those of a part."""
 
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _ITERATIONS_OF_A_RUN = 1_000_000_000
@@ -106,22 +112,12 @@ def sensor_gain(a: Sequence[Source], b: Sequence[Source]) -> float:
     """Relative gain error between the sensors of two sides; 0 on the same GPUs, whose sensors err alike."""
     if set(boards(a)) == set(boards(b)):
         return 0.0
-    return float(np.hypot(_gain(a), _gain(b)))
+    return gain_between(*(max(gain_of(source.run) for source in side) for side in (a, b)))
 
 
 def items(found: Sequence[Source]) -> float:
     """Samples per iteration."""
     return found[0].run.workload.get("items") or found[0].run.workload.get("batch") or 1
-
-
-def _gain(found: Sequence[Source]) -> float:
-    stated = []
-    for run, device in ((source.run, device) for source in found for device in source.run.devices):
-        channel = run.channel(device.id, POWER)
-        given = channel.gain_pct if channel is not None else None
-        # A simulated GPU without a gain error states none.
-        stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
-    return max(stated, default=0.0) / 100
 
 
 def _number(path: Path) -> tuple[int, str]:
@@ -190,6 +186,15 @@ def same_thing(one: Run, other: Run) -> bool:
     return all(one.workload.get(key) == other.workload.get(key) for key in _ONE_THING)
 
 
+def are_the_same(a: Sequence[Source], b: Sequence[Source]) -> bool:
+    """Whether each Run of a side is on the other, too."""
+
+    def known(some: Sequence[Source], others: Sequence[Source]) -> bool:
+        return all(any(same_record(one.run, other.run) for other in others) for one in some)
+
+    return known(a, b) and known(b, a)
+
+
 def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
     """A note where a Run is compared with itself under any names; empty otherwise."""
     pairs = [(one, other) for one in a for other in b if same_record(one.run, other.run)]
@@ -197,7 +202,7 @@ def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
         return []
     names = (dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair) for pair in pairs)
     shared = ", ".join(dict.fromkeys(map(" is ".join, names)))
-    if all(len({id(pair[side]) for pair in pairs}) == len(of) for side, of in enumerate((a, b))):
+    if are_the_same(a, b):
         return [f"both sides are the same Run, so no difference can be detected: {shared}"]
     return [f"a Run is on both sides, which hides part of any difference: {shared}"]
 

@@ -24,15 +24,22 @@ from numpy.typing import NDArray
 from scipy import special
 
 from jouletrace.compare.contrast import METHOD, Contrast
-from jouletrace.compare.match import Key
+from jouletrace.compare.match import LOAD, Key
+from jouletrace.compare.sides import LOAD_METRICS
 from jouletrace.run import Estimate
 from jouletrace.stats.interval import mean_estimate
 from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
 
-WITHOUT_GAIN = ("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s")
+WITHOUT_GAIN = (
+    *("latency_s", "iteration_time_s", "time_to_first_token_s", "time_s"),
+    *(name for name in LOAD_METRICS if name.endswith("_s")),
+)
 """Metrics that don't depend on a power sensor."""
+
+CHANCE_DF = 9.0
+"""Degrees of freedom of the chance within a run: of ten parts of a load."""
 
 _F_TEST = 0.05
 _MANY = 1e6
@@ -120,7 +127,7 @@ def solve(entries: Sequence[Entry], gain: float) -> None:
         own = [one for one in entries if (one.key.level, one.metric) == (level, metric) and one.measured]
         of_gain = 0.0 if metric in WITHOUT_GAIN else gain
         for one in own:
-            one.contrast = _from_runs(one, of_gain)
+            one.contrast = _from_runs(one, of_gain) or (_within_runs(one, of_gain) if level == LOAD else None)
         whole = [one for one in own if _complete(one)] if level != "model" else []
         shared = _of_parts(whole) if len(whole) > 1 else []
         for one, (variance, df) in zip(whole, shared, strict=False):
@@ -147,6 +154,15 @@ def _from_runs(row: Entry, gain: float) -> Contrast | None:
     squares = sum(float(((group - group.mean()) ** 2).sum()) / _size(group, scale) ** 2 for group in groups)
     df = float(sum(len(group) - 1 for group in groups))
     return _contrast(row, squares / df, df, gain)
+
+
+def _within_runs(row: Entry, gain: float) -> Contrast | None:
+    """The contrast of a load in single runs, from the chance within each; None where a run doesn't state it."""
+    (a,), (b,) = row.a.known, row.b.known
+    errors = [float(side.within[np.isfinite(side.value)][0]) for side in (row.a, row.b)]
+    if not all(math.isfinite(error) for error in errors):
+        return None
+    return Contrast(float(a), float(b), errors[0] ** 2, errors[1] ** 2, CHANCE_DF, gain)
 
 
 def _size(group: Floats, scale: float) -> float:

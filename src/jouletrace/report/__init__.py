@@ -15,6 +15,7 @@ from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
     from jouletrace.report.comparison import Comparison
+    from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
 
 DETAILS = ("model", "phase", "layer", "op", "kernel", "range")
@@ -42,6 +43,7 @@ def render(
     width: int | None = None,
     verbose: bool = False,
     colour: bool = False,
+    tariff: Tariff | None = None,
 ) -> str:
     """One Run, or several side by side, as text; with a finer ``detail`` than "model", each by itself below that.
 
@@ -55,6 +57,7 @@ def render(
         width: Columns of the terminal, for "table"; None asks it (80 where there is none).
         verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
         colour: Colours and bars in a "table".
+        tariff: What a kWh costs and emits, which adds a line (in JSON, "cost") to all formats but CSV.
 
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
@@ -69,7 +72,7 @@ def render(
     if form == "json":
         from jouletrace.report.contract import json_text
 
-        return json_text(runs, top=top, compared=compared)
+        return json_text(runs, top=top, compared=compared, tariff=tariff)
     if form == "csv":
         from jouletrace.report.csv import csv_text
 
@@ -77,7 +80,8 @@ def render(
     from jouletrace.report.content import documents
     from jouletrace.report.text import typeset
 
-    found = documents(runs, detail=detail, top=top, compared=compared, verbose=verbose or form != "table")
+    everything = verbose or form != "table"
+    found = documents(runs, detail=detail, top=top, compared=compared, verbose=everything, tariff=tariff)
     return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
 
 

@@ -13,7 +13,7 @@ from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnote
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
 from jouletrace.report.reasons import flag, reason
-from jouletrace.report.results import metric, three_cells, three_columns
+from jouletrace.report.results import metric, printed, three_cells, three_columns
 from jouletrace.report.rules import NO, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
 from jouletrace.report.trust import Failed, Trust, of
@@ -47,7 +47,7 @@ class Row:
     """One metric of one unit on both sides.
 
     Attributes:
-        level: "model", "phase", "layer", "op", "kernel" or "range".
+        level: "model", "load", "phase", "layer", "op", "kernel" or "range".
         name: Of the unit, as it is called in B.
         where: Module it is in; "" if that says nothing.
         shapes: Input shapes of an operator; "" if none.
@@ -131,6 +131,7 @@ class Comparison:
         method: How the figures came about, in one sentence.
         checks: Outcomes of ``--fail-if``.
         trust: How far the Runs of both sides can be trusted; None where that isn't known.
+        same: Whether both sides are the same Runs, of which there is nothing to compare.
     """
 
     a: Side
@@ -147,6 +148,7 @@ class Comparison:
     method: str = ""
     checks: list[Check] = field(default_factory=list)
     trust: Trust | None = None
+    same: bool = False
 
     def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
         """A row by metric, and by name below the model.
@@ -271,7 +273,7 @@ _UNMATCHED_SHOWN = 8
 _PLACE = " in "
 """Stands between a part's name and the module it is in."""
 
-_ORDER = ("phase", "layer", "op", "kernel", "range")
+_ORDER = ("load", "phase", "layer", "op", "kernel", "range")
 """Levels of parts as they are listed."""
 
 _COLUMNS = (
@@ -334,8 +336,13 @@ def verdict(found: Comparison) -> list[str]:
     """How B differs from A in energy, time and power, each with its verdict; and the checks that were asked for."""
     rows = {row.metric: row for row in found.rows if row.level == "model"}
     time = "iteration_time_s" if "iteration_time_s" in rows else "latency_s"
+    if found.same:
+        lines = ["A and B are the same Run: nothing differs, whatever it measured; give two Runs"]
+        return lines + [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
     asked = (("energy_total_j", "energy"), (time, "time"))
     lines = [_said(rows[name], noun, found) for name, noun in asked if name in rows]
+    per_token = [row for row in found.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
+    lines += [f"{row.name}: {_said(row, 'energy', found, 'per output token')}" for row in per_token]
     lines += [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
     return lines
 
@@ -346,7 +353,7 @@ def trusted(found: Comparison) -> Trust:
     row = next((row for row in found.rows if row.level == "model" and row.metric == "energy_total_j"), None)
     names = [*sides.passed, *(one.check for one in sides.failed), "verdict"]
     failed = list(sides.failed)
-    if row is not None and row.verdict == INCONCLUSIVE:
+    if row is not None and row.verdict == INCONCLUSIVE and not found.same:
         own = rule(row.reason or "unknown")
         level = NO if own.level == YES else own.level
         action = own.action.format(max_time="80", warmup="15")
@@ -359,9 +366,10 @@ def _each(found: Comparison) -> str:
     return "per sample" if PER_SAMPLE in found.notes else "per iteration"
 
 
-def _said(row: Row, noun: str, found: Comparison) -> str:
+def _said(row: Row, noun: str, found: Comparison, each: str = "") -> str:
     """One figure's line: "B takes 37.3 ± 0.2 % less energy per iteration: better"."""
-    change, each = row.change, _each(found) if row.metric != "latency_s" else "per iteration"
+    change = row.change
+    each = each or (_each(found) if row.metric != "latency_s" else "per iteration")
     if change.value is None:
         return f"{noun} {each}: {reason(row.reason or change.reason)}"
     if row.verdict == SAME:
@@ -458,7 +466,7 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
 def _named(rows: Sequence[Row]) -> list[Cell]:
     """Names of rows: kernels by short names that are unique within a table."""
     short = short_names(row.name for row in rows if row.level == "kernel")
-    names = [short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.") for row in rows]
+    names = [printed(short[row.name] if row.level == "kernel" else row.name.removeprefix("aten.")) for row in rows]
     return [Cell(name, full=row.name if name != row.name else "") for name, row in zip(names, rows, strict=True)]
 
 

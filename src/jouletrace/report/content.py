@@ -9,12 +9,13 @@ from jouletrace.report import facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP, Comparison
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
+from jouletrace.report.cost import Tariff, cost_line
 from jouletrace.report.document import Column, Document, Footnotes, NoFootnotes, Section
 from jouletrace.report.facts import endings, methods, others, said
 from jouletrace.report.results import OF_PARTS, PROFILE, Figure, Results, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.trust import Trust, joined, trust
-from jouletrace.report.verdict import verdict
+from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.forms import Recording
 
@@ -43,7 +44,14 @@ _COMPARED = (
 _NEED_POWER = {*PROFILE, "counter_ratio"} - {"latency_s", "throughput_per_s"}
 
 
-def document(run: Run, *, detail: str = "model", top: int | None = None, marks: Footnotes | None = None) -> Document:
+def document(
+    run: Run,
+    *,
+    detail: str = "model",
+    top: int | None = None,
+    marks: Footnotes | None = None,
+    tariff: Tariff | None = None,
+) -> Document:
     """Everything that is shown of one Run; ``marks`` are the footnotes of what is shown with it."""
     results, marks = Results(run), Footnotes(marks)
     found = Document(facts.title(run), facts.SIMULATED if run.simulated else "")
@@ -59,7 +67,7 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
         count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
         hidden = [f"{n} {_PLURAL[level]} (--detail {level})" for level, n in count.items() if n]
     trusted = trust(run, results)
-    found.verdict = _verdict(run, results, trusted)
+    found.verdict = _verdict(run, results, trusted, tariff)
     if run.kind == "program" and detail == "model":
         shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
     if results.units("load"):
@@ -85,12 +93,12 @@ def document(run: Run, *, detail: str = "model", top: int | None = None, marks: 
     return found.printable()
 
 
-def short(run: Run, *, detail: str = "model", top: int | None = None) -> Document:
+def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Tariff | None = None) -> Document:
     """The verdict on one Run, and one table of its parts where it has some."""
     results = Results(run)
     found = Document(facts.headline(run))
     found.unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
-    found.verdict = _verdict(run, results, trust(run, results))
+    found.verdict = _verdict(run, results, trust(run, results), tariff)
     level = _level_of_short(run, results, detail)
     if results.units("load"):
         found.sections = [serving.section(run, results, NoFootnotes())]
@@ -125,8 +133,9 @@ def _why_not(run: Run, detail: str) -> str:
     return "--detail-time was too short for any" if asked else "not measured at that detail"
 
 
-def _verdict(run: Run, results: Results, trusted: Trust) -> list[str]:
-    return [*verdict(run, results), *trusted.lines()]
+def _verdict(run: Run, results: Results, trusted: Trust, tariff: Tariff | None) -> list[str]:
+    costs = cost_line(run, results, tariff)
+    return [*verdict(run, results), *costs, *gain_line(run, results), *trusted.lines()]
 
 
 def _asked(run: Run, trusted: Trust) -> list[tuple[str, str]]:
@@ -135,7 +144,7 @@ def _asked(run: Run, trusted: Trust) -> list[tuple[str, str]]:
     return lines + ([("Operators", words)] if (words := program.matched(run)) else [])
 
 
-def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
+def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tariff | None = None) -> Document:
     """Several Runs (at least one) in one table, one row each; common properties are stated once."""
     entries = [entry for run in runs for entry in _entries(run)]
     own = [row for row, _ in entries]
@@ -164,6 +173,7 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None) -> Document:
         found.unfinished.extend(f"{INCOMPLETE}{name}: {said(warning)}" for warning in endings(run))
         found.warnings.extend(f"{name}: {line}" for line in map(said, others(run)))
         texts.setdefault(methods(run), []).append(name)
+        found.verdict.extend(f"{name}: {line}" for line in cost_line(run, Results(run), tariff))
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
     return found.printable()
 
@@ -175,6 +185,7 @@ def documents(
     top: int | None,
     compared: Sequence[Comparison | None] = (),
     verbose: bool = True,
+    tariff: Tariff | None = None,
 ) -> list[Document]:
     """One Run, or several side by side; with a finer ``detail`` than "model", each by itself after that.
 
@@ -184,16 +195,17 @@ def documents(
         top: So many of them.
         compared: By Run, what one of ``ab`` says of its two sides: that is what it was made for, so it comes first.
         verbose: Everything; else verdicts with one table each.
+        tariff: What a kWh costs and emits, for a line of it; None for none.
     """
     if not verbose:
-        return _short_documents(runs, detail, top, compared)
+        return _short_documents(runs, detail, top, compared, tariff)
     marks = Footnotes()
     found = [comparison_document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
     stated = [line for one in found for line in one.warnings]
     if len(runs) > 1:
-        found.append(comparison(runs, marks))
+        found.append(comparison(runs, marks, tariff))
     if len(runs) == 1 or detail != "model":
-        found += [document(run, detail=detail, top=top, marks=marks) for run in runs]
+        found += [document(run, detail=detail, top=top, marks=marks, tariff=tariff) for run in runs]
     if len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
         found[-1].warnings = [line for line in found[-1].warnings if line not in stated]
         found[0].unfinished, rest = found[-1].unfinished, found[1:]
@@ -206,22 +218,26 @@ def documents(
 
 
 def _short_documents(
-    runs: Sequence[Run], detail: str, top: int | None, compared: Sequence[Comparison | None]
+    runs: Sequence[Run],
+    detail: str,
+    top: int | None,
+    compared: Sequence[Comparison | None],
+    tariff: Tariff | None,
 ) -> list[Document]:
     """The same as verdicts, each with one table."""
     found = [short_comparison(one, top=top or TOP) for one in compared if one is not None]
     if len(runs) > 1:
-        found.append(_short_table(runs))
+        found.append(_short_table(runs, tariff))
     if (len(runs) == 1 and not found) or detail != "model":
-        found += [short(run, detail=detail, top=top) for run in runs]
+        found += [short(run, detail=detail, top=top, tariff=tariff) for run in runs]
     elif found and len(runs) == 1:
         found[0].unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(runs[0])]
     return found
 
 
-def _short_table(runs: Sequence[Run]) -> Document:
+def _short_table(runs: Sequence[Run], tariff: Tariff | None) -> Document:
     """Several Runs in one table, with how far they can be trusted together."""
-    whole = comparison(runs, NoFootnotes())
+    whole = comparison(runs, NoFootnotes(), tariff)
     for section in whole.sections:
         section.notes = []
     trusted = joined([trust(run) for run in runs])
@@ -230,7 +246,7 @@ def _short_table(runs: Sequence[Run]) -> Document:
         whole.simulated,
         whole.unfinished,
         subtitle=whole.subtitle,
-        verdict=trusted.lines(),
+        verdict=[*whole.verdict, *trusted.lines()],
         sections=whole.sections,
     )
 

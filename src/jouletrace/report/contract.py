@@ -18,6 +18,7 @@ from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
+from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS, Figure, Results
 from jouletrace.report.trust import trust
@@ -45,13 +46,16 @@ _MODEL = {
 """Metrics of the model and where the object has them, under which names flags are given too."""
 
 
-def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | None = None) -> dict[str, Any]:
+def to_json_object(
+    run: Run, *, top: int | None = None, compared: Comparison | None = None, tariff: Tariff | None = None
+) -> dict[str, Any]:
     """The Run as a JSON-ready object.
 
     Args:
         run: The Run.
         top: Keep only so many phases, layers, kernels, ranges and devices each, the costliest first.
         compared: What a Run of ``ab`` says of its two sides: the object has it as "comparison".
+        tariff: What a kWh costs and emits: the object has "cost".
 
     Returns:
         An object that ``schema.json`` describes and validates.
@@ -92,6 +96,8 @@ def to_json_object(run: Run, *, top: int | None = None, compared: Comparison | N
             found[name] = parts(level)
     if compared is not None:
         found["comparison"] = compared.to_dict()
+    if tariff is not None:
+        found["cost"] = tariff.to_dict(*priced(run, results))
     repeated = (run.settings.get("repeats") or 1) > 1  # intervals contain the scatter between repeats
     return dict(_stated(jsonable(found), "workload" if repeated else "run"))
 
@@ -126,9 +132,15 @@ def _stated(found: Any, of: str) -> Any:
     return {name: one if name == "comparison" else _stated(one, of) for name, one in found.items()}
 
 
-def json_text(runs: Sequence[Run], *, top: int | None = None, compared: Sequence[Comparison | None] = ()) -> str:
+def json_text(
+    runs: Sequence[Run],
+    *,
+    top: int | None = None,
+    compared: Sequence[Comparison | None] = (),
+    tariff: Tariff | None = None,
+) -> str:
     """One Run as a JSON object, several (at least one) as an array; all that they hold, whatever the detail."""
-    found = [to_json_object(run, top=top, compared=one) for run, one in zip_longest(runs, compared)]
+    found = [to_json_object(run, top=top, compared=one, tariff=tariff) for run, one in zip_longest(runs, compared)]
     return json.dumps(found if len(runs) > 1 else found[0], indent=2, allow_nan=False) + "\n"
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jouletrace.analysis.ranges import OF_RANKS
+from jouletrace.analysis.ranges import OF_RANKS, TOGETHER
 from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
-from jouletrace.report.results import CLOSURES, OF_PARTS, Figure, Results, metric, ordered
+from jouletrace.report.results import CLOSURES, OF_PARTS, Figure, Results, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
@@ -220,7 +220,8 @@ def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, bri
 
 def _secondary(names: Sequence[str]) -> tuple[str, ...]:
     """Metrics that stand where there is room: active energy first, where the total says how much."""
-    return ("energy_active_j", *_SECONDARY) if "energy_total_j" in names else _SECONDARY
+    spreads = tuple(name for name in names if "_std" in name)
+    return (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
 
 
 def _naming(level: str, units: Sequence[UnitRow]) -> tuple[list[Column], list[str]]:
@@ -250,7 +251,7 @@ def _labels(units: Sequence[UnitRow], short: dict[str, str]) -> dict[int, str]:
     found = {}
     for unit in units:
         kernel = short[unit["name"] or "?"] if unit["level"] == "kernel" else ""
-        label = str(unit["op"] or kernel or unit["name"] or "?").removeprefix("aten.")
+        label = str(unit["op"] or kernel or printed(unit["name"])).removeprefix("aten.")
         if unit["id"] in bases and of_one[unit["parent"]] > 1:
             base = bases[unit["id"]]
             label = f"{label}: {base if alike[unit['parent'], base] == 1 else kernel}"
@@ -269,7 +270,7 @@ def _named(run: Run, unit: UnitRow, field: str, short: dict[str, str], labels: d
     if field == "kernel":
         return ""
     row: Mapping[str, object] = unit
-    text = str(row[field] or ("?" if field == "name" else ""))
+    text = printed(unit["name"]) if field == "name" else str(row[field] or "")
     return f"{text} ({_OF_TOKENS[text]})" if unit["level"] == "phase" and text in _OF_TOKENS else text
 
 
@@ -390,7 +391,7 @@ def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[t
         if own and not least:
             found.append(("  " * (depth + 1) + "(own operators)", own))
         waiting += [(child, depth + 1) for child in reversed(children.get(unit["id"], []))]
-    return found + [(str(unit["name"]), results.metrics(unit["id"])) for unit in results.outside() if found]
+    return found + [(printed(unit["name"]), results.metrics(unit["id"])) for unit in results.outside() if found]
 
 
 _SPREAD = "±: how they differ from one to the next, steps in blocks of many"
@@ -431,4 +432,4 @@ def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dic
         own = [row[metric].estimate for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
         kinds = {_alone(metric, "", one, {}) for one in own if one.method != OF_RANKS} - {None}
         return kinds == {True}
-    return estimate.n == 1 or estimate.method == "repeated"
+    return estimate.n == 1 or estimate.method in ("repeated", TOGETHER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jouletrace.analysis.recording import IDLE_NAME, RECORDING, WAITING
 from jouletrace.report.reasons import reason
-from jouletrace.report.results import Results
+from jouletrace.report.results import Results, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Recording
@@ -67,7 +67,7 @@ def _of_ranks(run: Run) -> list[str]:
 
 
 def _causes(run: Run, results: Results) -> list[str]:
-    """The ranges or modules, or else operators, and idle with the largest shares of the energy."""
+    """The ranges or modules, or else operators, and the time without a kernel with the largest shares of the energy."""
     if run.workload.get("gpus"):
         return _causes_of_all(run, results)
     tops = [unit for unit in results.units("layer") if unit["parent"] == MODEL_UNIT]
@@ -76,18 +76,21 @@ def _causes(run: Run, results: Results) -> list[str]:
     shares = [(results.get("share", unit["id"]).value or 0.0, unit) for unit in [*parts, *idle]]
     best = [(share, unit) for share, unit in sorted(shares, key=lambda one: -one[0])[:_MOST] if share > 0]
     short = short_names((unit["name"] or "?" for _, unit in best), 40)
-    return [f"{short[unit['name'] or '?']} {100 * share:.0f}{NBSP}%{_of_idle(run, unit)}" for share, unit in best]
+    names = [printed(short[unit["name"] or "?"]) for _, unit in best]
+    return [
+        f"{name} {100 * share:.0f}{NBSP}%{_of_idle(run, unit)}" for name, (share, unit) in zip(names, best, strict=True)
+    ]
 
 
 def _causes_of_all(run: Run, results: Results) -> list[str]:
     """What all GPUs together spent the largest shares of the energy on."""
     whole = results.get("energy_total_j").value
     best = sorted(energy_by_part(run).items(), key=lambda one: -one[1])[:_MOST] if whole else []
-    return [f"{name} {100 * energy / (whole or 1):.0f}{NBSP}%" for name, energy in best if energy > 0]
+    return [f"{printed(name)} {100 * energy / (whole or 1):.0f}{NBSP}%" for name, energy in best if energy > 0]
 
 
 def _of_idle(run: Run, unit: UnitRow) -> str:
-    """The largest cause of idle time, behind its share."""
+    """The largest cause of the time without a kernel, behind its share."""
     by = run.workload.get(RECORDING, Recording()).get("idle_by", {})
     if unit["name"] != IDLE_NAME or not by:
         return ""

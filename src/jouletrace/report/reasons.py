@@ -46,6 +46,8 @@ REASONS: dict[str, str] = {
     "not_distinguished": "this load doesn't distinguish it: vary lengths and rates",
     "denominator_near_zero": "what it would be divided by may be nothing",
     "one_run": "one run per side doesn't show the spread between runs",
+    "not_given": "no price or carbon intensity was given",
+    "load_not_valid": "the load is not valid",
     "sensor_gain": "not distinguishable from sensor gain",
     "spread_between_runs": "the spread between runs leaves it open",
     "few_blocks": "too few blocks for a verdict",
@@ -99,6 +101,7 @@ METHODS: dict[str, str] = {
     "runs": "mean of runs",
     "idle": "idle phases",
     "window": "one window",
+    "together": "all windows together, too few to say how they differ",
     "clock": "clock",
     "share": "apportioned by time",
     "record": "from the power record",
@@ -116,6 +119,8 @@ METHODS: dict[str, str] = {
     "requests": "from the requests",
     "request timeline": "regression of power on the timeline of requests",
     "bill": "sum of the bills of requests",
+    "scheduler steps": "regression of power on the scheduler's steps",
+    "traced steps": "regression of traced kernels' energy on the scheduler's steps",
 }
 """By method: how a figure and its interval were obtained."""
 

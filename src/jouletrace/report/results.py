@@ -11,6 +11,10 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import METRICS, Metric
 from jouletrace.run.tables import UnitRow
 
+NO_KERNEL = "no kernel running"
+"""The time between kernels, and its energy, as it is printed: in files it is ``IDLE_NAME``, which people take for the
+power of an idle GPU."""
+
 ABSENT = Estimate.null("not_measured")
 """The figure in place of one that isn't stated."""
 
@@ -97,6 +101,13 @@ class Results:
             if any(value is not None for value in values.values()):
                 return sorted(units, key=lambda unit: math.inf if (v := values[unit["id"]]) is None else -v)
         return units
+
+
+def printed(name: str | None) -> str:
+    """A unit's name as it is printed, in parentheses or not."""
+    if name is not None and name.strip("()") == IDLE_NAME:
+        return name.replace(IDLE_NAME, NO_KERNEL)
+    return str(name or "?")
 
 
 def three_columns(names: Iterable[str]) -> list[str]:

@@ -19,6 +19,8 @@ NONE = "–"
 _PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
     "J": ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ")),
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
+    "B": ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
+    "g": ((1e3, "kg"), (1.0, "g"), (1e-3, "mg"), (1e-6, "µg")),
     "%": ((1e-2, "%"),),
     "pct": ((1.0, "%"),),
     "1": ((1.0, ""),),
@@ -26,8 +28,8 @@ _PREFIXES: dict[str, tuple[tuple[float, str], ...]] = {
 _MOST_DIGITS = 6
 """Significant digits printed at most, however narrow the interval."""
 
-_ROUNDING = 1e-12
-"""Relative width of an interval that is none."""
+_ROUNDING = 1e-9
+"""Relative width of an interval that is none: what is left of sums in double precision, not what a sensor shows."""
 
 _SYMMETRIC = 1.25
 """Longer side of an interval over its half-width up to which "±" doesn't misplace it."""
@@ -108,7 +110,8 @@ def number(value: float, digits: int = _PLAIN_DIGITS) -> str:
     """A number to so many significant digits, in fixed notation; digits before the point are kept."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    return fixed(value, decimals(value, digits))
+    text = fixed(value, decimals(value, digits))
+    return text if text.strip("−0.") else "0"  # the rounding of computers, such as 1e-14, has no digits to show
 
 
 def decimals(value: float, digits: int = _PLAIN_DIGITS) -> int:

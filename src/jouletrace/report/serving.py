@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jouletrace.analysis.serving.energy import OTHER_GPU
-from jouletrace.analysis.serving.levels import SLO_SHARE
+from jouletrace.analysis.serving.levels import SLO_SHARE, doubts
 from jouletrace.report import parts, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Cell, Column, Footnotes, Section
@@ -15,12 +14,15 @@ from jouletrace.run import Run
 from jouletrace.run.forms import Load, Serving
 from jouletrace.run.tables import UnitRow
 
-DOUBTFUL = ("load_not_steady", "requests_failed", "client_late", "rate_not_reached", "given_up", OTHER_GPU)
-"""Warnings that make a load's figures invalid for a comparison."""
-
 COST = "energy_per_output_token_j"
 _SHOWN = ("requests_per_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "energy_per_request_j", COST, "share_within_slo")
 _SECONDARY = (
+    "energy_prefill_j",
+    "energy_decode_j",
+    "energy_idle_j",
+    "bill_p50_j",
+    "bill_p90_j",
+    "bill_p99_j",
     "energy_prompt_token_j",
     "energy_output_token_j",
     "power_w",
@@ -49,7 +51,7 @@ def serving_of(run: Run) -> Serving:
 
 def doubtful(run: Run, load: Load) -> list[str]:
     """Codes of what makes a load's figures invalid."""
-    return [one.code for one in run.warnings if one.code in DOUBTFUL and one.where in ("", load["name"])]
+    return doubts(run, load["name"])
 
 
 def any_valid(run: Run) -> bool:
@@ -83,26 +85,43 @@ def best(run: Run, results: Results) -> tuple[UnitRow, Load] | None:
 
 
 def verdict(run: Run, results: Results) -> list[str]:
-    """Energy of the load that costs least, and whether the figures hold."""
+    """Which loads are not valid, then the energy of the load that costs least."""
     there, chosen = loads(run, results), best(run, results)
     slo = ", ".join(f"{name}<{limit:g}{NBSP}s" for name, limit in (serving_of(run).get("slo_s") or {}).items())
     if not there:
         return ["no request was answered"]
-    unit, load = chosen or there[0]
+    wrong = [load["name"] for _, load in there if doubtful(run, load)]
+    invalid = [f"NOT VALID at {', '.join(wrong)}: no energy per request or token is stated there"] if wrong else []
+    if len(wrong) == len(there):
+        return [*invalid, *_none_meets(slo)]
+    valid = next(one for one in there if not doubtful(run, one[1]))
+    unit, load = chosen or valid
     energy, token = (results.get(name, unit["id"]) for name in ("energy_per_request_j", COST))
     if energy.value is None:
         said = f"no energy: {reasons.reason(energy.reason)}"
     else:
         power = figure(results.get("power_w", unit["id"]), "W")
         said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
-    lines = [f"at {load['name']}: {said}"]
+    lines = [*invalid, f"at {load['name']}: {said}", *_billed(results, unit["id"])]
     within = f" within the SLO ({slo})" if slo else ""
     if chosen is not None and len(there) > 1:
         lines.append(f"costs least{within}: {named(load)}")
-    elif chosen is None and slo:
-        lines.append(f"no valid load meets the SLO ({slo} for {SLO_SHARE:.0%} of the requests)")
-    wrong = [load["name"] for _, load in there if doubtful(run, load)]
-    return lines + ([f"NOT VALID at {', '.join(wrong)}"] if wrong else [])
+    return lines + (_none_meets(slo) if chosen is None else [])
+
+
+def _none_meets(slo: str) -> list[str]:
+    return [f"no valid load meets the SLO ({slo} for {SLO_SHARE:.0%} of the requests)"] if slo else []
+
+
+def _billed(results: Results, unit: int) -> list[str]:
+    """Energy of prefill, decode and idle, and percentiles of bills, where the server's steps are known."""
+    there = [(name, results.get(f"energy_{name}_j", unit)) for name in ("prefill", "decode", "idle")]
+    if "energy_prefill_j" not in results.metrics(unit):
+        return []
+    parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in there]
+    bills = [(name, results.get(f"bill_{code}_j", unit).value) for name, code in (("median", "p50"), ("p99", "p99"))]
+    said = [f"{name} {quantity(value, 'J')}" for name, value in bills if value is not None]
+    return [", ".join(parts), *([f"bills of requests: {', '.join(said)}"] if said else [])]
 
 
 def section(run: Run, results: Results, marks: Footnotes) -> Section:
@@ -132,7 +151,9 @@ def facts(run: Run) -> list[tuple[str, str]]:
         found.append(("Server", f"{serving['url']}{NBSP}· {serving.get('api', '')} · {prompts}"))
     shares = [load["client_cpu_s"] / load["client_wall_s"] for load in serving["levels"] if load.get("client_wall_s")]
     if shares:
-        found.append(("Client", f"at most {max(shares):.0%} of a core"))
+        real_time = all(load.get("client_real_time") for load in serving["levels"] if load.get("kind") == "open")
+        priority = f"{NBSP}· real-time priority" if real_time else ""
+        found.append(("Client", f"at most {max(shares):.0%} of a core{priority}"))
     for device in run.devices:
         if "clock_offset_s" in device.details:
             offset, error = (float(device.details[key]) for key in ("clock_offset_s", "clock_offset_error_s"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict
@@ -134,6 +135,9 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
             continue
         both = entry is best["throughput_per_s"] and name == "energy_per_sample_j"
         lines.append(f"{'least energy and fastest' if both else words}: {_point(entry, varying)}: {_took(entry)}")
+        if ties := [_point(one, varying) for one in done if one is not entry and _tie(entry, one, name)]:
+            of = "energy" if name.startswith("energy") else "rate"
+            lines.append(f"  in {of} {_listed(ties)} {'tie' if len(ties) > 1 else 'ties'} with it within the intervals")
     return [*lines, *joined([trust(entry.run) for entry in done if entry.run is not None]).lines()]
 
 
@@ -143,6 +147,18 @@ def _best(entries: Sequence[Entry], name: str) -> Entry | None:
     if not known:
         return None
     return entries[(min if name.startswith("energy") else max)(known, key=lambda n: known[n])]
+
+
+def _tie(one: Entry, other: Entry, name: str) -> bool:
+    """Whether a figure of two points differs by no more than their intervals allow."""
+    mine, others = one.figures()[name], other.figures()[name]
+    if mine.value is None or others.value is None:
+        return False
+    return abs(mine.value - others.value) <= math.hypot(mine.half_width or 0.0, others.half_width or 0.0)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{'; '.join(names[:-1])} and {names[-1]}"
 
 
 def _point(entry: Entry, varying: Sequence[str]) -> str:

@@ -106,7 +106,7 @@ def _section(section: Section, width: int, *, bars: bool) -> list[RenderableType
             for row in rows
         ]
     widths = _widths(columns, rows, _room(columns, width))
-    if section.apart and not _readable(columns, rows, widths):
+    if (section.apart and not _readable(columns, rows, widths)) or _broken(columns, rows, widths, width):
         return [*(_block(columns, row) for row in rows), *notes]
     drawn = _bars(columns, rows) if bars and sum(widths) + _BAR <= _room(columns, width) - 2 else []
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
@@ -216,6 +216,14 @@ def _readable(columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: 
         if widths[n] < (longest if column.numeric else min(longest, _SHORT[column.long] if column.long else _READABLE)):
             return False
     return True
+
+
+def _broken(columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], width: int) -> bool:
+    """Whether a figure would be broken inside, which reads as two: no table may do that."""
+    numeric = [n for n, column in enumerate(columns) if column.numeric]
+    if numeric and sum(widths) > _room(columns, width):
+        return True
+    return any(widths[n] < cell_len(word) for n in numeric for row in rows for word in row[n].split(" "))
 
 
 def _block(columns: Sequence[Column], row: Sequence[str]) -> Group:

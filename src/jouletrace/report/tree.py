@@ -2,7 +2,7 @@
 
 What the units of a Run say of themselves is kept; what they lack to make a tree is put together:
 modules around operators that were measured without layers, operators within layers, kernels by
-name where a trace is all there is, and the idle GPU's part where nothing was broken down.
+name where a trace is all there is, and the part of the GPU's idle power where nothing was broken down.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.analysis.recording import OUTSIDE
-from jouletrace.report.results import ABSENT, Results
+from jouletrace.report.results import ABSENT, Results, printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.tables import UnitRow
 from jouletrace.stats.interval import total
@@ -245,7 +245,7 @@ def _of_baselines(results: Results) -> list[Node]:
         part = Estimate(kept - work, method="derived")
         found.append(Node("kept", ROOT, "context kept alive", "part", part, remarks=deep.flags))
     rest = Estimate(total - (work if kept is None else kept), method="derived")
-    name = "idle GPU with its context" if kept is None else "idle GPU"
+    name = "idle power, with a context" if kept is None else "idle power"
     return [*found, Node("idle", ROOT, name, "part", rest)]
 
 
@@ -288,7 +288,7 @@ def _ordered(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _label(unit: UnitRow) -> str:
-    name = str(unit["name"] or "?")
+    name = printed(unit["name"])
     if unit["level"] not in ("layer", "op") or name.endswith("."):
         return name
     around, _, last = name.rpartition(".")

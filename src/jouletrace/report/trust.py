@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.serving.levels import INVALID
 from jouletrace.report import reasons, serving
 from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS, Results
@@ -245,7 +246,7 @@ def _worded(warning: RunWarning) -> str:
 
 def _level(run: Run, code: str, level: str) -> str:
     """The level of a code in this Run."""
-    if code in serving.DOUBTFUL and not serving.any_valid(run):
+    if code in INVALID and not serving.any_valid(run):
         return NO
     if code != "not_settled":
         return level

@@ -40,6 +40,24 @@ def verdict(run: Run, results: Results) -> list[str]:
     return _watched(run, results)
 
 
+_BUDGETED = ("profile", "program")
+"""Kinds of Runs of which ``show --budget`` says what the uncertainty consists of."""
+
+
+def gain_line(run: Run, results: Results) -> list[str]:
+    """What the ± of an absolute energy leaves out: without it "± 0.0005 %" would read as that of a meter.
+
+    A simulated GPU's gain is known, and in a comparison of two sides on one GPU the gain cancels.
+    """
+    gains = [channel.gain_pct for channel in power_channels(run) if channel.gain_pct]
+    figures = (one for unit in [MODEL_UNIT, *(u["id"] for u in results.all())] for one in results.metrics(unit).items())
+    stated = any(name.startswith("energy") and found.estimate.half_width for name, found in figures)
+    if not gains or not stated or run.simulated or run.kind in ("ab", "calibrate"):
+        return []
+    where = " (show --budget)" if run.kind in _BUDGETED else ""
+    return [f"± is of this run; the sensor's gain, ±{NBSP}{max(gains):g}{NBSP}%, is not in it{where}"]
+
+
 def brief(value: float | None, unit: str) -> str:
     """A figure that stands beside others, to three digits: "687 W"."""
     scale = unit_for([value], unit)
@@ -47,7 +65,7 @@ def brief(value: float | None, unit: str) -> str:
 
 
 def _iterations(run: Run, results: Results) -> list[str]:
-    """What an iteration took: energy, also per sample or token; power, time; how much of it an idle GPU draws."""
+    """What an iteration took: energy, also per sample or token; power, time; how much of it is idle power."""
     energy, power = results.get("energy_total_j"), results.get("power_w").value
     time = results.get("iteration_time_s").value or results.get("latency_s").value
     whole = run.kind == "import" and not run.workload.get(RECORDING, Recording()).get("iterations_by")
@@ -72,12 +90,12 @@ def _of_each(run: Run, results: Results) -> list[str]:
 
 
 def _shares(run: Run, results: Results, energy: Estimate) -> list[str]:
-    """How much of the energy is active, and what an idle GPU would have drawn; whether the power cap held it."""
+    """How much of the energy is active, and what of it is idle power; whether the power cap held it."""
     active, idle = results.get("energy_active_over_context_idle_j").value, results.get("baseline_context_idle_w").value
     parts = []
     if active is not None and energy.value and idle is not None:
         share = round(100 * active / energy.value)
-        drawn = f"{100 - share}{NBSP}% is what the GPU draws when idle ({brief(idle, 'W')})"
+        drawn = f"{100 - share}{NBSP}% is the GPU's idle power ({brief(idle, 'W')})"
         parts.append(f"{share}{NBSP}% of it active, {drawn}" if 0 < share < 100 else drawn)
     capped = (conditions(run)["throttle_reasons"] or {}).get("sw_power_cap", 0.0)
     if capped >= _CAPPED:

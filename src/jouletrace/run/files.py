@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -131,3 +132,20 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def near(path: Path | str, pattern: str = "*", folders: Sequence[str] = ()) -> str:
+    """Files with a name like one that isn't there, as a question; "" without any.
+
+    Args:
+        path: What isn't there.
+        pattern: Of the names that are meant.
+        folders: Where to look besides the folder of the path.
+    """
+    target = Path(path)
+    found: list[Path] = []
+    for folder in dict.fromkeys([target.parent, *map(Path, folders)]):
+        with suppress(OSError, ValueError):
+            names = [one.name for one in folder.glob(pattern)]
+            found += [folder / name for name in get_close_matches(target.name, names, 3)]
+    return f"; did you mean {' or '.join(map(str, found[:3]))}?" if found else ""

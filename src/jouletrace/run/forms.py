@@ -205,6 +205,7 @@ class Load(TypedDict, total=False):
         seconds: Time in which requests were sent.
         totals, stated: Of a load without single requests: its totals, and figures that a file states, by metric.
         client_cpu_s, client_wall_s: The client's own time.
+        client_real_time: Whether the client had a real-time priority to the end.
         server, group, alone: Its server among several, the number that loads at the same time share, and whether it is
             one server's alone, before the others.
         given_up: Whether the rest wasn't sent since nothing was answered any more.
@@ -226,6 +227,7 @@ class Load(TypedDict, total=False):
     stated: dict[str, _Number]
     client_cpu_s: _Number
     client_wall_s: _Number
+    client_real_time: bool
     given_up: bool
     without_usage: Integer
     short: Integer
@@ -255,6 +257,7 @@ class Serving(TypedDict, total=False):
         token_ids, ignore_eos, usage: What the server took.
         servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
+        traced_covariance: Of the factors of a step by its traced energy (``analysis.serving.traced``), shape (4, 4).
     """
 
     url: str
@@ -267,6 +270,9 @@ class Serving(TypedDict, total=False):
     slo_s: dict[str, _Number]
     processes: list[str]
     clock: str
+    traced_covariance: Annotated[
+        list[Annotated[list[_Variance], Meta(min_length=4, max_length=4)]], Meta(min_length=4, max_length=4)
+    ]
     servers: list[Server]
     slices: _Natural
 

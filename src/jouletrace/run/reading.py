@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
-from jouletrace.run.files import chunks, open_regular
+from jouletrace.run.files import chunks, near, open_regular
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.limits import FREE_BYTES, MOST_ENTRIES, MOST_FILE_BYTES, stated_bytes
 
@@ -47,7 +47,7 @@ class RunFiles:
         self._source = source
         if not (source / RUN_JSON).exists():
             parts = any(source.glob(f"rank-*/{RUN_JSON}"))
-            hint = f", but parts of ranks: jouletrace merge {source}" if parts else ""
+            hint = f", but parts of ranks: jouletrace merge {source}" if parts else _within(source)
             raise BadInputError(f"no Run in {source}: it holds no {RUN_JSON}{hint}")
         self.packed = sum((source / name).stat().st_size for name in self.names())
 
@@ -118,6 +118,16 @@ class _Zip(RunFiles):
             )
 
 
+_RUNS = "runs"
+"""Folder of Runs without a place of their own."""
+
+
+def _within(source: Path) -> str:
+    """The Runs in a folder that is none itself."""
+    inside = sorted(one.parent.name for one in source.glob(f"*/{RUN_JSON}"))
+    return f"; it contains {len(inside)} Runs, such as {source / inside[0]}" if inside else ""
+
+
 @contextmanager
 def run_files(source: Path) -> Iterator[RunFiles]:
     """The files of the Run in a folder or a zip.
@@ -129,7 +139,7 @@ def run_files(source: Path) -> Iterator[RunFiles]:
         raise BadInputError(f"cannot read {str(source)!r}: a name can't hold a null byte")
     try:
         if not source.exists():
-            raise BadInputError(f"no Run at {source}: there is no such file or folder")
+            raise BadInputError(f"no Run at {source}: there is no such file or folder{near(source, folders=[_RUNS])}")
         if source.is_dir():
             yield RunFiles(source)
             return

@@ -28,6 +28,7 @@ _NEEDED = {
     "activity": ("start_ns", "end_ns", "unit"),
     "waveform": ("start_ns", "end_ns"),
     "requests": ("level", "sent_ns", "last_ns", "status"),
+    "steps": ("start_ns", "end_ns", "new_tokens", "decoding", "context_tokens"),
 }
 """Columns without a null."""
 
@@ -36,6 +37,7 @@ _COUNTS = {
     "units": ("count",),
     "results": ("n",),
     "requests": ("level", "input_tokens", "output_tokens", "chunks"),
+    "steps": ("new_tokens", "prefilling", "decoding", "context_tokens"),
 }
 """Columns of non-negative numbers."""
 
@@ -86,6 +88,8 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
         yield from _bins(table)
     if name == "requests":
         yield from _requests(table)
+    if name == "steps":
+        yield from _steps(table)
 
 
 def _requests(table: pa.Table) -> Iterator[tuple[Mask, str]]:
@@ -95,6 +99,13 @@ def _requests(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     first = pc.fill_null(first, 0).to_numpy()
     yield last < sent, "it ends before it is sent"
     yield (first < sent) | (first > last), "its first token does not come between sent and last"
+
+
+def _steps(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    """A step takes time, and begins when the one before it has ended."""
+    start, end = (pc.fill_null(table[column], 0).to_numpy() for column in ("start_ns", "end_ns"))
+    yield end <= start, "it takes no time"
+    yield np.append(False, start[1:] < end[:-1])[: len(start)], "it begins before the step above it has ended"
 
 
 def _bins(table: pa.Table) -> Iterator[tuple[Mask, str]]:

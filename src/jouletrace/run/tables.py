@@ -176,9 +176,25 @@ REQUESTS = pa.schema(
         _field("error", pa.string(), "", "why it failed, in one line"),
         _field("energy_j", pa.float64(), "J", "its bill: its share of the GPUs' energy of its steady window; computed"),
         _field("billed", pa.float64(), "1", "share of its time, sent to last, within that window; computed"),
+        _field("energy_own_j", pa.float64(), "J", "of the bill, what its own tokens added; computed from steps"),
+        _field("half_width_j", pa.float64(), "J", "half-width of the bill's 95 % interval; computed from steps"),
     ]
 )
 """Requests to a server, one a row."""
+
+BILL = ("energy_j", "billed", "energy_own_j", "half_width_j")
+"""Columns of ``requests`` that the analysis computes."""
+
+STEPS = _schema(
+    _field("start_ns", pa.int64(), "ns", "start since the Unix epoch, on the clock of the requests"),
+    _field("end_ns", pa.int64(), "ns", "end since the Unix epoch, on the clock of the requests"),
+    _field("new_tokens", pa.int64(), "1", "prompt tokens that it read"),
+    _field("prefilling", pa.int64(), "1", "sequences whose prompts these are; null where the log doesn't state it"),
+    _field("decoding", pa.int64(), "1", "sequences that it gave an output token without reading prompt tokens"),
+    _field("context_tokens", pa.int64(), "1", "tokens in the caches of these decoding sequences"),
+    _field("traced_j", pa.float64(), "J", "energy of the GPUs in it by the server's traced kernels; null where none"),
+)
+"""Steps of a server's scheduler, one a row."""
 
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
@@ -190,9 +206,10 @@ TABLES: dict[str, pa.Schema] = {
     "activity": ACTIVITY,
     "waveform": WAVEFORM,
     "requests": REQUESTS,
+    "steps": STEPS,
 }
 
-OPTIONAL = ("counters", "activity", "waveform", "requests")
+OPTIONAL = ("counters", "activity", "waveform", "requests", "steps")
 """Written only if they have rows: Runs of format 1.0 don't contain them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -205,6 +222,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "activity": ("start_ns", "end_ns", "unit"),
     "waveform": ("start_ns", "end_ns", "power_w"),
     "requests": ("level", "sent_ns", "last_ns", "status"),
+    "steps": ("start_ns", "end_ns", "new_tokens", "decoding", "context_tokens"),
 }
 """Columns that every table of a Run has; a version may add others."""
 

@@ -44,14 +44,14 @@ def solve(design: Array, target: Array, prior: Prior, noise: float) -> Array:
     return np.asarray(lstsq(rows, both, lapack_driver="gelsy", check_finite=False)[0])  # half the time of an SVD
 
 
-def equivalent_noise(residuals: Array) -> float:
+def equivalent_noise(residuals: Array, least: float = 1e-6) -> float:
     """Standard deviation of the independent noise that leaves a mean as uncertain as these residuals do.
 
     It is sqrt((1 + r) / (1 - r)) times their standard deviation, with r the correlation of neighbours, as for a
-    first-order autoregressive process.
+    first-order autoregressive process. The deviation is ``least`` at least.
     """
     r = float(np.clip(np.corrcoef(residuals[:-1], residuals[1:])[0, 1], 0, 0.9)) if np.ptp(residuals) > 0 else 0.0
-    return float(max(np.std(residuals), 1e-6) * np.sqrt((1 + r) / (1 - r)))
+    return float(max(np.std(residuals), least) * np.sqrt((1 + r) / (1 - r)))
 
 
 def posterior(design: Array, prior: Prior, noise: float) -> Array:

@@ -10,9 +10,11 @@ from fleet_data import run_of, stored
 from jouletrace.addons.fleet import engine, plan
 from jouletrace.addons.fleet.engine import Outcome, open_host
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task
+from jouletrace.cli import main
 from jouletrace.cli.fleet_progress import FleetProgress
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import load, save
+from make_runs import profile_run
 
 SIZE = ("--config", "size=4096")
 
@@ -244,3 +246,12 @@ def test_shares_of_a_report_lie_between_0_and_all(capsys, arguments):
     said = command(capsys, "fleet", "report", "anything", *arguments)
     assert said.code == 2
     assert said.complaint == f"jouletrace: {' '.join(arguments)}: must lie between 0 and 100 %"
+
+
+def test_one_run_and_a_folder_of_runs_are_answered_with_what_to_give(capsys, workspace):
+    for name in ("one", "two"):
+        save(profile_run(), workspace / "mine" / name)
+    assert main.run(["fleet", "report", "mine"]) == 2
+    assert "no fleet in mine, but 2 Runs: jouletrace fleet report mine/*" in capsys.readouterr().err
+    assert main.run(["fleet", "report", "mine/one"]) == 0
+    assert "one GPU: nothing to compare it with; give Runs of several GPUs" in capsys.readouterr().out

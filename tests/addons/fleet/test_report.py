@@ -6,15 +6,18 @@ import re
 import numpy as np
 import pytest
 
-from fleet_data import fleet, gpus, row, stored
+from fleet_data import fleet, gpus, row, run_of, stored
 from jouletrace.addons.fleet import html
-from jouletrace.addons.fleet.document import document
+from jouletrace.addons.fleet.document import document, short
 from jouletrace.addons.fleet.findings import BETWEEN, _correlation, correlates, find, to_dict
 from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import FleetGpu, FleetSettings, Task, gpu_names, is_meant
 from jouletrace.addons.fleet.results import fleet_of, of_rows, read_fleet
 from jouletrace.addons.fleet.spread import Spread
+from jouletrace.compare import compare
 from jouletrace.errors import BadInputError
+from jouletrace.report.comparison import DIFFERENT
+from jouletrace.report.cost import tariff
 from jouletrace.report.scale import Unit, cell
 from jouletrace.report.text import typeset
 from make_runs import monitor_run, profile_run
@@ -238,3 +241,37 @@ def test_nothing_is_reported_of_ranks_where_there_is_one_gpu():
     text = text_of(fleet([1.0]), width=160)
     assert "ranks by energy" not in text
     assert "the fastest" not in text
+
+
+@pytest.mark.parametrize(("more", "beyond"), [(0.03, False), (0.085, True)])
+def test_a_fleet_and_a_comparison_judge_the_same_runs_alike(more, beyond):
+    """Two GPUs' gains differ by 7.1 % in quadrature; the report of a fleet added them up to 10 %."""
+    boards = gpus(1, 2)
+    of_gpu = {
+        board.id: [(run_of(Task(board, n), factor * (1 + 1e-3 * (n - 1))), f"{board.id}-{n}") for n in range(3)]
+        for board, factor in zip(boards, (1.0, 1 + more), strict=True)
+    }
+    compared = compare(*of_gpu.values()).row("energy_total_j")
+    read = fleet_of({place: run for runs in of_gpu.values() for run, place in runs})
+    found = find(read.groups[0])
+    assert found.gain == pytest.approx(0.05 * 2**0.5)
+    assert (compared.verdict in DIFFERENT, not found.hides_in_gain) == (beyond, beyond)
+    said = typeset(short(read, [found]), width=200).replace("\u00a0", " ")
+    assert ("not distinguishable from sensor gain" in said) is not beyond
+    assert ("with their sensors' gain (± 7.1 %) by" in said) is beyond
+
+
+def test_all_gpus_together_and_what_an_hour_costs():
+    read = fleet([1.0, 1.1])
+    found = find(read.groups[0])
+    given = tariff("0.50 EUR/kWh", "400")
+    text = typeset(short(read, [found], tariff=given), width=120).replace("\u00a0", " ")
+    assert re.search(r"^2 GPUs together: 1400 W, 2\.9\d+ (± \S+ )?J for an iteration on each$", text, re.M)
+    assert re.search(
+        r"^≈ 0\.70\d* (± \S+ )?EUR, 560\.?\d* (± \S+ )?g CO2e per hour at 0\.5 EUR/kWh, 400 g/kWh", text, re.M
+    )
+    whole = to_dict(read, [found], given)["groups"][0]
+    assert whole["total"]["power_w"]["value"] == pytest.approx(1400)
+    assert whole["cost"]["co2e_g"]["value"] == pytest.approx(560)
+    assert "2 GPUs together" in html.render(read, [found])
+    assert "cost" not in to_dict(read, [found])["groups"][0], "nothing is assumed"

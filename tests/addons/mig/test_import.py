@@ -2,10 +2,13 @@
 
 import csv
 import math
+import re
 import statistics
 
 import pytest
 
+from jouletrace import report
+from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files, recognise
 from places import SAMPLES
@@ -68,7 +71,10 @@ def test_a_failed_row_has_no_figures_and_is_counted(folder):
     failed = figures(run)["vit batch 16 on 5gb"]
     assert {row["value"] for row in failed.values()} == {None}
     assert {row["reason"] for row in failed.values()} == {"run_failed"}
-    assert any(w.code == "failed_rows" and w.message.startswith("1 runs failed") for w in run.warnings)
+    assert any(
+        w.code == "failed_rows" and w.message.startswith("1 run failed (zeros in the file, mostly for lack")
+        for w in run.warnings
+    )
 
 
 def test_the_same_run_in_several_files_is_taken_once(folder):
@@ -173,3 +179,20 @@ def test_the_profile_in_a_column_names_the_instance(tmp_path, cell):
     names = [unit["name"] for unit in run.units.to_pylist()[1:]]
     assert sorted(names) == sorted(f"vit batch 8 on {cell.format(kind).removeprefix('MIG ')}" for kind in kinds)
     assert not any(one.code == "not_a_number" for one in run.warnings)
+
+
+def test_a_row_of_results_is_shown_once_and_its_numbers_whole_on_eighty_columns(folder):
+    """A model's name took the room of figures, whose digits then stood in two lines; its window was a second row."""
+    for table in (folder / "vit").glob("*.csv"):
+        table.write_text(table.read_text().replace("vit,", "google/vit-base-patch16-224-in21k,"))
+    run = analyse(import_files([folder]))
+    assert len({unit["name"] for unit in run.units.to_pylist()}) == len(run.units)
+    text = report.render([run], width=80)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    row = next(line for line in lines if "100.0" in line or "0.1000" in line)
+    assert {"80.00", "0.1000"} <= set(row.split()), "time and rate in one line"
+    assert "MiB" in report.render([run], width=200), "bytes have a prefix"
+    for width in (40, 60, 80):
+        stated = set(re.findall(r"\d+\.\d+", report.render([run], width=width)))
+        assert stated <= set(re.findall(r"\d+\.\d+", report.render([run], width=300))), "no number is broken"

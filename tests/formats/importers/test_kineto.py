@@ -231,7 +231,7 @@ def test_an_unreadable_event_is_counted_with_its_line_and_the_rest_is_kept(tmp_p
     lines[broken] = lines[broken].replace('"ph": "X"', '"ph": X')
     run = read(make.write(tmp_path / "t.json", "\n".join(lines)))
     assert len(rows(run)) == 20 * 11 - 1
-    assert codes(run)["unreadable_events"] == f"1 events aren't JSON, the first at line {broken}"
+    assert codes(run)["unreadable_events"] == f"1 event isn't JSON, at line {broken}"
 
 
 def test_events_with_impossible_times_are_counted(tmp_path):

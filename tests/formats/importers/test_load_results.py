@@ -60,7 +60,7 @@ def test_aiperf_s_warm_up_failures_and_damaged_lines_are_reported(tmp_path, load
     run = import_files([tmp_path / "p.jsonl"])
     codes = {one.code: one.message for one in run.warnings}
     assert codes["warm_up"].startswith("3 requests of the warm-up")
-    assert "the first at line 12" in codes["no_record"]
+    assert codes["no_record"] == "1 line is no record of a request, at line 12"
     assert len(run.requests) == len(rows) - 4
     (bad,) = [row for row in run.requests.to_pylist() if row["status"] == "failed"]
     assert (bad["error"], bad["first_ns"]) == ("overloaded", None)

@@ -20,6 +20,7 @@ from jouletrace.attribution.lock import lock
 from jouletrace.attribution.rows import Contrasts
 from jouletrace.cli.app import app
 from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers.base import counted
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
 from jouletrace.sensor.readout import on_grid
 from places import REPOSITORY
@@ -356,3 +357,17 @@ def test_the_command_gives_the_same_as_json(folder, workspace):
     report = json.loads(done.stdout)["report"]
     assert len(report["kernels"]) >= 10
     assert report["closure"]["kernels"]["value"] == pytest.approx(1, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("count", "text", "found"),
+    [
+        (1, "cells are empty", "1 cell is empty"),
+        (2, "cells are empty", "2 cells are empty"),
+        (1, "rows have no entity", "1 row has no entity"),
+        (1, "lines that should hold figures do not", "1 line that should hold figures does not"),
+        (1, "metrics aren't numbers", "1 metric isn't numbers"),
+    ],
+)
+def test_one_of_something_is_counted_in_the_singular(count, text, found):
+    assert counted(count, text) == found

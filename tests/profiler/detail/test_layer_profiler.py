@@ -303,3 +303,11 @@ def test_a_sum_with_an_unknown_term_is_unknown_and_ranks_last():
     assert [(one.name, one.energy.total) for one in found] == [("b", 0.5), ("a", None)]
     assert [rows[i].name for i in by_cost(rows)] == ["a", "b", "a"]
     assert by_cost(rows)[-1] == 0
+
+
+def test_a_printed_summary_fits_80_columns(layers):
+    text = str(layers.profiler.summary())
+    assert max(map(len, text.splitlines())) <= 80
+    assert "body.twice" in text
+    assert "±" in text
+    assert "no kernel running" in text

@@ -185,3 +185,17 @@ def test_a_library_that_is_not_there_is_named(monkeypatch, make, missing):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NotPossibleError, match="pip install"):
         getattr(jt, make)()
+
+
+def test_the_closing_lines_stand_apart_from_a_progress_bar_and_name_the_run(capsys, tmp_path):
+    tqdm = pytest.importorskip("tqdm").tqdm
+    callback = jt.trainer_callback("tiny", device=REAL, save_to=tmp_path / "run")
+    bar = tqdm(total=2, file=sys.stderr)
+    callback._start()
+    time.sleep(0.3)
+    bar.update(2)
+    callback._end()
+    bar.close()
+    lines = [line.rpartition("\r")[2] for line in capsys.readouterr().err.splitlines()]
+    assert any(line.startswith("SIMULATED tiny: ") for line in lines), "no line begins with the bar"
+    assert any(line.startswith(f"saved {tmp_path}") and "jouletrace show" in line for line in lines)

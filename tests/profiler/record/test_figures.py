@@ -222,3 +222,15 @@ def test_short_ranges_of_which_no_reading_is_have_no_energy():
         marked([("range", "short", 1 + i / 1000, 1.0005 + i / 1000) for i in range(12)], 300.0, 4.0), "short"
     )
     assert (found.value, found.reason) == (None, "no_samples")
+
+
+def test_two_occurrences_have_the_interval_of_the_sensor():
+    """Student's t with one degree of freedom would make 550 ± 3200 J of an epoch of 300 J and one of 800 J."""
+    spans = [("range", "epoch", 1.0, 3.0), ("range", "epoch", 4.0, 6.0)]
+    run = marked(spans, lambda t: np.where((t > 1) & (t < 3), 150.0, np.where((t > 4) & (t < 6), 400.0, 100.0)), 7.5)
+    found = energy(run, "epoch")
+    assert found.method == "together"
+    assert found.value == pytest.approx(550.0, rel=1e-3)
+    assert found.half_width < 0.02 * found.value, "it isn't that of how the two differ"
+    time = run.result("time_s", unit(run, "epoch")["id"])
+    assert (time.value, time.half_width) == (pytest.approx(2.0), 0), "the clock knows the time of those that ran"

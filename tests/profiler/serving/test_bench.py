@@ -20,7 +20,7 @@ from jouletrace.run import load, tables
 from metric_server import Page, serving
 
 GPU = "sim:h100?realtime=1"
-COLUMNS = [name for name in tables.REQUESTS.names if name not in ("energy_j", "billed")]
+COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
 
 
 def lengths(inputs="5:20", outputs="3:6"):
@@ -73,11 +73,20 @@ def test_a_run_holds_requests_and_power_and_is_computed_again_from_the_disk(tmp_
         assert 5 <= row["input_tokens"] <= 20
     assert {one["channel"] for one in run.samples.to_pylist()} >= {"power_w", "server_running"}
     assert run.result("share_within_slo", 1).value == 1.0
-    assert run.result("energy_per_request_j", 1).value > 0
+    assert run.result("energy_total_j", 1).value > 0
     results = run.results
     assert analyse(again).results.equals(results)
     facts = run.workload["serving"]["levels"][0]
     assert 0 < facts["client_cpu_s"] < 2 * facts["client_wall_s"]
+
+
+def test_a_log_of_steps_that_cannot_be_used_costs_no_recording(tmp_path):
+    with answering(Server()) as server:
+        levels = open_levels([40], "poisson", 1, 1, lengths(), 1)
+        run = measured(server, levels, tmp_path / "run", steps=tmp_path / "none.jsonl")
+    warning = next(one for one in run.warnings if one.code == "steps_not_read")
+    assert warning.message.endswith("none.jsonl: No such file or directory; jouletrace bill can join a log later")
+    assert len(load(tmp_path / "run").requests) == len(levels[0].requests)
 
 
 def test_an_open_loop_sends_at_its_times_whatever_answers_do():

@@ -12,16 +12,18 @@ pytest.importorskip("transformers", minversion="5.0")
 from commands import PATIENCE_S, wait_for
 from jouletrace.profiler.serving.bench import BenchSettings, Client
 from jouletrace.profiler.serving.load import Lengths, open_levels
+from jouletrace.profiler.serving.steps import read_steps
 from places import REPOSITORY
 
 
 @pytest.fixture
-def reference():
-    """URL of the server with its tiny model."""
+def reference(tmp_path):
+    """URL of the server with its tiny model; it logs its steps to steps.jsonl."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     program = [sys.executable, str(REPOSITORY / "examples" / "serve_reference.py"), "--port", str(port)]
+    program += ["--steps", str(tmp_path / "steps.jsonl")]
     process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def listening():
@@ -39,7 +41,7 @@ def reference():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["completions", "chat"])
-def test_continuous_batching_answers_every_request_with_its_tokens(reference, api):
+def test_continuous_batching_answers_every_request_with_its_tokens(reference, tmp_path, api):
     (level,) = open_levels([10], "constant", 2, 1, (Lengths(5, 40), Lengths(2, 12)), 1)
     client = Client()
     try:
@@ -53,3 +55,9 @@ def test_continuous_batching_answers_every_request_with_its_tokens(reference, ap
     for row, wanted in zip(rows, level.requests, strict=True):
         assert row[9] == "ok", row[10]
         assert (row[6], row[7], row[8]) == (wanted.input_tokens, wanted.output_tokens, wanted.output_tokens)
+    steps = read_steps(tmp_path / "steps.jsonl").to_pylist()
+    steps = [one for one in steps if one["end_ns"] > min(row[3] for row in rows)]  # without that of the first contact
+    assert sum(one["new_tokens"] for one in steps) == sum(row[6] for row in rows)
+    assert sum(one["prefilling"] for one in steps) == len(rows)
+    assert sum(one["decoding"] for one in steps) == sum(row[7] - 1 for row in rows)
+    assert all((one["context_tokens"] > 0) == (one["decoding"] > 0) for one in steps)

@@ -9,16 +9,19 @@ from jouletrace.addons.fleet.findings import CONDITIONS, Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, Place
 from jouletrace.report import reasons
+from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.rules import CARE, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
-from jouletrace.report.scale import figure as shown
+from jouletrace.report.scale import figure as with_unit
 from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
 """Names by figure of ``spread.FIGURES``."""
+
+_HOUR_S = 3600.0
 
 PERCENT = Unit(0.01, "%")
 
@@ -44,22 +47,22 @@ _CONDITIONS = (
 """Figures of runs, their titles in the table of GPUs, digits after the decimal point, and as ``Column.wide``."""
 
 
-def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
+def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None, tariff: Tariff | None = None) -> Document:
     """The whole report. ``top`` limits the best and the worst GPUs shown, where there are more than twice as many."""
     page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
     for one in found:
         page.sections += sections(one, marks, top)
-        page.facts += facts(one)
+        page.facts += facts(one, tariff)
     page.warnings = warnings(fleet, found)
     return page.printable()
 
 
-def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Document:
+def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None, tariff: Tariff | None = None) -> Document:
     """The verdict on a fleet, and the table of its GPUs."""
     page = Document(("SIMULATED: " if fleet.simulated else "") + f"Fleet {fleet.source}".strip())
     for one in found:
-        page.verdict += [one.group.title, *_verdict(one)]
+        page.verdict += [one.group.title, *totals(one, tariff), *_verdict(one)]
         section = _gpus(one, NoFootnotes(), top)
         section.notes = [note for note in section.notes if "left out" in note]
         page.sections.append(section)
@@ -67,15 +70,39 @@ def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None) -> Do
     return page.printable()
 
 
+def totals(found: Findings, tariff: Tariff | None = None) -> list[str]:
+    """What all GPUs draw together under the load, and take for an iteration on each; what an hour of it costs."""
+    power, energy = found.spreads["power_w"].total, found.spreads["energy_j"].total
+    if power.value is None or energy.value is None:
+        return []
+    count, known = len(found.group.gpus), len(found.spreads["power_w"].places)
+    who = "1 GPU" if count == 1 else f"{count} GPUs together" if known == count else f"{known} of {count} GPUs together"
+    each = "an iteration" if count == 1 else "an iteration on each"
+    lines = [f"{who}: {with_unit(power, 'W')}, {with_unit(energy, 'J')} for {each}"]
+    return lines + ([tariff.line(power.scaled(_HOUR_S), "hour")] if tariff is not None else [])
+
+
 def _verdict(found: Findings) -> list[str]:
     """How far GPUs are apart in time and energy, and whether one is worth asking for."""
     count = len(found.group.gpus)
     lines = []
+    if count == 1:
+        lines.append("one GPU: nothing to compare it with; give Runs of several GPUs")
     for name, words in (("time_s", "time"), ("energy_j", "energy")):
         apart = found.spreads[name].range
         if apart.value is not None and count > 1:
-            lines.append(f"{words} per iteration differs by {cell(apart, PERCENT)}{NBSP}% between {count} GPUs")
+            line = f"{words} per iteration differs by {cell(apart, PERCENT)}{NBSP}% between {count} GPUs"
+            lines.append(line + (_with_gain(found) if name == "energy_j" and found.gain else ""))
     return lines + ([f"worth asking for {text}"] if (text := _worth(found)) else [])
+
+
+def _with_gain(found: Findings) -> str:
+    """What the gain of the GPUs' sensors makes of the difference between their energies: as ``compare`` says it."""
+    gain = f"{100 * found.gain:.1f}{NBSP}%"
+    if found.hides_in_gain:
+        return f", {reason('sensor_gain')}, ±{NBSP}{gain}"
+    low, high = (fixed(100 * (end or 0.0), 1) for end in (found.energy_range.low, found.energy_range.high))
+    return f", with their sensors' gain (±{NBSP}{gain}) by {low} to {high}{NBSP}%"
 
 
 def _trust(fleet: Fleet, found: Sequence[Findings]) -> Trust:
@@ -88,7 +115,7 @@ def _trust(fleet: Fleet, found: Sequence[Findings]) -> Trust:
         if own.level != YES:
             failed.append(Failed("repeats", own.level, code or "unknown", reason(code), own.action))
     if any(one.hides_in_gain for one in found):
-        text = "the differences in energy are within the gain error of the GPUs' sensors"
+        text = f"the differences in energy are {reason('sensor_gain')}"
         failed.append(Failed("gain of the sensors", CARE, "sensor_gain", text, ""))
     return of(["all results there", "repeats", "gain of the sensors"], failed)
 
@@ -112,7 +139,7 @@ def _spread(found: Findings, others: Footnotes) -> Section:
         section.rows.append(
             [
                 NAMES[figure],
-                shown(spread.mean, FIGURES[figure]),
+                with_unit(spread.mean, FIGURES[figure]),
                 _cell(spread.range, marks),
                 NONE if observed is None else fixed(100 * observed, 2),
                 _cell(spread.quartiles, marks),
@@ -193,7 +220,7 @@ def _condition(found: Findings, name: str, digits: int) -> Callable[[int], str]:
 def _energy_note(found: Findings) -> list[str]:
     if len(found.spreads["energy_j"].places) < 2 or found.gain_pct is None:
         return []
-    hides = "the differences in energy here are within that error"
+    hides = f"the differences in energy here are {reason('sensor_gain')}"
     return [
         "ranks by energy are those of each GPU's own sensor: the gain of a GPU's power sensor is known to "
         f"±{found.gain_pct:g} % only and differs from GPU to GPU; "
@@ -231,10 +258,10 @@ def _slowness(found: Findings) -> list[Section]:
     return [Section("Correlates of slowness", columns, rows, notes=["a correlation doesn't show a cause"])]
 
 
-def facts(found: Findings) -> list[tuple[str, str]]:
+def facts(found: Findings, tariff: Tariff | None = None) -> list[tuple[str, str]]:
     """The lines below the tables."""
     lines = [("Worth asking for?", _worth(found)), ("Power limits", _limits(found))]
-    return [(name, text) for name, text in lines if text]
+    return [("All GPUs", line) for line in totals(found, tariff)] + [(name, text) for name, text in lines if text]
 
 
 def _worth(found: Findings) -> str:

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from jouletrace.addons.fleet.plan import is_meant
 from jouletrace.addons.fleet.results import Fleet, Group
 from jouletrace.addons.fleet.spread import FIGURES, Spread
+from jouletrace.report.cost import Tariff
 from jouletrace.run import Estimate
+from jouletrace.sensor.gain import gain_between, shown, with_gain
 
 Floats = NDArray[np.float64]
 
@@ -111,10 +113,19 @@ class Findings:
     gain_pct: float | None
 
     @property
+    def gain(self) -> float:
+        """Relative gain error between the sensors of the GPUs."""
+        return gain_between(*[(self.gain_pct or 0.0) / 100] * len(self.group.gpus))
+
+    @property
+    def energy_range(self) -> Estimate:
+        """The range of the energies with the gain of two sensors in its interval, as ``compare`` has it."""
+        return with_gain(self.spreads["energy_j"].range, self.gain)
+
+    @property
     def hides_in_gain(self) -> bool:
-        """Whether the differences in energy are within the gain errors of two sensors."""
-        apart = self.spreads["energy_j"].range.value
-        return apart is not None and self.gain_pct is not None and apart < 2 * self.gain_pct / 100
+        """Whether the differences in energy can't be distinguished from the gain errors of two sensors."""
+        return self.energy_range.value is not None and self.gain > 0 and not shown(self.energy_range)
 
 
 def find(group: Group, ask: str | None = None, worth: float = WORTH) -> Findings:
@@ -149,21 +160,23 @@ def _worth(group: Group, spreads: dict[str, Spread], ask: str | None, limit: flo
     return Worth(code, time, spreads["energy_j"].gain(code), verdict)
 
 
-def to_dict(fleet: Fleet, found: list[Findings]) -> dict[str, Any]:
+def to_dict(fleet: Fleet, found: list[Findings], tariff: Tariff | None = None) -> dict[str, Any]:
     """The object that ``fleet report --json`` prints."""
     return {
         "schema": 2,
         "simulated": fleet.simulated,
         "source": fleet.source,
-        "groups": [_group(one) for one in found],
+        "groups": [_group(one, tariff) for one in found],
         "failures": [{**one, "label": fleet.names.get((one["node"], one["gpu"]))} for one in fleet.failures],
         "damaged": fleet.damaged,
     }
 
 
-def _group(found: Findings) -> dict[str, Any]:
+def _group(found: Findings, tariff: Tariff | None) -> dict[str, Any]:
     group, worth = found.group, found.worth
+    hour = found.spreads["power_w"].total.scaled(3600.0)
     return {
+        **({} if tariff is None else {"cost": tariff.to_dict(hour, "hour")}),
         "title": group.title,
         "facts": group.facts,
         "nodes": len({gpu.node for gpu in group.gpus}),
@@ -180,7 +193,9 @@ def _group(found: Findings) -> dict[str, Any]:
             "energy": worth.energy.to_dict(),
             "verdict": worth.verdict,
         },
+        "total": {name: found.spreads[name].total.to_dict() for name in ("power_w", "energy_j")},
         "sensor_gain_pct": found.gain_pct,
+        "energy_range_with_gain": found.energy_range.to_dict(),
         "energy_spread_within_sensor_gain": found.hides_in_gain,
     }
 

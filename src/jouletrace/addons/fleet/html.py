@@ -17,6 +17,7 @@ from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, readings
 from jouletrace.errors import BadInputError
 from jouletrace.report.charts import PALETTE, Spec, plain, short
+from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.document import Section as Table
 from jouletrace.report.html import REPORT_MARKS, assets, tables
@@ -45,7 +46,7 @@ class Part:
         return assets.embedded({"plots": self.plots, "timeline": None, "simulated": self.simulated})
 
 
-def write(fleet: Fleet, found: Sequence[Findings], path: Path) -> None:
+def write(fleet: Fleet, found: Sequence[Findings], path: Path, tariff: Tariff | None = None) -> None:
     """Write the report; an existing report is replaced.
 
     Raises:
@@ -53,40 +54,41 @@ def write(fleet: Fleet, found: Sequence[Findings], path: Path) -> None:
         NotPossibleError: If plotly isn't installed.
     """
     check_replaceable(path, REPORT_MARKS, "a report")
-    page = render(fleet, found)
+    page = render(fleet, found, tariff)
     try:
         write_whole(path, page.encode(), mode=file_mode())
     except OSError as error:
         raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def render(fleet: Fleet, found: Sequence[Findings]) -> str:
+def render(fleet: Fleet, found: Sequence[Findings], tariff: Tariff | None = None) -> str:
     """The page.
 
     Raises:
         NotPossibleError: If plotly isn't installed.
     """
-    library, library_hash = assets.plotly()
     script = assets.script()
     loaders = [PackageLoader("jouletrace.addons.fleet", ""), PackageLoader("jouletrace.report.html", "")]
     environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     whole, marks = document(fleet, found), Footnotes()
+    parts = [_part(one, number, marks, tariff) for number, one in enumerate(found)]
+    library, hashes = assets.needed(part.plots for part in parts)
     return environment.get_template("fleet.html.j2").render(
         title=whole.title,
         simulated=whole.simulated,
         warnings=whole.warnings,
         command=printable(fleet.command),
-        parts=[_part(one, number, marks) for number, one in enumerate(found)],
+        parts=parts,
         version=__version__,
         style=Markup(assets.text("style.css")),
         script=Markup(script),
         library=Markup(library),
-        policy=assets.policy(assets.fingerprint(script.encode()), library_hash),
+        policy=assets.policy(assets.fingerprint(script.encode()), *hashes),
     )
 
 
-def _part(found: Findings, number: int, marks: Footnotes) -> Part:
+def _part(found: Findings, number: int, marks: Footnotes, tariff: Tariff | None) -> Part:
     plots = {figure: _box_plots(found, figure) for figure in FIGURES}
     shown = [tables.of_section(one.printable(), f"part{n}") for n, one in enumerate(sections(found, marks))]
     for table in shown:
@@ -99,7 +101,7 @@ def _part(found: Findings, number: int, marks: Footnotes) -> Part:
         [_card(f"GPUs apart in {name}", found.spreads[figure].range) for name, figure in _APART],
         {name: spec for name, spec in plots.items() if spec is not None},
         shown,
-        [(printable(name), printable(line)) for name, line in facts(found)],
+        [(printable(name), printable(line)) for name, line in facts(found, tariff)],
         bool(found.group.facts["simulated"]),
     )
 

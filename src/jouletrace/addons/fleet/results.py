@@ -21,6 +21,7 @@ from jouletrace.analysis.windows import of_variant
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
+from jouletrace.sensor.gain import gain_of
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +81,6 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _figures(run: Run) -> dict[str, float | None]:
-    power = run.channel(run.devices[0].id, POWER)
     time_s = run.result("iteration_time_s").value
     found = conditions(run)
     clocks, heat, why = found["clocks_mhz"], found["temperature_c"], found["throttle_reasons"]
@@ -95,7 +95,7 @@ def _figures(run: Run) -> dict[str, float | None]:
         "power_w": run.result("power_w").value,
         "idle_w": run.result("baseline_deep_idle_w").value,
         "context_idle_w": run.result("baseline_context_idle_w").value,
-        "gain_pct": power.gain_pct if power is not None else None,
+        "gain_pct": 100 * gain_of(run) or None,
         "clock_mhz": reported and reported["mean"],
         "counted_mhz": counted and counted["mean"],
         "temperature_c": heat and heat["mean"],

@@ -92,6 +92,13 @@ class Spread:
         return self._over_gpus(lambda means: means.max(axis=1) / means.min(axis=1) - 1)
 
     @cached_property
+    def total(self) -> Estimate:
+        """The sum of the GPUs' means: what they draw, or what an iteration on each takes, together."""
+        if self.split is None:
+            return Estimate.null("not_measured", METHOD)
+        return _estimate(self.draws.sum(axis=1), self.draws.shape[1], float(self.split.means.sum()))
+
+    @cached_property
     def quartiles(self) -> Estimate:
         """Distance of the quartiles over the median, for the true means."""
         return self._over_gpus(

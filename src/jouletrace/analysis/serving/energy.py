@@ -9,42 +9,43 @@ cheaper. They are stated only where the load distinguishes them: lengths or rate
 **The bill.** A request pays for its own tokens by these two factors. What is left of the energy of the steady window is
 common. Of it, power while no request is open is shared by all requests of the window equally, by their share in it. The
 rest is shared at each moment by the requests that are open then, equally. Bills add up to the window's energy exactly.
+
+Where the server's scheduler steps are known, the bills are by these (``steps``), not by this regression.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import power_record
-from jouletrace.analysis.serving.steady import Requests, Steady, Steps, overlap
+from jouletrace.analysis.serving.readings import VARIES, Rows, apart, rows_of, shown, solved
+from jouletrace.analysis.serving.steady import Requests, Steady, Steps, overlap, percentile
+from jouletrace.analysis.serving.steps import FACTORS, Model, StepBill, bill_by_steps, model_of, timeline_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.sensor.windows.response import Response
-from jouletrace.stats.regression import Prior, equivalent_noise, quantile95, sandwich, solve
 
 Floats = NDArray[np.float64]
 
 METHOD = "request timeline"
-_ROWS, _FEWEST = 2000, 30
-"""Rows of the regression at most and at least; more readings are averaged in blocks."""
-
-_CELLS = 48
-"""Parts of a reading's response."""
-
-_CORRELATED_S = 2.0
 _WIDEST = 0.5
 """Half-width of a factor over its value beyond which it isn't resolved."""
 
+NO_STEPS, OTHER_STEPS, NOT_CLOSED = "steps_not_used", "steps_of_others", "steps_not_closed"
+"""Warnings: the bills aren't by the steps; the steps aren't those of the requests; they don't explain the energy."""
+
+OTHERS, OPEN = 0.05, 0.05
+"""Relative differences of tokens and of energy from which these two warnings arise."""
+
+BILLED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+"""Percentiles of the bills of requests that lie within the steady window as a whole."""
+
 OTHER_GPU, _RAISES = "gpu_not_loaded", 0.02
 """Warning, if the mean power of no level is by so much above idle."""
-
-_VARIES = 0.02
-"""Least share of a regressor's variance that the others leave unexplained."""
 
 
 @dataclass(frozen=True)
@@ -83,22 +84,29 @@ class Regression:
 
 
 def add_energies(run: Run, figures: Figures, levels: Sequence[Steady]) -> None:
-    """Add joules per prompt and output token, the parts of each level's energy, and write the bills."""
-    found = regress(run, [level.requests for level in levels])
-    if isinstance(found, str):
-        null = Estimate.null(found, METHOD)
-        found = Regression(Powers(null, null, null, null), [Powers(null, null, null, null)] * len(levels), 0.0)
+    """Add what tokens add, the parts of each level's energy, and write the bills: by steps, or by the requests."""
+    steps = timeline_of(run)
+    model = None if steps is None else model_of(run, steps)
+    if isinstance(model, str):
+        run.warn(NO_STEPS, f"the steps were not used: {model.replace('_', ' ')}; bills are by the request timeline")
+    powers = regress(run, [level.requests for level in levels])
+    if isinstance(powers, str):
+        null = Estimate.null(powers, METHOD)
+        powers = Regression(Powers(null, null, null, null), [Powers(null, null, null, null)] * len(levels), 0.0)
+    _warn_of_other_gpu(run, powers.pooled.idle_w, levels)
+    if isinstance(model, Model):  # what the requests alone would say is less than that
+        for k, metric in enumerate(FACTORS):
+            figures.add(MODEL_UNIT, metric, model.factor(k))
+        figures.add(MODEL_UNIT, "residual_w", Estimate(model.residual_w, method=model.method))
     else:
-        figures.add(MODEL_UNIT, "baseline_context_idle_w", found.pooled.idle_w)
-        figures.add(MODEL_UNIT, "residual_w", Estimate(found.residual_w, method=METHOD))
-        _warn_of_other_gpu(run, found.pooled.idle_w, levels)
-    for unit, powers in [(MODEL_UNIT, found.pooled), *((level.unit, found.own[k]) for k, level in enumerate(levels))]:
-        figures.add(unit, "power_busy_w", powers.busy_w)
-        figures.add(unit, "energy_prompt_token_j", powers.prompt_j)
-        figures.add(unit, "energy_output_token_j", powers.output_j)
-    columns: list[tuple[NDArray[np.int64], Floats, Floats]] = []
+        _add_powers(figures, levels, powers)
+    columns: list[tuple[NDArray[np.int64], list[Floats]]] = []
     for k, level in enumerate(levels):
-        bills = bill(level, found.of(k))
+        bills: Bill | StepBill | None = None
+        if steps is not None and isinstance(model, Model):
+            bills = bill_by_steps(level, steps, model)
+            _warn_of_steps(run, level, bills)
+        bills = bills or bill(level, powers.of(k))
         if bills is None:
             continue
         for metric, value in bills.parts.items():
@@ -106,8 +114,39 @@ def add_energies(run: Run, figures: Figures, levels: Sequence[Steady]) -> None:
         inside = bills.share > 0
         closure = float(bills.energy_j.sum()) / (level.energy.value or np.nan)
         figures.add(level.unit, "closure_bills", Estimate(closure, n=int(inside.sum()), method="bill"))
-        columns.append((level.requests.row[inside], bills.energy_j[inside], bills.share[inside]))
+        complete = bills.energy_j[(bills.share >= 1.0) & level.requests.ok]
+        for label, p in BILLED.items():
+            figures.add(level.unit, f"bill_{label}_j", percentile(complete, p))
+        some = [bills.energy_j, bills.share]
+        some += [bills.own_j, bills.half_j] if isinstance(bills, StepBill) else []
+        columns.append((level.requests.row[inside], [one[inside] for one in some]))
     _write(run, columns)
+
+
+def _add_powers(figures: Figures, levels: Sequence[Steady], found: Regression) -> None:
+    """Add what the regression on the requests gives."""
+    if found.residual_w:
+        figures.add(MODEL_UNIT, "baseline_context_idle_w", found.pooled.idle_w)
+        figures.add(MODEL_UNIT, "residual_w", Estimate(found.residual_w, method=METHOD))
+    for unit, powers in [(MODEL_UNIT, found.pooled), *((level.unit, found.own[k]) for k, level in enumerate(levels))]:
+        figures.add(unit, "power_busy_w", powers.busy_w)
+        figures.add(unit, "energy_prompt_token_j", powers.prompt_j)
+        figures.add(unit, "energy_output_token_j", powers.output_j)
+
+
+def _warn_of_steps(run: Run, level: Steady, bills: StepBill | None) -> None:
+    """Warn if the steps aren't those of the requests, or don't explain the energy."""
+    name = level.load["name"]
+    if bills is None:
+        run.warn(NO_STEPS, f"{name}: no step within its steady window; its bills are by the request timeline", name)
+        return
+    if abs(bills.accounted - 1) > OTHERS:
+        message = f"{name}: its requests have {bills.accounted:.0%} of the tokens of the steps: were there others?"
+        run.warn(OTHER_STEPS, message, name)
+    closure = bills.parts["closure_steps"].value or 0.0
+    if abs(closure - 1) > OPEN:
+        message = f"{name}: the steps explain {closure:.0%} of the GPUs' energy: their bills are scaled to it"
+        run.warn(NOT_CLOSED, message, name)
 
 
 @dataclass(frozen=True)
@@ -172,55 +211,38 @@ def _scaled(factor: Estimate, joules: float) -> Estimate:
     return factor if factor.value is None else factor.scaled(joules / factor.value)
 
 
-def _write(run: Run, bills: Sequence[tuple[NDArray[np.int64], Floats, Floats]]) -> None:
-    """Write the bills of levels into the ``requests`` table: rows, joules, share of each request's time."""
+def _write(run: Run, bills: Sequence[tuple[NDArray[np.int64], list[Floats]]]) -> None:
+    """Write the bills of levels into the ``requests`` table: rows, and values of the columns of ``tables.BILL``."""
     if not len(run.requests):
         return
-    joules, shares = np.full(len(run.requests), np.nan), np.full(len(run.requests), np.nan)
-    for rows, energy_j, share in bills:
-        joules[rows], shares[rows] = energy_j, share
-    table = {name: run.requests[name] for name in run.requests.column_names}
-    table |= {"energy_j": pa.array(joules, from_pandas=True), "billed": pa.array(shares, from_pandas=True)}
-    run.requests = tables.conform(pa.table(table), "requests")
+    computed = {name: np.full(len(run.requests), np.nan) for name in tables.BILL}
+    for rows, values in bills:
+        for name, value in zip(tables.BILL, values, strict=False):  # those by the request timeline have two
+            computed[name][rows] = value
+    for name, column in computed.items():
+        run.requests = tables.changed(run.requests, name, pa.array(column, from_pandas=True))
 
 
 def regress(run: Run, levels: Sequence[Requests]) -> Regression | str:
     """The powers that explain the record of all devices best, or why there are none."""
-    found = [power_record(run, device.id) for device in run.devices]
-    records = [one for one in found if one is not None and len(one[0]) > _FEWEST]
-    if not records or len(records) < len(found) or not levels:
+    if not levels:
         return "no_power_sensor"
     origin = levels[0].origin_ns
-    first = max(int(record.time_ns[0]) for record, _ in records)
-    last = min(int(record.time_ns[-1]) for record, _ in records)
     shifts = [(level.origin_ns - origin) / 1e9 for level in levels]
     ends = [float(np.nanmax(level.last)) + by for level, by in zip(levels, shifts, strict=True)]
-    begin, end = max(min(shifts) - _LEAD_S, (first - origin) / 1e9), min(max(ends) + _LEAD_S, (last - origin) / 1e9)
-    block = max((end - begin) / _ROWS, *(1.001 * response.period_s for _, response in records))
-    edges = np.arange(begin, end, block)
-    if len(edges) < _FEWEST:
-        return "too_few_values"
-    target, design = np.zeros(len(edges) - 1), np.zeros((len(edges) - 1, 3 * len(levels)))
-    known = np.ones(len(edges) - 1, bool)
-    for record, response in records:
-        time = (record.time_ns - origin) / 1e9
-        place = np.searchsorted(edges, time, side="right") - 1
-        count = np.bincount(place[(place >= 0) & (place < len(known))], minlength=len(known))[: len(known)]
-        known &= count > 0
-        inside = (place >= 0) & (place < len(known))
-        target += np.bincount(place[inside], record.power_w[inside], len(known)) / np.maximum(count, 1)
-        parts = [_seen(level, time[inside] - by, response) for level, by in zip(levels, shifts, strict=True)]
-        for k, seen in enumerate(np.concatenate(parts, axis=1).T):
-            design[:, k] += np.bincount(place[inside], seen, len(known)) / np.maximum(count, 1) / len(records)
-    if int(known.sum()) < _FEWEST:
-        return "too_few_values"
-    pooled, _ = _fit(design[known].reshape(int(known.sum()), len(levels), 3).sum(axis=1), target[known], block)
-    own, residual_w = _fit(design[known], target[known], block)
+
+    def columns(time: Floats, response: Response) -> Floats:
+        return np.concatenate(
+            [_seen(level, time - by, response) for level, by in zip(levels, shifts, strict=True)], axis=1
+        )
+
+    rows = rows_of(run, origin, min(shifts), max(ends), columns)
+    if isinstance(rows, str):
+        return rows
+    same = rows.design.reshape(len(rows.target), len(levels), 3).sum(axis=1)
+    pooled, _ = _fit(replace(rows, design=same))
+    own, residual_w = _fit(rows)
     return Regression(pooled[0], own, residual_w)
-
-
-_LEAD_S = 10.0
-"""Of the record before the first and after the last request."""
 
 
 def _seen(r: Requests, time: Floats, response: Response) -> Floats:
@@ -231,47 +253,23 @@ def _seen(r: Requests, time: Floats, response: Response) -> Floats:
     read_s, written_s = np.maximum(first - sent, 1e-6), np.maximum(last - first, 1e-6)
     prompt = Steps(sent, sent + read_s, r.input_tokens[good] / read_s)
     output = Steps(first, first + written_s, r.output_tokens[good] / written_s)
-    reach = max(response.memory_s, 2 * response.delay_s, 1e-4)
-    delays = np.linspace(min(response.lag_s, 0.0), reach, _CELLS + 1)
-    weights = np.diff(response.step(delays))
-    weights = weights / weights.sum()
-    at = time[:, None] - delays[None, :]
-
-    def shown(steps: Steps, function: Floats | None = None) -> Floats:
-        integral = steps.integral(at.ravel(), function).reshape(at.shape)
-        return np.asarray((-np.diff(integral, axis=1) / np.diff(delays)) @ weights)
-
-    return np.column_stack([shown(busy, (busy.value > 0.5).astype(float)), shown(prompt), shown(output)])
+    return shown([(busy, (busy.value > 0.5).astype(float)), (prompt, None), (output, None)], time, response)
 
 
-def _fit(loads: Floats, target: Floats, block_s: float) -> tuple[list[Powers], float]:
+def _fit(rows: Rows) -> tuple[list[Powers], float]:
     """Least squares of power on idle and three regressors of each load; the root mean square of the residuals."""
-    design = np.column_stack([np.ones(len(target)), loads])
-    scale = np.maximum(np.sqrt((design**2).mean(axis=0)), 1e-12)
-    scaled, count = design / scale, design.shape[1]
-    wide = Prior.of(np.zeros(count), np.full(count, 1e3 * max(float(np.abs(target).max()), 1.0)))
-    noise = equivalent_noise(target - scaled @ solve(scaled, target, wide, 1.0))
-    x = solve(scaled, target, wide, noise)
-    left = target - scaled @ x
-    lags = max(1, min(round(_CORRELATED_S / block_s), len(target) // 4))
-    deviation = np.sqrt(np.diag(sandwich(scaled, left, wide, noise, lags))) / scale
-    value, half = x / scale, quantile95(lags / len(target)) * deviation
+    design = np.column_stack([np.ones(len(rows.target)), rows.design])
+    found = solved(replace(rows, design=design))
+    value, half = found.x, found.quantile * np.sqrt(np.diag(found.covariance))
+    scaled = design / np.maximum(np.sqrt((design**2).mean(axis=0)), 1e-12)
 
     def stated(k: int, widest: float) -> Estimate:
-        if _apart(scaled, k) < _VARIES or not half[k] <= widest * value[k]:
+        if apart(scaled, k) < VARIES or not half[k] <= widest * value[k]:
             return Estimate.null("not_distinguished", METHOD)
-        return Estimate(float(value[k]), float(value[k] - half[k]), float(value[k] + half[k]), len(target), METHOD)
+        return Estimate(float(value[k]), float(value[k] - half[k]), float(value[k] + half[k]), len(scaled), METHOD)
 
-    found = [
+    powers = [
         Powers(stated(0, _WIDEST), stated(k, np.inf), stated(k + 1, _WIDEST), stated(k + 2, _WIDEST))
-        for k in range(1, count, 3)
+        for k in range(1, design.shape[1], 3)
     ]
-    return found, float(np.sqrt(np.mean(left**2)))
-
-
-def _apart(design: Floats, k: int) -> float:
-    """Share of a regressor (of its variance, of a constant its square) that the others don't explain."""
-    column, others = design[:, k], np.delete(design, k, axis=1)
-    left = column - others @ np.linalg.lstsq(others, column, rcond=None)[0]
-    whole = column if k == 0 else column - column.mean()
-    return float((left @ left) / max(float(whole @ whole), 1e-300))
+    return powers, found.residual_w

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason
-from jouletrace.analysis.serving.energy import OTHER_GPU, add_energies
+from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, add_energies
 from jouletrace.analysis.serving.slices import Division, divide
 from jouletrace.analysis.serving.steady import (
     FEWEST,
@@ -21,10 +22,12 @@ from jouletrace.analysis.serving.steady import (
     percentile,
     requests_of,
     steady_window,
+    weights_in,
 )
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Load
 from jouletrace.stats.interval import ratio, total
+from jouletrace.stats.regression import equivalent_noise
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATENCIES = ("ttft", "tpot", "e2e")
@@ -35,6 +38,9 @@ SLO_SHARE = 0.95
 
 LATE_S, LATE_SHARE = 0.01, 0.1
 """The client keeps up if 99 % of requests are late by no more than this, or this share of the mean time between two."""
+
+BLOCKS = 10
+"""Parts of a steady window whose scatter is the chance within a run."""
 
 REACHED = 0.95
 """Share of the offered rate that must be completed."""
@@ -51,7 +57,22 @@ CODES = (
     "short_answers",
     "load_capped",
     OTHER_GPU,
+    NO_STEPS,
+    OTHER_STEPS,
+    NOT_CLOSED,
 )
+
+
+INVALID = ("load_not_steady", "requests_failed", "client_late", "rate_not_reached", "given_up", OTHER_GPU)
+"""Warnings that make a load's figures invalid: what a request or token costs at it is not stated."""
+
+PRICES = ("energy_per_request_j", "energy_per_output_token_j", "energy_per_any_token_j", "tokens_per_j")
+"""Metrics that say what a load costs."""
+
+
+def doubts(run: Run, name: str) -> list[str]:
+    """Codes of what makes the figures of the load of that name invalid."""
+    return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
 
 
 def add_serving(run: Run, figures: Figures) -> None:
@@ -78,6 +99,8 @@ def add_serving(run: Run, figures: Figures) -> None:
         _add_divided(figures, steady, divided)
     else:
         add_energies(run, figures, steady)
+    for level in steady:
+        _add_prices(run, figures, level)
 
 
 def _add_level(
@@ -102,6 +125,9 @@ def _add_level(
         _validity(run, level, is_steady)
     _add_rates(run, figures, level)
     _add_energy(figures, level)
+    for metric, chance in chances(run, requests, level.window).items() if own is None else ():
+        error = Estimate(100 * error_of(chance), n=BLOCKS, method="blocks")
+        figures.add(unit, f"{metric.removesuffix('_j')}_error_pct", error)
     return level
 
 
@@ -123,7 +149,11 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
         if totals is not None and run.devices:
             energy, flags = _energy(run, start_ns, end_ns, [start_ns, end_ns])
             if energy.value is not None or "energy_total_j" not in stated:
-                own = _per(energy, seconds, totals["requests"], totals["input_tokens"], totals["output_tokens"])
+                own = {
+                    "power_w": energy.scaled(1 / seconds),
+                    "energy_total_j": energy,
+                    **_prices(energy, totals["requests"], totals["input_tokens"], totals["output_tokens"]),
+                }
         if totals is not None:
             figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
         for metric in dict.fromkeys([*stated, *own]):
@@ -131,18 +161,13 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
             figures.add(unit, metric, estimate, flags if metric in own else ())
 
 
-def _per(
-    energy: Estimate, seconds: float, requests: float, input_tokens: float, output_tokens: float
-) -> dict[str, Estimate]:
-    """Power and energy of a window, and energy per request and token, by metric."""
-    found = {"power_w": energy.scaled(1 / seconds), "energy_total_j": energy}
-    for metric, count in {
-        "energy_per_request_j": requests,
-        "energy_per_output_token_j": output_tokens,
-        "energy_per_any_token_j": input_tokens + output_tokens,
-    }.items():
-        found[metric] = energy.scaled(1 / count) if count > 0 else Estimate.null("no_requests", "window")
-    return found
+def _prices(energy: Estimate, requests: float, input_tokens: float, output_tokens: float) -> dict[str, Estimate]:
+    """Energy per request and token, by metric."""
+    none = Estimate.null("no_requests", "window")
+    counts = (requests, output_tokens, input_tokens + output_tokens)
+    return {
+        metric: energy.scaled(1 / count) if count > 0 else none for metric, count in zip(PRICES, counts, strict=False)
+    }
 
 
 def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[int, Division]) -> None:
@@ -210,15 +235,49 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
 
 
 def _add_energy(figures: Figures, level: Steady) -> None:
-    weights = level.weights()
-    counts = [float(one.sum()) for one in weights]
     energy, flags = level.energy, level.flags
-    requests, input_tokens, output_tokens = counts
-    for metric, estimate in _per(energy, level.seconds, requests, input_tokens, output_tokens).items():
+    figures.add(level.unit, "power_w", energy.scaled(1 / level.seconds), flags)
+    figures.add(level.unit, "energy_total_j", energy, flags)
+
+
+def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
+    """Energy per request and per token; null at a load that isn't valid, whose requests others don't resemble."""
+    requests, read, written = (float(one.sum()) for one in level.weights())
+    energy, flags = level.energy, level.flags
+    if requests > 0 and energy.value is not None and doubts(run, level.load["name"]):
+        for metric in PRICES:
+            figures.add(level.unit, metric, Estimate.null("load_not_valid", "window"), flags)
+        return
+    for metric, estimate in _prices(energy, requests, read, written).items():
         figures.add(level.unit, metric, estimate, flags)
-    tokens = Estimate(counts[2], counts[2], counts[2], 1, "window")
+    tokens = Estimate(written, written, written, 1, "window")
     if energy.value is not None:
         figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, "window"), flags)
+
+
+CHANCES = ("energy_per_request_j", "energy_per_output_token_j")
+"""Metrics whose chance within a run is stated."""
+
+
+def chances(run: Run, r: Requests, window: tuple[float, float]) -> dict[str, Floats]:
+    """By metric of ``CHANCES``: what each of ``BLOCKS`` parts of a window adds to the relative error of its mean.
+
+    It is the part's share of the energy less its share of the requests or tokens: the chance of arrivals and lengths.
+    """
+    edges = np.linspace(*window, BLOCKS + 1)
+    stamps = np.array([r.nanoseconds(edge) for edge in edges.tolist()], np.int64)
+    found = [energies(run, device.id, stamps[:-1], stamps[1:]) for device in run.devices]
+    if not found or any(one is None or any(one.reason) for one in found):
+        return {}
+    joules = np.sum([one.energy_j for one in found if one is not None], axis=0)
+    each = [weights_in(r, (float(a), float(b))) for a, b in pairwise(edges)]
+    counts = {name: np.array([one[k].sum() for one in each]) for name, k in zip(CHANCES, (0, 2), strict=True)}
+    return {name: joules / joules.sum() - count / count.sum() for name, count in counts.items() if count.sum() > 0}
+
+
+def error_of(chance: Floats) -> float:
+    """Relative standard error of a mean from what each part of its window adds; neighbours may be correlated."""
+    return len(chance) / float(np.sqrt(len(chance) - 1)) * equivalent_noise(chance, least=0.0)
 
 
 def _validity(run: Run, level: Steady, is_steady: bool) -> None:

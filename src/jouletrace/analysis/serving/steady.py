@@ -218,8 +218,12 @@ class Steady:
 
     def weights(self) -> tuple[Floats, Floats, Floats]:
         """Requests, input and output tokens in the window, 0 of failed ones, shape (n,) each."""
-        r = self.requests
-        whole = np.where(r.ok, overlap(r.sent, r.last, self.window), 0.0)
-        read = np.where(r.ok, overlap(r.sent, r.first, self.window), 0.0) * r.input_tokens
-        written = np.where(r.ok, overlap(r.first, r.last, self.window), 0.0) * r.output_tokens
-        return whole, read, written
+        return weights_in(self.requests, self.window)
+
+
+def weights_in(r: Requests, window: tuple[float, float]) -> tuple[Floats, Floats, Floats]:
+    """Requests, input and output tokens in a window, 0 of failed ones, shape (n,) each."""
+    whole = np.where(r.ok, overlap(r.sent, r.last, window), 0.0)
+    read = np.where(r.ok, overlap(r.sent, r.first, window), 0.0) * r.input_tokens
+    written = np.where(r.ok, overlap(r.first, r.last, window), 0.0) * r.output_tokens
+    return whole, read, written

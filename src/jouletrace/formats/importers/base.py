@@ -83,15 +83,33 @@ class Left:
     def first(self) -> str:
         """The first item left out, as the end of an error's line: " (2 events are no JSON, ...)"."""
         for count, text, place in self._found.values():
-            return f" ({count} {text}{f', the first at {place}' if place else ''})"
+            return f" ({counted(count, text)}{f', the first at {place}' if place else ''})"
         return ""
 
     def warn(self, run: Run) -> None:
         """Write the counts into the warnings, and into ``settings["imported"]`` as numbers."""
         for code, (count, text, place) in self._found.items():
-            first = f", the first at {place}" if place else ""
-            run.warn(code, f"{count} {text}{first}", self._where)
+            first = f", {'the first ' if count > 1 else ''}at {place}" if place else ""
+            run.warn(code, f"{counted(count, text)}{first}", self._where)
         about(run)["left_out"] = {code: count for code, (count, _, _) in self._found.items()}
+
+
+_SINGULAR = {
+    **{"are": "is", "aren't": "isn't", "were": "was", "have": "has", "do": "does"},
+    **{"hold": "holds", "lack": "lacks", "stand": "stands", "end": "ends"},
+}
+
+
+def counted(count: int, text: str) -> str:
+    """A number in front of a plural noun and its verb, which are in the singular of one: "1 cell is empty"."""
+    if count != 1:
+        return f"{count} {text}"
+    noun, *words = text.split(" ")
+    for place, word in enumerate(words):
+        if word in _SINGULAR and (not place or words[place - 1] not in ("should", "for")):
+            words[place] = _SINGULAR[word]
+            break
+    return " ".join(["1", noun.removesuffix("s"), *words])
 
 
 def new_run(path: Path, form: str, clock: str, dialect: str = "") -> Run:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
 from jouletrace.profiler.detail.rows import TOP, PartRow, iteration_time
 from jouletrace.report import reasons
-from jouletrace.report.scale import NONE, Unit, cell
+from jouletrace.report.document import Column, Document, Section
+from jouletrace.report.results import printed
+from jouletrace.report.scale import NONE, Unit, cell, unit_for
+from jouletrace.report.text import typeset
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import mean_estimate
+
+WIDTH = 80
+"""Columns of a printed summary."""
 
 
 @dataclass(frozen=True)
@@ -93,23 +100,36 @@ class Summary:
             lines.append(f"{label:13} {_figure(figure, unit, scale)}{each}")
         lines.append(f"{'Closure':13} {_figure(self.closure, 'of the whole step in the rows below', 1.0)}")
         lines += [f"Warning       {text}" for text in self.warnings]
-        shown = self.rows[:TOP]
-        width = max([len(self.noun), *(len(_short(row.name)) for row in shown)])
-        heads = ("time (ms)", "mean (J)", "std", "min", "max", "total (J)", "± 95 %")
-        columns = len(heads) if any(row.energy.total is not None for row in self.rows) else 1
-        lines += ["", f"{self.noun:{width}}" + "".join(f"{head:>11}" for head in ("count", *heads[:columns]))]
-        for row in shown:
-            e = row.energy
-            half = None if e.low is None or e.high is None else (e.high - e.low) / 2
-            time_ms = None if row.time.total is None else row.time.total * 1e3
-            numbers = (time_ms, e.mean, e.std, e.min, e.max, e.total, half)
-            cells = "".join(f"{_number(value):>11}" for value in numbers[:columns])
-            lines.append(f"{_short(row.name):{width}}{row.count:>11}{cells}")
+        lines = [part for line in lines for part in wrap(line, WIDTH, subsequent_indent=" " * 14)]
+        lines += ["", typeset(Document("", sections=[self._table(self.rows[:TOP])]), width=WIDTH).rstrip("\n")]
         if len(self.rows) > TOP:
             rest = [row.energy.total for row in self.rows[TOP:] if row.energy.total is not None]
             together = f", together {_number(sum(rest))} J" if rest else ""
             lines.append(f"{len(self.rows) - TOP} more{together}")
         return "\n".join(lines)
+
+    def _table(self, shown: Sequence[SummaryRow]) -> Section:
+        """The rows as a table: the spread of one execution stands where there is room; ``to_pandas`` has it all."""
+        known = any(row.energy.total is not None for row in self.rows)
+        unit = unit_for([row.energy.total for row in shown], "J")
+        name = f"({unit.name})"
+        figures = (("mean", 1), ("std", 2), ("min", 3), ("max", 4)) if known else ()
+        columns = [Column(self.noun, long="middle"), *(Column(head, numeric=True) for head in ("count", "time (ms)"))]
+        columns += [Column(f"total {name}", numeric=True)] if known else []
+        columns += [Column(f"{head} {name}", numeric=True, wide=wide) for head, wide in figures]
+        rows = []
+        for row in shown:
+            e = row.energy
+            cells = [
+                printed(row.name),
+                str(row.count),
+                _number(None if row.time.total is None else row.time.total * 1e3),
+            ]
+            if known:
+                cells.append("" if e.total is None else cell(Estimate(e.total, e.low, e.high), unit))
+                cells += [_number(None if one is None else one / unit.factor) for one in (e.mean, e.std, e.min, e.max)]
+            rows.append(cells)
+        return Section("", columns, rows)
 
     def _columns(self, row: SummaryRow) -> dict[str, object]:
         columns: dict[str, object] = {f"{self.noun}_name": row.name, "count": row.count}
@@ -197,7 +217,3 @@ def _figure(figure: Estimate, unit: str, scale: float) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 48 else f"{name[:47]}…"

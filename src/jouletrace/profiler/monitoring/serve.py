@@ -160,10 +160,11 @@ def _filled(
     values: Iterable[float | None],
 ) -> Metric:
     metric = kind(f"{_PREFIX}{name}", text, labels=_OF_DEVICE)
-    for reading, value in zip(readings, values, strict=True):
+    for place, (reading, value) in enumerate(zip(readings, values, strict=True)):
         info = reading.info
         if value is not None:
-            index = "" if info.index is None else str(info.index)
+            # Simulated GPUs have no index: their place is what --monitor URL#0 names.
+            index = str(place if info.index is None else info.index)
             metric.add_metric([index, info.id, info.name, _flag(info.simulated)], value)
     return metric
 

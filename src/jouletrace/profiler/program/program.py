@@ -24,6 +24,7 @@ from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.recorded import activity_columns, add_apart, recording_of
 from jouletrace.profiler.program.script import HardExit
+from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
 from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer
@@ -102,12 +103,14 @@ def run_program(
                 calibrations.attach(session.run, device)
                 _note_others(session.run, device)
             live = Live(session) if settings.live else None
+            starting = Starting(devices)
+
             tracer = Tracer(
                 program.name,
                 operators=settings.operators,
                 duty=settings.duty,
                 begun=lambda: announce() if os.getpid() != owner else None,
-                look=lambda tracer: _look(session, live, tracer),
+                look=lambda tracer: _look(session, live, starting, tracer),
             )
             begin_ns = session.clock.time_ns()
 
@@ -155,8 +158,9 @@ def _note_others(run: Run, device: Device) -> None:
         run.warn("other_processes", text, device.info.id)
 
 
-def _look(session: Session, live: Live | None, tracer: Tracer) -> None:
-    """Say so once if the recorder has died, and the program goes on; print a line if that is asked for."""
+def _look(session: Session, live: Live | None, starting: Starting, tracer: Tracer) -> None:
+    """Say so once if the recorder has died, and the program goes on; print lines that are due."""
+    starting.look()
     if live is not None:
         live.look(tracer)
     try:

@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -23,6 +22,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.run.files import near
 
 PARKED_S = 5.0
 """Longest time for which a signal that ends the program stops its main thread, which may hold a lock that we need."""
@@ -81,7 +81,7 @@ class Script:
         try:
             self._code(self.target)
         except OSError as error:
-            raise BadInputError(f"run {self.target}: {error.strerror or error}{_near(self.target)}") from None
+            raise BadInputError(f"run {self.target}: {error.strerror or error}{near(self.target, '*.py')}") from None
         except (SyntaxError, ValueError, ImportError, EOFError) as error:
             line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             said = error.msg if isinstance(error, SyntaxError) else error
@@ -152,13 +152,6 @@ def _forget_modules(folder: Path, known: Collection[str]) -> None:
     }
     for name in [name for name in sys.modules if name.partition(".")[0] in own]:
         del sys.modules[name]
-
-
-def _near(target: str) -> str:
-    """Scripts with a name like one that isn't there, as a question."""
-    folder = Path(target).parent
-    near = get_close_matches(Path(target).name, [path.name for path in folder.glob("*.py")], 3)
-    return f"; did you mean {' or '.join(str(folder / name) for name in near)}?" if near else ""
 
 
 def _without_launcher(argv: Sequence[str]) -> list[str]:

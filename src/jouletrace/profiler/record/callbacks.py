@@ -90,9 +90,20 @@ class _Loop:
         if self.run is None:  # it was within another recording
             return {}
         if recording.rank is None or not recording.rank.rank:
-            with suppress(OSError):  # a closed stderr must not end a training
-                print(recording, file=sys.stderr, flush=True)
+            place = recording.place
+            _print(f"{recording}\nsaved {place} · more: jouletrace show {place}" if place else str(recording))
         return _prefixed(totals(self.run, self.split), self.run.simulated)
+
+
+def _print(text: str) -> None:
+    """Print on stderr, in lines of its own: a trainer's progress bar ends without a line break."""
+    bars = sys.modules.get("tqdm")
+    with suppress(OSError):  # a closed stderr must not end a training
+        if bars is not None and hasattr(bars, "tqdm"):
+            bars.tqdm.write(text, file=sys.stderr)
+            sys.stderr.flush()
+        else:
+            print(text, file=sys.stderr, flush=True)
 
 
 def _prefixed(figures: Mapping[str, float | None], simulated: bool) -> dict[str, float]:

@@ -139,6 +139,11 @@ class Recording:
         return str(on.now()) if on is not None and os.getpid() == self._owner else f"{self.label}: not recording"
 
     @property
+    def place(self) -> str:
+        """Where the Run is saved, as it is printed; "" if it isn't, or hasn't ended."""
+        return shown(self._whole) if self._whole is not None and self.run is not None else ""
+
+    @property
     def marks(self) -> Marks:
         """The marks, which open and close ranges."""
         return self._that_is_on()._marks

@@ -22,13 +22,14 @@ from jouletrace.profiler import calibrations
 from jouletrace.profiler.serving.load import Level
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.serving.server_metrics import ServerMetrics
+from jouletrace.profiler.serving.steps import NOT_READ, join, read_steps
 from jouletrace.recording.session import Session
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import Load
 from jouletrace.run.store import save
 
 MODULE = "jouletrace.profiler.serving.client"
-COLUMNS = [name for name in tables.REQUESTS.names if name not in ("energy_j", "billed")]
+COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
 _WAIT_S = 0.5
 
 
@@ -45,6 +46,7 @@ class BenchSettings:
         timeout_s: Seconds within which an answer must end.
         pause_s: Seconds without requests before, between and after levels, in which idle power is seen.
         seed: Of arrivals, lengths and prompts.
+        steps: The log that the server writes of its scheduler's steps; None without.
     """
 
     url: str
@@ -55,6 +57,7 @@ class BenchSettings:
     timeout_s: float = 120.0
     pause_s: float = 5.0
     seed: int = 0
+    steps: Path | None = None
 
 
 def bench(
@@ -118,10 +121,20 @@ def bench(
     for device in devices:
         if isinstance(device, RemoteGpu) and (moved := device.clock_moved()):
             run.warn("clock_moved", moved, device.info.id)
+    if settings.steps is not None:
+        _add_steps(run, settings.steps)
     analysis.analyse_recorded(run)
     if session.folder is not None:
         save(run, session.folder, overwrite=True)
     return run
+
+
+def _add_steps(run: Run, log: Path) -> None:
+    """Add the server's steps; a log that can't be used costs the bills by steps, not the recording."""
+    try:
+        join(run, read_steps(log))
+    except BadInputError as error:
+        run.warn(NOT_READ, f"{error}; jouletrace bill can join a log later")
 
 
 def refuse(base: str, devices: Sequence[Device]) -> None:

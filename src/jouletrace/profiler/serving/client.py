@@ -18,10 +18,11 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from jouletrace.profiler.serving.few_events import event_loop
+from jouletrace.profiler.serving.priority import RealTime
 from jouletrace.profiler.serving.protocol import PATHS, Answer, Bodies, Dialect, StreamError, dialects, error_text
 
 KEY = "OPENAI_API_KEY"
@@ -63,6 +64,7 @@ class Client:
         self._bodies: Bodies | None = None
         self._url = ""
         self.rows: list[Row] = []
+        self.priority = RealTime()
         self.without_usage = self.short = self.failed_in_row = self.answered = 0
 
     def now_ns(self) -> int:
@@ -189,12 +191,15 @@ class Client:
         self.without_usage = self.short = self.failed_in_row = self.answered = 0
         cpu, wall = time.process_time(), time.monotonic()
         send = self._open if plan["kind"] == "open" else self._closed
-        start_ns = self.now_ns()
-        given_up = await send(number, plan, start_ns)
+        with self.priority if plan["kind"] == "open" else nullcontext():
+            start_ns = self.now_ns()
+            given_up = await send(number, plan, start_ns)
+            real_time = self.priority.on
         return {
             "start_ns": start_ns,
             "client_cpu_s": time.process_time() - cpu,
             "client_wall_s": time.monotonic() - wall,
+            "client_real_time": real_time,
             "without_usage": self.without_usage,
             "short": self.short,
             "given_up": given_up,
@@ -295,6 +300,7 @@ async def serve() -> None:
 async def _report(client: Client) -> None:
     while True:
         await asyncio.sleep(_REPORT_S)
+        client.priority.check()
         _hand_over(client)
 
 

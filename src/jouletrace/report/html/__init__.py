@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
+from jouletrace.report.cost import Tariff
 from jouletrace.report.html.page import render
 from jouletrace.run import Run
 from jouletrace.run.files import check_replaceable, write_whole
@@ -18,7 +19,11 @@ REPORT_MARKS = ('<meta name="generator" content="jouletrace',)
 
 
 def write(
-    runs: Sequence[Run], path: Path | str, comparisons: Sequence[Comparison] = (), notes: Sequence[str] = ()
+    runs: Sequence[Run],
+    path: Path | str,
+    comparisons: Sequence[Comparison] = (),
+    notes: Sequence[str] = (),
+    tariff: Tariff | None = None,
 ) -> Path:
     """Write the report of one Run, or of several, into one file; an older report that is there is replaced.
 
@@ -27,6 +32,7 @@ def write(
         path: The HTML file.
         comparisons: Results of ``compare`` on them, to be shown first.
         notes: What could not be compared, in words.
+        tariff: What a kWh costs and emits, for a line of it.
 
     Returns:
         The path.
@@ -37,7 +43,7 @@ def write(
     """
     target = Path(path)
     check_replaceable(target, REPORT_MARKS, "a report")
-    page = render(runs, comparisons, notes)
+    page = render(runs, comparisons, notes, tariff)
     try:
         write_whole(target, page.encode())
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name

@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -43,6 +44,18 @@ def plotly() -> tuple[str, str]:
     except (ModuleNotFoundError, FileNotFoundError):
         raise NotPossibleError("the report needs plotly: pip install 'jouletrace[report]'") from None
     return squeezed(code), fingerprint(code)
+
+
+def needed(plots: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[str, ...]]:
+    """Plotly for a page with these plots, packed, and its hash; nothing where our own scripts draw them all.
+
+    Raises:
+        NotPossibleError: If plotly is needed and isn't installed.
+    """
+    if not any("nodes" not in spec for some in plots for spec in some.values()):
+        return "", ()
+    library, own = plotly()
+    return library, (own,)
 
 
 def policy(*scripts: str) -> str:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from jouletrace.errors import BadInputError
 from jouletrace.report import charts, comparison, content, parts, reasons, serving
 from jouletrace.report.comparison import DIFFERENT, INCONCLUSIVE, SAME, Comparison
+from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Document, Footnotes, Section, printable
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
@@ -76,13 +77,19 @@ class Compared:
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 
-def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: Sequence[str] = ()) -> str:
+def render(
+    runs: Sequence[Run],
+    comparisons: Sequence[Comparison] = (),
+    notes: Sequence[str] = (),
+    tariff: Tariff | None = None,
+) -> str:
     """The page.
 
     Args:
         runs: What to report on; at least one.
         comparisons: Results of ``compare`` on them.
         notes: What could not be compared, in words.
+        tariff: What a kWh costs and emits, for a line of it.
 
     Raises:
         BadInputError: If there is no Run.
@@ -90,16 +97,16 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
     """
     if not runs:
         raise BadInputError("no Run to report on")
-    library, library_hash = assets.plotly()
-    script = assets.script()
     marks = Footnotes()
     together = None
     if len(runs) > 1:
         side_by_side = content.comparison(runs, marks)
         together = side_by_side, tables.of_section(side_by_side.sections[0], "together", "")
     against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
-    views = [_view(run, number, runs, marks) for number, run in enumerate(runs)]
+    views = [_view(run, number, runs, marks, tariff) for number, run in enumerate(runs)]
     recorded: Document = views[0]["document"]
+    library, hashes = assets.needed(view["plots"] for view in views)
+    script = assets.script()
     if len(runs) == 1 and against:  # the two sides of one recording, which come first
         against[0].document.unfinished, recorded.unfinished = recorded.unfinished, []
     first = together[0] if together else recorded
@@ -117,7 +124,7 @@ def render(runs: Sequence[Run], comparisons: Sequence[Comparison] = (), notes: S
             style=Markup(assets.text("style.css")),
             script=Markup(script),
             library=Markup(library),
-            policy=assets.policy(assets.fingerprint(script.encode()), library_hash),
+            policy=assets.policy(assets.fingerprint(script.encode()), *hashes),
         )
     )
 
@@ -132,10 +139,10 @@ def _templates() -> Environment:
     return environment
 
 
-def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes) -> dict[str, Any]:
+def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: Tariff | None) -> dict[str, Any]:
     """One Run as the template takes it."""
     results = Results(run)
-    document = content.document(run)
+    document = content.document(run, tariff=tariff)
     cards, footnotes = _cards(run, results, marks)
     specs = {"latency": charts.histogram(run), "frontier": serving.frontier(run, results)}
     if run.kind != "ab":  # its two sides are no parts of one whole

@@ -1,0 +1,389 @@
+"""Energy of a server's scheduler steps, and the bill of each request by the steps in which it took part.
+
+**The model.** The GPUs draw idle power all the time: the host delays steps by any time, at that power. Above it a
+step costs what is common to all in it (reading the weights), and what each prompt token that it reads, each decoding
+sequence, and each token in the caches of these adds::
+
+    energy of a step = idle power * time + step + new token * new tokens + sequence * decoding + context token * context
+
+All five factors are those of non-negative least squares, on the readings (each as the sensor shows it), or on the
+energies of steps by the server's traced kernels. One is dropped if the steps don't distinguish it from the others, in
+the order of ``DROPPED``: its figure is null, its energy is then in the others.
+
+**The closure.** Model energies of a steady window are scaled by one factor to the GPUs' energy of the window. The
+factor is a figure: ``closure_steps``, model over measured.
+
+**The bill.** A request pays for its prompt tokens, for one sequence at each step after its first token, and for its
+cache at these, with idle power for the time by which these lengthen steps (by least squares). What is common to a step,
+with idle power for the rest of its time, is shared equally by the sequences in it. Idle power between steps is shared
+at each moment by the requests that are open then, equally; while none is open, by all requests of the window, by their
+share in it. Prefill and decode are the same sums over steps: what is common to a step goes to them by the sequences of
+each. All bills are linear in the factors, so that they have intervals, and they add up to the window's energy exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.serving.readings import VARIES, Rows, Solution, apart, rows_of, shown, solved
+from jouletrace.analysis.serving.steady import Steady, Steps, overlap
+from jouletrace.run import Estimate, Run
+from jouletrace.sensor.windows.response import Response
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+METHOD, TRACED = "scheduler steps", "traced steps"
+
+FACTORS = (
+    "baseline_context_idle_w",
+    "energy_step_j",
+    "energy_new_token_j",
+    "energy_sequence_j",
+    "energy_context_token_j",
+)
+"""Metrics of the factors, in the order of all arrays here."""
+
+_IDLE, _STEP, _NEW, _SEQUENCE, _CONTEXT = range(5)
+
+DROPPED = (_CONTEXT, _SEQUENCE, _NEW, _STEP, _IDLE)
+"""Which factor is dropped first where several can't be distinguished."""
+
+FEWEST = 30
+"""Steps with a traced energy from which these are used."""
+
+_MOST_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Steps in order of time.
+
+    Attributes:
+        origin_ns: Zero of the seconds.
+        start, end: Seconds, shape (n,).
+        new: Prompt tokens read, shape (n,).
+        prefilling: Sequences that read them, shape (n,); NaN where it isn't known.
+        decoding: Sequences that got a token, shape (n,).
+        context: Tokens in their caches, shape (n,).
+        traced_j: By traced kernels, shape (n,); NaN where it isn't known.
+    """
+
+    origin_ns: int
+    start: Floats
+    end: Floats
+    new: Floats
+    prefilling: Floats
+    decoding: Floats
+    context: Floats
+    traced_j: Floats
+
+    def of(self, origin_ns: int) -> Timeline:
+        """The same with another zero."""
+        by = (self.origin_ns - origin_ns) / 1e9
+        return replace(self, origin_ns=origin_ns, start=self.start + by, end=self.end + by)
+
+    @property
+    def amounts(self) -> Floats:
+        """What each factor but idle is multiplied by, shape (n, 4)."""
+        return np.column_stack([np.ones(len(self.start)), self.new, self.decoding, self.context])
+
+
+def timeline_of(run: Run) -> Timeline | None:
+    """The steps of a Run; None without."""
+    if not len(run.steps):
+        return None
+
+    def number(name: str) -> Floats:
+        return np.asarray(pc.fill_null(pc.cast(run.steps[name], "float64"), np.nan).to_numpy())
+
+    start, end = run.steps["start_ns"].to_numpy(), run.steps["end_ns"].to_numpy()
+    origin = int(start[0])
+    names = ("new_tokens", "prefilling", "decoding", "context_tokens", "traced_j")
+    return Timeline(origin, (start - origin) / 1e9, (end - origin) / 1e9, *map(number, names))
+
+
+@dataclass(frozen=True)
+class Model:
+    """Energy of steps.
+
+    Attributes:
+        x: The factors, 0 of a dropped one, shape (5,).
+        covariance: Shape (5, 5).
+        quantile: Standard errors in a 95 % half-width.
+        known: Which factors aren't dropped, shape (5,).
+        residual_w: Root mean square of the residuals of the readings.
+        method: What the factors are from.
+        n: Rows behind them.
+    """
+
+    x: Floats
+    covariance: Floats
+    quantile: float
+    known: NDArray[np.bool_]
+    residual_w: float
+    method: str
+    n: int
+
+    def factor(self, k: int) -> Estimate:
+        """A factor with its interval, which ends at 0."""
+        if not self.known[k]:
+            return Estimate.null("not_distinguished", self.method)
+        value, half = float(self.x[k]), self.quantile * float(np.sqrt(self.covariance[k, k]))
+        return Estimate(value, max(value - half, 0.0), value + half, self.n, self.method)
+
+
+def model_of(run: Run, steps: Timeline) -> Model | str:
+    """The factors that explain the record of all devices best, or why there are none."""
+    rows = rows_of(
+        run, steps.origin_ns, float(steps.start[0]), float(steps.end[-1]), lambda time, how: _seen(steps, time, how)
+    )
+    if isinstance(rows, str):
+        return rows
+    found, known = _distinguished(rows, DROPPED)
+    model = _placed(found, known, METHOD, len(rows.target))
+    traced = np.flatnonzero(np.isfinite(steps.traced_j))
+    if len(traced) < FEWEST:
+        return model
+    common = run.workload["serving"].get("traced_covariance") or np.zeros((4, 4)).tolist()
+    return _by_traced(steps, traced, model, np.array(common))
+
+
+def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats) -> Model:
+    """Factors from energies of traced steps; that of idle stays as the readings give it.
+
+    Their covariance has that of the kernels' powers, ``common``, beside that of the residuals.
+    """
+    group = np.arange(len(traced)) * min(_MOST_ROWS, len(traced)) // len(traced)
+    count = np.bincount(group)
+    design = np.array([np.bincount(group, one[traced]) for one in steps.amounts.T]).T / count[:, None]
+    above = steps.traced_j - by_readings.x[_IDLE] * (steps.end - steps.start)
+    target = np.bincount(group, above[traced]) / count
+    block_s = float(steps.end[traced[-1]] - steps.start[traced[0]]) / len(count)
+    own, known = _distinguished(Rows(design, target, block_s), [k - 1 for k in DROPPED if k != _IDLE])
+    found = _placed(own, np.append(False, known), TRACED, len(traced))
+    x, covariance = found.x.copy(), found.covariance.copy()
+    covariance[1:, 1:] += common * np.outer(known, known)
+    x[_IDLE], covariance[_IDLE, _IDLE] = by_readings.x[_IDLE], by_readings.covariance[_IDLE, _IDLE]
+    every = found.known | (by_readings.known & (np.arange(5) == _IDLE))
+    return replace(found, x=x, covariance=covariance, known=every, residual_w=by_readings.residual_w)
+
+
+def _seen(steps: Timeline, time: Floats, response: Response) -> Floats:
+    """1 for idle power, and the amounts of each factor per second as readings show them, shape (n, 5)."""
+    rates = [Steps(steps.start, steps.end, one / (steps.end - steps.start)) for one in steps.amounts.T]
+    return np.column_stack([np.ones(len(time)), shown([(one, None) for one in rates], time, response)])
+
+
+def _distinguished(rows: Rows, order: Sequence[int]) -> tuple[Solution, NDArray[np.bool_]]:
+    """The solution with those columns that the rows distinguish, and which these are."""
+    known = np.asarray(np.abs(rows.design).max(axis=0) > 0)
+    while True:
+        kept = np.flatnonzero(known)
+        design = rows.design[:, kept] / np.sqrt((rows.design[:, kept] ** 2).mean(axis=0))
+        alike = {int(kept[k]) for k in range(len(kept)) if len(kept) > 1 and apart(design, k) < VARIES}
+        if not alike:
+            return solved(replace(rows, design=rows.design[:, kept]), positive=True), known
+        known[next(k for k in order if k in alike)] = False
+
+
+def _placed(found: Solution, known: NDArray[np.bool_], method: str, n: int) -> Model:
+    x, covariance = np.zeros(len(known)), np.zeros((len(known), len(known)))
+    x[known], covariance[np.ix_(known, known)] = found.x, found.covariance
+    return Model(x, covariance, found.quantile, known, found.residual_w, method, n)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What the factors are multiplied by within a steady window.
+
+    Attributes:
+        requests: Of each request, shape (n, 5).
+        own_s: Seconds by which a request's own tokens lengthen steps, shape (n,).
+        prefill, decode, idle: Of these parts of the window, shape (5,) each; they and ``requests`` have the same sum.
+        share: Share of each request's time in the window, shape (n,).
+        accounted: Tokens of the requests over those of the steps.
+    """
+
+    requests: Floats
+    own_s: Floats
+    prefill: Floats
+    decode: Floats
+    idle: Floats
+    share: Floats
+    accounted: float
+
+    @property
+    def whole(self) -> Floats:
+        """Of the window, shape (5,)."""
+        return self.prefill + self.decode + self.idle
+
+
+def amounts_of(level: Steady, steps: Timeline) -> Amounts:
+    """What steps and requests did within the steady window of a level."""
+    steps, window = steps.of(level.requests.origin_ns), level.window
+    inside = overlap(steps.start, steps.end, window)
+    first, last, read = _part_in(level, steps)
+    reading = _sequences(steps, first, read)
+    sequences = np.maximum(reading + steps.decoding, 1.0)
+    new, decoding, context = (float(inside @ one) for one in (steps.new, steps.decoding, steps.context))
+    part = reading / sequences
+    idle_each, unused_s = _idle(level, steps)
+    share = overlap(level.requests.sent, level.requests.last, window)
+    idle_s = float(idle_each.sum()) + unused_s
+    own = _own(level, steps, first, read)
+
+    def of_whole(each: Floats, whole: float) -> Floats:
+        weight = each if each.sum() > 0 else share
+        return whole * weight / max(float(weight.sum()), 1e-300)
+
+    done = np.append(0.0, np.cumsum(inside / sequences))
+    common = np.where(last >= first, done[last + 1] - done[first], 0.0)
+    wholes = (float(inside.sum()), new, decoding, context)
+    parts = [of_whole(each, whole) for each, whole in zip((common, *own), wholes, strict=True)]
+    times = _times(steps, inside)
+    own_s = sum(time * each for time, each in zip(times[1:], parts[1:], strict=True))
+    idle_each = idle_each + of_whole(share, unused_s)
+    requests = np.column_stack([idle_each + times[0] * parts[0] + own_s, *parts])
+    of_prefill, of_decode = float(inside @ part), float(inside @ (1 - part))
+    prefill = np.array([times[:2] @ np.array([of_prefill, new]), of_prefill, new, 0.0, 0.0])
+    decode = np.array([times[[0, 2, 3]] @ np.array([of_decode, decoding, context]), of_decode, 0.0, decoding, context])
+    accounted = float(own[0].sum() + own[1].sum()) / max(new + decoding, 1e-300)
+    idle = np.array([idle_s, 0.0, 0.0, 0.0, 0.0])
+    return Amounts(requests, own_s, prefill, decode, idle, share, accounted)
+
+
+def _times(steps: Timeline, inside: Floats) -> Floats:
+    """By what each amount lengthens steps, s, shape (4,); what isn't explained by amounts is common to the steps."""
+    from scipy.optimize import nnls  # a quarter of a second to import
+
+    seconds, amounts = steps.end - steps.start, steps.amounts
+    scale = np.maximum(amounts.max(axis=0), 1.0)
+    found: Floats = np.asarray(nnls(amounts / scale, seconds)[0]) / scale
+    whole = inside @ amounts
+    found[0] += float(inside @ seconds - whole @ found) / max(float(whole[0]), 1e-300)
+    return np.asarray(found)
+
+
+def _part_in(level: Steady, steps: Timeline) -> tuple[Ints, Ints, Ints]:
+    """Indices of the first and last step of each request, and of that which read the end of its prompt.
+
+    A step belongs to what arrived after its middle: stamps of client and server differ by less than half a step. The
+    prompt is taken to be read in the last steps before the first token that together read as many tokens. The last
+    index is below the first for a request in no step. Shape (n,) each.
+    """
+    r = level.requests
+    middle, reads = (steps.start + steps.end) / 2, np.flatnonzero(steps.new > 0)
+    place = np.searchsorted(middle[reads], np.where(r.ok, r.first, -np.inf), side="right") - 1
+    known = r.ok & (place >= 0)
+    read = np.where(known, reads[np.maximum(place, 0)], 0) if len(reads) else np.zeros(len(r), np.int64)
+    done = np.cumsum(steps.new)
+    first = np.searchsorted(done, done[read] - r.input_tokens, side="right")
+    first = np.minimum(np.maximum(first, np.searchsorted(steps.end, r.sent, side="right")), read)
+    last = np.searchsorted(middle, np.where(r.ok, r.last, -np.inf), side="right") - 1
+    return np.where(known, first, 0), np.where(known, last, -1), np.where(known, read, -1)
+
+
+def _sequences(steps: Timeline, first: Ints, read: Ints) -> Floats:
+    """Sequences that read prompt tokens in each step: as logged, or by the requests; shape (n,)."""
+    change = np.zeros(len(steps.start) + 1)
+    some = read >= 0
+    np.add.at(change, first[some], 1.0)
+    np.add.at(change, read[some] + 1, -1.0)
+    by_requests = np.where(steps.new > 0, np.maximum(np.cumsum(change)[:-1], 1.0), 0.0)
+    return np.where(np.isnan(steps.prefilling), by_requests, steps.prefilling)
+
+
+def _own(level: Steady, steps: Timeline, first: Ints, read: Ints) -> tuple[Floats, Floats, Floats]:
+    """Prompt tokens, steps after the first token, and the sum of the cache over these, in the window; shape (n,)."""
+    r, (begin, end) = level.requests, level.window
+    some = read >= 0
+    reading = overlap(steps.start[first], steps.end[np.maximum(read, 0)], level.window)
+    new = np.where(some, r.input_tokens * reading, 0.0)
+    length = np.where(some & (r.last > r.first), r.last - r.first, np.inf)
+    from_, until = (np.clip((edge - np.where(some, r.first, 0.0)) / length, 0.0, 1.0) for edge in (begin, end))
+    count = np.maximum(r.output_tokens - 1, 0.0)
+    decoding = count * (until - from_)
+    return new, decoding, decoding * (r.input_tokens + count * (from_ + until) / 2)
+
+
+def _idle(level: Steady, steps: Timeline) -> tuple[Floats, float]:
+    """Each request's share of the time without a step, shape (n,), and that time while no request is open; s."""
+    r, window = level.requests, level.window
+    edges = np.concatenate([r.sent, r.last, steps.start, steps.end, window])
+    edges = np.unique(np.clip(edges, *window))
+    middle, length = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+    open_, busy = (_at(Steps(*one), middle) for one in ((r.sent, r.last), (steps.start, steps.end)))
+    free = np.where(busy < 0.5, length, 0.0)
+    each = np.append(0.0, np.cumsum(np.where(open_ > 0.5, free / np.maximum(open_, 1.0), 0.0)))
+    before, after = (each[np.searchsorted(edges, np.clip(one, *window))] for one in (r.sent, r.last))
+    return after - before, float(free[open_ < 0.5].sum())
+
+
+def _at(steps: Steps, time: Floats) -> Floats:
+    """The sum at some times."""
+    return np.append(0.0, np.round(steps.value))[np.searchsorted(steps.time, time, side="right")]
+
+
+@dataclass(frozen=True)
+class StepBill:
+    """Bills of a level by its steps.
+
+    Attributes:
+        energy_j, own_j, half_j: Of each request: its bill, what its own tokens added, and the bill's half-width.
+        share: Share of each request's time in the window.
+        parts: Estimates by metric.
+        accounted: As of ``Amounts``.
+    """
+
+    energy_j: Floats
+    own_j: Floats
+    half_j: Floats
+    share: Floats
+    parts: dict[str, Estimate]
+    accounted: float
+
+
+def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> StepBill | None:
+    """The bills of a level, by the rule of the module; None without an energy, a request, or a step."""
+    energy, energy_half = level.energy.value, level.energy.half_width or 0.0
+    if energy is None:
+        return None
+    amounts = amounts_of(level, steps)
+    whole = amounts.whole
+    by_model = float(whole @ model.x)
+    if amounts.share.sum() <= 0 or whole[_STEP] <= 0 or by_model <= 0:
+        return None
+    scale = energy / by_model
+
+    def scaled(some: Floats) -> tuple[Floats, Floats]:
+        """Energies of rows of amounts, shape (n, 5), and their half-widths."""
+        part = some @ model.x / by_model
+        moved = scale * (some - part[:, None] * whole)
+        variance = np.einsum("ij,jk,ik->i", moved, model.covariance, moved)
+        half = np.hypot(model.quantile * np.sqrt(np.maximum(variance, 0.0)), part * energy_half)
+        return part * energy, half
+
+    energy_j, half_j = scaled(amounts.requests)
+    own_j = scale * (amounts.requests[:, _NEW:] @ model.x[_NEW:] + amounts.own_s * model.x[_IDLE])
+    values, halves = scaled(np.array([amounts.prefill, amounts.decode, amounts.idle]))
+    names = ("energy_prefill_j", "energy_decode_j", "energy_idle_j")
+    parts = {
+        name: Estimate(float(value), max(float(value - half), 0.0), float(value + half), model.n, model.method)
+        for name, value, half in zip(names, values, halves, strict=True)
+    }
+    lacking = {"energy_prefill_j": _NEW, "energy_decode_j": _NEW, "energy_idle_j": _IDLE}
+    parts |= {
+        name: Estimate.null("not_distinguished", model.method)
+        for name, k in lacking.items()
+        if not model.known[k] and (amounts.prefill + amounts.idle)[k] > 0
+    }
+    half = model.quantile * float(np.sqrt(whole @ model.covariance @ whole)) / energy
+    half = float(np.hypot(half, energy_half / energy / scale))
+    parts["closure_steps"] = Estimate(1 / scale, 1 / scale - half, 1 / scale + half, model.n, model.method)
+    return StepBill(energy_j, own_j, half_j, amounts.share, parts, amounts.accounted)

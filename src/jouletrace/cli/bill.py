@@ -1,0 +1,45 @@
+"""``jouletrace bill``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jouletrace.cli import options
+from jouletrace.cli.output import Place, check_form, print_runs
+
+
+def bill(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A Run of bench, or of imported requests.")],
+    steps: Annotated[Path, typer.Argument(metavar="STEPS", help="The log of the server's steps, in JSON lines.")],
+    server_run: Annotated[
+        Path | None,
+        typer.Option("--server-run", metavar="RUN", help="The server's Run, if jouletrace run was around it."),
+    ] = None,
+    output: options.Output = None,
+    verbose: options.Verbose = False,
+    form: options.Format = "table",
+    json: options.Json = False,
+) -> None:
+    """Bill each request by the steps of the server's scheduler.
+
+    Energy of prefill, decode and idle, of what a step, a token and a sequence add, and of each request, which add up
+    to the GPUs' energy. docs/how-to/serving.md describes the log.
+    """
+    from jouletrace.analysis import analyse
+    from jouletrace.profiler.serving.steps import join, read_steps
+    from jouletrace.recording.session import command_line
+    from jouletrace.run import load, save
+    from jouletrace.run.memory import bounded
+
+    form = check_form(form, json)
+    with bounded([steps]):
+        log = read_steps(steps)
+    billed = analyse(join(load(run), log, server_run))
+    billed.command = command_line()
+    with Place(output, "bill") as place:
+        save(billed, place.folder)
+        place.done(billed, more=form == "table" and not verbose)
+        print_runs([billed], form=form, verbose=verbose)

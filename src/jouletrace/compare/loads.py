@@ -1,0 +1,57 @@
+"""Loads of two single runs that were sent the same requests: their differences are free of the chance of arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from jouletrace.analysis.serving.levels import chances, error_of
+from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
+from jouletrace.compare.match import LOAD
+from jouletrace.compare.spread import Entry
+from jouletrace.run import Run
+
+_SAME_S = 1e-3
+"""Times of arrival that differ by less are those of one plan."""
+
+
+def pair(entries: Sequence[Entry], a: Run, b: Run) -> None:
+    """Give contrasts of energies the scatter of the paired parts of a load, where both runs sent the same requests."""
+    numbers = [
+        {load["name"]: k for k, load in enumerate((run.workload.get("serving") or {"levels": []})["levels"])}
+        for run in (a, b)
+    ]
+    known: dict[str, dict[str, float]] = {}
+    for one in entries:
+        name = one.key.name
+        if one.key.level != LOAD or one.contrast is None or not all(name in those for those in numbers):
+            continue
+        if name not in known:
+            known[name] = _errors(a, b, numbers[0][name], numbers[1][name])
+        if (error := known[name].get(one.metric)) is not None:
+            one.contrast = replace(one.contrast, var_a=0.0, var_b=(error * one.contrast.b) ** 2)
+
+
+def _errors(a: Run, b: Run, level_a: int, level_b: int) -> dict[str, float]:
+    """Relative standard errors of the ratios of both sides by metric; empty if their requests aren't the same."""
+    sides = requests_of(a, level_a), requests_of(b, level_b)
+    if not _same(*sides):
+        return {}
+    windows = [steady_window(one) for one in sides]
+    window = max(one[0] for one in windows), min(one[1] for one in windows)
+    if window[1] <= window[0]:
+        return {}
+    found = [chances(run, one, window) for run, one in zip((a, b), sides, strict=True)]
+    return {name: error_of(found[1][name] - found[0][name]) for name in found[0] if name in found[1]}
+
+
+def _same(a: Requests, b: Requests) -> bool:
+    """Whether two loads have the same times and lengths."""
+    if len(a) != len(b) or not len(a):
+        return False
+    first, second = (np.argsort(one.due, kind="stable") for one in (a, b))
+    apart = (a.due[first] - a.due[first[0]]) - (b.due[second] - b.due[second[0]])
+    same = np.array_equal(a.input_tokens[first], b.input_tokens[second])
+    return bool(same and np.abs(apart).max() < _SAME_S)

@@ -1,0 +1,177 @@
+"""Steps of a server's scheduler: read from a log, and joined with the Run of a load and that of the server.
+
+The log has a JSON object a line, in any order::
+
+    {"start_ns": 1.., "end_ns": 1.., "new_tokens": 512, "prefilling": 1, "decoding": 7, "context_tokens": 3001}
+
+Times are nanoseconds since the Unix epoch. ``new_tokens`` are tokens of prompts that the step reads, of ``prefilling``
+sequences (optional); ``decoding`` sequences each get a token, and have ``context_tokens`` in their caches together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jouletrace.analysis.recording import RECORDING, has_recording
+from jouletrace.errors import BadInputError
+from jouletrace.run import Run, load, tables
+from jouletrace.run.files import open_regular
+from jouletrace.run.header import RUN_JSON
+from jouletrace.run.sound import MOST_NS
+
+MOST_BYTES = 1 << 30
+NOT_READ, NOT_TRACED = "steps_not_read", "steps_not_traced"
+"""Warnings: the log can't be used; the server's Run gives no energies of steps."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Time = Annotated[int, msgspec.Meta(ge=0, le=MOST_NS)]
+
+
+class Step(msgspec.Struct):
+    """A line of the log."""
+
+    start_ns: _Time
+    end_ns: _Time
+    new_tokens: _Count
+    decoding: _Count
+    context_tokens: _Count
+    prefilling: _Count | None = None
+
+
+def read_steps(path: Path) -> pa.Table:
+    """The ``steps`` of a log, in order of time; those without a token are left out.
+
+    Steps may overlap by less than half of themselves, as stamps of a host do: each then begins as the one before ends.
+
+    Raises:
+        BadInputError: If it can't be read, a line isn't sound (the line is named), or steps overlap.
+    """
+    try:
+        with open_regular(path) as file:
+            if file.seek(0, os.SEEK_END) > MOST_BYTES:
+                raise BadInputError(f"{path}: larger than {MOST_BYTES >> 30} GiB")
+            file.seek(0)
+            data = file.read()
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror or error}") from None
+    *lines, rest = data.split(b"\n")
+    found, decode = list[Step](), msgspec.json.Decoder(Step).decode
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                found.append(decode(line))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise BadInputError(f"{path}: line {number} is no step: {error}") from None
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # a last line may still be being written
+        found += [decode(rest)] if rest.strip() else []
+    found = [one for one in found if one.new_tokens or one.decoding]
+    if not found:
+        raise BadInputError(f"{path}: it has no step with a token")
+    return _table(path, found)
+
+
+def _table(path: Path, found: Sequence[Step]) -> pa.Table:
+    columns = {name: [getattr(one, name) for one in found] for name in Step.__struct_fields__}
+    table = tables.conform(pa.table(columns), "steps").sort_by("start_ns")
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    moved = np.maximum(start, np.append(start[:1], end[:-1]))
+    if (wrong := end <= start).any():
+        raise BadInputError(f"{path}: a step ends before it begins, at {int(start[np.argmax(wrong)])} ns")
+    if (wrong := 2 * (moved - start) > end - start).any():
+        at = int(start[np.argmax(wrong)])
+        raise BadInputError(f"{path}: steps overlap at {at} ns: each engine needs a log of its own, and its own GPUs")
+    return tables.changed(table, "start_ns", moved)
+
+
+def join(run: Run, steps: pa.Table, server: Path | None = None) -> Run:
+    """Add the steps that ran around the requests of a Run, and their energies by the server's traced kernels.
+
+    Args:
+        run: Of a load.
+        steps: As of ``read_steps``, on the server's clock.
+        server: The Run of the server under ``jouletrace run``; None without.
+
+    Returns:
+        The same Run, to be analysed again.
+
+    Raises:
+        BadInputError: If the Run has no requests, or the others are of another time or other GPUs.
+    """
+    if not len(run.requests):
+        raise BadInputError("the Run has no requests: give one of jouletrace bench")
+    traced = traced_steps(run, steps, server) if server is not None else None
+    if traced is not None:
+        joules, covariance = traced
+        steps = tables.changed(steps, "traced_j", pa.array(joules, from_pandas=True))
+        run.workload["serving"]["traced_covariance"] = covariance.tolist()
+    ahead_ns = round(1e9 * max((float(one.details.get("clock_offset_s", 0.0)) for one in run.devices), key=abs))
+    for name in ("start_ns", "end_ns"):
+        steps = tables.changed(steps, name, pc.subtract(steps[name], ahead_ns))
+    begin, end = pc.min(run.requests["sent_ns"]).as_py(), pc.max(run.requests["last_ns"]).as_py()
+    there = pc.and_(pc.greater(steps["end_ns"], begin), pc.less(steps["start_ns"], end))
+    if not pc.any(there).as_py():
+        spans = [(begin, end), (steps["start_ns"][0].as_py(), steps["end_ns"][-1].as_py())]
+        requests, logged = (f"{_time(since)} to {_time(until)}" for since, until in spans)
+        raise BadInputError(f"the steps are of {logged}, the requests of {requests}: they have no time in common")
+    samples = run.samples["time_ns"]  # idle power is seen before and after the requests: their steps belong to it
+    if len(samples):
+        begin, end = min(begin, pc.min(samples).as_py()), max(end, pc.max(samples).as_py())
+    inside = pc.and_(pc.greater(steps["end_ns"], begin), pc.less(steps["start_ns"], end))
+    run.steps = tables.conform(steps.filter(inside), "steps")
+    return run
+
+
+def _time(ns: int) -> str:
+    return f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def traced_steps(
+    run: Run, steps: pa.Table, server: Path
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int, int], np.dtype[np.float64]]] | None:
+    """Energies of steps on all GPUs of a load by the server's kernels, NaN where none were analysed; shape (n,).
+
+    Also what the error of the kernels' powers does to the factors of a step (``StepPowers.covariance``). None, with a
+    warning, if the server's Run gives no powers of kernels.
+
+    Raises:
+        BadInputError: If the server's Run isn't of the same GPUs, or holds no kernels.
+    """
+    from jouletrace.analysis.serving.traced import step_powers
+
+    parts = _of_gpus(load(server), server)
+    total, covariance = np.zeros(len(steps)), np.zeros((4, 4))
+    for device in run.devices:
+        if device.id not in parts:
+            there = ", ".join(sorted(parts)) or "no GPU"
+            raise BadInputError(f"{server}: its kernels ran on {there}, the load was measured on {device.id}")
+        found = step_powers(parts[device.id], steps)
+        if isinstance(found, str):
+            run.warn(NOT_TRACED, f"the server's kernels have no energies: {found}", device.id)
+            return None
+        total, covariance = total + found.energy_j, covariance + found.covariance
+    if not np.isfinite(total).any():
+        run.warn(NOT_TRACED, "the part of the server's Run that was analysed lies outside of the steps")
+        return None
+    return total, covariance
+
+
+def _of_gpus(run: Run, place: Path) -> dict[str, Run]:
+    """The Runs of single GPUs in that of a program, by the GPU's id."""
+    if run.kind != "program":
+        raise BadInputError(f"{place}: a {run.kind}, not a Run of jouletrace run")
+    folder = place.parent if place.name == RUN_JSON else place
+    apart = [load(folder / gpu["name"]) for gpu in run.workload.get("gpus", ()) if (folder / gpu["name"]).exists()]
+    found = [one for one in (run, *apart) if has_recording(one)]
+    if not found:
+        raise BadInputError(f"{place}: no kernels were traced in it")
+    return {str(one.workload[RECORDING].get("device") or one.devices[0].id): one for one in found}

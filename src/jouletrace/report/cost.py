@@ -1,0 +1,128 @@
+"""What an energy costs and emits, at a price and a carbon intensity that the user gives.
+
+There are no tables of countries here: such factors change by the hour, and a wrong one would look measured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.report import serving
+from jouletrace.report.results import Results
+from jouletrace.report.scale import figure, number
+from jouletrace.run import Estimate, Run
+from jouletrace.stats.interval import total
+
+_J_PER_KWH = 3.6e6
+_MANY = 1e6
+"""Iterations, samples or tokens whose cost is stated: one costs far less than a cent."""
+
+_PRICE = re.compile(r"([^\d\s.,/-]{1,4}\s*)?(\d*\.?\d+)\s*([^\d\s.,/-]{1,4})?(?:\s*/\s*kWh)?", re.IGNORECASE)
+_CARBON = re.compile(r"(\d*\.?\d+)\s*(kg|g)?(?:\s*CO2e?q?)?(?:\s*/\s*kWh)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Tariff:
+    """What a kWh costs and emits, as given.
+
+    Attributes:
+        price: Per kWh; None if it isn't given.
+        currency: Of the price, as written; "" if it isn't named.
+        carbon_g: Grams of CO2 equivalent per kWh; None if they aren't given.
+    """
+
+    price: float | None = None
+    currency: str = ""
+    carbon_g: float | None = None
+
+    def line(self, energy: Estimate, per: str = "") -> str:
+        """Cost and emissions of an energy: "≈ 0.12 EUR, 170 g CO2e per ... at 0.30 EUR/kWh, 400 g/kWh (...)"."""
+        said, given = [], []
+        if self.price is not None:
+            said.append(f"{figure(self.cost(energy), self.currency or '1')}{'' if self.currency else ' (cost)'}")
+            given.append(f"{self.price:g} {self.currency}/kWh".replace(" /", "/"))
+        if self.carbon_g is not None:
+            said.append(f"{figure(self.emitted(energy), 'g')} CO2e")
+            given.append(f"{number(self.carbon_g, 3)} g/kWh")
+        return f"≈ {', '.join(said)}{f' per {per}' if per else ''} at {', '.join(given)} (given, not measured)"
+
+    def cost(self, energy: Estimate) -> Estimate:
+        """Cost of an energy in J, in the currency: its interval is that of the energy."""
+        return energy.scaled((self.price or 0.0) / _J_PER_KWH)
+
+    def emitted(self, energy: Estimate) -> Estimate:
+        """Grams of CO2 equivalent of an energy in J."""
+        return energy.scaled((self.carbon_g or 0.0) / _J_PER_KWH)
+
+    def to_dict(self, energy: Estimate, per: str) -> dict[str, Any]:
+        """The object "cost" of JSON."""
+        none = Estimate.null("not_given")
+        return {
+            "per": per or None,
+            "price_per_kwh": self.price,
+            "currency": self.currency or None,
+            "carbon_g_per_kwh": self.carbon_g,
+            "cost": (none if self.price is None else self.cost(energy)).to_dict(),
+            "co2e_g": (none if self.carbon_g is None else self.emitted(energy)).to_dict(),
+        }
+
+
+def tariff(price: str | None, carbon: str | None) -> Tariff | None:
+    """A tariff of ``--price`` ("0.30 EUR/kWh", "0.30") and ``--carbon`` ("400 g/kWh", "0.4 kg/kWh", "400").
+
+    Raises:
+        BadInputError: If one of them is neither.
+    """
+    if price is None and carbon is None:
+        return None
+    found = Tariff()
+    if price is not None:
+        cost = _PRICE.fullmatch(price.strip())
+        if cost is None:
+            raise BadInputError(f"--price {price!r}: write a price per kWh such as 0.30EUR/kWh")
+        currency = (cost[3] or cost[1] or "").strip()
+        found = Tariff(_finite(cost[2], f"--price {price}"), "" if currency.lower() == "kwh" else currency)
+    if carbon is None:
+        return found
+    mass = _CARBON.fullmatch(carbon.strip())
+    if mass is None:
+        raise BadInputError(f"--carbon {carbon!r}: write grams of CO2 equivalent per kWh such as 400g/kWh")
+    grams = _finite(mass[1], f"--carbon {carbon}") * (1e3 if (mass[2] or "").lower() == "kg" else 1.0)
+    return Tariff(found.price, found.currency, grams)
+
+
+def _finite(text: str, option: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise BadInputError(f"{option}: too large")
+    return value
+
+
+def priced(run: Run, results: Results) -> tuple[Estimate, str]:
+    """The energy whose cost is stated, in J, and of what it is: "" for all that was recorded."""
+    if results.units("load"):
+        chosen = serving.best(run, results)
+        token = results.get(serving.COST, chosen[0]["id"]) if chosen else Estimate.null("load_not_valid")
+        return token.scaled(_MANY), "million output tokens"
+    whole = results.get("energy_total_j")
+    if run.kind not in ("profile", "ab"):
+        units = results.units("device")
+        each = [one for unit in units if (one := results.get("energy_total_j", unit["id"])).value is not None]
+        return (whole, "") if whole.value is not None or not each else (total(each), "")
+    token = results.get("energy_per_token_j")
+    if token.value is not None:
+        return token.scaled(_MANY), "million new tokens"
+    items = run.workload.get("items") or 1
+    return whole.scaled(_MANY / items), "million samples" if items > 1 else "million iterations"
+
+
+def cost_line(run: Run, results: Results, given: Tariff | None) -> list[str]:
+    """The line below a verdict; none without an energy, which the verdict says."""
+    if given is None:
+        return []
+    energy, per = priced(run, results)
+    return [] if energy.value is None else [given.line(energy, per)]

@@ -1,0 +1,44 @@
+"""The gain of power sensors: no software sees it; it cancels on one GPU, and between two it doesn't.
+
+Every comparison judges by these functions, so that the same Runs have the same verdict wherever they are compared.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jouletrace.run import Estimate, Run
+from jouletrace.run.channels import GAIN_PCT, POWER
+
+
+def gain_of(run: Run) -> float:
+    """Relative gain error of the sensors of a Run's devices, the largest; 0 without devices."""
+    stated = []
+    for device in run.devices:
+        channel = run.channel(device.id, POWER)
+        given = channel.gain_pct if channel is not None else None
+        # A simulated GPU without a gain error states none.
+        stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
+    return max(stated, default=0.0) / 100
+
+
+def gain_between(*gains: float) -> float:
+    """Relative gain error between the sensors of GPUs, from that of each.
+
+    Those of two are independent and add up in quadrature. Of more, the extremes are picked: one may be at either limit.
+    """
+    return math.hypot(*gains) if len(gains) < 3 else sum(sorted(gains)[-2:])
+
+
+def with_gain(change: Estimate, gain: float) -> Estimate:
+    """A relative change (B / A - 1) with the gain error between two sensors in its interval."""
+    if change.value is None or change.low is None or change.high is None:
+        return change
+    ends = sorted([(1 + change.low) * (1 - gain), (1 + change.high) * (1 + gain)])
+    low, high = min(ends[0] - 1, change.value), max(ends[1] - 1, change.value)
+    return Estimate(change.value, low, high, change.n, change.method)
+
+
+def shown(change: Estimate) -> bool:
+    """Whether a change, with the gain in its interval, is one: the interval doesn't hold zero."""
+    return change.low is None or change.high is None or not change.low <= 0 <= change.high

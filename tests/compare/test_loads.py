@@ -1,0 +1,101 @@
+"""Two benches compared, load by load, against simulated servers of known cost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from commands import command
+from jouletrace.analysis import analyse
+from jouletrace.compare import compare
+from jouletrace.report.comparison import verdict
+from jouletrace.report.results import Results
+from jouletrace.run import save
+from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
+
+LAW = Law()
+TOKEN = "energy_per_output_token_j"
+NAMES = {0: "2/s", 1: "4/s"}
+
+
+def benched(law=LAW, seed=1, noise_w=1.0, rates=(2, 4), device="GPU-served"):
+    rng = np.random.default_rng(seed)
+    levels = [scheduled_level(law, *drawn(rng, rate, 60, (50, 1500), (20, 200))) for rate in rates]
+    names = {k: f"{rate}/s" for k, rate in enumerate(rates)}
+    run, *_ = scheduled_run(law, levels, seed=seed, noise_w=noise_w, names=names)
+    run.steps = run.steps.slice(0, 0)
+    return analyse(run)
+
+
+def compared(a, b, **options):
+    return compare([(a, "A")], [(b, "B")], **options)
+
+
+@pytest.fixture(scope="module")
+def base():
+    return benched()
+
+
+def test_a_cheaper_step_is_better_at_each_load_that_both_have(base):
+    other = benched(replace(LAW, step_j=2.9), noise_w=3.0)
+    found = compared(base, other)
+    exact = [Results(benched(law, noise_w=0.01)) for law in (LAW, replace(LAW, step_j=2.9))]
+    for name, unit in (("2/s", 1), ("4/s", 2)):
+        row = found.row(TOKEN, name, "load")
+        truth = exact[1].get(TOKEN, unit).value / exact[0].get(TOKEN, unit).value - 1
+        assert row.verdict == "better"
+        assert row.change.low < truth < row.change.high < 0
+        assert row.change.half_width < 0.006  # both were sent the same requests
+    assert verdict(found)[0].startswith("2/s: B takes 1.")
+    assert "less energy per output token: better" in verdict(found)[0]
+    assert "spread between runs is unknown" in found.method
+
+
+def test_equal_servers_with_the_same_requests_are_equal(base):
+    found = compared(base, benched(noise_w=3.0))
+    assert all(found.row(TOKEN, name, "load").verdict == "no difference shown" for name in NAMES.values())
+
+
+def test_the_chance_of_arrivals_is_that_of_its_scatter_between_seeds():
+    runs = [Results(benched(seed=seed, rates=(4,))) for seed in range(20, 36)]
+    values = [one.get(TOKEN, 1).value for one in runs]
+    stated = np.mean([one.get("energy_per_output_token_error_pct", 1).value for one in runs]) / 100
+    assert stated == pytest.approx(np.std(values, ddof=1) / np.mean(values), rel=0.5)
+
+
+def test_other_requests_widen_the_interval_to_their_chance(base):
+    found = compared(base, benched(seed=3))
+    rows = [found.row(TOKEN, name, "load") for name in NAMES.values()]
+    assert all(row.change.half_width > 0.05 for row in rows)
+
+
+def test_loads_of_one_side_only_are_named(base):
+    found = compared(base, benched(rates=(4, 6), seed=9))
+    assert found.row(TOKEN, "4/s", "load")
+    assert ("load", "2/s") in found.unmatched_a
+    assert ("load", "6/s") in found.unmatched_b
+
+
+def test_another_gpu_adds_the_gain_of_its_sensor(base):
+    other = benched(replace(LAW, step_j=2.9), noise_w=3.0)
+    other.devices = [replace(other.devices[0], id="GPU-other")]
+    other.channels = [replace(one, device="GPU-other", gain_pct=5.0) for one in other.channels]
+    rows = other.samples.to_pylist()
+    from jouletrace.run import tables
+
+    other.samples = tables.from_rows([{**row, "device": "GPU-other"} for row in rows], "samples")
+    found = compared(base, analyse(other))
+    row = found.row(TOKEN, "4/s", "load")
+    assert found.gain >= 0.05
+    assert row.verdict == "inconclusive"
+    assert row.reason == "sensor_gain"
+
+
+def test_a_check_of_a_load_fails_the_command(base, tmp_path, capsys):
+    save(benched(replace(LAW, step_j=2.9), noise_w=3.0), tmp_path / "a")
+    save(base, tmp_path / "b")
+    words = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--fail-if", "load:4/s:per_token>0.5%"]
+    found = command(capsys, *words)
+    assert found.code == 1
+    assert all(len(line) <= 80 for line in found.out.splitlines())
+    assert command(capsys, *words[:-1], "load:4/s:per_token>3%").code == 0

@@ -1,0 +1,166 @@
+"""A log of scheduler steps: how it is read, and joined with the Runs of a load and of the server."""
+
+import numpy as np
+import pytest
+
+from commands import command
+from jouletrace.analysis import analyse
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.serving.steps import join, read_steps
+from jouletrace.report.results import Results
+from jouletrace.run import load, save
+from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run
+from serving_runs import START_NS
+
+LAW = Law()
+GOOD = {"start_ns": 10, "end_ns": 20, "new_tokens": 5, "decoding": 1, "context_tokens": 7}
+
+
+def served(rates=(2, 4), seconds=25, seed=1, **more):
+    rng = np.random.default_rng(seed)
+    levels = [scheduled_level(LAW, *drawn(rng, rate, seconds, (50, 1500), (20, 200))) for rate in rates]
+    return scheduled_run(LAW, levels, seed=seed, **more)
+
+
+def test_a_log_is_read_in_order_of_time_without_empty_steps(tmp_path):
+    later = {**GOOD, "start_ns": 30, "end_ns": 40, "prefilling": 1, "note": "more fields are fine"}
+    nothing = {**GOOD, "start_ns": 50, "end_ns": 60, "new_tokens": 0, "decoding": 0}
+    table = read_steps(log_of(tmp_path / "steps.jsonl", [later, "", GOOD, nothing]))
+    assert table["start_ns"].to_pylist() == [10, 30]
+    assert table["prefilling"].to_pylist() == [None, 1]
+
+
+def test_a_last_line_that_is_still_being_written_is_left_out(tmp_path):
+    path = log_of(tmp_path / "steps.jsonl", [GOOD, '{"start_ns": 30, "en'], end="")
+    assert len(read_steps(path)) == 1
+
+
+def test_a_step_begins_when_the_one_before_it_has_ended(tmp_path):
+    table = read_steps(log_of(tmp_path / "steps.jsonl", [GOOD, {**GOOD, "start_ns": 18, "end_ns": 30}]))
+    assert table["start_ns"].to_pylist() == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([GOOD, "no json"], "line 2 is no step"),
+        ([{**GOOD, "decoding": -1}], "line 1 is no step: Expected `int` >= 0 - at `$.decoding`"),
+        ([{**GOOD, "start_ns": "now"}], "line 1 is no step: Expected `int`, got `str`"),
+        ([{"start_ns": 1, "end_ns": 2}], "missing required field `new_tokens`"),
+        ([{**GOOD, "end_ns": 10}], "a step ends before it begins, at 10 ns"),
+        ([GOOD, {**GOOD, "start_ns": 12, "end_ns": 22}], "steps overlap at 12 ns: each engine needs a log of its own"),
+        ([{**GOOD, "new_tokens": 0, "decoding": 0}], "it has no step with a token"),
+        ([], "it has no step with a token"),
+    ],
+)
+def test_a_wrong_log_is_refused_in_one_line(tmp_path, rows, said):
+    with pytest.raises(BadInputError) as error:
+        read_steps(log_of(tmp_path / "steps.jsonl", rows))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_log_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(BadInputError, match="No such file"):
+        read_steps(tmp_path / "none.jsonl")
+
+
+def test_steps_of_another_time_are_refused(tmp_path):
+    run, *_ = served()
+    with pytest.raises(BadInputError, match="1970-01-01 00:00:00 UTC, the requests of 2027-01-15 08:00:05 UTC"):
+        join(run, read_steps(log_of(tmp_path / "steps.jsonl", [GOOD])))
+
+
+def test_steps_on_the_clock_of_another_machine_are_moved(tmp_path):
+    run, *_ = served()
+    rows = [
+        {**row, "start_ns": row["start_ns"] + 3_000_000_000, "end_ns": row["end_ns"] + 3_000_000_000}
+        for row in rows_of(run)
+    ]
+    before = run.steps["start_ns"].to_pylist()
+    run.devices[0].details["clock_offset_s"] = 3.0
+    join(run, read_steps(log_of(tmp_path / "steps.jsonl", rows)))
+    assert run.steps["start_ns"].to_pylist() == before
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A Run of a load, its steps, and the Run of its server."""
+    place = tmp_path_factory.mktemp("served")
+    run, _, scheduled = served()
+    log_of(place / "steps.jsonl", rows_of(run))
+    run.steps = run.steps.slice(0, 0)
+    save(analyse(run), place / "bench")
+    save(analyse(server_run(scheduled)), place / "server")
+    save(analyse(server_run(scheduled, device="GPU-other")), place / "other")
+    return place
+
+
+def test_traced_kernels_give_the_energy_of_steps(places):
+    run = join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "server")
+    for row in run.steps.to_pylist()[::50]:
+        truth = LAW.energy(row["new_tokens"], row["decoding"], row["context_tokens"])
+        assert row["traced_j"] == pytest.approx(truth, rel=0.02)
+    results = Results(analyse(run))
+    for metric, truth in (
+        ("energy_step_j", LAW.above_idle().step_j),
+        ("energy_new_token_j", LAW.above_idle().new_j),
+        ("energy_sequence_j", LAW.above_idle().sequence_j),
+        ("energy_context_token_j", LAW.context_j),
+    ):
+        found = results.get(metric)
+        assert found.method == "traced steps"
+        assert found.value == pytest.approx(truth, rel=0.03)
+        assert found.low < truth < found.high
+    for unit in (1, 2):
+        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.01)
+    bills = run.requests["energy_j"].to_numpy()[run.requests["level"].to_numpy() == 1]
+    assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 2).value, rel=1e-9)
+
+
+def test_steps_outside_of_the_traced_part_are_explained_by_those_inside(places, tmp_path):
+    server = load(places / "server")
+    keep = server.activity["start_ns"].to_numpy() > START_NS + 40_000_000_000
+    server.activity = server.activity.filter(keep)
+    server.workload["recording"]["start_ns"] = server.activity["start_ns"][0].as_py()
+    save(analyse(server), tmp_path / "server")
+    run = join(load(places / "bench"), read_steps(places / "steps.jsonl"), tmp_path / "server")
+    assert 0 < run.steps["traced_j"].null_count < len(run.steps)
+    results = Results(analyse(run))
+    assert results.get("closure_steps", 1).value == pytest.approx(1, abs=0.02)  # its steps are not among them
+
+
+def test_kernels_on_other_gpus_are_refused(places):
+    with pytest.raises(BadInputError, match="its kernels ran on GPU-other, the load was measured on GPU-served"):
+        join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "other")
+
+
+def test_a_run_of_another_kind_is_no_server(places):
+    with pytest.raises(BadInputError, match="a bench, not a Run of jouletrace run"):
+        join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "bench")
+
+
+def run_command(capsys, *words):
+    return command(capsys, *map(str, words))
+
+
+def test_the_command_saves_a_new_run_with_the_bill(places, tmp_path, capsys):
+    to, log = tmp_path / "billed", places / "steps.jsonl"
+    found = run_command(capsys, "bill", places / "bench", log, "--server-run", places / "server", "-o", to)
+    assert found.code == 0
+    assert "prefill" in found.out
+    assert "bills of requests: median" in found.out
+    assert all(len(line) <= 80 for line in found.out.splitlines())
+    again = load(to)
+    assert len(again.steps)
+    assert again.requests["energy_own_j"].null_count < len(again.requests)
+    assert analyse(again).results.equals(load(to).results)
+
+
+def test_the_export_has_the_bill_of_each_request(places, tmp_path, capsys):
+    to = tmp_path / "billed"
+    assert run_command(capsys, "bill", places / "bench", places / "steps.jsonl", "-o", to).code == 0
+    assert run_command(capsys, "export", to, "--format", "csv", "-o", tmp_path / "csv").code == 0
+    heading, *rows = (tmp_path / "csv" / "requests.csv").read_text().splitlines()
+    assert "energy_own_j" in heading
+    assert len(rows) == len(load(to).requests)

@@ -1,0 +1,79 @@
+"""Cost and emissions: at factors that the user gives, with the interval of the energy, and none without them."""
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from jouletrace import report
+from jouletrace.errors import BadInputError
+from jouletrace.report import html
+from jouletrace.report.contract import json_schema
+from jouletrace.report.cost import Tariff, tariff
+from jouletrace.run import Estimate
+from make_runs import cpu_run, monitor_run, profile_run
+
+GIVEN = tariff("0.30EUR/kWh", "400g/kWh")
+
+
+@pytest.mark.parametrize(
+    ("price", "carbon", "found"),
+    [
+        ("0.30", None, Tariff(0.3)),
+        ("0.30/kWh", "400", Tariff(0.3, "", 400.0)),
+        ("0.30 EUR/kWh", "0.4 kg/kWh", Tariff(0.3, "EUR", 400.0)),
+        ("€0.30", "400 gCO2eq/kWh", Tariff(0.3, "€", 400.0)),
+        ("12 ct/kWh", "0", Tariff(12.0, "ct", 0.0)),
+        (None, "25g", Tariff(None, "", 25.0)),
+    ],
+)
+def test_factors_are_read_as_people_write_them(price, carbon, found):
+    assert tariff(price, carbon) == found
+    assert tariff(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("price", "carbon"), [("cheap", None), ("-1", None), ("0.3 EUR/MWh", None), (None, "400 g/MJ"), ("9" * 400, None)]
+)
+def test_what_is_no_factor_is_refused_in_a_line(price, carbon):
+    with pytest.raises(BadInputError, match=r"--price|--carbon"):
+        tariff(price, carbon)
+
+
+def test_an_interval_is_that_of_the_energy():
+    energy = Estimate(3.6e6, 3.5e6, 3.7e6, 9, "windows")
+    assert GIVEN.line(energy).replace("\u00a0", " ") == (
+        "≈ 0.3000 ± 0.0084 EUR, 400 ± 12 g CO2e at 0.3 EUR/kWh, 400 g/kWh (given, not measured)"
+    )
+
+
+def test_a_run_is_priced_in_every_format_and_only_if_asked():
+    run = profile_run()
+    assert "per million iterations at 0.3 EUR/kWh, 400 g/kWh" in " ".join(report.render([run], tariff=GIVEN).split())
+    assert "per million" in report.render([run], "markdown", tariff=GIVEN)
+    assert "EUR" in html.page.render([run], tariff=GIVEN)
+    found = json.loads(report.render([run], "json", tariff=GIVEN))
+    Draft202012Validator(json.loads(json_schema())).validate(found)
+    joules = run.result("energy_total_j").value
+    assert found["cost"]["cost"]["value"] == pytest.approx(joules * 1e6 / 3.6e6 * 0.3)
+    assert "cost" not in json.loads(report.render([run], "json"))
+    assert "CO2" not in report.render([run])
+
+
+def test_what_was_watched_is_priced_as_a_whole():
+    text = report.render([monitor_run()], tariff=GIVEN)
+    assert "≈" in text
+    assert "per million" not in text
+
+
+def test_without_an_energy_there_is_no_cost():
+    assert "≈" not in report.render([cpu_run()], tariff=GIVEN)
+    found = json.loads(report.render([cpu_run()], "json", tariff=GIVEN))["cost"]
+    assert found["cost"]["reason"] is not None
+
+
+def test_several_runs_have_a_line_each():
+    runs = [profile_run(name="one"), profile_run(name="two")]
+    text = report.render(runs, tariff=GIVEN)
+    assert text.count("≈") == 2
+    assert "two: ≈" in text
