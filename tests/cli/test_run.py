@@ -19,7 +19,7 @@ SEEN = """
 import sys
 main = sys.modules["__main__"]
 print(sys.argv, __file__, __name__, sys.path, __spec__ and __spec__.name, __package__, type(__loader__).__name__,
-      main.__dict__ is globals(), sys.stdout.errors, flush=True)
+      main.__dict__ is globals(), sys.stdout.errors, {"pandas", "scipy"} & set(sys.modules), flush=True)
 """
 
 
