@@ -156,6 +156,7 @@ def test_mig_sweep_over_a_workload_that_changes_the_folder(program, capsys):
     assert list((program / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.usefixtures("torchlib_once")
 def test_convert_of_a_workload_that_changes_the_folder(program, capsys):
     pytest.importorskip("onnxscript")
     said = command(capsys, "convert", "toy.py:wanders", "--to", "onnx", "-o", "model.onnx")
