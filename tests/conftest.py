@@ -114,7 +114,7 @@ def known_average():
 
 @pytest.fixture(scope="session")
 def torchlib_once():
-    """torch reads the sources of its ONNX functions anew for each export, which takes longer than the rest of it."""
+    """torch reads the sources of its ONNX functions again for each export, which takes longer than the rest of it."""
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:  # without torch, or in one that has it elsewhere, each export reads them
