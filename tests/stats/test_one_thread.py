@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401  # its BLAS is one of those that are limited
 
 from jouletrace.analysis import analyse
 from jouletrace.sensor.windows import posterior
