@@ -148,7 +148,7 @@ def test_no_rule_is_of_a_code_that_nothing_raises():
     assert not {code for code, part in parts.items() if code not in words and part not in words} - made
 
 
-@pytest.mark.parametrize("place", [*(PACKAGE / "recorded").glob("*.zip"), *(REPOSITORY / "docs").rglob("*.zip")])
+@pytest.mark.parametrize("place", [*(PACKAGE / "bundled").glob("*.zip"), *(REPOSITORY / "docs").rglob("*.zip")])
 def test_recorded_runs_hold_no_code_without_a_check(place):
     with zipfile.ZipFile(place) as packed:
         header = json.loads(packed.read("run.json"))

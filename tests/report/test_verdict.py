@@ -15,7 +15,7 @@ from make_runs import cpu_run, monitor_run, profile_run, simulated_run
 from places import REPOSITORY
 
 RECORDED = [
-    *(REPOSITORY / "src" / "jouletrace" / "recorded").glob("*.zip"),
+    *(REPOSITORY / "src" / "jouletrace" / "bundled").glob("*.zip"),
     *(REPOSITORY / "docs" / "results" / "runs").glob("*.zip"),
 ]
 

@@ -45,6 +45,9 @@ DROPPED = 1e-3
 BUSY_IDLE_W = 280.0
 """No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
 
+OF_RECORDING = ("length", "traced")
+"""Checks of the recording itself, which no other sample rate or phase would pass."""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -132,7 +135,8 @@ def trusted(
     """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
 
     A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
-    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more.
+    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more. A recording that is too
+    short or lacks kernels is refused at any rate, and searched once.
     """
     tried: list[tuple[bool, float, Lock, list[Check]]] = []
     known = Known()
@@ -143,6 +147,8 @@ def trusted(
             tried.append((passed, lock.search.evidence if lock.search is not None else SURE, lock, asked))
             if passed:
                 break
+            if not all(check.passed for check in asked if check.name in OF_RECORDING):
+                return lock, asked
         if tried[-1][0] and tried[-1][1] >= SURE:
             break
     best = max(tried, key=lambda one: one[:2])

@@ -394,4 +394,4 @@ def distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
 
 def empty(name: str) -> pa.Table:
     """An empty table of the schema ``name``."""
-    return TABLES[name].empty_table()
+    return pa.Table.from_batches([], TABLES[name])  # empty_table() makes arrays: the first imports pandas
