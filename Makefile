@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test quick check words docs slow mutants wheel dist try-wheel clean
+.PHONY: demo test quick figures check words docs slow mutants wheel dist try-wheel clean
 
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
@@ -21,6 +21,11 @@ quick: $(READY)
 
 slow: $(READY)
 	$(BIN)/python -m pytest -q -m "slow and not gpu" --timeout 3600
+
+# Every figure of README.md and of docs that has raw data here, computed from them again: half a minute. `make test` compares
+# them too, but takes figures of recordings with kernels as their Runs state them.
+figures: $(READY)
+	$(BIN)/python benchmarks/stated.py
 
 # Whether tests notice a wrong formula of an uncertainty; some ten minutes.
 mutants: $(READY)

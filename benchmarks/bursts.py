@@ -96,14 +96,15 @@ def polled_energy(stamps: np.ndarray, watts: np.ndarray, start: np.ndarray, end:
 
 
 def analyse(folder: Path) -> str:
-    """The table, as Markdown."""
+    """The table, as Markdown, of a folder, or of NAME.zip with NAME-counter.npz beside it."""
     run = load(folder)
+    polled = folder / "counter.npy" if folder.is_dir() else folder.with_name(f"{folder.stem}-counter.npz")
     device = run.devices[0]
     rows = run.spans.to_pandas().query("lane == 'burst'").sort_values("start_ns")
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     lengths = rows["name"].astype(str).to_numpy()
-    at, joules = readings(folder / "counter.npy")
-    steps = steps_of(folder / "counter.npy")
+    at, joules = readings(polled)
+    steps = steps_of(polled)
     truth, truth_sd = true_energies(steps, start, end)
     found = power_record(run, device.id)
     assert found is not None
@@ -154,7 +155,7 @@ def main() -> None:
     parser.add_argument("--workload", default="deit-b")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--from", dest="recorded", help="analyse what was recorded in this folder")
+    parser.add_argument("--from", dest="recorded", help="analyse what was recorded in this folder, or in a .zip")
     parser.add_argument("--keep", help="record into this folder and keep it")
     parser.add_argument("-o", "--output", help="write the table here too")
     arguments = parser.parse_args()

@@ -56,8 +56,10 @@ class PolledCounter:
 
 
 def readings(target: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Times (ns, middle of the call) and joules of the reads in a file."""
+    """Times (ns, middle of the call) and joules of the reads in a file; an ``.npz`` has those at changes."""
     polled = np.load(target)
+    if isinstance(polled, np.lib.npyio.NpzFile):
+        polled = polled["reads"]
     return (polled[:, 0] + polled[:, 2]) // 2, polled[:, 1] / 1e3
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from copy import copy
 from itertools import count
 
 import pytest
@@ -108,6 +109,29 @@ def known_average():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lock, "AVERAGES", ())
+        yield
+
+
+@pytest.fixture(scope="session")
+def torchlib_once():
+    """torch reads the sources of its ONNX functions again for each export, which takes longer than the rest of it."""
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    except ImportError:  # without torch, or in one that has it elsewhere, each export reads them
+        yield
+        return
+    read, made = ONNXRegistry.from_torchlib, {}
+
+    def once(*of, **options):
+        key = (of, *options.items())
+        if key not in made:
+            made[key] = read(*of, **options)
+        found = copy(made[key])
+        found.functions = {name: list(forms) for name, forms in made[key].functions.items()}
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(once))
         yield
 
 

@@ -35,7 +35,7 @@ from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, schedul
 from serving_runs import aiperf_line, vllm_object
 
 ROOT = typer.main.get_command(app.app)
-RECORDED = REPOSITORY / "src" / "jouletrace" / "recorded"
+RECORDED = REPOSITORY / "src" / "jouletrace" / "bundled"
 RUN_PAGES = [page for page in PAGES if page.stem not in ("studies", "first-profile") and commands(page)]
 """Pages whose commands are run here. Each line of studies.md names a test that runs it."""
 

@@ -72,18 +72,13 @@ def profiled(name: str, out: Path, more: list[str]) -> tuple[float, int, str]:
     return time.monotonic() - began, done.returncode, done.stdout + done.stderr
 
 
-def figures(run: Run) -> dict[str, object]:
-    """What an analysed Run of a recording gives."""
+def reduced(run: Run) -> dict[str, object]:
+    """What the figures of an analysed Run of a recording are computed from, small enough for the repository."""
     top = [u for u in run.units.to_pylist() if u["level"] in ("op", "kernel") and u["parent"] == MODEL_UNIT]
-    found = {u["id"]: run.result("energy_total_j", u["id"]) for u in top if u["name"] != "idle"}
-    known = {id: e for id, e in found.items() if e.value is not None}
-    total = sum(e.value for e in known.values()) or float("nan")
-    named = {u["id"] for u in top if u["op"] or u["level"] == "kernel"}  # a compiler's kernels have no operators
-    width = {id: (e.half_width or float("inf")) / e.value for id, e in known.items() if e.value}
-    fine = [id for id in known if id in named and width.get(id, 1) <= FINE]
-    large = [id for id in known if id in named and known[id].value >= LARGE * total]
-    closure, left = run.result("closure_kernels"), run.result("residual_w")
-    kept = run.workload.get(RECORDING, {})
+    energies = [(u, run.result("energy_total_j", u["id"])) for u in top if u["name"] != "idle"]
+    # a compiler's kernels have no operators
+    rows = [[u["name"], bool(u["op"] or u["level"] == "kernel"), e.value, e.half_width] for u, e in energies]
+    closure, kept = run.result("closure_kernels"), run.workload.get(RECORDING, {})
     return {
         "iteration_ms": 1e3 * (run.result("latency_s").value or float("nan")),
         "energy_j": run.result("energy_total_j").value,
@@ -91,15 +86,27 @@ def figures(run: Run) -> dict[str, object]:
         "unmatched": kept.get("unmatched"),
         "dropped": kept.get("dropped"),
         "variants": kept.get("variants"),
-        "rows": len(named),
-        "fine_rows": len(fine),
-        "fine_share": sum(known[id].value for id in fine) / total,
-        "large": len(large),
-        "large_within_5": sum(width[id] <= 0.05 for id in large),
         "closure": closure.value,
         "closure_half_width": closure.half_width,
-        "residual_w": left.value,
+        "residual_w": run.result("residual_w").value,
         "warnings": [f"{w.code}: {w.message}" for w in run.warnings],
+        "energies": rows,
+    }
+
+
+def figures(found: dict[str, object]) -> dict[str, object]:
+    """The same with how finely it resolves the program."""
+    known = [row for row in found["energies"] if row[2] is not None]
+    total = sum(value for _, _, value, _ in known) or float("nan")
+    single = [(value, (half or float("inf")) / value) for _, named, value, half in known if named and value]
+    large = [width for value, width in single if value >= LARGE * total]
+    return {
+        **found,
+        "rows": sum(named for _, named, _, _ in found["energies"]),
+        "fine_rows": sum(width <= FINE for _, width in single),
+        "fine_share": sum(value for value, width in single if width <= FINE) / total,
+        "large": len(large),
+        "large_within_5": sum(width <= 0.05 for width in large),
     }
 
 
@@ -138,7 +145,7 @@ def main() -> None:
             print(f"| {name} | {seconds:.0f} s | exit {status}: {said.strip().splitlines()[-1:]} |", flush=True)
             rows[name] = {"time_s": seconds, "status": status, "said": said[-2000:]}
             continue
-        row = figures(load(path))
+        row = figures(reduced(load(path)))
         rows[name] = {"time_s": seconds, "status": status, **row}
         print(line(name, seconds, row), *(f"\n  {w}" for w in row["warnings"]), flush=True)
         (asked.table or asked.out / "table.json").write_text(json.dumps(rows, indent=1))

@@ -10,10 +10,10 @@ from places import REPOSITORY
 
 pytestmark = pytest.mark.slow  # another recording for the same analysis: one is in test_program
 
-RUN = REPOSITORY / "docs" / "results" / "runs" / "qwen2-kernels-h200.zip"
+RUN = REPOSITORY / "docs" / "results" / "runs" / "segformer-kernels-h200.zip"
 
 
-def test_the_page_says_of_qwen2_what_its_recording_says():
+def test_the_page_says_of_segformer_what_its_recording_says():
     run = load(RUN)
     run.stored[SAMPLE_RATE] = {"value": run.result(SAMPLE_RATE).value}  # looked for near what it was
     analyse(run)
@@ -22,10 +22,10 @@ def test_the_page_says_of_qwen2_what_its_recording_says():
     total = sum(energy.value for energy in found.values() if energy.value is not None)
     single = [found[unit["id"]] for unit in ops if unit["op"] and found[unit["id"]].value]
     fine = [energy for energy in single if energy.half_width <= 0.1 * energy.value]
-    assert len(fine) == pytest.approx(14, abs=2)
-    assert sum(energy.value for energy in fine) / total == pytest.approx(0.80, abs=0.04)
+    assert len(fine) == pytest.approx(33, abs=2)
+    assert sum(energy.value for energy in fine) / total == pytest.approx(0.82, abs=0.04)
     large = [energy for energy in single if energy.value >= 0.05 * total]
-    assert all(energy.half_width <= 0.05 * energy.value for energy in large)
+    assert sum(energy.half_width <= 0.05 * energy.value for energy in large) >= len(large) - 1 >= 4
     closure = run.result("closure_kernels")
-    assert closure.value == pytest.approx(1.0076, abs=0.002)
-    assert run.result("residual_w").value < 2.0
+    assert closure.value == pytest.approx(1.0150, abs=0.002)
+    assert run.result("residual_w").value < 5.0

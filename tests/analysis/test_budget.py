@@ -14,6 +14,8 @@ from jouletrace.run import MODEL_UNIT
 from jouletrace.run.store import load
 from places import REPOSITORY
 
+pytestmark = pytest.mark.usefixtures("fits_once")
+
 
 @pytest.fixture(scope="module")
 def windows():
@@ -22,7 +24,7 @@ def windows():
 
 
 @pytest.fixture(scope="module")
-def program():
+def program(fits_once):
     """A training program on an H200."""
     return analyse(load(REPOSITORY / "docs" / "results" / "runs" / "resnet50-run-h200.zip"))
 

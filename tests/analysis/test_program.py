@@ -10,6 +10,8 @@ from jouletrace.run import tables
 from jouletrace.run.store import load
 from places import REPOSITORY
 
+pytestmark = pytest.mark.usefixtures("fits_once")
+
 RUNS = REPOSITORY / "docs" / "results" / "runs"
 
 
@@ -19,12 +21,17 @@ def analysed(name):
     return analyse(run)
 
 
+@pytest.fixture(scope="module")
+def cupy(fits_once):
+    return analysed("cupy-run-h200.zip")
+
+
 def unit(run, level, name):
     return next(row["id"] for row in run.units.to_pylist() if row["level"] == level and row["name"] == name)
 
 
-def test_a_cupy_program_by_kernel_and_idle():
-    run = analysed("cupy-run-h200.zip")
+def test_a_cupy_program_by_kernel_and_idle(cupy):
+    run = cupy
     closure = run.result("closure_kernels")
     assert closure.value == pytest.approx(1.0009, abs=0.002)
     assert closure.low < 1 < closure.high
@@ -49,8 +56,7 @@ def test_a_training_by_range_and_module():
         assert layer.half_width < 0.06 * layer.value
 
 
-def test_kernels_that_ran_outside_of_the_analysed_part_have_their_time_and_are_not_idle():
-    before = analysed("cupy-run-h200.zip")
+def test_kernels_that_ran_outside_of_the_analysed_part_have_their_time_and_are_not_idle(cupy):
     run = load(RUNS / "cupy-run-h200.zip")
     run.stored[SAMPLE_RATE] = {"value": run.result(SAMPLE_RATE).value}
     rows = run.units.to_pylist()
@@ -61,7 +67,7 @@ def test_kernels_that_ran_outside_of_the_analysed_part_have_their_time_and_are_n
     analyse(run)
     assert run.result("time_s", new).value == 0.5
     assert run.result("energy_total_j", new).reason == "not_resolved"
-    idle = [one.result("time_s", unit(one, "op", "idle")).value for one in (before, run)]
+    idle = [one.result("time_s", unit(one, "op", "idle")).value for one in (cupy, run)]
     assert idle[0] - idle[1] == pytest.approx(0.5, rel=0.1)
 
 

@@ -10,6 +10,8 @@ import pytest
 from energy_tables import energy_table
 from gpu_recordings import load
 from jouletrace.attribution import acquire
+from jouletrace.attribution import attempts as trying
+from jouletrace.attribution import checks as judging
 from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts, trusted
@@ -96,6 +98,20 @@ def test_a_rate_that_passes_50_hz_off_is_passed_by_where_the_readout_aliases():
     found, asked = trusted(activity, [near, wide], readings)
     assert found.search.rate_hz == pytest.approx(1155.6, abs=0.3)
     assert all(check.passed for check in asked if check.name != "sample_rate")
+
+
+@pytest.mark.parametrize("why", ["length", "traced"])
+def test_what_no_rate_can_mend_is_refused_at_the_first(why, monkeypatch):
+    recorded = load("vit-h100")
+    first = analysed("vit-h100")
+    tried = []
+    monkeypatch.setattr(trying, "attempts", lambda *of: (tried.append(of) or first for _ in range(4)))
+    monkeypatch.setattr(judging, "SHORTEST_S", 1e3 if why == "length" else judging.SHORTEST_S)
+    kernels, dropped = len(recorded.kind), len(recorded.kind) if why == "traced" else 0
+    found, asked = trusted(recorded.activity, [HOPPER_SENSOR] * 2, recorded.readings, kernels, dropped)
+    assert found is first
+    assert next(check.name for check in asked if not check.passed) == why
+    assert len(tried) == 1
 
 
 def far():

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from commands import command
+from jouletrace.cli.app import _tree as tree
 from jouletrace.cli.app import app
 from jouletrace.cli.help import COMMANDS, EXAMPLES, SUMMARIES
 
@@ -28,6 +29,14 @@ def test_every_command_is_in_one_group_and_has_examples():
     assert sorted(listed) == sorted(ROOT.commands)
     assert set(EXAMPLES) == set(leaves())
     assert set(SUMMARIES) == {*leaves(), *ROOT.commands}
+
+
+@pytest.mark.parametrize("name", ROOT.commands)
+def test_a_command_is_made_without_the_others_and_is_the_same(name):
+    alone, whole = tree(name).commands, ROOT.commands[name]
+    assert list(alone) == [name]
+    assert list(getattr(alone[name], "commands", ())) == list(getattr(whole, "commands", ()))
+    assert [option.opts for option in alone[name].params] == [option.opts for option in whole.params]
 
 
 @pytest.mark.parametrize("group", ["", "mig", "fleet"])

@@ -156,6 +156,7 @@ def test_mig_sweep_over_a_workload_that_changes_the_folder(program, capsys):
     assert list((program / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.usefixtures("torchlib_once")
 def test_convert_of_a_workload_that_changes_the_folder(program, capsys):
     pytest.importorskip("onnxscript")
     said = command(capsys, "convert", "toy.py:wanders", "--to", "onnx", "-o", "model.onnx")
@@ -181,13 +182,20 @@ def test_a_session_saves_where_it_began(workspace, monkeypatch):
 # --- outputs that would go over an input --------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    save(profile_run(), folder / "R")
+    save(profile_run(scale=2.0), folder / "other")
+    save(profile_run(), folder / "z.zip")
+    stored(folder / "F", [1.0, 1.01])
+    return folder
+
+
 @pytest.fixture
-def there(workspace):
+def there(workspace, made):
     """Runs and a fleet, whose bytes must stay as they are."""
-    save(profile_run(), workspace / "R")
-    save(profile_run(scale=2.0), workspace / "other")
-    save(profile_run(), workspace / "z.zip")
-    stored(workspace / "F", [1.0, 1.01])
+    shutil.copytree(made, workspace, dirs_exist_ok=True)
     (workspace / "thesis.html").write_text("<!DOCTYPE html><title>My thesis</title>")
     (workspace / "empty").touch()
     os.link(workspace / "R" / "run.json", workspace / "hard.html")

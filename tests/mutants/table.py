@@ -28,6 +28,18 @@ def _of(path: str, tests: list[str], *changes: tuple[str, str, str]) -> list[Mut
 
 MUTANTS = [
     *_of(
+        "analysis/between_runs.py",
+        ["analysis/test_between_runs.py"],
+        ("scatter between runs dropped", "more = student(0.975, runs - 1) * u", "more = 0.0"),
+        ("normal quantile for few runs", "student(0.975, runs - 1)", "1.96"),
+        (
+            "scatter of active energies from the active alone",
+            "_widened(figures.get(MODEL_UNIT, metric), u_j, n)",
+            "_widened(figures.get(MODEL_UNIT, metric), energy * figures.get(MODEL_UNIT, metric).value, n)",
+        ),
+        ("unsteady windows ignored", "if within > UNSTEADY_PCT else 0.0", "if within > 1e9 else 0.0"),
+    ),
+    *_of(
         "stats/interval.py",
         ["stats/test_interval.py"],
         (

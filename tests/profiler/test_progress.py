@@ -123,7 +123,7 @@ def test_a_command_without_a_terminal_prints_lines(capsys, monkeypatch):
 
 def test_stdout_of_a_command_carries_the_result_alone(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "jouletrace", "profile", "deit-tiny", "-d", "sim:h100", "--max-time", "2", "--json"],
+        [sys.executable, "-m", "jouletrace", "profile", "gemm", "-d", "sim:h100", "--max-time", "1", "--json"],
         cwd=tmp_path,
         env=dict(os.environ),
         capture_output=True,

@@ -148,7 +148,7 @@ def test_no_rule_is_of_a_code_that_nothing_raises():
     assert not {code for code, part in parts.items() if code not in words and part not in words} - made
 
 
-@pytest.mark.parametrize("place", [*(PACKAGE / "recorded").glob("*.zip"), *(REPOSITORY / "docs").rglob("*.zip")])
+@pytest.mark.parametrize("place", [*(PACKAGE / "bundled").glob("*.zip"), *(REPOSITORY / "docs").rglob("*.zip")])
 def test_recorded_runs_hold_no_code_without_a_check(place):
     with zipfile.ZipFile(place) as packed:
         header = json.loads(packed.read("run.json"))
@@ -177,6 +177,14 @@ def test_a_failure_counts_once_a_check_and_says_what_to_do():
     )
     assert len(found.lines()) == 2, "one kind of failure is one line"
     assert len(found.failed) == 2, "none is lost"
+
+
+def test_the_warm_up_to_give_is_longer_than_the_one_that_ran():
+    run = profile_run()
+    run.warn("not_settled", "16.7 s of warm-up were too short to determine whether power had settled", "warm-up")
+    run.workload["warm_up"] = {"power_settled": None, "latency_settled": True, "seconds": 16.7}
+    run.settings["warmup_s"] = 0.3
+    assert trust(run).failed[0].line.replace("\u00a0", " ").endswith("give --warmup 34")
 
 
 def test_a_warm_up_too_short_to_see_a_drift_qualifies_alone():

@@ -136,6 +136,7 @@ def test_a_broken_header_is_named(run_folder, content):
         ("settings", {"not_synchronised": 3}),
         ("settings", {"config": [1]}),
         ("stored", {"deep_idle": {"value": "70 W"}}),
+        ("stored", {"between_runs": {"sd_pct": 0.2, "runs": 1, "source": "one run"}}),
         ("versions", None),
         ("workload", {"generation": {"tokens": 3}}),
         ("workload", {"generation": {"tokens": 0, "steps": 1, "prompt": 1, "cache": "x", "segments": []}}),

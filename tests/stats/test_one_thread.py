@@ -1,9 +1,12 @@
 """Linear algebra of an analysis runs in one thread, and the program's own afterwards as before."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401  # its BLAS is one of those that are limited
 
 from jouletrace.analysis import analyse
 from jouletrace.sensor.windows import posterior
@@ -40,6 +43,22 @@ def test_an_analysis_takes_one_thread_and_gives_the_others_back(monkeypatch):
     assert seen
     assert all(one == {1} for one in seen)
     assert threads() == {2}
+
+
+LATE = """
+from jouletrace.stats.one_thread import one_thread
+import threadpoolctl
+threadpoolctl.threadpool_limits(2, user_api="blas")
+with one_thread:
+    import scipy.linalg
+    print({one["num_threads"] for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"})
+"""
+
+
+def test_a_library_that_an_analysis_loads_takes_one_thread_too():
+    environment = {"PYTHONPATH": ":".join(sys.path), "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    found = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == "{1}\n"
 
 
 @pytest.mark.usefixtures("two")

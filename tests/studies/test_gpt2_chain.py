@@ -19,7 +19,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_passes")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_passes", "torchlib_once")]
 
 STABLE = {"scale_attn_by_inverse_layer_idx": "True", "reorder_and_upcast_attn": "True", "vocab_size": "50"}
 SMALL = {"n_layer": "2", "n_embd": "16", "n_head": "2", "n_positions": "16", "bos_token_id": "1", "eos_token_id": "1"}

@@ -192,7 +192,7 @@ def check_whole(run):
     assert any(len(run.table(name)) for name in tables.TABLES)
     assert np.all(np.isfinite(run.samples["value"].to_numpy()))
     known = {(channel.device, channel.name) for channel in run.channels}
-    named = run.samples.select(["device", "channel"]).group_by(["device", "channel"]).aggregate([])
+    named = run.samples.select(["device", "channel"]).group_by(["device", "channel"], use_threads=False).aggregate([])
     assert {(row["device"], row["channel"]) for row in named.to_pylist()} <= known
     assert all(value is None or np.isfinite(value) for value in run.results["value"].to_pylist())
     starts, ends = (run.spans[name].to_numpy() for name in ("start_ns", "end_ns"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
@@ -71,6 +72,7 @@ def figures_of(run: Run) -> Figures:
             parts_of(run, figures).add(scaled=True)
         elif has_nodes(run):
             add_nodes(run, figures)
+        add_between_runs(run, figures)  # last: parts are compared with the whole of this run
     return figures
 
 

@@ -52,6 +52,11 @@ class Figures:
         self._figures.setdefault((unit, metric), (estimate, tuple(dict.fromkeys(flags))))
         return estimate
 
+    def change(self, unit: int, metric: str, estimate: Estimate, flag: str) -> None:
+        """Give a figure with an interval another one, and a flag; nothing if it has none."""
+        if self.get(unit, metric).half_width is not None:
+            self._figures[unit, metric] = (estimate, (*self.flags(unit, metric), flag))
+
     def has(self, unit: int, metric: str) -> bool:
         """Whether a figure was added."""
         return (unit, metric) in self._figures

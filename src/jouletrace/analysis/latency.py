@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.special import bdtr
 
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.quantiles import student
@@ -83,6 +82,8 @@ def median_of(seconds: NDArray[np.float64]) -> Estimate:
     if n == 0:
         return Estimate.null("no_iterations")
     # The largest rank k with P(fewer than k of n values lie below the median) <= 2.5 %.
+    from scipy.special import bdtr  # slow to import, in every process
+
     k = int(np.searchsorted(bdtr(np.arange(n), n, 0.5), 0.025, side="right"))
     middle = float(np.median(values))
     if k == 0:

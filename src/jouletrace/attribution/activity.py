@@ -173,10 +173,9 @@ def _integrals(at: Array, start: Array, end: Array, *values: Array | NDArray[np.
     """The integral of each value up to each time."""
     if not len(start):
         return [np.zeros(len(at)) for _ in values]
-    last = np.searchsorted(start[1:], at, side="right")  # the last interval that has begun, or the first
-    begun = np.clip(at - start[last], 0.0, end[last] - start[last])
+    edges = np.column_stack([start, end]).ravel()
     sums = (np.append(0.0, np.cumsum(value * (end - start))) for value in values)
-    return [np.asarray(one[last] + value[last] * begun) for one, value in zip(sums, values, strict=True)]
+    return [np.asarray(np.interp(at, edges, np.repeat(one, 2)[1:-1])) for one in sums]
 
 
 def slowness_of(start: Array, end: Array, kind: Ints) -> Array:

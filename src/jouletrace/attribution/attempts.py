@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.checks import Check, checks
+from jouletrace.attribution.checks import OF_RECORDING, Check, checks
 from jouletrace.attribution.lock import Known, Lock, lock, rephased
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.readout import Readings
@@ -20,7 +20,8 @@ def trusted(
     """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
 
     A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
-    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more.
+    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more. A recording that is too
+    short or lacks kernels is refused at any rate, and searched once.
     """
     tried: list[tuple[bool, float, Lock, list[Check]]] = []
     known = Known()
@@ -31,6 +32,8 @@ def trusted(
             tried.append((passed, locked.search.evidence if locked.search is not None else SURE, locked, asked))
             if passed:
                 break
+            if not all(check.passed for check in asked if check.name in OF_RECORDING):
+                return locked, asked
         if tried[-1][0] and tried[-1][1] >= SURE:
             break
     best = max(tried, key=lambda one: one[:2])

@@ -40,6 +40,9 @@ DROPPED = 1e-3
 BUSY_IDLE_W = 280.0
 """No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
 
+OF_RECORDING = ("length", "traced")
+"""Checks of the recording itself, which no other sample rate or phase would pass."""
+
 
 @dataclass(frozen=True)
 class Check:

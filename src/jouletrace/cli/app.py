@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from copy import copy
+from functools import cache, wraps
 from typing import Annotated, Any
 
 import typer
@@ -58,7 +59,7 @@ def invoke(arguments: list[str]) -> int:
         BaseException: Any exception of the command.
     """
     try:
-        code = app(arguments or ["--help"], prog_name="jouletrace", standalone_mode=False)
+        code = _tree(*arguments[:1])(arguments or ["--help"], prog_name="jouletrace", standalone_mode=False)
     except _WRONG_USE as error:
         complain(usage_error(error))
         return BadInputError.exit_code
@@ -71,6 +72,18 @@ def invoke(arguments: list[str]) -> int:
     if code == INTERRUPTED:  # interrupted before the command began: typer has handled it
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
+
+
+@cache
+def _tree(name: str = "") -> Any:
+    """The commands as typer makes them of ``app``; of ``name`` alone, where it is one: all take ten times as long."""
+    own = [one for one in app.registered_commands if one.name == name]
+    groups = [one for one in app.registered_groups if one.typer_instance and one.typer_instance.info.name == name]
+    if not own and not groups:
+        return typer.main.get_command(app)
+    part = copy(app)
+    part.registered_commands, part.registered_groups = own, groups
+    return typer.main.get_command(part)
 
 
 class _Carried(Exception):

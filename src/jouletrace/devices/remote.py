@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 
 from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor, one_sample
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -85,6 +84,8 @@ def scrape(url: str) -> Scrape:
     after = time.time_ns()
     if answer.status != 200:
         raise NotPossibleError(f"{url} answers {answer.status} {answer.reason}")
+    from prometheus_client.parser import text_string_to_metric_families  # slow to import, and servers alone need it
+
     values: dict[tuple[str, str], float] = {}
     labels: dict[str, Mapping[str, str]] = {}
     try:

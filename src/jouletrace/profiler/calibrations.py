@@ -6,7 +6,7 @@ from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store
 from jouletrace.run import ChannelInfo, Run
-from jouletrace.run.forms import Calibration, Facts, StoredLevel
+from jouletrace.run.forms import Calibration, Facts, StoredLevel, StoredScatter
 
 KEY = "calibration"
 
@@ -50,6 +50,19 @@ def describe(channel: ChannelInfo, response: Facts) -> None:
     channel.gapless = response["gapless"]
     channel.origin = "calibrated"
     channel.response = response
+
+
+SCATTER: StoredScatter = {"sd_pct": 0.20, "runs": 10, "source": "DeiT-B, batch 1, as a CUDA graph on an H100"}
+"""Between runs of a real GPU: the larger of two sets of ten (docs/results/whole-model-h100.md)."""
+
+SIMULATED_SCATTER: StoredScatter = {"sd_pct": 0.30, "runs": 10, "source": "simulated GPUs"}
+"""Between runs of simulated ones, whose presets vary them more (benchmarks/measurands.py)."""
+
+
+def state_scatter(run: Run, device: Device) -> None:
+    """Store in a Run how its workload may scatter between runs, which it can't show itself."""
+    if device.info.kind == "gpu":
+        run.stored["between_runs"] = SIMULATED_SCATTER if device.info.simulated else SCATTER
 
 
 def recall_rate(run: Run, board: str) -> None:

@@ -65,6 +65,7 @@ def profile_workload(
             settings=settings.to_dict(),
         )
         with session, no_silent_exit():
+            calibrations.state_scatter(session.run, device)
             if settings.calibrated:
                 calibrations.attach(session.run, device)
                 calibrations.recall_rate(session.run, device.info.id)

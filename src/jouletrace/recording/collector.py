@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,9 +33,7 @@ class SampleStream:
         self._file: BinaryIO = path.open("rb")
         self._offset = 0
         self._schema: pa.Schema | None = None
-        # One dictionary for all batches, so that Arrow never has to unify dictionaries.
-        self._devices = pa.array(sorted({c.device for c in channels}), pa.string())
-        self._channels = pa.array(sorted({c.name for c in channels}), pa.string())
+        self._known = channels
         self._batches: list[pa.RecordBatch] = []
         self._last_power: dict[str, int] = {c.device: 0 for c in channels if c.name == POWER}
 
@@ -66,6 +65,16 @@ class SampleStream:
                 self._schema = pa.ipc.read_schema(message)
             else:
                 self._take(pa.ipc.read_record_batch(message, self._schema))
+
+    # One dictionary for all batches, so that Arrow never has to unify dictionaries. An array imports pandas: not before
+    # there are samples.
+    @cached_property
+    def _devices(self) -> pa.Array:
+        return pa.array(sorted({c.device for c in self._known}), pa.string())
+
+    @cached_property
+    def _channels(self) -> pa.Array:
+        return pa.array(sorted({c.name for c in self._known}), pa.string())
 
     def _take(self, batch: pa.RecordBatch) -> None:
         columns = {name: batch.column(name) for name in batch.schema.names}

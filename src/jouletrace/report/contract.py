@@ -13,13 +13,14 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
+from jouletrace.analysis.between_runs import FLAG
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
 from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.facts import endings, others
-from jouletrace.report.results import OF_PARTS, Results
+from jouletrace.report.results import OF_PARTS, Figure, Results
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
@@ -125,8 +126,8 @@ def _stated(found: Any, of: str) -> Any:
         return [_stated(one, of) for one in found]
     if not isinstance(found, dict):
         return found
-    if set(found) == _FIGURE:
-        return {**found, "of": None if found["low"] is None else of, "budget": None}
+    if set(found) - {"of"} == _FIGURE:
+        return {**found, "of": None if found["low"] is None else found.get("of", of), "budget": None}
     # a comparison has a schema of its own
     return {name: one if name == "comparison" else _stated(one, of) for name, one in found.items()}
 
@@ -175,7 +176,7 @@ def _model(run: Run, results: Results) -> dict[str, Any]:
     }
     for name, place in list(_MODEL.items())[2:]:
         group, _, key = place.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[key] = results.get(name).to_dict()
+        (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results.figure(name))
     return found | {
         "flags": {_MODEL.get(name, name): list(figure.flags) for name, figure in there.items() if figure.flags},
         "other": _other(results, MODEL_UNIT, {*_MODEL, *OF_PARTS}),
@@ -212,4 +213,9 @@ def _part(results: Results, unit: UnitRow) -> dict[str, Any]:
 
 def _other(results: Results, unit: int, known: set[str]) -> dict[str, Any]:
     """Metrics that have no place of their own, in SI units by name: nothing is left out."""
-    return {name: f.estimate.to_dict() for name, f in results.metrics(unit).items() if name not in known}
+    return {name: _with_measurand(f) for name, f in results.metrics(unit).items() if name not in known}
+
+
+def _with_measurand(found: Figure) -> dict[str, Any]:
+    """A figure, with its measurand where that isn't the Run's."""
+    return found.estimate.to_dict() | ({"of": "workload"} if FLAG in found.flags else {})

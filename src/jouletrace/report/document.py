@@ -138,6 +138,8 @@ class Document:
 
 def printable(text: str) -> str:
     r"""Text on one line: line ends, escapes and marks of direction become ``\n``, ``\x1b``, ``\u202e``."""
+    if text.isprintable():  # nearly every text is, and nearly all of a page is text
+        return text
     return "".join(
         char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNPRINTABLE else char for char in text
     )

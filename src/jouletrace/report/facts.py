@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pyarrow.compute as pc
 
+from jouletrace.analysis.between_runs import FLAG
 from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.analysis.latency import block_means, distribution
 from jouletrace.report import reasons
@@ -272,8 +273,16 @@ def _energy(run: Run, results: Results) -> str:
     over = f"{energy.n} runs in fresh processes, {len(windows)}" if energy.method == "runs" else str(energy.n)
     return (
         f"Energy per iteration is the mean over {over} windows ({replays} iterations{took}) run back to back "
-        f"with nothing else attached{source}; intervals are 95{NBSP}% {kind}."
+        f"with nothing else attached{source}; intervals are 95{NBSP}% {kind}{_between_runs(run, results)}."
     )
+
+
+def _between_runs(run: Run, results: Results) -> str:
+    """What the interval of the energy holds beyond this run."""
+    stored = run.stored.get("between_runs")
+    if stored is None or FLAG not in results.figure("energy_total_j").flags:
+        return ""
+    return f", widened by the scatter between runs as stored ({stored['runs']} runs of {stored['source']})"
 
 
 def _of_sensor(channel: ChannelInfo) -> str:

@@ -56,6 +56,7 @@ REASONS: dict[str, str] = {
 
 FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same GPU",
+    "between_runs_stored": "± holds the scatter between runs as stored from another GPU: --repeats measures it",
     "hole_in_record": "the power record has a hole there",
     "implausible_readings": "readings beyond what the GPU can draw were left out",
     "nominal_response": "the sensor's response is not calibrated",

@@ -111,6 +111,7 @@ RULES: dict[str, Rule] = {
     "few_windows": Rule("precision", CARE, "give --max-time {max_time}"),
     "too_few_windows": Rule("precision", CARE, "give --max-time {max_time}"),
     "windows_left_out": Rule("precision", CARE, _AGAIN),
+    "between_runs_stored": Rule("precision", YES),
     "no_spread": Rule("precision", CARE, "give more --repeats"),
     "denominator_near_zero": Rule("precision", CARE, _LONGER),
     "did_not_vary": Rule("precision", YES),

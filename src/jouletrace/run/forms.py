@@ -360,12 +360,27 @@ class StoredLevel(TypedDict, total=False):
     driver: str | None
 
 
+class StoredScatter(TypedDict):
+    """The scatter between runs, from repeated runs of another GPU.
+
+    Attributes:
+        sd_pct: Standard deviation of the energy of an iteration between runs, % of its mean.
+        runs: From how many, at least 2.
+        source: Of what.
+    """
+
+    sd_pct: Annotated[float, Meta(ge=0, le=1e6)]
+    runs: Annotated[int, Meta(ge=2, le=1_000_000)]
+    source: str
+
+
 class StoredFigures(TypedDict, total=False):
     """``Run.stored``."""
 
     deep_idle: StoredLevel | None
     deep_idle_reason: str
     sample_rate_hz: StoredLevel | None
+    between_runs: StoredScatter | None
 
 
 class Calibration(TypedDict, total=False):

@@ -5,6 +5,8 @@ All times are integer nanoseconds since the Unix epoch.
 
 from __future__ import annotations
 
+# pyarrow imports pandas when it is first used, which imports this, and an interpreter that is ending refuses that
+import concurrent.futures.thread  # noqa: F401
 import os
 from collections.abc import Iterable
 from typing import Any, TypedDict
@@ -394,4 +396,4 @@ def distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
 
 def empty(name: str) -> pa.Table:
     """An empty table of the schema ``name``."""
-    return TABLES[name].empty_table()
+    return pa.Table.from_batches([], TABLES[name])  # empty_table() makes arrays: the first imports pandas

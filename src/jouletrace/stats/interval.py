@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
-from jouletrace.stats.quantiles import normal, student
+from jouletrace.stats.quantiles import student
 
 _TAIL = 0.975
-Z95 = normal(_TAIL)
+Z95 = 1.959963984540054
 """Standard deviations of a normal distribution in a 95 % half-width."""
 
 

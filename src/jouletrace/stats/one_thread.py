@@ -31,7 +31,10 @@ class _OneThread(ContextDecorator):
         if threading.current_thread() is threading.main_thread():
             self._inside += 1
             if self._inside == 1 and ThreadpoolController is not None:
-                self._controller = self._controller or ThreadpoolController()  # of the libraries that are loaded
+                if self._controller is None:
+                    import scipy.linalg  # noqa: F401  # has a BLAS of its own; a controller knows what is loaded
+
+                    self._controller = ThreadpoolController()
                 self._restore = self._controller.limit(limits=1, user_api="blas").restore_original_limits
 
     def __exit__(self, *error: object) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq, toeplitz
 
 Array = NDArray[np.float64]
 
@@ -39,6 +38,8 @@ class Prior:
 
 def solve(design: Array, target: Array, prior: Prior, noise: float) -> Array:
     """The most likely ``x`` of ``target = design @ x``, with a prior and noise of this size (its SD); shape (n,)."""
+    from scipy.linalg import lstsq  # slow to import, in every process
+
     rows = np.vstack([design, noise * prior.rows])
     both = np.concatenate([target, noise * prior.target])
     return np.asarray(lstsq(rows, both, lapack_driver="gelsy", check_finite=False)[0])  # half the time of an SVD
@@ -73,6 +74,8 @@ def sandwich(design: Array, residuals: Array, prior: Prior, noise: float, lags: 
         noise: As in ``solve``.
         lags: Largest lag; correlations beyond it are neglected.
     """
+    from scipy.linalg import toeplitz  # slow to import, in every process
+
     bread = np.linalg.inv(design.T @ design + noise**2 * prior.rows.T @ prior.rows)
     leverage = ((design @ bread) * design).sum(axis=1)
     scores = design * (residuals / np.sqrt(1 - np.minimum(leverage, 0.9)))[:, None]

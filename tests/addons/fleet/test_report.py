@@ -48,6 +48,20 @@ def test_the_spread_holds_the_truth_and_the_slow_gpu_stands_out(one):
     assert all(place.rank.low < place.rank.high for place in spread.places[:-1]), "they can't be distinguished"
 
 
+def test_the_mean_is_of_such_gpus(one):
+    """Its interval is of how GPUs differ, or hosts where there are several: of one GPU there is none."""
+    four = fleet([1.0, 1.02, 0.99, 1.01], noise=0.0)
+    group = four.groups[0]
+    found = Spread(group, "time_s").mean
+    values = 2e-3 * np.array([1.0, 1.02, 0.99, 1.01])
+    assert found.value == pytest.approx(values.mean(), rel=1e-3)
+    assert found.half_width == pytest.approx(3.182 * values.std(ddof=1) / 2, rel=0.05)
+    assert to_dict(four, [find(group)])["groups"][0]["spread"]["time_s"]["mean"]["of"] == "gpus"
+    hosts = Spread(one.groups[0], "time_s").mean
+    assert hosts.half_width > 12.7 * 0.5 * abs(np.mean(OFFSETS[:4]) - np.mean(OFFSETS[4:])) * 2e-3 * 0.9
+    assert Spread(fleet([1.0]).groups[0], "time_s").mean.half_width is None
+
+
 def test_the_variance_is_split_over_hosts_gpus_runs_and_windows(one):
     parts = {part.level: part for part in Spread(one.groups[0], "time_s").split.components}
     assert parts["gpu"].share.value > 0.8

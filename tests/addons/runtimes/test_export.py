@@ -10,7 +10,7 @@ from jouletrace.errors import BadInputError, CheckFailedError
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.options import WorkloadOptions
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("torchlib_once")]
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")

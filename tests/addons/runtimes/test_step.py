@@ -28,7 +28,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("torchlib_once")]
 
 BACKENDS = ("onnxruntime", "openvino")
 QUICK = {"warmup_s": 0.3, "latency_s": 0.2, "device": "cpu"}

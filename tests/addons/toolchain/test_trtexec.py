@@ -116,6 +116,7 @@ def test_an_engine_is_built_with_the_options_of_the_installed_version(tmp_path, 
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("torchlib_once")
 def test_a_workload_goes_to_an_engine_by_way_of_onnx(tmp_path, monkeypatch, capsys):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -13,7 +13,7 @@ from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.rules import CARE, YES, rule
-from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, quantity, unit_for
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
 from jouletrace.report.scale import figure as with_unit
 from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
@@ -139,7 +139,7 @@ def _spread(found: Findings, others: Footnotes) -> Section:
         section.rows.append(
             [
                 NAMES[figure],
-                quantity(float(spread.split.means.mean()), FIGURES[figure]),
+                with_unit(spread.mean, FIGURES[figure]),
                 _cell(spread.range, marks),
                 NONE if observed is None else fixed(100 * observed, 2),
                 _cell(spread.quartiles, marks),

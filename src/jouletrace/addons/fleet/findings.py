@@ -203,6 +203,7 @@ def _group(found: Findings, tariff: Tariff | None) -> dict[str, Any]:
 def _spread(spread: Spread) -> dict[str, Any]:
     components = spread.split.components if spread.split is not None else ()
     return {
+        "mean": {**spread.mean.to_dict(), "of": "gpus"},
         "range": spread.range.to_dict(),
         "range_measured": spread.observed_range,
         "iqr_over_median": spread.quartiles.to_dict(),

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from jouletrace.addons.fleet.results import Group
 from jouletrace.addons.fleet.variance import Split, split
 from jouletrace.run import Estimate
+from jouletrace.stats.interval import mean_estimate
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-METHOD = "shrunken means"
+METHOD, OF_GPUS = "shrunken means", "mean of GPUs"
 _FENCE = 1.5
 """Quartile distances beyond a quartile from which a box plot shows a point as an outlier (Tukey 1977)."""
 
@@ -57,6 +58,7 @@ class Spread:
         values, gpu, run, _ = readings(group, figure)
         of_gpu = dict(zip(group.runs["gpu"].tolist(), group.runs["node"].tolist(), strict=True))
         node = np.array([of_gpu[g] for g in gpu.tolist()], np.int64)
+        self._of_gpu = of_gpu
         self.split: Split | None = split(values, node, gpu, run)
 
     @cached_property
@@ -64,6 +66,18 @@ class Spread:
         """Draws of the true means, shape (draws, gpus); GPUs without a reading are left out."""
         assert self.split is not None
         return self.split.true_means()
+
+    @cached_property
+    def mean(self) -> Estimate:
+        """Mean over such GPUs: the interval is of how those here differ, or hosts where there are several."""
+        if self.split is None:
+            return Estimate.null("not_measured", OF_GPUS)
+        mean, hosts = float(self.split.means.mean()), [self._of_gpu[gpu] for gpu in self.split.gpu.tolist()]
+        _, place = np.unique(hosts, return_inverse=True)
+        of_hosts = np.bincount(place, self.split.means) / np.bincount(place)
+        half = mean_estimate(of_hosts if len(of_hosts) > 1 else self.split.means, method=OF_GPUS).half_width
+        low, high = (None, None) if half is None else (mean - half, mean + half)
+        return Estimate(mean, low, high, len(self.split.means), OF_GPUS)
 
     @property
     def apart(self) -> str:

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from jouletrace.devices.base import Clock
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo
@@ -167,6 +165,8 @@ class Metric:
 
 def find(text: str, target: Target) -> Metric:
     """The series of a metric on a page; none if the page isn't in Prometheus' format."""
+    from prometheus_client.parser import text_string_to_metric_families  # slow to import, and servers alone need it
+
     found = Metric()
     try:
         families = list(text_string_to_metric_families(text))

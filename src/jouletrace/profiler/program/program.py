@@ -32,6 +32,7 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.store import save
+from jouletrace.without_pandas import hide_pandas
 
 
 class Program(Protocol):
@@ -120,6 +121,8 @@ def run_program(
                     return
                 with finishing:
                     if not finished:
+                        if ends:  # the program has ended, and with it what could need pandas, but for its threads
+                            hide_pandas(threading.get_ident())
                         streams.restore()
                         if live is not None:
                             live.close()

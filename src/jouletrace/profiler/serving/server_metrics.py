@@ -8,8 +8,6 @@ import time
 from typing import Self
 from urllib.parse import urlsplit
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from jouletrace.profiler.monitoring.work_counter import fetch
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, SERVER_CACHE, SERVER_RUNNING, SERVER_WAITING
@@ -87,6 +85,8 @@ class ServerMetrics:
 
 def values(text: str) -> dict[str, float]:
     """Values by channel on a page; empty if it has none of the metrics."""
+    from prometheus_client.parser import text_string_to_metric_families  # slow to import, and servers alone need it
+
     found: dict[str, float] = {}
     try:
         samples = [one for family in text_string_to_metric_families(text) for one in family.samples]

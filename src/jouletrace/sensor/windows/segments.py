@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from jouletrace.sensor.windows.noise import seen_correlation
 from jouletrace.sensor.windows.response import Response
@@ -194,6 +193,8 @@ def exponentially_smoothed(values: Floats, decay: float) -> Floats:
     """
     length = values.shape[1]
     bands = np.vstack([np.ones(length), np.full(length, -decay)])
+    from scipy.linalg import lapack  # slow to import, in every process
+
     ahead, _ = lapack.dtbtrs(bands, values.T, uplo="L")
     back, _ = lapack.dtbtrs(bands, values.T, uplo="L", trans="T")
     return np.asarray((ahead + back).T - values, np.float64)

@@ -1,0 +1,125 @@
+"""How often intervals hold what they are of, on simulated GPUs whose energy is known exactly.
+
+    python benchmarks/measurands.py [--gpus 200] [--fleets 1000]
+
+Each GPU runs a step of four kernels: ten runs of another GPU give the stored scatter between runs, one run gives the
+interval, three give that of ``--repeats``. Intervals of *this run* are compared with what its windows drew, those of
+*this workload on this GPU* with the GPU's mean over all runs at the temperature of its windows. Of *such GPUs*: fleets
+of eight GPUs, drawn from these, each of which ran once, against the mean of all.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+
+from jouletrace.analysis import analyse
+from jouletrace.execution.steps.simulated import SimulatedStep
+from jouletrace.profiler import passes
+from jouletrace.profiler.calibrations import SIMULATED_SCATTER
+from jouletrace.profiler.passes import warm_up
+from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.repeats import merge
+from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.recording.session import Session
+from jouletrace.run import Estimate, Run
+from jouletrace.simulator.boards import SimKernel, open_simulated
+from jouletrace.stats.interval import mean_estimate
+
+SETTINGS = ProfileSettings(warmup_s=2.0, idle_s=1.0, calibrated=False)
+KERNELS = [SimKernel("gemm", 50e-6, 300.0, clocked=0.2, core=0.5) for _ in range(4)]
+FLEET = 8
+
+
+def profiled(spec: str) -> tuple[Run, float, float]:
+    """The passes of a profile: its Run, the true energy of an iteration in its windows, and that of all runs, J."""
+    device = open_simulated(spec)
+    step = SimulatedStep(device, KERNELS)
+    with Session("profile", [device], settings=SETTINGS.to_dict(), workload={"name": "measurands"}) as session:
+        warm = warm_up(session, step, SETTINGS.warmup_s, Silent())
+        passes.idle(session, "context idle before", SETTINGS, Silent())
+        passes.energy(session, step, SETTINGS, warm.iteration_s, Silent())
+        run = session.finish()
+    start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
+    drawn = [device.truth.energy_j(*edges) for edges in zip(start, end, strict=True)]
+    heat = float(np.mean([device.truth.temperature_c(int(at)) for at in (start + end) // 2]))
+    steady = device.truth.steady(step.schedule, temperature_c=heat).energy_j
+    device.close()
+    return run, float(np.mean(drawn / replays)), float(steady)
+
+
+def energy(run: Run, stored: dict | None) -> Estimate:
+    """Energy of an iteration, with a stored scatter between runs or without."""
+    run.stored.pop("between_runs", None)
+    if stored is not None:
+        run.stored["between_runs"] = stored
+    return analyse(run).result("energy_total_j")
+
+
+def scatter(gpu: str) -> dict:
+    """What would be stored from ten runs of a GPU."""
+    every = np.array([energy(profiled(f"{gpu}&run={n}")[0], None).value for n in range(1, 11)])
+    return {"sd_pct": float(100 * every.std(ddof=1) / every.mean()), "runs": 10, "source": gpu}
+
+
+Case = tuple[Estimate, float]
+
+
+def of_gpu(board: str, seed: int, *, repeats: int = 1, others: bool = False) -> dict[str, Case]:
+    """Intervals of a GPU and what they are of, by name; on request of repeats, and by ten runs of another GPU."""
+    gpu, other = f"sim:{board}?seed={seed}", f"sim:{board}?seed={10_000 + seed}"
+    run, here, anywhere = profiled(f"{gpu}&run=1")
+    found = {
+        "this run": (energy(run, None), here),
+        "this workload, without the term": (energy(run, None), anywhere),
+        "this workload, stored figure": (energy(run, SIMULATED_SCATTER), anywhere),
+    }
+    if repeats > 1:
+        repeated = merge([run, *(profiled(f"{gpu}&run={n}")[0] for n in range(2, repeats + 1))])
+        found[f"this workload, --repeats {repeats}"] = (energy(repeated, SIMULATED_SCATTER), anywhere)
+    if others:
+        found["this workload, ten runs of another GPU"] = (energy(run, scatter(other)), anywhere)
+    return found
+
+
+def of_fleets(cases: list[dict[str, Case]], fleets: int, rng: np.random.Generator) -> list[Case]:
+    """Means of fleets that are drawn from GPUs, and the mean of all."""
+    measured = np.array([one["this run"][0].value for one in cases])
+    truth = float(np.mean([one["this workload, stored figure"][1] for one in cases]))
+    drawn = (rng.choice(len(cases), FLEET, replace=False) for _ in range(fleets))
+    return [(mean_estimate(measured[some]), truth) for some in drawn]
+
+
+def covered(cases: list[Case]) -> float:
+    """Share of the intervals that hold what they are of."""
+    return float(np.mean([one.low <= truth <= one.high for one, truth in cases]))
+
+
+def row(name: str, cases: list[Case]) -> str:
+    """A line of the table."""
+    errors = np.array([one.value / truth - 1 for one, truth in cases])
+    width = np.median([one.half_width / one.value for one, _ in cases])
+    rms = float(np.sqrt(np.mean(errors**2)))
+    return f"| {name} | {len(cases)} | {100 * covered(cases):.1f} % | {100 * width:.2f} % | {100 * rms:.2f} % |"
+
+
+def main(say: Callable[[str], None] = print) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=200)
+    parser.add_argument("--fleets", type=int, default=1000)
+    parser.add_argument(
+        "--others", type=int, default=50, help="GPUs whose stored figure is also that of another's ten runs"
+    )
+    parser.add_argument("--board", default="h100")
+    parser.add_argument("--first", type=int, default=1)
+    asked = parser.parse_args()
+    seeds = range(asked.first, asked.first + asked.gpus)
+    cases = [of_gpu(asked.board, seed, repeats=3, others=seed < asked.first + asked.others) for seed in seeds]
+    say("| interval of | n | covered | median half-width | RMS error |\n|---|---|---|---|---|")
+    for name in cases[0]:
+        say(row(name, [one[name] for one in cases if name in one]))
+    say(row(f"such GPUs, fleets of {FLEET}", of_fleets(cases, asked.fleets, np.random.default_rng(1))))
+
+
+if __name__ == "__main__":
+    main()

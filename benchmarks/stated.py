@@ -1,0 +1,343 @@
+"""Compares figures that README.md and pages of docs state with what the raw data in the repository give.
+
+    python benchmarks/stated.py             # Runs are analysed again from their readings and kernels: a minute
+    python benchmarks/stated.py --stored    # of Runs with kernels the stored figures: seconds, as tests/test_figures.py
+
+``CLAIMS`` is the table: a page, a text in it with ``{}`` where figures stand, and what computes these from which data.
+A figure holds if it rounds to what is stated. Prints each text with both; exits with 1 if one doesn't hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "attribution"))
+from any_model import figures as resolved
+
+import bursts
+from jouletrace.analysis import analyse
+from jouletrace.compare.paired import paired
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.store import load
+from jouletrace.stats.interval import mean_estimate
+
+ROOT = Path(__file__).parents[1]
+RUNS, BUNDLED = ROOT / "docs" / "results" / "runs", ROOT / "src" / "jouletrace" / "bundled"
+
+NUMBER = r"[-+−]?\d+(?:\.\d+)?"
+ROUNDED, UP = 0.505, 1.005
+"""Units in the last place by which stated figures may be off: rounded, and half-widths up; 0.005 for other machines."""
+
+Values = Sequence[float]
+
+
+@dataclass(frozen=True)
+class Data:
+    """The raw data; ``again``: whether Runs with kernels are analysed again, or state what they did when saved."""
+
+    again: bool
+
+    def run(self, name: str) -> Run:
+        """A Run by the name of its file."""
+        return _run(name, self.again)
+
+
+@cache
+def _run(name: str, again: bool) -> Run:
+    run = load(next(folder / name for folder in (RUNS, BUNDLED) if (folder / name).exists()))
+    return analyse(run) if again or not len(run.activity) else run
+
+
+@cache
+def _models() -> list[dict]:
+    """The programs of any-model-h200.json, with how finely each was resolved."""
+    return [resolved(one) for one in json.loads((RUNS / "any-model-h200.json").read_text())]
+
+
+@cache
+def _fleet() -> dict:
+    return json.loads((RUNS / "fleet-deit-b-h200.json").read_text())["groups"][0]
+
+
+@cache
+def _bursts() -> list[list[str]]:
+    """Cells of the lines of the table of bursts."""
+    return [line.split("|")[1:-1] for line in bursts.analyse(RUNS / "bursts-h200.zip").splitlines() if " s (" in line]
+
+
+# what computes figures
+
+
+def plus_minus(figure: Estimate, scale: float = 1.0) -> Values:
+    """A figure and the half-width of its interval."""
+    return figure.value * scale, figure.half_width * scale
+
+
+def whole(name: str, *metrics: tuple[str, float]) -> Callable[[Data], Values]:
+    """Figures of the whole of a Run with their half-widths, each times a scale."""
+    return lambda data: [
+        value for metric, scale in metrics for value in plus_minus(data.run(name).result(metric), scale)
+    ]
+
+
+def values(name: str, *metrics: tuple[str, float]) -> Callable[[Data], Values]:
+    """Figures of the whole of a Run, each times a scale."""
+    return lambda data: [data.run(name).result(metric).value * scale for metric, scale in metrics]
+
+
+def part(name: str, of: str) -> Callable[[Data], Values]:
+    """Energy of a part of a program in J with its half-width, and its share of the whole in %."""
+
+    def found(data: Data) -> Values:
+        run = data.run(name)
+        unit = next(u["id"] for u in run.units.to_pylist() if u["name"] == of and u["parent"] in (MODEL_UNIT, None))
+        energy = run.result("energy_total_j", unit)
+        return *plus_minus(energy), 100 * energy.value / run.result("energy_total_j").value
+
+    return found
+
+
+def change(name: str, metric: str = "energy_total_j") -> Callable[[Data], Values]:
+    """By how much less B of an ``ab`` has of a metric than A, %."""
+    return lambda data: [-100 * compared(data.run(name), metric).change.value]
+
+
+def sides(name: str, scale: float) -> Callable[[Data], Values]:
+    """The cells of a table of ``table_of``; energies times a scale."""
+
+    def found(data: Data) -> Values:
+        cells: list[float] = []
+        for metric, own in (("latency_s", MS), ("iteration_time_s", MS), ("power_w", 1), ("energy_total_j", scale)):
+            row = compared(data.run(name), metric)
+            cells += [row.a.value * own, row.b.value * own]
+            cells += [100 * end for end in (row.change.value, row.change.low, row.change.high)]
+        return cells
+
+    return found
+
+
+def table_of(a: str, b: str, unit: str, power: str) -> str:
+    """A table of compare-h100.md: names of the sides, unit of their energies, verdict on power."""
+    change = "{} % ({} to {})"
+    return (
+        f"| per iteration | {a} | {b} | change (95 %, all rows together) | verdict | |---|---|---|---|---| "
+        f"| latency, median | {{}} ms | {{}} ms | {change} | better | "
+        f"| time, back to back | {{}} ms | {{}} ms | {change} | better | "
+        f"| power, mean | {{}} W | {{}} W | {change} | {power} | "
+        f"| energy | {{}} {unit} | {{}} {unit} | {change} | better |"
+    )
+
+
+def compared(run: Run, metric: str):
+    """The row of a metric of an ``ab``; computed from the readings each time."""
+    return next(row for row in paired(run).rows if row.metric == metric)
+
+
+def program(title: str) -> Callable[[Data], Values]:
+    """The cells of a line of any-model-h200.md."""
+
+    def found(_: Data) -> Values:
+        one = next(one for one in _models() if one["title"] == title)
+        fine = one["fine_rows"], one["rows"], 100 * one["fine_share"]
+        large = one["large_within_5"], one["large"]
+        return one["kernels"], *fine, *large, one["closure"], one["closure_half_width"], one["residual_w"]
+
+    return found
+
+
+def worst(_: Data) -> Values:
+    """Programs but the worst, all; the least share of the active energy in fine rows of these, and of the worst, %."""
+    shares = sorted(100 * one["fine_share"] for one in _models())
+    return len(shares) - 1, len(shares), shares[1], shares[0]
+
+
+def large_rows(_: Data) -> Values:
+    """Large operators that are known to 5 %, and all."""
+    return sum(one["large_within_5"] for one in _models()), sum(one["large"] for one in _models())
+
+
+def closures(_: Data) -> Values:
+    """Mean closure of all, and of those that didn't serve for tuning, with half-widths."""
+    every = [one["closure"] for one in _models()]
+    untuned = [one["closure"] for one in _models() if "(t)" not in one["title"]]
+    return *plus_minus(mean_estimate(every)), len(untuned), *plus_minus(mean_estimate(untuned))
+
+
+def closures_hold(_: Data) -> Values:
+    """Closures whose intervals hold 1 below the cap, of how many, in %; those at the cap, of how many."""
+    hold = {one["title"]: abs(one["closure"] - 1) <= one["closure_half_width"] for one in _models()}
+    at = [held for title, held in hold.items() if "at the cap" in title]
+    below = [held for title, held in hold.items() if "at the cap" not in title]
+    return sum(below), len(below), 100 * sum(below) / len(below), sum(at), len(at)
+
+
+def of_fleet(figure: str, scale: float) -> Callable[[Data], Values]:
+    """Mean of a figure over the GPUs times a scale, and the spread max/min − 1 in % with its half-width."""
+
+    def found(_: Data) -> Values:
+        mean = np.mean([gpu[figure]["value"]["value"] for gpu in _fleet()["gpus"]])
+        spread = _fleet()["spread"][figure]["range"]
+        return mean * scale, 100 * spread["value"], 50 * (spread["high"] - spread["low"])
+
+    return found
+
+
+def fleet_shares(_: Data) -> Values:
+    """Shares of the variance of time between GPUs and within a run, %."""
+    levels = _fleet()["spread"]["time_s"]["variance"]
+    return [100 * levels[name]["share"]["value"] for name in ("gpu", "within")]
+
+
+def burst(number: int) -> Callable[[Data], Values]:
+    """The cells of a line of bursts-h200.md."""
+    return lambda _: [float(found) for cell in _bursts()[number][1:9] for found in re.findall(NUMBER, cell)]
+
+
+def between_runs(energies_mj: str) -> Callable[[Data], Values]:
+    """Standard deviation and range of energies that a page lists, % of their mean."""
+    every = np.array(energies_mj.split(), float)
+    return lambda _: (100 * every.std(ddof=1) / every.mean(), 100 * np.ptp(every) / every.mean())
+
+
+# the table
+
+README, RESULTS = "README.md", "docs/results/index.md"
+METHOD = "docs/explanation/method.md"
+WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
+PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "bursts-h200"))
+
+DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
+EAGER_GRAPH, FP32_FP16, SEGFORMER = "eager-graph-h100.zip", "fp32-fp16-h100.zip", "segformer-kernels-h200.zip"
+TEN_RUNS = {
+    1: "227.95 227.55 228.12 228.25 228.65 228.30 228.37 227.88 228.66 229.10",
+    64: "4704.18 4696.28 4697.42 4694.29 4690.28 4694.14 4697.96 4694.99 4696.80 4698.54",
+}
+"""Energies of DeiT-B by batch that whole-model-h100.md lists, mJ: of runs that were not kept."""
+J, MJ, KJ, S, MS = 1.0, 1e3, 1e-3, 1.0, 1e3
+
+CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
+    (README, "DeiT-B at batch 64 takes {} ± {} J per iteration", whole(DEIT, ("energy_total_j", J))),
+    (README, "In {} of {} programs on H200s, rows with intervals of at most 10 % hold {} % or more of the active "
+             "energy, from 20 s of recording each; in one, {} %", worst),
+    (README, "A CUDA graph saves {} % of the energy of DeiT-B at batch 1", change(EAGER_GRAPH)),
+    (README, "fp16 {} % of fp32's at batch 8", change(FP32_FP16)),
+    (README, "{} ± {} kJ in ", whole(RESNET, ("energy_total_j", KJ))),
+    (README, "kJ in {} s", values(RESNET, ("iteration_time_s", S))),
+    (README, "{} ± {} W on average", whole(RESNET, ("power_w", 1))),
+    (README, "parts are {} ± {} of the whole", whole(RESNET, ("closure_kernels", 1))),
+    (README, "power inside one iteration of {} ms", lambda data: [waveform_ms(data.run("deit-b-64-layers-h200.zip"))]),
+    (RESULTS, "eager against a CUDA graph: {} % less energy", change(EAGER_GRAPH)),
+    (RESULTS, "fp32 against fp16: {} % less", change(FP32_FP16)),
+    (METHOD, "in the profile that `jouletrace demo` analyses the ratio is {}", values(DEIT, ("counter_ratio", 1))),
+    (WHOLE, "of another GPU and day: {} ms, {} W, {} mJ",
+     values(DEIT, ("latency_s", MS), ("power_w", 1), ("energy_total_j", MJ))),
+    *((WHOLE, f"| deit-b, batch {batch}, graph | {energies} | {{}} % | {{}} % |", between_runs(energies))
+      for batch, energies in TEN_RUNS.items()),
+    (COMPARE, table_of("eager", "graph", "mJ", "higher"), sides(EAGER_GRAPH, MJ)),
+    (COMPARE, table_of("fp32", "fp16", "J", "lower"), sides(FP32_FP16, J)),
+    (PROGRAMS, "CuPy: FFT and sort | {} | {} ± {} kJ | {} W",
+     lambda data: [data.run(CUPY).result("iteration_time_s").value,
+                   *plus_minus(data.run(CUPY).result("energy_total_j"), KJ), data.run(CUPY).result("power_w").value]),
+    (PROGRAMS, "merge sort {} %", lambda data: [kernel_share(data.run(CUPY), "Sort")]),
+    (PROGRAMS, "DistributedDataParallel on two GPUs | {} | {} ± {} kJ | {} W",
+     lambda data: [data.run(DDP).result("iteration_time_s").value,
+                   *plus_minus(data.run(DDP).result("energy_total_j"), KJ), data.run(DDP).result("power_w").value]),
+    (FLEET, "| DeiT-B: time of an iteration | {} ms | {} ± {} %", of_fleet("time_s", MS)),
+    (FLEET, "| DeiT-B: energy | {} J | {} ± {} %", of_fleet("energy_j", J)),
+    (FLEET, "Of the variance of DeiT-B's time {} % lies between GPUs, none between runs of a GPU, {} % within a run",
+     fleet_shares),
+    *((BURSTS, line, burst(number)) for number, line in enumerate(
+        f"| {seconds} s ({n}) " + "| {} ± {} ({}) " * 5 + "| {} % | {} % | {} of {} |"
+        for seconds, n in ((0.05, 24), (0.2, 24), (1, 20), (3, 20)))),
+    *((ANY, f"| {title} | " + "{} | {} of {} | {} % | {} of {} | {} ± {} | {} W |", program(title))
+      for title in (one["title"] for one in _models())),
+    (ANY, "{} of {} reach the goal", large_rows),
+    (ANY, "Mean of 26: {} ± {}, so equal to 1 within 2 % (two one-sided tests, p < 0.001); of the {} untuned: "
+          "{} ± {}", closures),
+    (ANY, "Below the cap {} of {} intervals hold 1 ({} %), goal 90 %. At the cap {} of {} do", closures_hold),
+    (ANY, "analysed from the raw data: {} ± {}", whole(SEGFORMER, ("closure_kernels", 1))),
+]  # fmt: skip
+
+
+def waveform_ms(run: Run) -> float:
+    """Length of the iteration that the waveform of a Run is of."""
+    return float(run.waveform["end_ns"][-1].as_py() - run.waveform["start_ns"][0].as_py()) / 1e6
+
+
+def kernel_share(run: Run, name: str) -> float:
+    """Share of kernels with a word in their names in the energy of the whole, %."""
+    kernels = [unit for unit in run.units.to_pylist() if unit["level"] == "kernel" and name in unit["name"]]
+    joules = sum(run.result("energy_total_j", unit["id"]).value or 0.0 for unit in kernels)
+    return 100 * joules / run.result("energy_total_j").value
+
+
+# the comparison
+
+
+@dataclass(frozen=True)
+class Line:
+    """A text, what it states, what the data give, and whether they agree."""
+
+    page: str
+    text: str
+    stated: tuple[str, ...]
+    given: tuple[str, ...]
+    holds: bool
+
+
+def checked(data: Data) -> list[Line]:
+    """Every claim against its data."""
+    return [_line(page, text, tuple(compute(data))) for page, text, compute in CLAIMS]
+
+
+def _line(page: str, text: str, given: Values) -> Line:
+    stated = _stated(page, text)
+    if stated is None or len(stated) != len(given):
+        return Line(page, text, stated or ("not on the page",), tuple(f"{one:g}" for one in given), False)
+    places = [len(one.partition(".")[2]) for one in stated]
+    halves = [before.endswith("± ") for before in text.split("{}")[:-1]]
+    over = [
+        (float(one.replace("−", "-")) - value) * 10**place
+        for one, value, place in zip(stated, given, places, strict=True)
+    ]
+    near = [-ROUNDED <= off <= (UP if half else ROUNDED) for off, half in zip(over, halves, strict=True)]
+    shown = tuple(f"{value:.{place}f}" for value, place in zip(given, places, strict=True))
+    return Line(page, text, stated, shown, all(near))
+
+
+def _stated(page: str, text: str) -> tuple[str, ...] | None:
+    """The figures in the place of each ``{}``; None if the page doesn't have the text."""
+    pattern = f"({NUMBER})".join(re.escape(part) for part in text.split("{}"))
+    found = re.search(pattern, _plain(page))
+    return found.groups() if found else None
+
+
+@cache
+def _plain(page: str) -> str:
+    """A page without emphasis; where its lines are broken doesn't count."""
+    return re.sub(r"\s+", " ", (ROOT / page).read_text().replace("**", ""))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stored", action="store_true", help="of Runs with kernels the stored figures")
+    lines = checked(Data(again=not parser.parse_args().stored))
+    for line in lines:
+        print(f"{'ok' if line.holds else 'WRONG':5}  {line.page}: {line.text}")
+        print(f"       stated      {'  '.join(line.stated)}\n       recomputed  {'  '.join(line.given)}")
+    wrong = sum(not line.holds for line in lines)
+    print(f"{len(lines)} texts with {sum(len(line.given) for line in lines)} figures, {wrong} wrong")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Intervals of a single profile are of the workload: they hold the scatter between runs, as stored."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from covering import fewest
+from jouletrace.analysis import analyse
+from jouletrace.analysis.between_runs import FLAG, OF_WINDOWS
+from jouletrace.analysis.budget import budgets
+from jouletrace.devices import open_device
+from jouletrace.profiler.calibrations import SCATTER, SIMULATED_SCATTER, state_scatter
+from jouletrace.profiler.repeats import merge
+from jouletrace.report.contract import to_json_object
+from jouletrace.report.facts import methods
+from jouletrace.report.results import Results
+from jouletrace.run import tables
+from jouletrace.run.store import load
+from jouletrace.stats.quantiles import student
+from places import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+import measurands
+import stated
+
+BUNDLED = REPOSITORY / "src" / "jouletrace" / "bundled"
+WIDENED = (
+    "energy_total_j",
+    "power_w",
+    "iteration_time_s",
+    "throughput_per_s",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+)
+
+
+def of_workload(name="deit-b-64-graph-h100.zip", scatter=SCATTER):
+    """A recorded Run, analysed with a stored scatter between runs."""
+    run = load(BUNDLED / name)
+    run.stored["between_runs"] = scatter
+    return analyse(run)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return analyse(load(BUNDLED / "deit-b-64-graph-h100.zip"))
+
+
+def test_intervals_of_the_whole_hold_the_stored_scatter_and_those_within_the_run_do_not(alone):
+    run = of_workload()
+    joules = 0.002 * alone.result("energy_total_j").value
+    for name in WIDENED:
+        one, other = alone.result(name), run.result(name)
+        u = joules if "energy" in name else 0.002 * one.value
+        assert other.value == one.value
+        assert other.half_width == pytest.approx(np.hypot(one.half_width, student(0.975, 9) * u), rel=0.01), name
+        assert FLAG in Results(run).figure(name).flags
+    for row in alone.results.to_pylist():
+        if row["metric"] not in WIDENED:
+            assert run.result(row["metric"], row["unit"]) == alone.result(row["metric"], row["unit"])
+
+
+def test_the_budget_and_the_object_state_the_measurand(alone):
+    run = of_workload()
+    (found,) = budgets(run)
+    (term,) = (term for term in found.terms if "between runs" in term.source)
+    assert term.stated
+    assert term.source.endswith("stored from 10 runs of another GPU")
+    assert term.u_j == pytest.approx(0.002 * found.energy.value)
+    assert not any("between runs" in term.source for term in budgets(alone)[0].terms)
+    model = to_json_object(run)["model"]
+    assert model["energy_j"]["total"]["of"] == model["power_w"]["of"] == "workload"
+    assert model["other"]["iteration_time_s"]["of"] == "workload"
+    assert model["baseline_w"]["context_idle"]["of"] == model["counter_ratio"]["of"] == "run"
+    assert to_json_object(alone)["model"]["energy_j"]["total"]["of"] == "run"
+    assert "10 runs of DeiT-B, batch 1" in methods(run)
+    assert "between runs" not in methods(alone)
+
+
+def test_repeated_runs_show_their_scatter_themselves(alone):
+    later = load(BUNDLED / "deit-b-64-graph-h100.zip")
+    columns = {"samples": ["time_ns"], "spans": ["start_ns", "end_ns"], "windows": ["start_ns", "end_ns"]}
+    for name, some in columns.items():
+        table = later.table(name)
+        for column in some:
+            table = tables.changed(table, column, (table[column].to_numpy() + 10**12).tolist())
+        setattr(later, name, table)
+    both = merge([load(BUNDLED / "deit-b-64-graph-h100.zip"), later])
+    both.stored["between_runs"] = SCATTER
+    analyse(both)
+    assert both.result("energy_total_j").method == "runs"
+    assert not any(FLAG in Results(both).figure(name).flags for name in WIDENED)
+
+
+def test_a_load_whose_windows_scatter_has_runs_that_do(alone, monkeypatch):
+    within = alone.result("energy_total_spread_within_pct").value
+    calm = of_workload().result("energy_total_j").half_width
+    monkeypatch.setattr("jouletrace.analysis.between_runs.UNSTEADY_PCT", 0.9 * within)
+    found = of_workload().result("energy_total_j")
+    share = OF_WINDOWS * within / 100
+    expected = np.hypot(alone.result("energy_total_j").half_width, student(0.975, 9) * share * found.value)
+    assert found.half_width == pytest.approx(expected) != pytest.approx(calm)
+
+
+@pytest.mark.thorough
+def test_parts_are_compared_with_the_whole_of_their_run():
+    run = of_workload("deit-b-64-layers-h200.zip", {**SCATTER, "sd_pct": 5.0})
+    assert run.result("energy_total_j").half_width > 0.1 * run.result("energy_total_j").value
+    assert run.result("closure_kernels").half_width < 0.01
+
+
+def test_a_gpu_has_a_stored_scatter_and_a_processor_none(alone):
+    for name, expected in (("sim:h100", SIMULATED_SCATTER), ("cpu", None)):
+        device = open_device(name)
+        run = load(BUNDLED / "deit-b-64-graph-h100.zip")
+        state_scatter(run, device)
+        device.close()
+        assert run.stored.get("between_runs") == expected
+    energies = np.array(stated.TEN_RUNS[1].split(), float)
+    assert SCATTER["sd_pct"] == pytest.approx(100 * energies.std(ddof=1) / energies.mean(), abs=0.005)
+    assert SCATTER["runs"] == len(energies)
+
+
+@pytest.mark.thorough
+def test_intervals_hold_the_mean_over_runs_of_simulated_gpus():
+    """Figures of 200 GPUs: docs/results/accuracy-sim.md."""
+    cases = [measurands.of_gpu("h100", seed) for seed in range(1, 17)]
+    hits = {name: round(len(cases) * measurands.covered([one[name] for one in cases])) for name in cases[0]}
+    assert hits["this run"] >= fewest(len(cases))
+    assert hits["this workload, stored figure"] >= fewest(len(cases))
+    assert hits["this workload, without the term"] < fewest(len(cases)), "the term isn't needed"
