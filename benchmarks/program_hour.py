@@ -19,8 +19,9 @@ from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpu_runs import recording_of
 from jouletrace.profiler.program.gpus import gpus_of
+from jouletrace.profiler.program.labels import Marks
 from jouletrace.profiler.program.process_trace import ProcessTrace
-from jouletrace.profiler.program.timeline import Marks, rows_of
+from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.tracing.log import Launched
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.program.timeline import Marks
+from jouletrace.profiler.program.labels import Marks
 from jouletrace.run.files import write_whole
 from jouletrace.tracing.log import Ints, Launched
 
