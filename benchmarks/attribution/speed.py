@@ -14,8 +14,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import resource
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
@@ -23,7 +25,9 @@ from jouletrace.attribution.contrasts import by_operator, pools
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import draw
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from scenarios import draw
 
 
 def main():
