@@ -29,6 +29,7 @@ def bill(
     to the GPUs' energy. docs/how-to/serving.md describes the log.
     """
     from jouletrace.analysis import analyse
+    from jouletrace.errors import NotPossibleError
     from jouletrace.profiler.serving.steps import join, read_steps
     from jouletrace.recording.session import command_line
     from jouletrace.run import load, save
@@ -43,3 +44,5 @@ def bill(
         save(billed, place.folder)
         place.done(billed, more=form == "table" and not verbose)
         print_runs([billed], form=form, verbose=verbose)
+    if not any(one is not None for one in billed.requests["energy_j"].to_pylist()):
+        raise NotPossibleError("nothing was billed: no load is valid and has an energy in its steady window")
