@@ -86,14 +86,16 @@ def row_of(profile, slice_j, gpu_j):
     how = {"profile": profile, "together": 1, "batch": 8, "dtype": "fp16", "mode": "eager"}
     about = {"model": "vit", "task": "infer", "seq_len": None, "status": "done", "power_w": 100.0}
     energies = {"energy_per_sample_j": slice_j, "board_energy_per_sample_j": gpu_j}
+    for name, value in [*energies.items()]:
+        energies |= {f"{name}_low": value and value * 0.999, f"{name}_high": value and value * 1.001}
     return {**dict.fromkeys(COLUMNS), **how, **about, **energies}
 
 
 def test_the_least_energy_is_that_of_the_meter_and_what_a_slice_is_charged_says_on_what_it_depends():
     rows = [row_of("1g.10gb", 0.0398, 0.1008), row_of("3g.40gb", 0.0482, 0.0636), row_of("7g.80gb", 0.0680, 0.0680)]
     lines = summary(rows).splitlines()
-    assert "least energy of the whole GPU: 1 × 3g.40gb, batch 8: 63.60 mJ per sample" in lines
-    assert "lowest charge to a slice (modelled): 1 × 1g.10gb, batch 8: 39.80 mJ per sample;" in lines
+    assert "least energy, whole GPU: 1 × 3g.40gb, batch 8: 63.600 ± 0.064 mJ/sample" in lines
+    assert "lowest charge (modelled): 1 × 1g.10gb, batch 8: 39.800 ± 0.040 mJ/sample;" in lines
     assert "only if the other slices work too" in "\n".join(lines)
     (heads,) = (line for line in lines if line.startswith("slices"))
     assert "slice, mJ/sample" in heads
@@ -107,7 +109,7 @@ def test_rows_of_an_earlier_version_without_the_energy_of_the_gpu_are_shown():
     rows = [row_of("1g.10gb", 0.04, None), row_of("3g.40gb", 0.05, None)]
     for row in rows:
         del row["board_energy_per_sample_j"]
-    assert "lowest charge to a slice (modelled): 1 × 1g.10gb" in summary(rows)
+    assert "lowest charge (modelled): 1 × 1g.10gb" in summary(rows)
 
 
 def test_out_of_memory_is_a_failed_row_without_figures(tmp_path):

@@ -133,8 +133,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 _FIGURES = (
     "FB used",
     "activity",
-    "latency",
-    "± sd",
+    "latency mean ± sd",
     "p50",
     "p95",
     "p99",
@@ -209,13 +208,13 @@ def _best(groups: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
         return min(known, key=lambda one: one[0])[1] if known else None
 
     def said(rows: Sequence[dict[str, Any]], name: str) -> str:
-        return f"{_slices(rows)}, batch {rows[0]['batch']}: {figure(_estimate(rows, name), 'J')} per sample"
+        return f"{_slices(rows)}, batch {rows[0]['batch']}: {figure(_estimate(rows, name), 'J')}/sample"
 
     measured, charged = least(_OF_GPU), least(_OF_SLICE)
-    found = [] if measured is None else [f"least energy of the whole GPU: {said(measured, _OF_GPU)}"]
+    found = [] if measured is None else [f"least energy, whole GPU: {said(measured, _OF_GPU)}"]
     if charged is not None and charged is not measured:
         found += [
-            f"lowest charge to a slice (modelled): {said(charged, _OF_SLICE)};",
+            f"lowest charge (modelled): {said(charged, _OF_SLICE)};",
             "  the cheapest only if the other slices work too: idle ones are charged nothing",
         ]
     return found
@@ -242,12 +241,19 @@ def _cells(rows: Sequence[dict[str, Any]]) -> dict[str, str] | None:
         "FB used": NONE if used is None else f"{used / 2**20:.0f} MiB",
         "activity": NONE if active is None else f"{active * 100:.1f} %",
         "latency": quantity(_mean(rows, "latency_mean_s"), "s"),
-        "± sd": quantity(_mean(rows, "latency_std_s"), "s"),
+        "latency mean ± sd": _plus_minus(_mean(rows, "latency_mean_s"), _mean(rows, "latency_std_s")),
         **{p: quantity(_mean(rows, f"latency_{p}_s"), "s") for p in ("p50", "p95", "p99")},
         "requests/s": _rate(rows, "requests_per_s"),
         "samples/s": _rate(rows, "samples_per_s"),
         "power of slice": figure(_estimate(rows, "power_w"), "W"),
     }
+
+
+def _plus_minus(mean: float | None, spread: float | None) -> str:
+    """A mean and its standard deviation in one unit."""
+    if mean is None or spread is None:
+        return quantity(mean, "s")
+    return figure(Estimate(mean, mean - spread, mean + spread), "s")
 
 
 def _mean(rows: Sequence[dict[str, Any]], name: str) -> float | None:
