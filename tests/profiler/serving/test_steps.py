@@ -172,7 +172,9 @@ def test_a_bill_of_loads_that_are_not_valid_says_that_nothing_was_billed(places,
 
 
 def test_the_parts_of_the_energy_are_labelled_with_their_total(places, tmp_path, capsys):
-    found = run_command(capsys, "bill", places / "bench", places / "steps.jsonl", "-o", tmp_path / "billed")
+    log, to = places / "steps.jsonl", tmp_path / "billed"
+    found = run_command(capsys, "bill", places / "bench", log, "--price", "0.3EUR/kWh", "-o", to)
+    assert "EUR per million output tokens at " in " ".join(found.out.split())
     verdict, table = " ".join(found.out.split()).split("Loads, in their steady state")
     assert "its steady window took" in verdict
     assert "the others are not in the window" in verdict
