@@ -196,8 +196,8 @@ def _slices(rows: Sequence[dict[str, Any]]) -> str:
 def _best(groups: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     """Which slices take the least energy per sample by the meter, and which are charged least if these are others.
 
-    A slice is charged its share of idle power only. What the others draw in idle is charged to none, so that the slice with
-    the lowest charge need not be that with which the GPU takes least.
+    A slice is charged its share of idle power only. What the others draw in idle is charged to none, so that the
+    slice with the lowest charge need not be that with which the GPU takes least.
     """
     done = [rows for rows in groups if all(row["status"] == "done" for row in rows)]
     if len(done) < 2:
