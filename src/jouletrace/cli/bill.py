@@ -31,13 +31,19 @@ def bill(
     from jouletrace.analysis import analyse
     from jouletrace.profiler.serving.steps import join, read_steps
     from jouletrace.recording.session import command_line
+    from jouletrace.errors import BadInputError
     from jouletrace.run import load, save
     from jouletrace.run.memory import bounded
 
     form = check_form(form, json)
     with bounded([steps]):
         log = read_steps(steps)
-    billed = analyse(join(load(run), log, server_run))
+    loaded = load(run)
+    try:
+        joined = join(loaded, log, server_run)
+    except BadInputError as error:
+        raise BadInputError(f"{run} and {steps}: {error}") from None
+    billed = analyse(joined)
     billed.command = command_line()
     with Place(output, "bill") as place:
         save(billed, place.folder)
