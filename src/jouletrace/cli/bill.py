@@ -29,9 +29,9 @@ def bill(
     to the GPUs' energy. docs/how-to/serving.md describes the log.
     """
     from jouletrace.analysis import analyse
+    from jouletrace.errors import BadInputError
     from jouletrace.profiler.serving.steps import join, read_steps
     from jouletrace.recording.session import command_line
-    from jouletrace.errors import BadInputError
     from jouletrace.run import load, save
     from jouletrace.run.memory import bounded
 

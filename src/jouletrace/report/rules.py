@@ -232,6 +232,8 @@ RULES: dict[str, Rule] = {
     "no_activity_log": Rule("files", CARE),
     "unsound_requests": Rule("files", CARE, _EXPORT),
     "no_times": Rule("files", CARE, _EXPORT),
+    "no_concurrency": Rule("files", CARE, _EXPORT),
+    "no_gpu_count": Rule("files", CARE, _EXPORT),
     "no_record": Rule("files", YES),
     "warm_up": Rule("files", YES),
     "bad_rows": Rule("files", CARE, _EXPORT),
