@@ -27,6 +27,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
 from jouletrace.run.header import RUN_JSON
+from jouletrace.run.names import with_article
 from jouletrace.run.sound import MOST_NS
 
 MOST_BYTES = 1 << 30
@@ -207,7 +208,7 @@ def traced_steps(
 def _of_gpus(run: Run, place: Path) -> dict[str, Run]:
     """The Runs of single GPUs in that of a program, by the GPU's id."""
     if run.kind != "program":
-        raise BadInputError(f"{place}: a {run.kind}, not a Run of jouletrace run")
+        raise BadInputError(f"{place}: {with_article(run.kind)}, not a Run of jouletrace run")
     folder = place.parent if place.name == RUN_JSON else place
     apart = [load(folder / gpu["name"]) for gpu in run.workload.get("gpus", ()) if (folder / gpu["name"]).exists()]
     found = [one for one in (run, *apart) if has_recording(one)]
