@@ -26,6 +26,7 @@ _LONG_THROTTLE = 0.02
 """Share of the time from which lowered clocks qualify a figure."""
 
 
+_ADVICE = ": give "
 _OPTION = re.compile(r"(--[\w-]+) (?=\S)")
 """An option before its value, which stay on one line."""
 
@@ -115,7 +116,9 @@ def trust(run: Run, results: Results | None = None) -> Trust:
         own = rule(code)
         level = _level(run, code, own.level)
         if level != YES:
-            failed.setdefault((code, message), Failed(own.check, level, code, message, _action(run, own)))
+            text, _, advice = message.partition(_ADVICE)  # a message that knows better what to do than the table
+            action = f"give {advice}" if advice else _action(run, own)
+            failed.setdefault((code, message), Failed(own.check, level, code, text, action))
     closure = results.get("closure_kernels")
     note = "" if closure.value is None else f"parts are {figure(closure, '')} of the whole"
     note = "" if any(code == "closure" for code, _ in failed) else note
