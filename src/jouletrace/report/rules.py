@@ -205,7 +205,7 @@ RULES: dict[str, Rule] = {
     "no_requests": Rule("requests answered", CARE, "give a longer --duration"),
     "rate_not_reached": Rule("requests answered", CARE, "give lower --rate"),
     "client_late": Rule("client on time", CARE, "run the client on another machine"),
-    "gpu_not_loaded": Rule("the server's GPU", NO, "choose it by --device"),
+    "gpu_not_loaded": Rule("the server's GPU", NO, "run bench with --device of the server's GPU"),
     "steps_not_read": Rule("scheduler steps", CARE, "join the log by jouletrace bill"),
     "steps_not_traced": Rule("scheduler steps", YES),
     "steps_not_used": Rule("scheduler steps", CARE, "log the steps while the load runs"),

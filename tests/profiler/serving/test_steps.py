@@ -1,6 +1,7 @@
 """A log of scheduler steps: how it is read, and joined with the Runs of a load and of the server."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from commands import command
@@ -8,7 +9,7 @@ from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.steps import join, read_steps
 from jouletrace.report.results import Results
-from jouletrace.run import load, save
+from jouletrace.run import load, save, tables
 from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run
 from serving_runs import START_NS
 
@@ -155,6 +156,29 @@ def test_the_command_saves_a_new_run_with_the_bill(places, tmp_path, capsys):
     assert len(again.steps)
     assert again.requests["energy_own_j"].null_count < len(again.requests)
     assert analyse(again).results.equals(load(to).results)
+
+
+def test_a_bill_of_loads_that_are_not_valid_says_that_nothing_was_billed(places, tmp_path, capsys):
+    run = load(places / "bench")
+    said = pa.array(["ok" if k % 10 else "failed" for k in range(len(run.requests))])
+    run.requests = tables.changed(run.requests, "status", said.cast(run.requests.schema.field("status").type))
+    failed = tmp_path / "failed"
+    save(run, failed)
+    found = run_command(capsys, "bill", failed, places / "steps.jsonl", "-o", tmp_path / "billed")
+    assert found.code == 3
+    assert "nothing was billed" in found.err
+    assert "NOT VALID" in found.out
+    assert "prefill" not in found.out, "no part of an energy that no load states"
+
+
+def test_the_parts_of_the_energy_are_labelled_with_their_total(places, tmp_path, capsys):
+    log, to = places / "steps.jsonl", tmp_path / "billed"
+    found = run_command(capsys, "bill", places / "bench", log, "--price", "0.3EUR/kWh", "-o", to)
+    assert "EUR per million output tokens at " in " ".join(found.out.split())
+    verdict, table = " ".join(found.out.split()).split("Loads, in their steady state")
+    assert "its steady window took" in verdict
+    assert "the others are not in the window" in verdict
+    assert "prefill" not in table, "prefill alone, without decode and idle, would be misread"
 
 
 def test_the_export_has_the_bill_of_each_request(places, tmp_path, capsys):

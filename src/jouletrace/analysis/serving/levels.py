@@ -98,7 +98,7 @@ def add_serving(run: Run, figures: Figures) -> None:
     if divided:  # bills need the power of a server, of which only the GPU's sum is measured
         _add_divided(figures, steady, divided)
     else:
-        add_energies(run, figures, steady)
+        add_energies(run, figures, steady, doubts)
     for level in steady:
         _add_prices(run, figures, level)
 
@@ -176,6 +176,7 @@ def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[in
         own = divided[level.number]
         figures.add(level.unit, "energy_active_j", own.active, level.flags)
         figures.add(level.unit, "activity", own.activity)
+        figures.add(level.unit, "power_gpu_w", own.gpu)
         if math.isfinite(own.idle_w):
             figures.add(level.unit, "baseline_context_idle_w", Estimate(own.idle_w, method="windows"))
 
