@@ -18,7 +18,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler import ab as profiler
 from jouletrace.profiler.ab import AbSettings, run_ab
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.comparison import DIFFERENT
+from jouletrace.report.comparison import DIFFERENT, LOWER
 from jouletrace.run import tables
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings
@@ -201,6 +201,7 @@ def test_another_number_of_samples_is_compared_per_sample():
     found = jt.ab(layer, layer, x, inputs_b=x[:2048], device=SPEC, max_time=10)
     assert abs(found.row("energy_total_j").change.value) < 0.2
     assert any("per sample" in note for note in found.notes)
+    assert found.row("latency_s").verdict == LOWER  # of half the samples: neither better nor worse
 
 
 @pytest.mark.parametrize(

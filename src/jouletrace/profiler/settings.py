@@ -57,7 +57,9 @@ class ProfileSettings:
         metavar="N,N,...",
         numbers=True,
     )
-    dtype: str | None = option(None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32]")
+    dtype: str | None = option(
+        None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32; your own model as it is]"
+    )
     quantization: str | None = option(
         None,
         "Weights of linear layers in 8 bits: int8, fp8 (products too); int8wo, fp8wo (weights only, dequantised).",

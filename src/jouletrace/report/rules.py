@@ -122,6 +122,9 @@ RULES: dict[str, Rule] = {
     "one_run_a_gpu": Rule("precision", CARE),
     "one_window_a_run": Rule("precision", CARE, _LONGER),
     # a comparison
+    "calibration_differs": Rule(
+        "sensor response", CARE, "profile both with the sensor calibrated on both, or on neither"
+    ),
     "one_run": Rule("precision", CARE, "profile both with --repeats 3, or use jouletrace ab"),
     "sensor_gain": Rule("precision", CARE, "measure both on one GPU, with jouletrace ab"),
     "spread_between_runs": Rule("precision", CARE, "give more --repeats"),
