@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jouletrace.analysis.recording import IDLE_NAME, RECORDING, WAITING
 from jouletrace.report.reasons import reason
-from jouletrace.report.results import Results, printed
+from jouletrace.report.results import Results, idle_by, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Recording
@@ -12,13 +12,6 @@ from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
 
 _MOST = 3
-
-_CAUSES = {
-    "data loading": "waiting for the data loader",
-    "between launches": "between launches",
-    "synchronisation": "after the host had waited for the GPU",
-    "host": "waiting for the host",
-}
 
 
 def verdict(run: Run, results: Results) -> list[str]:
@@ -91,11 +84,11 @@ def _causes_of_all(run: Run, results: Results) -> list[str]:
 
 def _of_idle(run: Run, unit: UnitRow) -> str:
     """The largest cause of the time without a kernel, behind its share."""
-    by = run.workload.get(RECORDING, Recording()).get("idle_by", {})
+    by = idle_by(run)
     if unit["name"] != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
-    return f" ({100 * by[cause]:.0f}{NBSP}% of it {_CAUSES[cause]})"
+    return f" ({100 * by[cause]:.0f}{NBSP}% of it {cause})"
 
 
 def matched(run: Run) -> str | None:
