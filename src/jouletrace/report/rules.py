@@ -50,6 +50,7 @@ RULES: dict[str, Rule] = {
     "not_measured": Rule("power sensor", CARE),
     "unknown": Rule("power sensor", NO),
     "no_counter": Rule("power sensor", YES),
+    "simulated_idle": Rule("power sensor", NO),
     "power_implausible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "power_impossible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "sensor_unknown": Rule("power sensor", CARE),

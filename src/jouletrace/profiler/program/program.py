@@ -17,6 +17,7 @@ from jouletrace.devices.cuda_order import cuda_uuids_apart
 from jouletrace.devices.rapl import beside_gpus
 from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import calibrations
+from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.duty import Duty
@@ -103,6 +104,7 @@ def run_program(
             for device in devices:
                 calibrations.attach(session.run, device)
                 _note_others(session.run, device)
+            warn_of_idle(session.run, devices)
             live = Live(session) if settings.live else None
             starting = Starting(devices)
 

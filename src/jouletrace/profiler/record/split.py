@@ -156,6 +156,7 @@ def summary(run: Run, split: Run | None) -> str:
         time_s, energy = whole(run)
         joules = figure(energy, "J") if energy.value is not None else f"energy unknown: {energy.reason}"
         lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}"]
+        lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
     else:
         results = Results(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
