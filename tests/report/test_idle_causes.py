@@ -1,4 +1,4 @@
-"""The time of a program in which no kernel runs, by its causes: in the terminal, the page and JSON."""
+"""The time of a program in which no kernel runs, by its causes and by its GPUs: in the terminal, the page and JSON."""
 
 import json
 
@@ -11,7 +11,9 @@ from jouletrace.report.html.tables import of_parts
 from jouletrace.report.results import Results
 from jouletrace.report.tree import tree
 from jouletrace.run import Estimate, Run, tables
+from jouletrace.run.store import load
 from make_runs import e, result
+from places import REPOSITORY
 
 
 def program(**idle_by: float) -> Run:
@@ -65,3 +67,12 @@ def test_the_page_has_causes_in_its_table_and_its_tree():
     (table,) = (one for one in of_parts(run, Results(run)) if one.id == "kernel")
     assert "no kernel running: waiting for the host" in [row[0].full for row in table.rows]
     assert {"waiting for the data loader", "between launches"} <= {node.label for node in tree(run, Results(run))}
+
+
+def test_a_run_of_two_gpus_says_what_a_wait_is_of_where_their_runs_are_and_that_no_kernel_ran():
+    run = load(REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip")
+    text = " ".join(report.render([run], width=100).split())
+    assert "the others wait 1.388 s in total a Run" in text, "not per collective"
+    assert "in the folder of this Run, or beside its zip in NAME.ranks" in text
+    assert "rank-0: no kernel running" in text
+    assert ": idle" not in text

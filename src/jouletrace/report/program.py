@@ -52,10 +52,12 @@ def _of_ranks(run: Run) -> list[str]:
         share = 100 * last["last"] / last["collectives"]
         lines.append(
             f"{last['name']} comes last in {share:.0f}{NBSP}% of {last['collectives']} collectives; "
-            f"the others wait for {quantity(sum(waits) / (len(ranked) - 1), 's')} on average"
+            f"the others wait {quantity(sum(waits) / (len(ranked) - 1), 's')} in total"
+            f"{', on average' if len(ranked) > 2 else ''}"
         )
     if gpus:
-        lines.append(f"each GPU by its parts: {', '.join(gpu['name'] for gpu in gpus)} in the folder of this Run")
+        names = ", ".join(gpu["name"] for gpu in gpus)
+        lines.append(f"a Run of each GPU: {names}, in the folder of this Run, or beside its zip in NAME.ranks")
     return lines
 
 

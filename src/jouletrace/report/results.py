@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,9 @@ _CAUSES = {
     "between launches": "between launches",
 }
 """Causes of the time between kernels, by their keys in a Run, as they are printed."""
+
+_OF_GPU = re.compile(rf"((?:rank-\d+|gpu-\d+|rank-\d+-gpu-\d+): ){IDLE_NAME}")
+"""The same in the Run of several GPUs."""
 
 ABSENT = Estimate.null("not_measured")
 """The figure in place of one that isn't stated."""
@@ -142,7 +146,9 @@ def idle_by(run: Run) -> dict[str, float]:
 
 
 def printed(name: str | None) -> str:
-    """A unit's name as it is printed, in parentheses or not."""
+    """A unit's name as it is printed, in parentheses or not, or behind the name of a GPU of several."""
+    if name is not None and (of_gpu := _OF_GPU.fullmatch(name)):
+        return of_gpu[1] + NO_KERNEL
     if name is not None and name.strip("()") == IDLE_NAME:
         return name.replace(IDLE_NAME, NO_KERNEL)
     return str(name or "?")

@@ -22,7 +22,7 @@ from jouletrace.profiler.program.timeline import Part
 from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.report.document import printable
 from jouletrace.report.program import energy_by_part, verdict
-from jouletrace.report.results import Results
+from jouletrace.report.results import Results, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
@@ -213,6 +213,6 @@ def _gpus(split: Run) -> list[str]:
     lines = []
     for gpu in gpus[:ROWS]:
         parts = sorted(gpu["parts"], key=lambda part: -(part["energy_j"] or 0.0))
-        named = [f"{part['name']} {quantity(part['energy_j'], 'J')}" for part in parts if part["energy_j"]]
+        named = [f"{printed(part['name'])} {quantity(part['energy_j'], 'J')}" for part in parts if part["energy_j"]]
         lines.append(f"  {gpu['name']}: {', '.join(named) or 'no energies'}")
     return lines + ([f"  and {len(gpus) - ROWS} more"] if len(gpus) > ROWS else [])
