@@ -217,7 +217,7 @@ def _add_gpu(session: Session, gpu: Gpu) -> None:
 def _note(run: Run, tracer: Tracer, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
     """Say what is missing."""
     if no_gpu and not found:
-        run.warn("not_traced", "kernels: there is no GPU here, so that only the time of the program is known")
+        run.warn("no_gpu", "there is no GPU here, so that no kernels were traced")
     elif tracer.problem or not found:
         run.warn("not_traced", f"kernels: {tracer.problem or 'the program ran none, or no process handed any over'}")
     for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
