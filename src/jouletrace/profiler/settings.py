@@ -55,7 +55,11 @@ class ProfileSettings:
         metavar="N,N,...",
         numbers=True,
     )
-    dtype: str | None = option(None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32]")
+    dtype: str | None = option(
+        None,
+        "fp32 (IEEE), tf32, fp16, bf16, fp64; amp: fp32, with autocast to fp16 (CPU: bf16). "
+        "[default: fp16, on a CPU fp32]",
+    )
     quantization: str | None = option(
         None,
         "Weights of linear layers in 8 bits: int8, fp8 (products too); int8wo, fp8wo (weights only, dequantised).",

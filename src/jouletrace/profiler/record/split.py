@@ -22,6 +22,7 @@ from jouletrace.profiler.program.timeline import Part
 from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.report.document import printable
 from jouletrace.report.program import energy_by_part, verdict
+from jouletrace.report.reasons import reason
 from jouletrace.report.results import Results, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import trust
@@ -154,7 +155,9 @@ def summary(run: Run, split: Run | None) -> str:
     mark = "SIMULATED " if run.simulated else ""
     if split is None:
         time_s, energy = whole(run)
-        joules = figure(energy, "J") if energy.value is not None else f"energy unknown: {energy.reason}"
+        joules = (
+            figure(energy, "J") if energy.value is not None else f"energy unknown: {reason(energy.reason or 'unknown')}"
+        )
         lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}"]
         lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
     else:
