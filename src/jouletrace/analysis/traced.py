@@ -66,7 +66,9 @@ def take_for_samples(run: Run) -> None:
         period_s = KINDS[kind].response.period_s
         spacing_s = float(np.median(np.diff(np.sort(stamps)))) / 1e9 if len(stamps) > 1 else 0.0
         wrong = ""
-        if channel.window_s is not None:
+        if KINDS[kind].sampler is None:
+            wrong = f"readings of the driver's record of {board} are means, not momentary samples"
+        elif channel.window_s is not None:
             wrong = "its readings were polled, and are not the driver's record of samples"
         elif abs(spacing_s / period_s - 1) > _NEAR:
             wrong = (
