@@ -182,7 +182,7 @@ import numpy as np
 
 from fake_nvml import NOT_SUPPORTED, FakeBoard, FakeClock, FakeNvml
 from jouletrace.analysis.regressed import models
-from jouletrace.analysis.traced import take_for_samples
+from jouletrace.analysis.imported_recording import take_for_samples
 from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.formats.importers import importer
 from jouletrace.formats.importers.base import ImportOptions

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Recording
 from jouletrace.run.metrics import METRICS, Metric
