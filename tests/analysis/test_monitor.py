@@ -134,10 +134,16 @@ def test_a_recording_shorter_than_the_sensor_is_null():
     assert run.result("power_w", 1).reason == "empty_window"
 
 
-def test_a_hole_in_it_leaves_the_energy_out():
+def test_with_a_long_hole_the_energy_is_that_of_the_time_covered():
     run = monitored(readings(300.0, 12.2, noise=0.3, without=[(4.0, 7.0)]))
-    assert run.result("energy_total_j", 1).reason == "hole_in_record"
-    assert [warning.code for warning in run.warnings] == ["record_hole"]
+    assert run.result("time_s", 1).value == pytest.approx(8.9, abs=0.05)
+    assert run.result("energy_total_j", 1).value == pytest.approx(300 * 8.9, rel=0.01)
+    assert run.result("power_w", 1).value == pytest.approx(300, rel=0.005)
+    assert "covered_alone" in run.result_flags("energy_total_j", 1)
+    (warning,) = run.warnings
+    assert warning.code == "hole_in_record"
+    assert "a hole of 3 s" in warning.message
+    assert " to " in warning.message
 
 
 def test_watts_that_were_printed_whole_are_no_surer_than_that():
