@@ -149,4 +149,4 @@ def test_logs_of_one_gpu_may_be_named_in_any_order(workspace, capsys):
     (workspace / "second.csv").write_text(lines[0] + "".join(lines[200:]))
     whole = command(capsys, "import", "whole.csv").out.splitlines()
     halves = command(capsys, "import", "second.csv", "first.csv").out.splitlines()
-    assert [line for line in halves if " in " in line][0] == [line for line in whole if " in " in line][0]
+    assert halves[1:] == whole[1:]

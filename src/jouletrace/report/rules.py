@@ -54,6 +54,7 @@ RULES: dict[str, Rule] = {
     "power_impossible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "sensor_unknown": Rule("power sensor", CARE),
     "long_average": Rule("power sensor", CARE),
+    "sparse_readings": Rule("power sensor", CARE),
     "which_power": Rule("power sensor", CARE, "choose its column by --map"),
     # the record of power
     "no_samples": Rule("power record", NO, _LONGER),
@@ -246,7 +247,7 @@ RULES: dict[str, Rule] = {
     "failed_rows": Rule("files", YES),
     "instants": Rule("files", YES),
     "marks": Rule("files", YES),
-    "missing_cells": Rule("files", CARE),
+    "missing_cells": Rule("files", YES),
     "no_kernels": Rule("files", CARE, "trace CUDA, too"),
     "no_state": Rule("files", CARE),
     "not_a_figure": Rule("files", CARE),

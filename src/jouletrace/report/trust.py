@@ -248,6 +248,8 @@ def _level(run: Run, code: str, level: str) -> str:
     """The level of a code in this Run."""
     if code in INVALID and not serving.any_valid(run):
         return NO
+    if code == "long_average" and not len(run.spans):
+        return YES  # there is no burst to read too low: the whole is right
     if code != "not_settled":
         return level
     # What was seen to drift spoils a mean; too short to see it may be harmless, and A and B alternating cancels it.
