@@ -150,3 +150,13 @@ def test_logs_of_one_gpu_may_be_named_in_any_order(workspace, capsys):
     whole = command(capsys, "import", "whole.csv").out.splitlines()
     halves = command(capsys, "import", "second.csv", "first.csv").out.splitlines()
     assert halves[1:] == whole[1:]
+
+
+def test_a_log_has_kilowatt_hours_and_a_price(workspace, capsys):
+    night(workspace)
+    words = " ".join(
+        command(capsys, "import", "smi.csv", "--device", "NVIDIA H100", "--price", "0.25EUR/kWh").out.split()
+    )
+    assert "(2.40 kWh) in" in words
+    assert "≈ 2.40 kWh, 0.599 ± 0.03" in words
+    assert "gain, ± 5 %, is not in it" in words

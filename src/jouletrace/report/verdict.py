@@ -18,6 +18,9 @@ _DIGITS = 3
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
 
+_J_PER_KWH, _LEAST_KWH = 3.6e6, 0.1
+"""An energy of so many kWh is stated in kWh, too: prices are per kWh."""
+
 _ALWAYS = 0.995
 """Share of the time that reads as all of it."""
 
@@ -74,7 +77,7 @@ def _iterations(run: Run, results: Results) -> list[str]:
         each = "" if whole else " per iteration"
         return [f"{brief(time, 's')}{each}{why}"] if time is not None else _watched(run, results)
     if whole:
-        return [f"{figure(energy, 'J')} in {brief(time, 's')}, {brief(power, 'W')} on average"]
+        return [f"{figure(energy, 'J')}{_paid(energy)} in {brief(time, 's')}, {brief(power, 'W')} on average"]
     beside = [brief(one, unit) for one, unit in ((power, "W"), (time, "s")) if one is not None]
     lines = [f"{figure(energy, 'J')} per iteration: {', '.join([*_of_each(run, results), *beside])}"]
     return lines + _shares(run, results, energy)
@@ -120,7 +123,7 @@ def _watched(run: Run, results: Results) -> list[str]:
     power = sum(results.get("power_w", unit["id"]).value or 0.0 for unit in units)
     some = f"{len(known)} of {len(units)}" if len(known) < len(units) else f"{len(units)}"
     of = "" if len(units) == 1 else f", {some} devices together"
-    lines = [f"{figure(energy, 'J')} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
+    lines = [f"{figure(energy, 'J')}{_paid(energy)} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
     lines += _levels(results, units[0]["id"]) if len(units) <= _MOST_LEVELS else []
     work = results.get("energy_per_work_j")
     if work.value is not None:
@@ -131,6 +134,12 @@ def _watched(run: Run, results: Results) -> list[str]:
     if per.value is not None:
         lines.append(f"{figure(per, 'J')} per inference")
     return lines
+
+
+def _paid(energy: Estimate) -> str:
+    """An energy that is worth paying for in kWh, too, in parentheses."""
+    value = (energy.value or 0.0) / _J_PER_KWH
+    return f" ({number(value, _DIGITS)}{NBSP}kWh)" if value >= _LEAST_KWH else ""
 
 
 def _levels(results: Results, unit: int = MODEL_UNIT) -> list[str]:

@@ -348,13 +348,18 @@ def _warn_of_gaps(runs: list[Run], paths: list[str]) -> None:
     extents = [extent(run) for run in runs]
     timed = [k for k, one in enumerate(extents) if one.start_ns is not None]
     for k in timed[: 1 if len(timed) == 2 else None]:  # for two files one line covers both
-        others = [extents[other] for other in timed if other != k]
+        # A later log of the same GPU continues its record: the hole between the two is stated as one.
+        others = [extents[other] for other in timed if other != k and not _channels(runs[k]) & _channels(runs[other])]
         if others and not any(extents[k].touches(other) for other in others):
             message = (
                 f"its times ({extents[k].said()}) don't overlap those of the other files "
                 f"({', '.join(one.said() for one in others[:3])}): is its time zone or --offset right?"
             )
             runs[k].warn(NO_COMMON_TIME, message, Path(paths[k]).name)
+
+
+def _channels(run: Run) -> set[tuple[str, str]]:
+    return {(channel.device, channel.name) for channel in run.channels}
 
 
 def _offset(k: int, path: str, n: int, options: ImportOptions) -> float | None:
