@@ -11,7 +11,7 @@ from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record
 from jouletrace.analysis.spans import device_phase_edges
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.sensor.baseline import idle_and_working_levels
 from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.windows.energy import T95
@@ -27,8 +27,9 @@ METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "
 def add_devices(run: Run, figures: Figures) -> None:
     """Add a unit a device below the whole recording."""
     figures.unit(MODEL_UNIT, "model", run.workload.get("name", "recording"), count=1)
+    labels = device_labels(run.devices)
     for number, device in enumerate(run.devices, start=1):
-        figures.unit(number, "device", device.name, MODEL_UNIT, module=device.id)
+        figures.unit(number, "device", labels[device.id], MODEL_UNIT, module=device.id)
         add_device(run, figures, number, device)
 
 
@@ -42,6 +43,10 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
         return
     record, response = found
     levels = idle_and_working_levels(record.time_ns, record.power_w)
+    if levels.resting:
+        lower, upper = levels.resting
+        text = f"the power rests at {lower:.3g} W and at {upper:.3g} W: idle is the lower level"
+        run.warn("idle_levels", text, device.id)
     rounding = printed_step(record.power_w) / math.sqrt(12)
     figures.add(unit, "power_idle_w", widened(levels.idle, rounding), record.flags)
     figures.add(unit, "power_working_w", widened(levels.working, rounding), record.flags)

@@ -80,6 +80,7 @@ RULES: dict[str, Rule] = {
     "no_activity": Rule("power record", NO, _LONGER),
     "block_not_ended": Rule("power record", NO, "read it after the block"),
     "block_too_short": Rule("power record", NO, "repeat the work inside the block"),
+    "idle_levels": Rule("power record", YES),
     "one_level": Rule("power record", YES),
     # the sensor's response
     "nominal_response": Rule("sensor response", YES),  # its wider uncertainty is in the intervals
