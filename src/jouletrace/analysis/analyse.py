@@ -9,16 +9,16 @@ from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
+from jouletrace.analysis.imported_recording import span_text
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.program import add_program
 from jouletrace.analysis.ranges import add_ranges, add_ranks
-from jouletrace.analysis.recording import has_recording
+from jouletrace.analysis.recording_names import has_recording
 from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.spans import of_kind
-from jouletrace.analysis.traced import span_text
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import Run, tables
@@ -74,7 +74,7 @@ def figures_of(run: Run) -> Figures:
         if has_recording(run):
             from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
 
-            parts_of(run, figures).add()
+            parts_of(run, figures).add(scaled=True)
         elif has_nodes(run):
             add_nodes(run, figures)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run

@@ -138,7 +138,7 @@ class Nodes(TypedDict, total=False):
 
 
 class Recording(TypedDict, total=False):
-    """Provenance of the recording behind rows of kernels (``analysis.recording``)."""
+    """Provenance of the recording behind rows of kernels (``analysis.recording_names``)."""
 
     iterations: Annotated[int, Meta(gt=0, le=10**12)]
     start_ns: Integer
@@ -257,7 +257,7 @@ class Serving(TypedDict, total=False):
         token_ids, ignore_eos, usage: What the server took.
         servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
-        traced_covariance: Of the factors of a step by its traced energy (``analysis.serving.traced``), shape (4, 4).
+        traced_covariance: Of a step's factors by its traced energy (``analysis.serving.step_powers``), shape (4, 4).
     """
 
     url: str
@@ -297,7 +297,6 @@ class WorkloadFacts(TypedDict, total=False):
     device: str | None
     direction: str | None
     dtype: str | None
-    early_stop: str | None
     exit_code: Integer
     export: Facts
     flops: _Number | None

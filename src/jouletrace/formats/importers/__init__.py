@@ -128,7 +128,7 @@ def import_files(paths: Sequence[Path | str], options: ImportOptions | None = No
     Raises:
         BadInputError: If a file can't be read, or nothing in it is usable.
     """
-    from jouletrace.analysis.traced import take_for_samples
+    from jouletrace.analysis.imported_recording import take_for_samples
     from jouletrace.formats.importers.merge import merge
 
     options = options or ImportOptions()

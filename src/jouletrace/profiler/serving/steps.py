@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.recording import RECORDING, has_recording
+from jouletrace.analysis.recording_names import RECORDING, has_recording
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
@@ -146,7 +146,7 @@ def traced_steps(
     Raises:
         BadInputError: If the server's Run isn't of the same GPUs, or holds no kernels.
     """
-    from jouletrace.analysis.serving.traced import step_powers
+    from jouletrace.analysis.serving.step_powers import step_powers
 
     parts = _of_gpus(load(server), server)
     total, covariance = np.zeros(len(steps)), np.zeros((4, 4))
