@@ -179,7 +179,7 @@ def test_rounding_and_cooling_are_no_second_level(slope):
     assert run.result("power_idle_w", 1).value == pytest.approx(71.5, abs=1.5)
 
 
-def test_gpus_of_one_name_are_told_apart_and_say_why_they_have_no_level():
+def test_gpus_of_one_name_are_distinguished_and_say_why_they_have_no_level():
     rows = readings(100.0, 12.2, noise=0.3) + readings(400.0, 12.2, noise=0.3, device=OTHER)
     run = make_run(rows, kind="monitor", spans=phases(("monitor", 2.0, 12.0)))
     run.devices = [DeviceInfo(DEVICE, "H100", index=0), DeviceInfo(OTHER, "H100", index=3)]

@@ -129,6 +129,7 @@ def test_half_an_hour_without_readings_does_not_cost_the_night(workspace, capsys
     assert "a hole of 31 min, 2026-11-22 21:39:00.000 UTC to 2026-11-22 22:10:00.000 UTC" in words
     assert "without its holes" in words
     assert "run it again" not in words
+    assert not [line for line in command(capsys, "import", "smi.csv").out.splitlines() if line.endswith("--query-")]
 
 
 def test_two_logs_of_one_gpu_are_one_record(workspace, capsys):

@@ -110,7 +110,13 @@ def _import(
             found = Results(run)
             costs = [*cost_line(run, found, given), *gain_line(run, found)]
             lines = [*verdict(run, found), *costs, *trust(run).lines()]
-            put("\n".join(part for line in lines for part in wrap(line.replace(NBSP, " "), 79, subsequent_indent="  ")))
+            put(
+                "\n".join(
+                    part
+                    for line in lines
+                    for part in wrap(line.replace(NBSP, " "), 79, subsequent_indent="  ", break_on_hyphens=False)
+                )
+            )
     say(f"saved {place} · more: jouletrace show {place} -v")
 
 
