@@ -160,7 +160,7 @@ def test_windows_without_a_figure_are_left_out_and_said():
     assert run.result("power_w").n == 7
     assert run.result("power_w").value == pytest.approx(LOAD, rel=2e-3)
     assert "windows_left_out" in run.result_flags("energy_total_j")
-    assert [w.code for w in run.warnings] == ["record_hole"]
+    assert [w.code for w in run.warnings] == ["hole_in_record"]
 
 
 def test_where_no_window_has_a_figure_the_commonest_reason_is_given():

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.run import DeviceInfo
+from jouletrace.report.results import Results
+from jouletrace.report.verdict import verdict
+from jouletrace.run import DeviceInfo, device_labels
 from records import DEVICE, channel, make_run, phases, readings
 
 OTHER = "GPU-other"
@@ -134,10 +136,16 @@ def test_a_recording_shorter_than_the_sensor_is_null():
     assert run.result("power_w", 1).reason == "empty_window"
 
 
-def test_a_hole_in_it_leaves_the_energy_out():
+def test_with_a_long_hole_the_energy_is_that_of_the_time_covered():
     run = monitored(readings(300.0, 12.2, noise=0.3, without=[(4.0, 7.0)]))
-    assert run.result("energy_total_j", 1).reason == "hole_in_record"
-    assert [warning.code for warning in run.warnings] == ["record_hole"]
+    assert run.result("time_s", 1).value == pytest.approx(8.9, abs=0.05)
+    assert run.result("energy_total_j", 1).value == pytest.approx(300 * 8.9, rel=0.01)
+    assert run.result("power_w", 1).value == pytest.approx(300, rel=0.005)
+    assert "covered_alone" in run.result_flags("energy_total_j", 1)
+    (warning,) = run.warnings
+    assert warning.code == "hole_in_record"
+    assert "a hole of 3 s" in warning.message
+    assert " to " in warning.message
 
 
 def test_watts_that_were_printed_whole_are_no_surer_than_that():
@@ -145,3 +153,51 @@ def test_watts_that_were_printed_whole_are_no_surer_than_that():
     run = monitored(readings(square, 12.2))
     for metric, rounded in (("power_idle_w", 1), ("power_working_w", 1), ("power_difference_w", 2)):
         assert run.result(metric, 1).half_width == pytest.approx(1.96 * np.sqrt(rounded / 12), rel=1e-3)
+
+
+def test_a_gpu_that_rests_at_two_levels_idles_at_the_lower():
+    """Finished at 71 W and waiting with a context at 124 W: nothing ever ran at 84 W."""
+
+    def power(t):
+        return np.select([t < 3, t < 5, t < 9], [71.0, 124.0, 320.0], 71.0)
+
+    run = monitored(readings(power, 12.2, noise=0.5))
+    assert run.result("power_idle_w", 1).value == pytest.approx(71, abs=1)
+    assert run.result("power_idle_w", 1).half_width < 1
+    (warning,) = run.warnings
+    assert warning.message == "the power rests at 71 W and at 124 W: idle is the lower level"
+    assert warning.message in verdict(run, Results(run))
+
+
+@pytest.mark.parametrize("slope", [0.0, 2.0])
+def test_rounding_and_cooling_are_no_second_level(slope):
+    def power(t):
+        return np.round(np.where(t < 6, 71 + slope * np.sin(t) + 0.6 * (np.floor(3 * t) % 2), 320.0))
+
+    run = monitored(readings(power, 12.2))
+    assert not run.warnings
+    assert run.result("power_idle_w", 1).value == pytest.approx(71.5, abs=1.5)
+
+
+def test_gpus_of_one_name_are_distinguished_and_say_why_they_have_no_level():
+    rows = readings(100.0, 12.2, noise=0.3) + readings(400.0, 12.2, noise=0.3, device=OTHER)
+    run = make_run(rows, kind="monitor", spans=phases(("monitor", 2.0, 12.0)))
+    run.devices = [DeviceInfo(DEVICE, "H100", index=0), DeviceInfo(OTHER, "H100", index=3)]
+    run.channels.append(channel(device=OTHER))
+    analyse(run)
+    assert [row["name"] for row in run.units.to_pylist() if row["level"] == "device"] == ["H100 #0", "H100 #3"]
+    assert "no idle and working level: there was one level only" in verdict(run, Results(run))
+    far = [
+        DeviceInfo("a", "H100", index=0, host="n1"),
+        DeviceInfo("b", "H100", index=0, host="n2"),
+        DeviceInfo("c", "A100"),
+    ]
+    assert list(device_labels(far).values()) == ["H100 #0 on n1", "H100 #0 on n2", "A100"]
+
+
+def test_an_idle_level_says_whether_a_process_was_there():
+    run = monitored(readings(square, 12.2, noise=1.0))
+    run.devices[0].details["processes"] = False
+    assert "100.0 W idle (no CUDA context at start and end), 500 W at work" in " ".join(
+        verdict(run, Results(run))
+    ).replace("\u00a0", " ")

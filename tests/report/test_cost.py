@@ -19,11 +19,10 @@ GIVEN = tariff("0.30EUR/kWh", "400g/kWh")
 @pytest.mark.parametrize(
     ("price", "carbon", "found"),
     [
-        ("0.30", None, Tariff(0.3)),
-        ("0.30/kWh", "400", Tariff(0.3, "", 400.0)),
+        ("0.30EUR", "400g", Tariff(0.3, "EUR", 400.0)),
         ("0.30 EUR/kWh", "0.4 kg/kWh", Tariff(0.3, "EUR", 400.0)),
         ("€0.30", "400 gCO2eq/kWh", Tariff(0.3, "€", 400.0)),
-        ("12 ct/kWh", "0", Tariff(12.0, "ct", 0.0)),
+        ("12 ct/kWh", "0 g", Tariff(12.0, "ct", 0.0)),
         (None, "25g", Tariff(None, "", 25.0)),
     ],
 )
@@ -33,7 +32,11 @@ def test_factors_are_read_as_people_write_them(price, carbon, found):
 
 
 @pytest.mark.parametrize(
-    ("price", "carbon"), [("cheap", None), ("-1", None), ("0.3 EUR/MWh", None), (None, "400 g/MJ"), ("9" * 400, None)]
+    ("price", "carbon"),
+    [
+        *[("cheap", None), ("-1", None), ("0.3 EUR/MWh", None), (None, "400 g/MJ"), ("9" * 400 + "EUR", None)],
+        *[("0.30", None), ("0.30/kWh", None), (None, "400"), (None, "380kg"), (None, "380kg/kWh")],
+    ],
 )
 def test_what_is_no_factor_is_refused_in_a_line(price, carbon):
     with pytest.raises(BadInputError, match=r"--price|--carbon"):
@@ -43,8 +46,22 @@ def test_what_is_no_factor_is_refused_in_a_line(price, carbon):
 def test_an_interval_is_that_of_the_energy():
     energy = Estimate(3.6e6, 3.5e6, 3.7e6, 9, "windows")
     assert GIVEN.line(energy).replace("\u00a0", " ") == (
-        "≈ 0.3000 ± 0.0084 EUR, 400 ± 12 g CO2e at 0.3 EUR/kWh, 400 g/kWh (given, not measured)"
+        "≈ 1.00 kWh, 0.300 ± 0.009 EUR, 400 ± 12 g CO2e at 0.3 EUR/kWh, 400 g/kWh (given, not measured)"
     )
+
+
+def test_money_holds_the_gain_of_the_sensor_and_three_digits():
+    """An absolute figure: ± 0.05 % of a sensor that may be 5 % off would be a promise that none can keep."""
+    energy = Estimate(14.588e6, 14.582e6, 14.594e6, 9, "windows")
+    assert (
+        GIVEN.line(energy, gain=0.05).replace("\u00a0", " ").startswith("≈ 4.05 kWh, 1.22 ± 0.07 EUR, 1.62 ± 0.09 kg")
+    )
+    small = GIVEN.line(energy.scaled(1e-7), gain=0.05).replace("\u00a0", " ")
+    assert "≈ 0.000405 Wh, 0.000000122 ± 0.000000007 EUR" in small
+    run = profile_run()
+    run.channels[0].gain_pct = 5.0
+    cost = json.loads(report.render([run], "json", tariff=GIVEN))["cost"]["cost"]
+    assert (cost["high"] - cost["low"]) / 2 >= 0.05 * cost["value"]
 
 
 def test_a_run_is_priced_in_every_format_and_only_if_asked():

@@ -108,3 +108,56 @@ def test_a_log_is_imported_with_its_energy_and_one_of_a_single_reading_is_not_tr
     printed = command(capsys, "import", "one.csv").out
     assert printed.startswith("1 sample over")
     assert "trust: no" in printed
+
+
+def night(folder, name="smi.csv", minutes=480, without=(), offset_s=0, watts=300):
+    """A log of a GPU at one reading a minute, which names it."""
+    rows = ["timestamp, index, uuid, power.draw [W]"]
+    for k in (k for k in range(minutes) if k not in without):
+        stamp = f"2026/11/22 {20 + k // 60 - 24 * (k >= 240):02d}:{k % 60:02d}:{offset_s:02d}.000"
+        stamp = stamp.replace("11/22", "11/23") if k >= 240 else stamp
+        rows.append(f"{stamp}, 0, GPU-1234, {watts + 0.01 * (k % 7):.2f} W")
+    (folder / name).write_text("\n".join(rows) + "\n")
+    return name
+
+
+def test_half_an_hour_without_readings_does_not_cost_the_night(workspace, capsys):
+    night(workspace, without=range(100, 130))
+    words = " ".join(command(capsys, "import", "smi.csv").out.split())
+    assert "energy unknown" not in words
+    assert "300 W on average" in words
+    assert "a hole of 31 min, 2026-11-22 21:39:00.000 UTC to 2026-11-22 22:10:00.000 UTC" in words
+    assert "without its holes" in words
+    assert "run it again" not in words
+    assert not [line for line in command(capsys, "import", "smi.csv").out.splitlines() if line.endswith("--query-")]
+
+
+def test_two_logs_of_one_gpu_are_one_record(workspace, capsys):
+    night(workspace)
+    night(workspace, "other.csv", offset_s=30, watts=310)
+    words = " ".join(command(capsys, "import", "smi.csv", "other.csv", "-v", "-o", "both").out.split())
+    assert "300 W on average" in words
+    assert "smi.csv and other.csv are logs of one GPU" in words
+    assert "clock stepped back" not in words
+    single = command(capsys, "import", "smi.csv", "-o", "one").out
+    assert single.split("kJ")[0].split()[-1] in words or single.split("MJ")[0].split()[-1] in words
+
+
+def test_logs_of_one_gpu_may_be_named_in_any_order(workspace, capsys):
+    night(workspace, "whole.csv")
+    lines = (workspace / "whole.csv").read_text().splitlines(keepends=True)
+    (workspace / "first.csv").write_text("".join(lines[:200]))
+    (workspace / "second.csv").write_text(lines[0] + "".join(lines[200:]))
+    whole = command(capsys, "import", "whole.csv").out.splitlines()
+    halves = command(capsys, "import", "second.csv", "first.csv").out.splitlines()
+    assert halves[1:] == whole[1:]
+
+
+def test_a_log_has_kilowatt_hours_and_a_price(workspace, capsys):
+    night(workspace)
+    words = " ".join(
+        command(capsys, "import", "smi.csv", "--device", "NVIDIA H100", "--price", "0.25EUR/kWh").out.split()
+    )
+    assert "(2.40 kWh) in" in words
+    assert "≈ 2.40 kWh, 0.599 ± 0.03" in words
+    assert "gain, ± 5 %, is not in it" in words

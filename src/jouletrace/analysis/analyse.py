@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jouletrace.analysis.between_runs import add_between_runs
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
+from jouletrace.analysis.imported_recording import span_text
 from jouletrace.analysis.model import add_model
 from jouletrace.analysis.monitor import add_devices
 from jouletrace.analysis.nodes import add_nodes, has_nodes
@@ -26,9 +28,12 @@ _RECORD_WARNINGS = {
     "nan": "{n} readings were not numbers and were left out",
     "negative": "{n} readings were negative and were left out",
     "implausible": "{n} readings of power were beyond what the GPU can draw and were left out",
-    "clock_stepped_back": "the clock stepped back {n} times while recording; the time lived twice was left out",
+    "clock_stepped_back": "the clock stepped back while recording ({n} ×); the time lived twice was left out",
     "conflicting_stamps": "{n} stamps occur twice with different readings; the later reading was kept",
 }
+
+_MINUTES_FROM_S = 600.0
+"""A hole of so many seconds is stated in minutes."""
 
 _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_sample"}
 """Harmless repairs, and problems that are reported elsewhere; every other repair is counted in a warning."""
@@ -99,14 +104,30 @@ def _warn_of_record(run: Run) -> None:
         if found is None:
             continue
         record = found[0]
-        # Between phases nothing is measured: a hole there harms no figure.
-        seen = sum(bool(np.any((start < until) & (end > since))) for since, until in record.holes)
+        # Between phases nothing is measured: a hole there harms no figure. A log has no phases.
+        anywhere = len(start) == 0 and run.kind == "import"
+        seen = [hole for hole in record.holes if anywhere or np.any((start < hole[1]) & (end > hole[0]))]
         if seen:
-            run.warn("record_hole", f"the power record has holes ({seen}) where figures may need it", device.id)
+            run.warn("hole_in_record", _hole_text(seen), device.id)
         for code, count in record.issues.items():
             if code not in _HARMLESS:
                 words = _RECORD_WARNINGS.get(code, "{n} readings were left out ({code})")
                 run.warn(f"record_{code}", words.format(n=count, code=code.replace("_", " ")), device.id)
+
+
+def _hole_text(holes: list[NDArray[np.int64]]) -> str:
+    """How long the record has no readings, and from when to when; the longest of several holes."""
+    lengths = [float(until - since) / 1e9 for since, until in holes]
+    longest = holes[int(np.argmax(lengths))]
+    where = span_text(int(longest[0]), int(longest[1]))
+    if len(holes) == 1:
+        return f"the power record has a hole of {_duration(lengths[0])}, {where}"
+    many = f"the power record has {len(holes)} holes of {_duration(sum(lengths))} together"
+    return f"{many}, the longest {_duration(max(lengths))}, {where}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= _MINUTES_FROM_S else f"{seconds:.3g} s"
 
 
 def _warn_of_clock(run: Run) -> None:

@@ -17,7 +17,7 @@ from jouletrace.analysis.monitor import add_device
 from jouletrace.analysis.power import power_record, window_estimate
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
-from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels, tables
 from jouletrace.run.tables import UnitRow
 
 METHOD = "spans"
@@ -52,8 +52,9 @@ def add_imported(run: Run, figures: Figures) -> None:
     traced = _add_traced(run, figures)
     free = 1 + max(stated, figures.last_unit())
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
+    labels = device_labels(run.devices)
     for device in powered:
-        figures.unit(free, "device", device.name, MODEL_UNIT, module=device.id)
+        figures.unit(free, "device", labels[device.id], MODEL_UNIT, module=device.id)
         add_device(run, figures, free, device)
         free += 1
     latency = stated_latency(run)

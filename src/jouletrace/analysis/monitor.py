@@ -11,9 +11,10 @@ from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason, power_record
 from jouletrace.analysis.spans import device_phase_edges
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.sensor.baseline import idle_and_working_levels
 from jouletrace.sensor.power_record import PowerRecord
+from jouletrace.sensor.windows.energy import T95
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import widened
 
@@ -26,8 +27,9 @@ METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "
 def add_devices(run: Run, figures: Figures) -> None:
     """Add a unit a device below the whole recording."""
     figures.unit(MODEL_UNIT, "model", run.workload.get("name", "recording"), count=1)
+    labels = device_labels(run.devices)
     for number, device in enumerate(run.devices, start=1):
-        figures.unit(number, "device", device.name, MODEL_UNIT, module=device.id)
+        figures.unit(number, "device", labels[device.id], MODEL_UNIT, module=device.id)
         add_device(run, figures, number, device)
 
 
@@ -41,28 +43,53 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
         return
     record, response = found
     levels = idle_and_working_levels(record.time_ns, record.power_w)
+    if levels.resting:
+        lower, upper = levels.resting
+        text = f"the power rests at {lower:.3g} W and at {upper:.3g} W: idle is the lower level"
+        run.warn("idle_levels", text, device.id)
     rounding = printed_step(record.power_w) / math.sqrt(12)
     figures.add(unit, "power_idle_w", widened(levels.idle, rounding), record.flags)
     figures.add(unit, "power_working_w", widened(levels.working, rounding), record.flags)
     figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)
     start, end = _watched(run, device.id, record, response)
-    window = energies(run, device.id, [start], [end])
-    seconds = (end - start) / 1e9
+    total, seconds, codes = _energy(run, device.id, record, start, end)
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
-    if window is None or window.reason[0] is not None:
-        reason = str(window.reason[0]) if window is not None else "no_samples"
-        figures.add(unit, "power_w", Estimate.null(reason, "record"))
-        figures.add(unit, "energy_total_j", Estimate.null(reason, "record"))
+    if total.value is None:
+        figures.add(unit, "power_w", total)
+        figures.add(unit, "energy_total_j", total)
         return
-    value, low, high = (float(x[0]) for x in (window.energy_j, window.low_j, window.high_j))
-    total = Estimate(value, low, high, len(record), "record")
     # A log without times: its energy is right only as far as its rows are as far apart as was assumed.
     # And power that no GPU draws is right only if the unit is.
     others = {other.id for other in run.devices} - {device.id}
     assumed = [code for code in _DOUBTS if any(w.code == code and w.where not in others for w in run.warnings)]
-    flags = [*join(window.flags), *assumed, *of_steps(run, device.id, seconds)]
+    flags = [*codes, *assumed, *of_steps(run, device.id, seconds)]
     figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
     figures.add(unit, "energy_total_j", total, flags)
+
+
+def _energy(run: Run, device: str, record: PowerRecord, start: int, end: int) -> tuple[Estimate, float, list[str]]:
+    """Energy from ``start`` to ``end`` in joules, the seconds that it is of, and its flags.
+
+    Where holes are too long to be bridged it is that of the time between them: one lost hour must not cost the night.
+    """
+    window = energies(run, device, [start], [end])
+    covered = [(start, end)]
+    if window is not None and window.reason[0] == "hole_in_record":
+        edges = np.clip([start, *record.holes.ravel(), end], start, end).reshape(-1, 2)
+        covered = [(int(a), int(b)) for a, b in edges if b > a]
+        window = energies(run, device, *np.array(covered).T)
+    if window is None:
+        return Estimate.null("no_samples", "record"), (end - start) / 1e9, []
+    known = [n for n, reason in enumerate(window.reason) if reason is None]
+    if not known:
+        return Estimate.null(str(window.reason[0]), "record"), (end - start) / 1e9, []
+    seconds = sum(covered[n][1] - covered[n][0] for n in known) / 1e9
+    value = float(window.energy_j[known].sum())
+    half = T95 * math.hypot(float(np.linalg.norm(window.sd_statistical_j[known])), window.sd_model_j[known].sum())
+    flags = join(window.flags[n] for n in known)
+    if len(covered) > 1:
+        flags.append("covered_alone")
+    return Estimate(value, value - half, value + half, len(record), "record"), seconds, flags
 
 
 def printed_step(power_w: NDArray[np.float64]) -> float:

@@ -17,6 +17,7 @@ from jouletrace.errors import BadInputError
 
 if TYPE_CHECKING:
     from jouletrace.formats.importers.base import ImportOptions
+    from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
 
 
@@ -42,6 +43,8 @@ def import_(
     ] = None,
     device: Annotated[str | None, typer.Option(help="Name of the device, if no file states it.")] = None,
     time_zone: Annotated[str | None, typer.Option(help="Time zone of local times, such as Europe/Berlin.")] = None,
+    price: options.Price = None,
+    carbon: options.Carbon = None,
     verbose: options.Verbose = False,
     json: options.Json = False,
 ) -> None:
@@ -51,9 +54,11 @@ def import_(
     and tables. A timeline with a record of NVML's power samples gives the power per operator and kernel.
     """
     from jouletrace.formats.importers.base import ImportOptions
+    from jouletrace.report.cost import tariff
     from jouletrace.run.memory import bounded
     from jouletrace.run.store import check_free
 
+    given = tariff(price, carbon)
     everywhere, by_file = _offsets(offset or [], [str(file) for file in files])
     chosen = ImportOptions(
         format=form,
@@ -67,19 +72,22 @@ def import_(
     if output is not None:
         check_free(output)
     with bounded(files):
-        _import(files, chosen, output, json=json, verbose=verbose)
+        _import(files, chosen, output, given, json=json, verbose=verbose)
 
 
-def _import(files: list[Path], chosen: ImportOptions, output: Path | None, *, json: bool, verbose: bool) -> None:
+def _import(
+    files: list[Path], chosen: ImportOptions, output: Path | None, given: Tariff | None, *, json: bool, verbose: bool
+) -> None:
     """Read, save and print."""
     from jouletrace.analysis import analyse
     from jouletrace.analysis.recording_names import has_recording
     from jouletrace.formats.importers import import_files
     from jouletrace.report.contract import to_json_object
+    from jouletrace.report.cost import cost_line
     from jouletrace.report.results import Results
     from jouletrace.report.scale import NBSP
     from jouletrace.report.trust import trust
-    from jouletrace.report.verdict import verdict
+    from jouletrace.report.verdict import gain_line, verdict
     from jouletrace.run import save
     from jouletrace.run.masking import masked_arguments
     from jouletrace.run.store import fresh_folder
@@ -90,15 +98,25 @@ def _import(files: list[Path], chosen: ImportOptions, output: Path | None, *, js
     asked = chosen.latency_s is not None or has_recording(run)
     facts = {"schema": 1, "run": str(place), **_facts(run)}
     if json:
-        report = {"report": to_json_object(run)} if asked else {}
+        report = {"report": to_json_object(run, tariff=given)} if asked or given is not None else {}
         print(json_module.dumps({**facts, **report}, indent=1))
     else:
         put("\n".join(_lines(run, facts) if verbose else [_counted(facts)]))
         if asked:  # the figures are the result
-            print_runs([run], form="table", detail="kernel" if has_recording(run) else "model", verbose=verbose)
+            print_runs(
+                [run], form="table", detail="kernel" if has_recording(run) else "model", verbose=verbose, tariff=given
+            )
         else:
-            lines = [*verdict(run, Results(run)), *trust(run).lines()]
-            put("\n".join(part for line in lines for part in wrap(line.replace(NBSP, " "), 79, subsequent_indent="  ")))
+            found = Results(run)
+            costs = [*cost_line(run, found, given), *gain_line(run, found)]
+            lines = [*verdict(run, found), *costs, *trust(run).lines()]
+            put(
+                "\n".join(
+                    part
+                    for line in lines
+                    for part in wrap(line.replace(NBSP, " "), 79, subsequent_indent="  ", break_on_hyphens=False)
+                )
+            )
     say(f"saved {place} · more: jouletrace show {place} -v")
 
 

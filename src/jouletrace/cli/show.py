@@ -35,11 +35,14 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
-    from jouletrace.report.cost import tariff
+    from jouletrace.report.cost import cost_line, tariff
+    from jouletrace.report.results import Results
 
     form, given = check_form(form, json), tariff(price, carbon)
     if budget:
-        put("\n\n".join(_budgets(opened(path), form, top) for path in runs))
+        shown = [opened(path) for path in runs]
+        costs = [line for run in shown for line in cost_line(run, Results(run), given)] if form == "table" else []
+        put("\n\n".join([*(_budgets(run, form, top) for run in shown), *costs]))
         return
     more = shlex.join(["jouletrace", "show", *runs])
     print_runs(

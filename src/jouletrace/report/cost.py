@@ -11,15 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.report import serving
+from jouletrace.report import reasons, serving
+from jouletrace.report.facts import power_channels
 from jouletrace.report.results import Results
-from jouletrace.report.scale import figure, number
+from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import total
 
 _J_PER_KWH = 3.6e6
 _MANY = 1e6
 """Iterations, samples or tokens whose cost is stated: one costs far less than a cent."""
+
+_MOST_G = 5000.0
+"""Grams of CO2 equivalent per kWh beyond which the unit must be wrong: lignite emits a quarter of it."""
+
+_DIGITS = 3
+"""Significant digits of a cost: a price has no more, and a GPU's sensor is known to some percent."""
 
 _PRICE = re.compile(r"([^\d\s.,/-]{1,4}\s*)?(\d*\.?\d+)\s*([^\d\s.,/-]{1,4})?(?:\s*/\s*kWh)?", re.IGNORECASE)
 _CARBON = re.compile(r"(\d*\.?\d+)\s*(kg|g)?(?:\s*CO2e?q?)?(?:\s*/\s*kWh)?", re.IGNORECASE)
@@ -39,16 +46,23 @@ class Tariff:
     currency: str = ""
     carbon_g: float | None = None
 
-    def line(self, energy: Estimate, per: str = "") -> str:
-        """Cost and emissions of an energy: "≈ 0.12 EUR, 170 g CO2e per ... at 0.30 EUR/kWh, 400 g/kWh (...)"."""
-        said, given = [], []
+    def line(self, energy: Estimate, per: str = "", gain: float = 0.0) -> str:
+        """Cost and emissions: "≈ 0.4 kWh, 0.12 ± 0.01 EUR, 170 ± 9 g CO2e per ... at 0.30 EUR/kWh, 400 g/kWh (...)".
+
+        Args:
+            energy: In joules.
+            per: Of what it is; "" for all that was recorded.
+            gain: Relative gain error of the sensor, which is in an absolute figure.
+        """
+        said, given, found = [f"{kwh(energy.value)}"], [], absolute(energy, gain)
         if self.price is not None:
-            said.append(f"{figure(self.cost(energy), self.currency or '1')}{'' if self.currency else ' (cost)'}")
-            given.append(f"{self.price:g} {self.currency}/kWh".replace(" /", "/"))
+            said.append(_three(self.cost(found), self.currency))
+            given.append(f"{self.price:g} {self.currency}/kWh")
         if self.carbon_g is not None:
-            said.append(f"{figure(self.emitted(energy), 'g')} CO2e")
+            said.append(f"{_three(self.emitted(found), 'g')} CO2e")
             given.append(f"{number(self.carbon_g, 3)} g/kWh")
-        return f"≈ {', '.join(said)}{f' per {per}' if per else ''} at {', '.join(given)} (given, not measured)"
+        what = "; of the GPU alone, ± with its sensor's gain" if gain else ""
+        return f"≈ {', '.join(said)}{f' per {per}' if per else ''} at {', '.join(given)} (given, not measured{what})"
 
     def cost(self, energy: Estimate) -> Estimate:
         """Cost of an energy in J, in the currency: its interval is that of the energy."""
@@ -58,9 +72,9 @@ class Tariff:
         """Grams of CO2 equivalent of an energy in J."""
         return energy.scaled((self.carbon_g or 0.0) / _J_PER_KWH)
 
-    def to_dict(self, energy: Estimate, per: str) -> dict[str, Any]:
-        """The object "cost" of JSON."""
-        none = Estimate.null("not_given")
+    def to_dict(self, energy: Estimate, per: str, gain: float = 0.0) -> dict[str, Any]:
+        """The object "cost" of JSON; arguments as of ``line``."""
+        none, energy = Estimate.null("not_given"), absolute(energy, gain)
         return {
             "per": per or None,
             "price_per_kwh": self.price,
@@ -72,10 +86,10 @@ class Tariff:
 
 
 def tariff(price: str | None, carbon: str | None) -> Tariff | None:
-    """A tariff of ``--price`` ("0.30 EUR/kWh", "0.30") and ``--carbon`` ("400 g/kWh", "0.4 kg/kWh", "400").
+    """A tariff of ``--price`` ("0.30 EUR/kWh", "0.30EUR") and ``--carbon`` ("400 g/kWh", "0.4 kg/kWh").
 
     Raises:
-        BadInputError: If one of them is neither.
+        BadInputError: If one of them is neither, names no unit, or is more than any grid emits.
     """
     if price is None and carbon is None:
         return None
@@ -85,14 +99,55 @@ def tariff(price: str | None, carbon: str | None) -> Tariff | None:
         if cost is None:
             raise BadInputError(f"--price {price!r}: write a price per kWh such as 0.30EUR/kWh")
         currency = (cost[3] or cost[1] or "").strip()
-        found = Tariff(_finite(cost[2], f"--price {price}"), "" if currency.lower() == "kwh" else currency)
+        if currency.lower() in ("", "kwh"):
+            raise BadInputError(f"--price {price}: name the currency, such as {cost[2]}EUR/kWh")
+        found = Tariff(_finite(cost[2], f"--price {price}"), currency)
     if carbon is None:
         return found
     mass = _CARBON.fullmatch(carbon.strip())
     if mass is None:
         raise BadInputError(f"--carbon {carbon!r}: write grams of CO2 equivalent per kWh such as 400g/kWh")
-    grams = _finite(mass[1], f"--carbon {carbon}") * (1e3 if (mass[2] or "").lower() == "kg" else 1.0)
+    if not mass[2]:
+        raise BadInputError(f"--carbon {carbon}: name the unit, such as {mass[1]}g/kWh")
+    grams = _finite(mass[1], f"--carbon {carbon}") * (1e3 if mass[2].lower() == "kg" else 1.0)
+    if grams > _MOST_G:
+        raise BadInputError(f"--carbon {carbon}: {grams:g} g/kWh is more than any grid emits: is the unit right?")
     return Tariff(found.price, found.currency, grams)
+
+
+def kwh(energy_j: float | None) -> str:
+    """An energy in kWh, in which it is paid for, or Wh, to three digits."""
+    value = (energy_j or 0.0) / _J_PER_KWH
+    return f"{number(value, _DIGITS)}{NBSP}kWh" if value >= 0.1 else f"{number(1e3 * value, _DIGITS)}{NBSP}Wh"
+
+
+def absolute(energy: Estimate, gain: float) -> Estimate:
+    """An energy with the relative gain error of its sensor in the interval."""
+    if energy.value is None or not gain:
+        return energy
+    more = gain * abs(energy.value)
+    low, high = (energy.value if end is None else end for end in (energy.low, energy.high))
+    low, high = (
+        energy.value - math.hypot(energy.value - low, more),
+        energy.value + math.hypot(high - energy.value, more),
+    )
+    return Estimate(energy.value, low, high, energy.n, energy.method)
+
+
+def gain_of(run: Run) -> float:
+    """Relative gain error of the power sensors of a Run; 0 where none is known, as of a meter."""
+    return max((channel.gain_pct for channel in power_channels(run) if channel.gain_pct), default=0.0) / 100
+
+
+def _three(estimate: Estimate, unit: str) -> str:
+    """A figure with its half-width, to three significant digits."""
+    if estimate.value is None:
+        return figure(estimate, unit)
+    scale = unit_for([estimate.value], unit)
+    value, half = estimate.value / scale.factor, (estimate.half_width or 0.0) / scale.factor
+    places = decimals(value, _DIGITS)
+    within = f" ±{NBSP}{fixed(max(math.ceil(half * 10**places), 1) / 10**places, places)}" if half else ""
+    return f"{number(value, _DIGITS)}{within}{NBSP}{scale.name}"
 
 
 def _finite(text: str, option: str) -> float:
@@ -131,8 +186,10 @@ def cost_line(run: Run, results: Results, given: Tariff | None) -> list[str]:
     for server in range(len(servers)) if servers else (None,):  # each serves a model of its own
         energy, per = priced(run, results, server)
         if energy.value is not None:
-            lines.append(given.line(energy, per))
+            lines.append(given.line(energy, per, gain_of(run)))
         elif results.units("load"):
             whose = "" if server is None else f" of {servers[server]['url']}"
             lines.append(f"no cost per {per}{whose}: no load states it")
+        elif per:
+            lines.append(f"no cost: {reasons.reason(energy.reason)}")
     return lines

@@ -58,6 +58,7 @@ FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same GPU",
     "between_runs_stored": "± holds the scatter between runs as stored from another GPU: --repeats measures it",
     "hole_in_record": "the power record has a hole there",
+    "covered_alone": "energy, power and time are of what the power record covers, without its holes",
     "implausible_readings": "readings beyond what the GPU can draw were left out",
     "nominal_response": "the sensor's response is not calibrated",
     "unmodelled": "readings do not fit the model of the sensor's response",

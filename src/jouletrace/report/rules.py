@@ -23,7 +23,7 @@ class Rule(NamedTuple):
     action: str = ""
 
 
-_AGAIN = "run it again"
+AGAIN = "run it again"
 _SENSORS = "jouletrace doctor says what can be measured here"
 _LONGER = "measure for longer"
 _ALONE = "wait until they end, or choose another GPU by --device"
@@ -32,12 +32,12 @@ _EXPORT = "export the file again"
 
 RULES: dict[str, Rule] = {
     # how it ended
-    "interrupted": Rule("complete", CARE, _AGAIN),
-    "incomplete": Rule("complete", CARE, _AGAIN),
-    "failed": Rule("complete", NO, _AGAIN),
+    "interrupted": Rule("complete", CARE, AGAIN),
+    "incomplete": Rule("complete", CARE, AGAIN),
+    "failed": Rule("complete", NO, AGAIN),
     "command_failed": Rule("complete", CARE, "mend the command, then run it again"),
     "program_failed": Rule("complete", CARE, "mend the program, then run it again"),
-    "run_failed": Rule("complete", NO, _AGAIN),
+    "run_failed": Rule("complete", NO, AGAIN),
     "out_of_memory": Rule("complete", NO, "give a smaller --batch"),
     "timed_out": Rule("complete", NO, "give a longer --point-limit"),
     "no_windows": Rule("complete", NO, _LONGER),
@@ -56,30 +56,33 @@ RULES: dict[str, Rule] = {
     "power_impossible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "sensor_unknown": Rule("power sensor", CARE),
     "long_average": Rule("power sensor", CARE),
+    "sparse_readings": Rule("power sensor", CARE),
     "which_power": Rule("power sensor", CARE, "choose its column by --map"),
     # the record of power
     "no_samples": Rule("power record", NO, _LONGER),
     "outside_record": Rule("power record", NO, "record power from before the start until after the end"),
-    "record_hole": Rule("power record", CARE, _AGAIN),
-    "hole_in_record": Rule("power record", CARE, _AGAIN),
+    "record_hole": Rule("power record", CARE, AGAIN),
+    "hole_in_record": Rule("power record", CARE, AGAIN),
+    "covered_alone": Rule("power record", CARE),
     "recorded_late": Rule("power record", YES),
     "implausible_readings": Rule("power record", CARE),
     "record_nan": Rule("power record", CARE),
     "record_negative": Rule("power record", CARE),
     "record_implausible": Rule("power record", CARE),
-    "record_clock_stepped_back": Rule("power record", CARE, _AGAIN),
+    "record_clock_stepped_back": Rule("power record", CARE, AGAIN),
     "record_conflicting_stamps": Rule("power record", CARE),
     "empty_window": Rule("power record", NO, _LONGER),
-    "not_finite": Rule("power record", NO, _AGAIN),
+    "not_finite": Rule("power record", NO, AGAIN),
     "counter_did_not_step": Rule("power record", CARE, _LONGER),
     "sensor_too_slow": Rule("power record", NO, _LONGER),
     "edges_too_dense": Rule("power record", NO, _LONGER),
     "too_few_values": Rule("power record", NO, _LONGER),
     "no_value": Rule("power record", NO, _LONGER),
-    "no_time": Rule("power record", NO, _LONGER),
+    "no_time": Rule("power record", CARE, "check how the file writes its times"),
     "no_activity": Rule("power record", NO, _LONGER),
     "block_not_ended": Rule("power record", NO, "read it after the block"),
     "block_too_short": Rule("power record", NO, "repeat the work inside the block"),
+    "idle_levels": Rule("power record", YES),
     "one_level": Rule("power record", YES),
     # the sensor's response
     "nominal_response": Rule("sensor response", YES),  # its wider uncertainty is in the intervals
@@ -112,7 +115,7 @@ RULES: dict[str, Rule] = {
     "target_not_met": Rule("precision", CARE, "give --max-time {max_time}"),
     "few_windows": Rule("precision", CARE, "give --max-time {max_time}"),
     "too_few_windows": Rule("precision", CARE, "give --max-time {max_time}"),
-    "windows_left_out": Rule("precision", CARE, _AGAIN),
+    "windows_left_out": Rule("precision", CARE, AGAIN),
     "between_runs_stored": Rule("precision", YES),
     "no_spread": Rule("precision", CARE, "give more --repeats"),
     "denominator_near_zero": Rule("precision", CARE, _LONGER),
@@ -179,11 +182,11 @@ RULES: dict[str, Rule] = {
     "update_failed": Rule("ranges", CARE),
     # several processes
     "ranks_share_device": Rule("ranks", NO, "give each rank a GPU of its own"),
-    "rank_lost": Rule("ranks", CARE, _AGAIN),
-    "rank_missing": Rule("ranks", CARE, _AGAIN),
-    "rank_incomplete": Rule("ranks", CARE, _AGAIN),
+    "rank_lost": Rule("ranks", CARE, AGAIN),
+    "rank_missing": Rule("ranks", CARE, AGAIN),
+    "rank_incomplete": Rule("ranks", CARE, AGAIN),
     "counts_differ": Rule("ranks", YES),
-    "child_lost": Rule("ranks", CARE, _AGAIN),
+    "child_lost": Rule("ranks", CARE, AGAIN),
     "collectives_unmatched": Rule("ranks", CARE, "trace all ranks from the start"),
     # a counter of work
     "no_work_counted": Rule("counter of work", CARE, "send work while it is watched"),
@@ -199,7 +202,7 @@ RULES: dict[str, Rule] = {
     "no_load_times": Rule("power record", CARE, "import the client's own result file"),
     "power_not_valid": Rule("power record", CARE),
     "modelled": Rule("power of slices", CARE),
-    "activity_lost": Rule("power of slices", CARE, _AGAIN),
+    "activity_lost": Rule("power of slices", CARE, AGAIN),
     "load_not_steady": Rule("steady load", CARE, "give a longer --duration"),
     "not_given": Rule("complete", YES),
     "load_not_valid": Rule("steady load", CARE, "see the warnings of that load"),
@@ -222,16 +225,17 @@ RULES: dict[str, Rule] = {
     "load_capped": Rule("clocks", YES),
     "not_distinguished": Rule("attribution", YES),
     # clocks of stamps
-    "clock_moved": Rule("stamps", CARE, _AGAIN),
-    "clock_stepped": Rule("stamps", CARE, _AGAIN),
+    "clock_moved": Rule("stamps", CARE, AGAIN),
+    "clock_stepped": Rule("stamps", CARE, AGAIN),
     "clock_assumed": Rule("stamps", CARE, "say how far apart their clocks are by --offset"),
     "interval_assumed": Rule("stamps", CARE, "log with times"),
+    "logged_twice": Rule("files", YES),
     "no_common_time": Rule("stamps", CARE, "record both at the same time, or give --offset"),
     "time_unit_assumed": Rule("stamps", CARE),
     "time_zone_assumed": Rule("stamps", YES),
     "date_order_assumed": Rule("stamps", CARE),
     # files
-    "rows_left_out": Rule("files", CARE, _AGAIN),
+    "rows_left_out": Rule("files", CARE, AGAIN),
     "changed_since_saved": Rule("files", NO, "take the file as it was saved"),
     "not_checked": Rule("files", YES),
     "counters_unmatched": Rule("files", CARE),
@@ -255,7 +259,7 @@ RULES: dict[str, Rule] = {
     "failed_rows": Rule("files", YES),
     "instants": Rule("files", YES),
     "marks": Rule("files", YES),
-    "missing_cells": Rule("files", CARE),
+    "missing_cells": Rule("files", YES),
     "no_kernels": Rule("files", CARE, "trace CUDA, too"),
     "no_state": Rule("files", CARE),
     "not_a_figure": Rule("files", CARE),

@@ -12,7 +12,7 @@ from jouletrace.analysis.serving.levels import INVALID
 from jouletrace.report import reasons, serving
 from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS, Results
-from jouletrace.report.rules import ATTRIBUTION, CARE, NO, YES, Rule, rule
+from jouletrace.report.rules import AGAIN, ATTRIBUTION, CARE, NO, YES, Rule, rule
 from jouletrace.report.scale import NBSP, figure
 from jouletrace.run import MODEL_UNIT, Run, RunWarning
 from jouletrace.run.channels import POWER
@@ -266,6 +266,8 @@ def _level(run: Run, code: str, level: str) -> str:
     """The level of a code in this Run."""
     if code in INVALID and not serving.any_valid(run):
         return NO
+    if code == "long_average" and not len(run.spans):
+        return YES  # there is no burst to read too low: the whole is right
     if code != "not_settled":
         return level
     # What was seen to drift spoils a mean; too short to see it may be harmless, and A and B alternating cancels it.
@@ -276,8 +278,8 @@ def _level(run: Run, code: str, level: str) -> str:
 
 def _action(run: Run, own: Rule) -> str:
     """What to do in this Run, with longer times in place of those that were too short."""
-    if run.kind == "import" and own.check == "sensor response":
-        return ""  # the GPU may be anywhere
+    if run.kind == "import" and (own.check == "sensor response" or own.action == AGAIN):
+        return ""  # the GPU may be anywhere, and last night can't be logged again
     settings: Any = run.settings
     about: Any = run.workload.get("warm_up") or {}
     longer = {}

@@ -10,6 +10,7 @@ from jouletrace.report.results import Figure, Results
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Recording
+from jouletrace.run.tables import UnitRow
 from jouletrace.stats.interval import total
 
 _DIGITS = 3
@@ -17,6 +18,9 @@ _DIGITS = 3
 
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
+
+_J_PER_KWH, _LEAST_KWH = 3.6e6, 0.1
+"""An energy of so many kWh is stated in kWh, too: prices are per kWh."""
 
 _ALWAYS = 0.995
 """Share of the time that reads as all of it."""
@@ -74,7 +78,7 @@ def _iterations(run: Run, results: Results) -> list[str]:
         each = "" if whole else " per iteration"
         return [f"{brief(time, 's')}{each}{why}"] if time is not None else _watched(run, results)
     if whole:
-        return [f"{figure(energy, 'J')} in {brief(time, 's')}, {brief(power, 'W')} on average"]
+        return [f"{figure(energy, 'J')}{_paid(energy)} in {brief(time, 's')}, {brief(power, 'W')} on average"]
     beside = [brief(one, unit) for one, unit in ((power, "W"), (time, "s")) if one is not None]
     lines = [f"{figure(energy, 'J')} per iteration: {', '.join([*_of_each(run, results), *beside])}"]
     return lines + _shares(run, results, energy)
@@ -120,8 +124,9 @@ def _watched(run: Run, results: Results) -> list[str]:
     power = sum(results.get("power_w", unit["id"]).value or 0.0 for unit in units)
     some = f"{len(known)} of {len(units)}" if len(known) < len(units) else f"{len(units)}"
     of = "" if len(units) == 1 else f", {some} devices together"
-    lines = [f"{figure(energy, 'J')} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
-    lines += _levels(results, units[0]["id"]) if len(units) <= _MOST_LEVELS else []
+    lines = [f"{figure(energy, 'J')}{_paid(energy)} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
+    lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
+    lines += _without_levels(results, units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")
     if work.value is not None:
         counted = quantity(results.get("work_done").value, "1")
@@ -133,12 +138,37 @@ def _watched(run: Run, results: Results) -> list[str]:
     return lines
 
 
-def _levels(results: Results, unit: int = MODEL_UNIT) -> list[str]:
-    """Idle and working power of a device, where there were two levels."""
-    idle, working = results.get("power_idle_w", unit), results.get("power_working_w", unit)
+def _paid(energy: Estimate) -> str:
+    """An energy that is worth paying for in kWh, too, in parentheses."""
+    value = (energy.value or 0.0) / _J_PER_KWH
+    return f" ({number(value, _DIGITS)}{NBSP}kWh)" if value >= _LEAST_KWH else ""
+
+
+def _levels(run: Run, results: Results, unit: UnitRow) -> list[str]:
+    """Idle and working power of a device, where there were two levels; whether it was used, where that is known."""
+    idle, working = results.get("power_idle_w", unit["id"]), results.get("power_working_w", unit["id"])
+    own = [device for device in run.devices if device.id == unit["module"]]
+    used = own[0].details.get("processes") if own else None
+    context = "" if used is None else f"{'a' if used else 'no'} CUDA context at start and end"
     if idle.value is None or working.value is None:
-        return []
-    return [f"{brief(idle.value, 'W')} idle, {brief(working.value, 'W')} at work"]
+        return [context] if context else []
+    said = f"{brief(idle.value, 'W')} idle{f' ({context})' if context else ''}, {brief(working.value, 'W')} at work"
+    twice = [one.message for one in run.warnings if one.code == "idle_levels" and one.where == unit["module"]]
+    return [said, *twice]
+
+
+def _without_levels(results: Results, units: list[UnitRow]) -> list[str]:
+    """Why devices have no idle and working level."""
+    why: dict[str, list[str]] = {}
+    for unit in units:
+        found = results.get("power_idle_w", unit["id"])
+        if found.value is None:
+            why.setdefault(reasons.reason(found.reason), []).append(str(unit["name"]))
+    lines = []
+    for reason, names in why.items():
+        whose = f" of {', '.join(names)}" if len(names) < len(units) else ""
+        lines.append(f"no idle and working level{whose}: {reason}")
+    return lines
 
 
 def _without(energies: list[Figure], seconds: float) -> str:

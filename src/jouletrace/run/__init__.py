@@ -1,8 +1,8 @@
 """The Run, its tables and its file format. Plain data: imports nothing else of jouletrace but its errors."""
 
 from jouletrace.run.estimate import Estimate
-from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
+from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning, device_labels
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.store import load, save
 
-__all__ = ["MODEL_UNIT", "ChannelInfo", "DeviceInfo", "Estimate", "Run", "RunWarning", "load", "save"]
+__all__ = ["MODEL_UNIT", "ChannelInfo", "DeviceInfo", "Estimate", "Run", "RunWarning", "device_labels", "load", "save"]

@@ -5,6 +5,7 @@ Everything here is plain data in ``run.json``. Unknown fields of a newer minor v
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Self
 
@@ -134,3 +135,20 @@ class RunWarning(PlainData):
     code: str
     message: str
     where: str = ""
+
+
+def device_labels(devices: Sequence[DeviceInfo]) -> dict[str, str]:
+    """What to call each device by its id: its name, with its index, host or id where others have the same name."""
+    labels = {}
+    for device in devices:
+        alike = [one for one in devices if one.name == device.name]
+        forms: tuple[Callable[[DeviceInfo], str], ...] = (
+            lambda one: one.name,
+            lambda one: f"{one.name} #{one.index}",
+            lambda one: f"{one.name} #{one.index} on {one.host}",
+            lambda one: f"{one.name} {one.id}",
+        )
+        labels[device.id] = next(
+            (form(device) for form in forms if len({form(one) for one in alike}) == len(alike)), device.id
+        )
+    return labels

@@ -57,6 +57,7 @@ class Levels:
     working: Estimate  # mean power at work, ramps left out
     difference: Estimate  # working - idle
     dropped: int  # readings left out as ramps
+    resting: tuple[float, ...] = ()  # the two levels in watts at which it rested, where it did; idle is the lower
 
 
 def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
@@ -66,6 +67,9 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     of each segment on either side, readings are dropped until they have reached the
     segment's own middle half, and never fewer than one: they belong to the ramp. Log and sensor may
     be slow (one reading per second, each a mean over a second).
+
+    A GPU rests at two levels, finished and waiting with a CUDA context, whose mean it never draws: the side at rest is
+    split likewise, and idle is the lower level.
 
     Returns:
         The levels; all null with "one_level" if the log doesn't fall into two that are distinguished
@@ -87,10 +91,34 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     kept = np.zeros(len(power), bool)
     for part in np.split(np.arange(len(power)), bounds):
         kept[_settled(part, power, len(power))] = True
-    idle = mean_estimate(power[kept & ~high], correlated=True, method="levels")
+    rest = kept & ~high
+    lower, upper = _two_at_rest(power, rest, float(np.median(power[kept & high])) if (kept & high).any() else np.inf)
+    resting = (float(np.median(power[lower])), float(np.median(power[upper]))) if upper.any() else ()
+    idle = mean_estimate(power[lower], correlated=True, method="levels")
     working = mean_estimate(power[kept & high], correlated=True, method="levels")
     dropped = int((~kept).sum())
-    return Levels(idle, working, difference(working, idle, "levels"), dropped)
+    return Levels(idle, working, difference(working, idle, "levels"), dropped, resting)
+
+
+def _two_at_rest(
+    power: Floats, rest: NDArray[np.bool_], working_w: float
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The readings at rest at the lower and at the upper of two levels; all and none where there is one.
+
+    Two are a tenth of the way to work apart, not steps of a rounding or of the GPU's temperature, and each has a
+    twentieth of the readings.
+    """
+    nothing = np.zeros(len(rest), bool)
+    if rest.sum() < 2 * _MIN_STRETCH:
+        return rest, nothing
+    above = rest & (power > _otsu(power[rest]))
+    below = rest & ~above
+    if min(above.sum(), below.sum()) < max(_MIN_STRETCH, 0.05 * rest.sum()):
+        return rest, nothing
+    gap = float(np.median(power[above]) - np.median(power[below]))
+    if not _apart(power[rest], above[rest]) or not gap > 0.1 * (working_w - float(np.median(power[below]))):
+        return rest, nothing
+    return below, above
 
 
 def _no_levels(reason: str) -> Levels:

@@ -264,12 +264,11 @@ def test_a_fleet_and_a_comparison_judge_the_same_runs_alike(more, beyond):
 def test_all_gpus_together_and_what_an_hour_costs():
     read = fleet([1.0, 1.1])
     found = find(read.groups[0])
-    given = tariff("0.50 EUR/kWh", "400")
+    given = tariff("0.50 EUR/kWh", "400 g")
     text = typeset(short(read, [found], tariff=given), width=120).replace("\u00a0", " ")
     assert re.search(r"^2 GPUs together: 1400 W, 2\.9\d+ (± \S+ )?J for an iteration on each$", text, re.M)
-    assert re.search(
-        r"^≈ 0\.70\d* (± \S+ )?EUR, 560\.?\d* (± \S+ )?g CO2e per hour at 0\.5 EUR/kWh, 400 g/kWh", text, re.M
-    )
+    cost = r"^≈ 1\.40 kWh, 0\.700 ± 0\.03\d EUR, 560 ± 2\d g CO2e per hour at 0\.5 EUR/kWh, 400 g/kWh"
+    assert re.search(cost, text, re.M), "with the gain of their sensors"
     whole = to_dict(read, [found], given)["groups"][0]
     assert whole["total"]["power_w"]["value"] == pytest.approx(1400)
     assert whole["cost"]["co2e_g"]["value"] == pytest.approx(560)

@@ -105,3 +105,16 @@ def test_instances_of_a_table_are_devices_of_their_own(tmp_path):
     names = [device.name for device in run.devices if device.kind == "mig"]
     assert names == ["device 0 MIG 1g.5gb", "device 0 MIG 3g.20gb"]
     assert list(run.series("imported:0/3g.20gb", "graphics_active")[1]) == [0.0, 0.1, 0.2]
+
+
+def test_columns_of_text_are_labels_and_name_the_gpu(tmp_path):
+    """No cell of them is broken, and the model says which sensor was read."""
+    rows = [f"0,GPU-1234,NVIDIA H100 80GB HBM3,node1,prod,{300 + k}.5,{1657289505 + 60 * k}" for k in range(20)]
+    text = "\n".join(["EntityId,UUID,modelName,Hostname,cluster,POWER,TimeStamp", *rows]) + "\n"
+    run = read(tmp_path, "dcgm", text)
+    (device,) = run.devices
+    assert (device.id, device.name, device.host) == ("GPU-1234", "NVIDIA H100 80GB HBM3", "node1")
+    assert left_out(run) == {"unknown_columns": 1}
+    assert "sensor_unknown" not in codes(run)
+    (sparse,) = [one.message for one in run.warnings if one.code == "sparse_readings"]
+    assert sparse == "a reading every 60 s is a mean over 1 s: 1.7 % of the time was seen"

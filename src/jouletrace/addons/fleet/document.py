@@ -81,7 +81,9 @@ def totals(found: Findings, tariff: Tariff | None = None) -> list[str]:
     who = "1 GPU" if count == 1 else f"{count} GPUs together" if known == count else f"{known} of {count} GPUs together"
     each = "an iteration" if count == 1 else "an iteration on each"
     lines = [f"{who}: {with_unit(power, 'W')}, {with_unit(energy, 'J')} for {each}"]
-    return lines + ([tariff.line(power.scaled(_HOUR_S), "hour")] if tariff is not None else [])
+    return lines + (
+        [tariff.line(power.scaled(_HOUR_S), "hour", (found.gain_pct or 0.0) / 100)] if tariff is not None else []
+    )
 
 
 def _verdict(found: Findings) -> list[str]:

@@ -176,7 +176,7 @@ def _group(found: Findings, tariff: Tariff | None) -> dict[str, Any]:
     group, worth = found.group, found.worth
     hour = found.spreads["power_w"].total.scaled(3600.0)
     return {
-        **({} if tariff is None else {"cost": tariff.to_dict(hour, "hour")}),
+        **({} if tariff is None else {"cost": tariff.to_dict(hour, "hour", (found.gain_pct or 0.0) / 100)}),
         "title": group.title,
         "facts": group.facts,
         "nodes": len({gpu.node for gpu in group.gpus}),

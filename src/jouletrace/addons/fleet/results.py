@@ -248,7 +248,8 @@ def fleet_of(
         rows[node, gpu, seen[gpu]] = row
         seen[gpu] += 1
     if not rows:
-        raise BadInputError(f"no Run here has a time of an iteration: nothing to compare ({'; '.join(lines)})")
+        why = "no Run here has a time of an iteration, which logs of power lack: nothing to compare"
+        raise BadInputError(f"{why} ({'; '.join(lines)})")
     return of_rows(rows, source, lines, asked)
 
 

@@ -77,7 +77,7 @@ class Left:
             self.add("not_a_number", "cells hold no number", place=place)
             return None
         if value is None:
-            self.add("missing_cells", "cells are empty", place=place)
+            self.add("missing_cells", "cells have no value", place=place)
         return value
 
     def first(self) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import ImportOptions, decode_text, read_head, read_text
-from jouletrace.formats.importers.delimited import read_delimited
+from jouletrace.formats.importers.delimited import Delimited, read_delimited
 from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.units import MISSING, decimal_sign, plain_number
@@ -74,6 +75,11 @@ _OLD = {"power_usage": "DEV_POWER_USAGE", "total_energy_consumption": "DEV_TOTAL
 
 _INSTANCE_COLUMNS = {"mig_profile", "mig_instance", "mig_id", "gpu_i_profile", "gpu_i_id", "instance", "instanceid"}
 _ENTITY_COLUMNS = ("entityid", "entity", "gpu", "gpu_id")
+_LABEL_COLUMNS = {
+    **{"uuid": "uuid", "gpu_uuid": "uuid", "modelname": "name", "model_name": "name", "model": "name", "name": "name"},
+    **{"hostname": "host", "host": "host", "node": "host", "dcgm_fi_driver_version": "driver"},
+}
+"""Columns that describe the GPU of a row, with what they state."""
 _STAMP_COLUMNS = ("timestamp", "time", "datetime", "date")
 
 _METRIC = re.compile(
@@ -202,6 +208,19 @@ def _time(text: str) -> str | None:
     return plain if stamps.valid[0] and stamps.clock == "unix" else None
 
 
+def _text_columns(table: Delimited, others: Collection[int | None]) -> dict[str, int]:
+    """Columns of ``table`` but ``others`` that hold no number anywhere: labels, not readings that are broken."""
+    rows = table.rows[:200]
+    left = (i for i in range(len(table.header)) if i not in others)
+    return {
+        table.header[i]: i for i in left if any(row[i].lower() not in MISSING for row in rows) and _no_number(rows, i)
+    }
+
+
+def _no_number(rows: Sequence[Sequence[str]], column: int) -> bool:
+    return not any(re.fullmatch(r"[+-]?[\d.,]*\d[\d.,eE+-]*", row[column]) for row in rows)
+
+
 def read_csv(path: Path, options: ImportOptions) -> Run:
     """Read fields of DCGM as CSV with a time and an entity in each row.
 
@@ -216,14 +235,24 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     if entity is None:
         raise BadInputError(f"{path}: DCGM's CSV without a column EntityId")
     parts = [i for i, name in enumerate(lower) if name in _INSTANCE_COLUMNS]
-    fields = [i for i, name in enumerate(table.header) if i not in (entity, stamp, *parts) and name]
+    labels = {lower[i]: i for i in range(len(lower)) if lower[i] in _LABEL_COLUMNS}
+    skipped = {entity, stamp, *parts, *labels.values()}
+    texts = _text_columns(table, skipped)
+    log.left.add("unknown_columns", f"columns of text were left out ({', '.join(texts)[:120]})", len(texts))
+    skipped |= set(texts.values())
+    fields = [i for i, name in enumerate(table.header) if i not in skipped and name]
     decimal = decimal_sign(row[i] for row in table.rows[:200] for i in fields)
     for cells, line in zip(table.rows, table.lines, strict=True):
         digits = re.sub(r"^\D+", "", cells[entity])
         if not digits.isdecimal() or len(digits) > 4:
             log.left.add("broken_rows", "rows have no entity", place=f"line {line}")
             continue
-        board = log.board(digits)
+        stated = {
+            label: cells[labels[name]]
+            for name, label in _LABEL_COLUMNS.items()
+            if name in labels and cells[labels[name]].lower() not in MISSING
+        }
+        board = log.board(digits, **stated)
         profile = " ".join(cells[i] for i in parts if cells[i].lower() not in MISSING)
         instance = log.instance(board, profile, profile) if profile else None
         number = log.row(cells[stamp] if stamp is not None else "", instance or board)

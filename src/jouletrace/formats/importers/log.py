@@ -30,6 +30,9 @@ MOST_W = 1e6
 LONG_WINDOW_S = 0.2
 """Averaging windows longer than this get a warning: shorter loads than the window read too low."""
 
+_SPARSE, _SLOW_S = 0.5, 2.0
+"""Share of the time that readings see, below which it is stated of logs whose rows are so many seconds apart."""
+
 LIMIT = "power_limit_w"
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
@@ -251,6 +254,11 @@ def _describe(
     elif (sensor.window_s or 0.0) > LONG_WINDOW_S:
         text = f"{info.source} is a mean over the last {sensor.window_s:g} s on this GPU: shorter bursts read too low"
         run.warn("long_average", text, device.id)
+    if sensor.window_s is not None and sensor.window_s < _SPARSE * spacing_s and spacing_s >= _SLOW_S:
+        text = f"a reading every {spacing_s:.3g} s is a mean over {sensor.window_s:.3g} s"
+        run.warn(
+            "sparse_readings", f"{text}: {100 * sensor.window_s / spacing_s:.2g} % of the time was seen", device.id
+        )
 
 
 def _possible(

@@ -16,6 +16,7 @@ from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOp
 from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.ncu_match import match_launches
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
+from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Load
 
 _ANONYMOUS = "imported:"
@@ -55,8 +56,11 @@ def merge(runs: list[Run], paths: list[str], options: ImportOptions) -> Run:
         _renumber(runs)
         _bring_counters(runs, paths)
         _join_loads(runs)
+        again = _leave_out_logged_twice(runs, paths)
         for name in tables.TABLES:
             setattr(first, name, join(name, [run.table(name) for run in runs if len(run.table(name))]))
+        if again:  # parts of one record, in the order of time: a step back within it would be one of the clock
+            first.samples = first.samples.sort_by("time_ns")
         first.units = _once(first.units)
         first.created_ns = _created_ns(runs)
     if options.latency_s is not None:
@@ -199,6 +203,37 @@ def _once(units: pa.Table) -> pa.Table:
     return units.take(pa.array(np.sort(first))) if len(first) < len(units) else units
 
 
+def _leave_out_logged_twice(runs: list[Run], paths: list[str]) -> bool:
+    """Leave out readings of a channel in the time in which an earlier file has it: together they'd be no record.
+
+    Returns:
+        Whether several files hold readings of one channel.
+    """
+    known: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    again = False
+    for run, path in zip(runs, paths, strict=True):
+        name = Path(path).name
+        for channel in run.channels:
+            device = pc.equal(run.samples["device"], channel.device)
+            own = pc.fill_null(pc.and_(device, pc.equal(run.samples["channel"], channel.name)), False)
+            edges = pc.min_max(run.samples.filter(own)["time_ns"]).as_py()
+            if edges["min"] is None:
+                continue
+            earlier = known.setdefault((channel.device, channel.name), [])
+            again = again or bool(earlier)
+            for since, until, other in earlier:
+                time = run.samples["time_ns"]
+                twice = pc.and_(own, pc.and_(pc.greater_equal(time, since), pc.less_equal(time, until)))
+                if not pc.any(twice).as_py():
+                    continue
+                run.samples, own = run.samples.filter(pc.invert(twice)), own.filter(pc.invert(twice))
+                if channel.name == POWER:
+                    both = f"{other} and {name} are logs of one GPU: where both reach, the power of {other} counts"
+                    run.warn("logged_twice", f"{both}; if they are two GPUs, import each alone", name)
+            earlier.append((edges["min"], edges["max"], name))
+    return again
+
+
 def _bring_counters(runs: list[Run], paths: list[str]) -> None:
     """Move counters of launches without times onto the kernels of the timeline among the files.
 
@@ -313,13 +348,18 @@ def _warn_of_gaps(runs: list[Run], paths: list[str]) -> None:
     extents = [extent(run) for run in runs]
     timed = [k for k, one in enumerate(extents) if one.start_ns is not None]
     for k in timed[: 1 if len(timed) == 2 else None]:  # for two files one line covers both
-        others = [extents[other] for other in timed if other != k]
+        # A later log of the same GPU continues its record: the hole between the two is stated as one.
+        others = [extents[other] for other in timed if other != k and not _channels(runs[k]) & _channels(runs[other])]
         if others and not any(extents[k].touches(other) for other in others):
             message = (
                 f"its times ({extents[k].said()}) don't overlap those of the other files "
                 f"({', '.join(one.said() for one in others[:3])}): is its time zone or --offset right?"
             )
             runs[k].warn(NO_COMMON_TIME, message, Path(paths[k]).name)
+
+
+def _channels(run: Run) -> set[tuple[str, str]]:
+    return {(channel.device, channel.name) for channel in run.channels}
 
 
 def _offset(k: int, path: str, n: int, options: ImportOptions) -> float | None:

@@ -65,6 +65,7 @@ def monitor(
                 session.run.channels += channels(devices[0].info.id, counter)
                 counter.start(session.clock)
             session.save_header()
+            used = _used(devices)
             watch = Watch(session, interval_s=interval_s, displays=displays, counter=counter)
             start = session.clock.time_ns()
             end = start + int(duration_s * 1e9) if duration_s is not None else None
@@ -75,6 +76,10 @@ def monitor(
                     until(session, end, interval_s, watch.tick)
             if counter is not None:
                 _finish_counting(session, watch, counter)
+            if command is None:  # within a command's time anything may have come and gone
+                for device, before, after in zip(devices, used, _used(devices), strict=True):
+                    if before == after and device.info.kind == "gpu":
+                        device.info.details["processes"] = before
             session.add_span("phase", "monitor", start, session.clock.time_ns(), "monitor")
             run = session.finish()
     finally:
@@ -100,6 +105,11 @@ def _refuse(
     if command and shutil.which(command[0]) is None:
         why = "it is not executable" if Path(command[0]).exists() else "there is no such program"
         raise BadInputError(f"cannot run {command[0]!r}: {why}")
+
+
+def _used(devices: Sequence[Device]) -> list[bool]:
+    """Whether a process uses each device, as far as the driver lists them: with a CUDA context a GPU idles higher."""
+    return [bool(device.processes()) for device in devices]
 
 
 def _finish_counting(session: Session, watch: Watch, counter: WorkCounter) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.analysis.power import most_w
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading, sample_rows
 from jouletrace.recording.session import Session
-from jouletrace.run import DeviceInfo
+from jouletrace.run import DeviceInfo, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.power_record import HOLE_PERIODS, MOST_W
 
@@ -142,7 +142,8 @@ class Watch:
         self._counter = counter
         self._seen = 0
         start = session.clock.time_ns()
-        self._readings = {d.info.id: Reading(d.info.id, d.info.name, d.info) for d in session.devices}
+        labels = device_labels([device.info for device in session.devices])
+        self._readings = {d.info.id: Reading(d.info.id, labels[d.info.id], d.info) for d in session.devices}
         self._meters = {
             c.device: Meter(start, c.period_s, most_w=most_w(session.run, c.device))
             for c in session.recorder.channels
