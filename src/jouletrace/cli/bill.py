@@ -31,7 +31,7 @@ def bill(
     to the GPUs' energy. docs/how-to/serving.md describes the log.
     """
     from jouletrace.analysis import analyse
-    from jouletrace.errors import NotPossibleError
+    from jouletrace.errors import BadInputError, NotPossibleError
     from jouletrace.profiler.serving.steps import join, read_steps
     from jouletrace.recording.session import command_line
     from jouletrace.report.cost import tariff
@@ -41,7 +41,12 @@ def bill(
     form, given = check_form(form, json), tariff(price, carbon)
     with bounded([steps]):
         log = read_steps(steps)
-    billed = analyse(join(load(run), log, server_run))
+    loaded = load(run)
+    try:
+        joined = join(loaded, log, server_run)
+    except BadInputError as error:
+        raise BadInputError(f"{run} and {steps}: {error}") from None
+    billed = analyse(joined)
     billed.command = command_line()
     with Place(output, "bill") as place:
         save(billed, place.folder)

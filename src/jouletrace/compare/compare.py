@@ -46,6 +46,7 @@ from jouletrace.report.rules import rule
 from jouletrace.report.trust import Failed, Trust, joined, trust
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
+from jouletrace.run.names import with_article
 from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
@@ -87,7 +88,10 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     watched = all(source.watched for source in (*side_a, *side_b))
     if kinds[0] != kinds[1] and not watched:
         places = [side[0].place for side in (side_a, side_b)]
-        raise BadInputError(f"A is a {kinds[0]} ({places[0]}), B a {kinds[1]} ({places[1]}): they can't be compared")
+        raise BadInputError(
+            f"A is {with_article(kinds[0])} ({places[0]}), B {with_article(kinds[1])} ({places[1]}): "
+            "they can't be compared"
+        )
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     name = side_b[0].run.workload.get("name") or side_b[0].run.kind

@@ -55,6 +55,7 @@ CODES = (
     "rate_not_reached",
     "no_usage",
     "short_answers",
+    "more_tokens",
     "load_capped",
     OTHER_GPU,
     NO_STEPS,
@@ -311,6 +312,9 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
         )
     if count := load.get("short"):
         run.warn("short_answers", f"{name}: {count} answers ended before as many tokens as asked for", name)
+    if count := load.get("over"):
+        message = f"{name}: {count} answers have more tokens than asked for, by the server's count: figures per token"
+        run.warn("more_tokens", f"{message} and bills follow that count", name)
     ends = r.nanoseconds(start), r.nanoseconds(end)
     if held := [device.name for device in run.devices if capped(run, device.id, *ends)]:
         run.warn("load_capped", f"{name}: the power cap held the clock down ({', '.join(held)})", name)
