@@ -208,3 +208,18 @@ def test_phases_of_training_keep_their_names():
     rows = [{**row, "name": row["name"].replace("prefill", "forward")} for row in run.units.to_pylist()]
     run.units = tables.from_rows(rows, "units")
     assert any(line.startswith("forward  ") for line in lines(report.render([run], width=120, verbose=True), "Phases"))
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_shares_of_time_are_marked(timed):
+    """Without energies a share is of time: its column says so, in every table."""
+    units = [{"id": 0, "level": "model", "name": "net"}]
+    units += [{"id": 1, "parent": 0, "level": "phase", "name": "forward", "count": 1}]
+    share = Estimate(0.4, n=9, method="trace") if timed else e(0.4, 0.01)
+    rows = [result(1, "time_s", e(1e-3, 1e-5)), result(1, "share", share)]
+    run = Run(kind="profile", units=tables.from_rows(units, "units"), results=tables.from_rows(rows, "results"))
+    for verbose in (True, False):
+        assert ("share of time (%)" in report.render([run], detail="phase", verbose=verbose)) == timed
+    assert (
+        any("share of time" in column.name for one in html_parts(run, Results(run)) for column in one.columns) == timed
+    )
