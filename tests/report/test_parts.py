@@ -210,6 +210,13 @@ def test_phases_of_training_keep_their_names():
     assert any(line.startswith("forward  ") for line in lines(report.render([run], width=120, verbose=True), "Phases"))
 
 
+def test_a_page_has_energy_and_share_before_other_figures():
+    (table,) = html_parts(graph_run(named=0), Results(graph_run(named=0)))
+    keys = [column.key for column in table.columns]
+    assert keys[keys.index("energy_total_j") :] == ["energy_total_j", "share", "time_s", "energy_active_j"]
+    assert table.rows[0][keys.index("share")].value == pytest.approx(0.28)
+
+
 @pytest.mark.parametrize("timed", [True, False])
 def test_shares_of_time_are_marked(timed):
     """Without energies a share is of time: its column says so, in every table."""

@@ -68,7 +68,7 @@ def tree(run: Run, results: Results) -> list[Node]:
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _NO_ROWS]
     modules: dict[int | None, str | None] = {u["id"]: u["module"] for u in units if u["level"] == "layer"}
     # The calls of a layer divide it once more, beside the layers within it.
-    units = [u for u in units if u["id"] not in modules or u["module"] != modules.get(u["parent"], "")]
+    units = [u for u in units if u["level"] != "layer" or not u["module"] or u["module"] != modules.get(u["parent"])]
     # Levels whose units take time that others take too would be drawn beside one another.
     twice = {"op"} if results.apart() else set()
     if run.kind == "record" and results.units("range"):
