@@ -69,7 +69,7 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
         return [_tree_section(results, marks), *checks]
     section, rest, unattributed = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
     if rest:
-        section.notes.append(_rest(results, rest) + ("; --top lists more" if run.kind == "import" else ""))
+        section.notes.append(f"{_rest(results, rest)}; --top lists more")
     if unattributed:
         section.notes += _unattributed(results, unattributed, top)
     return [section, *checks]
