@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.profiler.program.duty import Duty
+from jouletrace.profiler.program.gpu_runs import recording_of
 from jouletrace.profiler.program.gpus import gpus_of
-from jouletrace.profiler.program.recorded import activity_columns, recording_of
+from jouletrace.profiler.program.labels import Marks
+from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.timeline import rows_of
-from jouletrace.profiler.program.traced import ProcessTrace, empty_marks
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.tracing.log import Launched
 
@@ -52,7 +53,7 @@ def traced(length_s: float) -> ProcessTrace:
     names = tuple(f"kernel_{k}" for k in range(NAMES))
     work = Launched(names, name, begin_ns, begin_ns + (length * 1e9).astype(np.int64), np.arange(len(start)), zeros)
     edges = [(int(begin * 1e9), int(end * 1e9)) for begin, end in parts]
-    return ProcessTrace(1, "hour", None, ["GPU-0"], work, empty_marks(), edges)
+    return ProcessTrace(1, "hour", None, ["GPU-0"], work, Marks(zeros[:0], zeros[:0], [], [], 0), edges)
 
 
 def samples(length_s: float) -> pa.Table:
@@ -73,7 +74,7 @@ def main() -> None:
     took = time.process_time() - begin
     run = Run(kind="program", devices=[DeviceInfo("GPU-0", "gpu", "GPU")], samples=samples(60 * minutes))
     run.units = tables.from_rows(rows.units, "units")
-    run.activity = tables.conform(pa.table(activity_columns(rows)), "activity")
+    run.activity = tables.conform(pa.table(rows.activity), "activity")
     run.workload[RECORDING] = recording_of(gpus[0], rows)
     true = 60 * minutes * PER_S
     with tempfile.TemporaryDirectory() as folder:

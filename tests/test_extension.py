@@ -1,4 +1,4 @@
-"""Extension: a made-up sensor, vendor, format and workload: an entry of a table each, and a file but for the sensor."""
+"""Extension: made-up sensors, vendor, format and workload: an entry of a table each, and a file but for the sensors."""
 
 import json
 import os
@@ -62,34 +62,44 @@ class MadeUp:
 VENDOR = Vendor("made:N", re.compile("made:0"), MadeUp, lambda: [MadeUp("made:0").info], lambda: ["made:0"])
 ''',
     "formats/importers/made_up.py": '''
-"""A log of one line: ``made-up: 2.5 ms``."""
+"""A log of lines such as ``made-up 2.5 300``: milliseconds since the start, and watts."""
 
-from jouletrace.formats.importers.stated import Stated
-from jouletrace.run import MODEL_UNIT
+from jouletrace.formats.importers import units
+from jouletrace.formats.importers.base import read_text
+from jouletrace.formats.importers.log import Log
 
 
 def sniff(head):
-    return head.startswith(b"made-up: ")
+    return head.startswith(b"made-up ")
 
 
 def read(path, options):
-    stated = Stated("made-up")
-    stated.add(MODEL_UNIT, "latency_s", float(path.read_text().split()[1]) / 1e3)
-    return stated.run(path, "made_up", options.device, {})
+    log = Log(path, options)
+    for line in read_text(path, log.left).splitlines():
+        _, time, watts = line.split()
+        log.row(time)
+        log.add(log.gpu("0"), "power_w", float(watts), units.UNITS["W"], "ends in .average")
+    return log.run("made_up", "lines", unit="ms")
 ''',
     "workloads/made_up.py": '''
 """A sum."""
 
 from jouletrace.workloads.base import Built
+from jouletrace.workloads.options import check_options
 
 
 class MadeUp:
     name = "made-up"
+    own_dtype = "fp32"
 
     def build(self, device, options):
+        check_options(self.name, options)
         return Built(lambda i: sum(range(1000)), None, [((), {})], {"name": self.name, "batch": 1})
 ''',
 }
+
+EXAMPLE = (REPOSITORY / "CONTRIBUTING.md").read_text().partition("```python\n")[2].partition("```")[0]
+"""The sensor that the page for contributors adds: 7 ms of every 30 ms."""
 
 LINES = {
     "sensor/kinds.py": (
@@ -97,16 +107,13 @@ LINES = {
         """
     # 900 samples per second, each the mean over 140 us; the mean of some eight is read every 10 ms.
     "made_up": SensorKind(
-        (
-            PowerField(RECORD, "Made-up", period_s=0.01, window_s=0.009, sampling_s=1 / 900),
-            PowerField(USAGE, "Made-up", period_s=0.01, window_s=0.009),
-        ),
-        lambda channel: "made-up" in channel.source,
+        (PowerField((RECORD, USAGE), "Made-up", window_s=0.009, sampling_s=1 / 900),),
         nominal(0.010, 0.0, 0.001, 0.001, rise_s=0.009, lag_s=0.003),
         Sensor(SampleResponse(-70e-6, np.ones(28)), averages=8, rates_hz=(892.0, 905.0), any_rate_hz=(860.0, 940.0)),
-        fixed_window=True,
+        recognises=lambda channel: "made-up" in channel.source,
     ),
-""",
+"""
+        + EXAMPLE,
     ),
     "devices/registry.py": ("VENDORS = [\n", '    "jouletrace.devices.made_up",\n'),
     "formats/importers/__init__.py": ("FORMATS: dict[str, str] = {\n", '    "made_up": "made_up",\n'),
@@ -171,22 +178,26 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from fake_nvml import NOT_SUPPORTED, FakeBoard, FakeClock, FakeNvml
 from jouletrace.analysis.regressed import models
+from jouletrace.analysis.imported_recording import take_for_samples
 from jouletrace.devices.nvml import Nvml, NvmlGpu
 from jouletrace.formats.importers import importer
 from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.run import Run
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
-from jouletrace.sensor.kinds import KINDS, kind_of, samples
+from jouletrace.sensor.kinds import response_of, samples
 from jouletrace.simulator.boards import open_simulated
 from jouletrace.simulator.boards.presets import PRESETS
 
-NAME = "NVIDIA Made-up 80GB"
+NAME, PERIOD_MS, CAPABILITY = sys.argv[1], int(sys.argv[2]), tuple(map(int, sys.argv[3].split(".")))
 
 
 def live(**errors):
-    board, clock = FakeBoard(name=NAME, ring_period_us=10_000, errors=errors), FakeClock()
+    clock = FakeClock()
+    board = FakeBoard(name=NAME, capability=CAPABILITY, ring_period_us=1000 * PERIOD_MS, errors=errors)
     gpu = NvmlGpu(board.uuid, Nvml(FakeNvml(board, clock=clock)), clock)
     return [channel for source in gpu.sources() for channel in source.channels]
 
@@ -203,7 +214,21 @@ def simulated():
     return [channel for source in open_simulated("sim:h200").sources() for channel in source.channels]
 
 
-rows = "".join(f"2026/11/23 10:00:00.{i:02d}0, {NAME}, {300 + i % 7}.00 W\\n" for i in range(50))
+def beside_a_timeline():
+    run = Run(kind="import", devices=[DeviceInfo("G", NAME)], channels=[ChannelInfo("G", POWER, "W", "a log")])
+    stamps = np.arange(200) * PERIOD_MS * 1_000_000 + 10**18
+    rows = [{"time_ns": t, "device": "G", "channel": POWER, "value": 300.0 + t % 7} for t in stamps.tolist()]
+    run.samples = tables.from_rows(rows, "samples")
+    kernel = {"id": 1, "kind": "kernel", "name": "k", "device": "G", "start_ns": 10**18, "end_ns": 10**18 + 10**9}
+    run.spans = tables.from_rows([kernel], "spans")
+    take_for_samples(run)
+    warnings.extend(one.message for one in run.warnings)
+    return run.channels
+
+
+warnings = []
+times = [f"10:00:{i * PERIOD_MS / 1000:06.3f}" for i in range(50)]
+rows = "".join(f"2026/11/23 {times[i]}, {NAME}, {300 + i % 7}.00 W\\n" for i in range(50))
 label = f'{{gpu="0",UUID="GPU-1",modelName="{NAME}"}}'
 scrapes = "".join(f"DCGM_FI_DEV_POWER_USAGE{label} 30{i} {1_790_000_000_000 + 1000 * i}\\n" for i in range(9))
 channels = {
@@ -212,21 +237,26 @@ channels = {
     "nvidia_smi": imported("nvidia_smi", "smi.csv", "timestamp, name, power.draw [W]\\n" + rows),
     "dcgm": imported("dcgm", "scrapes.txt", scrapes),
     "simulated": simulated(),
+    "traced": beside_a_timeline(),
 }
-found = {}
+found = {"warnings": warnings}
 for place, those in channels.items():
     (power,) = [one for one in those if one.name == POWER]
     model = models(Run(), power)[0]
     found[place] = {
-        "recognised": kind_of(power) is KINDS["made_up"],
+        "sensor": power.sensor,
         "sampling_s": power.sampling_s,
+        "period_s": power.period_s,
         "window_s": power.window_s,
+        "gapless": power.gapless,
         "samples": samples(power),
         "averages": getattr(model, "averages", None),
+        "seen_s": response_of(power).window_s,
+        "model_s": getattr(model, "window_s", None),
     }
 print(json.dumps(found))
 """
-"""Such a sensor on a GPU by its driver's record and by its usage, in logs of it, and simulated."""
+"""Such a sensor on a GPU by its driver's record and by its usage, in logs of it, simulated, and beside a timeline."""
 
 
 @pytest.fixture(scope="module")
@@ -268,13 +298,31 @@ def test_a_sensor_has_its_response_and_its_model_in_the_regression(package, tmp_
     assert sum(low <= true <= high for low, high, true in found["powers"]) >= fewest(8)
 
 
-def test_a_sensor_is_recognised_on_live_and_simulated_gpus_and_in_logs(package, tmp_path):
-    found = ran(package, tmp_path, "-c", LIVE)
-    assert {place: one["recognised"] for place, one in found.items()} == dict.fromkeys(found, True)
+def test_a_sensor_that_samples_is_recognised_on_live_and_simulated_gpus_in_logs_and_beside_a_timeline(
+    package, tmp_path
+):
+    found = ran(package, tmp_path, "-c", LIVE, "NVIDIA Made-up 80GB", "10", "99.0")
+    assert found.pop("warnings") == []
+    assert {place: one["sensor"] for place, one in found.items()} == dict.fromkeys(found, "made_up")
     assert found["record"]["sampling_s"] == pytest.approx(1 / 900)
     assert [found[place]["window_s"] for place in ("usage", "nvidia_smi", "dcgm")] == [0.009] * 3
-    assert {place for place, one in found.items() if one["samples"]} == {"record", "simulated"}
+    assert {place for place, one in found.items() if one["samples"]} == {"record", "simulated", "traced"}
     assert found["record"]["averages"] == 8  # the model that the regression tries
+    assert found["record"]["gapless"]
+
+
+def test_a_sensor_that_averages_keeps_its_window_and_is_not_called_gapless(package, tmp_path):
+    found = ran(package, tmp_path, "-c", LIVE, "NVIDIA X300 80GB", "30", "12.3")
+    (warning,) = found.pop("warnings")
+    assert "means, not momentary samples" in warning
+    for place in ("record", "usage", "nvidia_smi"):
+        one = found[place]
+        assert one["sensor"] == "x300"
+        assert one["period_s"] == pytest.approx(0.030)
+        assert (one["window_s"], one["seen_s"], one["model_s"]) == pytest.approx([0.007] * 3), place
+        assert one["gapless"] is False
+    assert not any(one["samples"] for one in found.values())
+    assert not found["traced"]["gapless"]
 
 
 def test_a_vendor_is_recorded_listed_and_chosen_by_auto(package, tmp_path):
@@ -287,13 +335,31 @@ def test_a_vendor_is_recorded_listed_and_chosen_by_auto(package, tmp_path):
 
 
 def test_a_file_format_is_recognised_and_read(package, tmp_path):
-    (tmp_path / "log.txt").write_text("made-up: 2.5 ms\n")
+    (tmp_path / "log.txt").write_text("".join(f"made-up {1000 + 12.5 * i} {300 + i % 7}\n" for i in range(90)))
     found = command(package, tmp_path, "import", "log.txt")
     assert found["files"][0]["format"] == "made_up"
-    assert command(package, tmp_path, "show", found["run"])["model"]["latency_ms"]["median"] == 2.5
+    read = f"""
+import json
+from jouletrace.run import load
+run = load({found["run"]!r})
+(channel,) = run.channels
+print(json.dumps([run.samples["time_ns"].to_pylist()[:2], channel.window_s]))
+"""
+    times, window_s = ran(package, tmp_path, "-c", read)
+    assert times == [1_000_000_000, 1_012_500_000]
+    assert window_s is None  # the name of a source doesn't state its averaging
 
 
 def test_a_workload_is_profiled_by_its_name(package, tmp_path):
     found = command(package, tmp_path, "profile", "made-up", "--device", "cpu", "--warmup", "0.2", "--max-time", "1")
     assert found["workload"]["name"] == "made-up"
     assert found["model"]["latency_ms"]["median"] > 0
+
+
+@pytest.mark.parametrize("given", [("--task", "train"), ("--dtype", "fp16"), ("--config", "a=b"), ("--batch", "3")])
+def test_a_workload_refuses_options_that_it_does_not_name(package, tmp_path, given):
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    line = [sys.executable, "-m", "jouletrace", "profile", "made-up", "--device", "cpu", *given]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "made-up" in done.stderr

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.store import load
 

@@ -19,14 +19,15 @@ import numpy as np
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.sensor.models import Means
 from jouletrace.sensor.readout import on_grid
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from coverage import drawn_by
 
+from energy_tables import energy_table
 from scenarios import draw, simulate
 from simulated_power import Board
 from simulated_programs import lay_out, repeated_in_place, transformer_graph_like
@@ -66,7 +67,7 @@ def one(name, program, seed, seconds):
     asked = checks(found, readings)
     made = [
         (row.names, drawn_by(truth, recording, row.names), row.energy.value, row.energy.low, row.energy.high)
-        for row in rows(found.fit, by_operator)
+        for row in energy_table(found.fit, by_operator)
         if row.energy.value is not None
     ]
     things = len({operator for operator, second in zip(recording.operators, truth.kind_s, strict=True) if second}) + 1

@@ -29,14 +29,16 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import trusted, verdict
-from jouletrace.attribution.rows import IDLE, by_operator, rows
+from jouletrace.attribution.attempts import trusted
+from jouletrace.attribution.checks import verdict
+from jouletrace.attribution.contrasts import IDLE, by_operator
 from jouletrace.errors import JouletraceError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from energy_tables import energy_table
 from scenarios import GROUPS, draw, simulate
 from simulated_power import Board
 from simulated_programs import draw_kinds, fixed_order, lay_out
@@ -115,7 +117,7 @@ def one(group, seed, seconds):
     fit, found = locked.fit, locked.search
     used = time.process_time()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    made = [row for row in rows(fit, by_operator) if row.energy.value is not None]
+    made = [row for row in energy_table(fit, by_operator) if row.energy.value is not None]
     return {
         **line,
         "trusted": all(check.passed for check in asked),

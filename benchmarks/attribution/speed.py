@@ -14,16 +14,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import resource
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.contrasts import by_operator, pools
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
-from jouletrace.simulator import draw
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from scenarios import draw
 
 
 def main():
@@ -50,7 +54,7 @@ def main():
     mark("lock and fit")
     asked = checks(found, readings)
     mark("checks")
-    rows(found.fit, by_operator)
+    pools(found.fit, by_operator)
     mark("rows")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, used = (now - then for now, then in zip(marks[-1], marks[0], strict=True))

@@ -3,7 +3,7 @@
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.recording import SAMPLE_RATE
+from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.store import load
 from places import REPOSITORY

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from jouletrace.analysis.imported_recording import take_for_samples
 from jouletrace.analysis.launched import Work, steps_of
-from jouletrace.analysis.traced import take_for_samples
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 
 US = 1000

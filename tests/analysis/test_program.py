@@ -5,7 +5,7 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.program import BEFORE
-from jouletrace.analysis.recording import SAMPLE_RATE
+from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.run import tables
 from jouletrace.run.store import load
 from places import REPOSITORY

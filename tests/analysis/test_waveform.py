@@ -12,9 +12,9 @@ from gpu_recordings import load as load_recording
 from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.waveform import BIN_NS, edges_of, powers, table_of, typical, waveform_of
 from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.contrasts import Contrasts, by_operator
 from jouletrace.attribution.fit import Fit
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import Contrasts, by_operator
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import Run, load, tables
 from jouletrace.sensor.kinds import HOPPER_SENSOR
@@ -67,7 +67,7 @@ def test_it_adds_up_in_any_span_of_any_recording(name, rate_hz):
     near = (rate_hz - 1.5, rate_hz + 1.5)
     fitted = lock(activity, replace(HOPPER_SENSOR, rates_hz=near), made.readings).fit
     drawn = np.random.default_rng(1)
-    for first in drawn.integers(0, len(activity.kind) // 2, 3):
+    for first in drawn.integers(0, len(activity.column) // 2, 3):
         last = first + int(drawn.integers(100, 2000))
         begin, end = activity.start_s[first], activity.end_s[last]
         watts, half, _ = powers(fitted, np.linspace(begin, end, 60))

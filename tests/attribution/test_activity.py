@@ -58,7 +58,7 @@ def test_what_a_sample_sees_sums_to_one_and_is_the_mean_of_the_activity():
         *[(int(a), int(b), int(k)) for a, b, k in zip(edges[::2], edges[1::2], rng.integers(0, 3, 200), strict=True)]
     )
     at = np.arange(activity.begin_s + 5e-4, activity.finish_s - 5e-4, 1e-7)
-    none = np.zeros(len(activity.kind))
+    none = np.zeros(len(activity.column))
     seen, _, _ = activity.seen(at, HOPPER, none, none)
     assert seen.sum(axis=1) == pytest.approx(np.ones(len(at)))
     table, _ = activity.integrals(at[[0, -1]], none)
@@ -67,7 +67,7 @@ def test_what_a_sample_sees_sums_to_one_and_is_the_mean_of_the_activity():
 
 def test_the_slope_is_the_change_of_what_a_sample_sees():
     activity = of((0, 400, 0), (450, 700, 1), (800, 1500, 2))
-    value = np.arange(1.0, len(activity.kind) + 1)
+    value = np.arange(1.0, len(activity.column) + 1)
     at = np.linspace(1e-4, 1.4e-3, 37)
     _, here, slope = activity.seen(at, HOPPER, value, value)
     _, there, _ = activity.seen(at + 1e-9, HOPPER, value, value)

@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from energy_tables import energy_table
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import by_operator, rows
+from jouletrace.attribution.observer import Averaged
 from jouletrace.run import ChannelInfo
 from jouletrace.sensor.kinds import models
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.observer import Averaged
 from jouletrace.sensor.readout import on_grid
 from scenarios import draw, simulate
 from simulated_power import Board
@@ -34,7 +35,7 @@ def analysed(name, recording, sensor=None):
     kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
     activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
     found = lock(activity, sensor or usual, readings)
-    return found, checks(found, readings), rows(found.fit, by_operator)
+    return found, checks(found, readings), energy_table(found.fit, by_operator)
 
 
 def untouched(name, group, seed, seconds):

@@ -6,11 +6,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from energy_tables import energy_table
 from gpu_recordings import load
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import Check, checks, verdict
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import by_operator, rows
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
@@ -38,7 +39,7 @@ def analysed(group="long_varied", start=lambda t: t, keep=None, watts=lambda w: 
     found = lock(activity, replace(HOPPER_SENSOR, rates_hz=(rate - 3, rate + 3)), readings)
     asked = checks(found, readings, **more)
     trusted = all(check.passed for check in asked)
-    return verdict(asked), rows(found.fit, by_operator) if trusted else [], recording, truth
+    return verdict(asked), energy_table(found.fit, by_operator) if trusted else [], recording, truth
 
 
 def powers_hold(table, recording, truth):

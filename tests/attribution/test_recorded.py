@@ -7,15 +7,18 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from energy_tables import energy_table
 from gpu_recordings import load
+from jouletrace.attribution import acquire
+from jouletrace.attribution import attempts as trying
 from jouletrace.attribution import checks as judging
+from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import EVIDENCE, checks, trusted, verdict
+from jouletrace.attribution.attempts import attempts, trusted
+from jouletrace.attribution.checks import EVIDENCE, checks, verdict
+from jouletrace.attribution.contrasts import Contrasts, by_operator
 from jouletrace.attribution.fit import fit
-from jouletrace.attribution.lock import Known, attempts, lock, rephased
-from jouletrace.attribution.rows import Contrasts, by_operator, rows
-from jouletrace.sensor import acquire
-from jouletrace.sensor.acquire import search
+from jouletrace.attribution.lock import Known, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
@@ -102,7 +105,7 @@ def test_what_no_rate_can_mend_is_refused_at_the_first(why, monkeypatch):
     recorded = load("vit-h100")
     first = analysed("vit-h100")
     tried = []
-    monkeypatch.setattr(judging, "attempts", lambda *of: (tried.append(of) or first for _ in range(4)))
+    monkeypatch.setattr(trying, "attempts", lambda *of: (tried.append(of) or first for _ in range(4)))
     monkeypatch.setattr(judging, "SHORTEST_S", 1e3 if why == "length" else judging.SHORTEST_S)
     kernels, dropped = len(recorded.kind), len(recorded.kind) if why == "traced" else 0
     found, asked = trusted(recorded.activity, [HOPPER_SENSOR] * 2, recorded.readings, kernels, dropped)
@@ -135,7 +138,7 @@ def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
     """``chain.py`` on an H100: W alone, host pauses taken out (SAMPLER of the recording)."""
     alone = {"ffma_aligna4": 680, "scan_innermost": 555, "SoftMax": 690}
     found = analysed("chain-shuffled-h100")
-    for row in rows(found.fit, by_kernel):
+    for row in energy_table(found.fit, by_kernel):
         for part, watts in alone.items():
             if part in row.names[0]:
                 assert row.power.value == pytest.approx(watts, rel=0.07)
@@ -144,7 +147,7 @@ def test_large_operators_draw_what_they_draw_when_they_are_looped_alone():
 def test_rows_and_idle_make_the_mean_of_the_readings():
     for name in ("vit-h100", "vit-repeats-h200", "deit-b-64-repeats-h200"):
         found = analysed(name)
-        table = rows(found.fit, by_operator, lambda label: label)
+        table = energy_table(found.fit, by_operator, lambda label: label)
         span = found.fit.activity.finish_s - found.fit.activity.begin_s
         assert sum(row.seconds for row in table) == pytest.approx(span, rel=1e-6)
         whole = total(found.fit)
@@ -153,14 +156,14 @@ def test_rows_and_idle_make_the_mean_of_the_readings():
 
 
 def test_repetition_in_place_resolves_short_operators():
-    table = rows(analysed("vit-repeats-h200").fit, by_operator)
+    table = energy_table(analysed("vit-repeats-h200").fit, by_operator)
     active = sum(row.energy.value for row in table[:-1] if row.energy.value)
     narrow = sum(row.energy.value for row in table[:-1] if not row.pooled and row.relative <= 0.1)
     assert narrow / active > 0.7
 
 
 def test_kernels_in_a_fixed_order_that_cannot_be_distinguished_are_pooled():
-    table = rows(analysed("vit-h100").fit, by_kernel, operator_of)
+    table = energy_table(analysed("vit-h100").fit, by_kernel, operator_of)
     assert any(row.pooled for row in table)
     assert all(row.relative <= 0.5 for row in table if row.energy.value is not None)
 
@@ -176,7 +179,7 @@ def test_a_product_at_the_power_cap_has_a_row_though_few_kinds_run_in_fixed_orde
     """A response that is free to differ by more takes what its kernels leave, and all are one row."""
     found = analysed("jax-h200b")
     assert np.abs(found.fit.observer.change).sum() < 0.15
-    largest, *others = rows(found.fit, by_kernel)
+    largest, *others = energy_table(found.fit, by_kernel)
     assert largest.names[0].startswith("nvjet")
     assert not largest.pooled
     assert largest.relative < 0.06
@@ -216,7 +219,7 @@ def test_rows_hold_for_a_sensor_with_another_response_and_average():
     rates = (truth.sensor.rate_hz - 2, truth.sensor.rate_hz + 2)
     found = lock(activity, replace(HOPPER_SENSOR, rates_hz=rates), readings)
     assert found.fit.observer.sensor.averages == truth.sensor.averaging.samples == 8
-    table = [row for row in rows(found.fit, by_kernel)[:-1] if row.energy.value is not None]
+    table = [row for row in energy_table(found.fit, by_kernel)[:-1] if row.energy.value is not None]
     true = [sum(truth.kind_j[drawn.names.index(name)] for name in row.names) for row in table]
     assert np.mean([row.energy.low <= j <= row.energy.high for row, j in zip(table, true, strict=True)]) >= 0.8
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from energy_tables import energy_table
 from jouletrace.attribution import fit as fitting
 from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.contrasts import Contrasts, by_operator
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import Contrasts, by_operator, rows
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
@@ -84,6 +85,6 @@ def test_without_a_spread_of_their_own_copies_mislead(recorded, monkeypatch):
 def test_repeats_are_in_no_row(fitted):
     activity = fitted.activity
     own = sum(activity.seconds[k] for k, copied in enumerate(activity.repeated) if not copied)
-    table = rows(fitted, by_operator)
+    table = energy_table(fitted, by_operator)
     assert sum(row.seconds for row in table[:-1]) == pytest.approx(own, rel=1e-9)
     assert {name for row in table[:-1] for name in row.names} <= {f"k{i}" for i in range(KINDS)}

@@ -263,3 +263,25 @@ def test_b_may_have_a_batch_of_its_own(capsys, workspace):
     out, err = capsys.readouterr()
     assert code == 0, err
     assert "per sample" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--batch", "64", "--batch-b", "99999999999999999999"), "B: --batch-b 99999999999999999999: must be at most"),
+        (("--batch", "99999999999999999999"), "--batch 99999999999999999999: must be at most"),
+        (("--dtype-b", "fp7"), "B: --dtype-b fp7: must be one of"),
+        (("--mode-b", "fast"), "B: --mode-b fast: must be one of"),
+    ],
+)
+def test_a_wrong_value_is_refused_under_the_name_of_its_option(capsys, options, said):
+    found = command(capsys, "ab", "deit-t", "deit-t", "-d", SPEC, *options)
+    assert found.code == 2
+    assert said in found.err
+    assert len(found.err.splitlines()) == 1
+
+
+def test_a_batch_of_b_that_does_not_fit_is_named_by_its_option(capsys, workspace):
+    found = command(capsys, "ab", "deit-t", "deit-t", "-d", SPEC, "--batch", "1", "--batch-b", "10000000")
+    assert found.code == 3
+    assert "try a smaller --batch-b" in found.err

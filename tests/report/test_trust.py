@@ -190,6 +190,14 @@ def test_rest_is_advised_for_a_real_gpu_alone(simulated):
     assert ("rest" in failed.action) != simulated
 
 
+def test_the_warm_up_to_give_is_longer_than_the_one_that_ran():
+    run = profile_run()
+    run.warn("not_settled", "16.7 s of warm-up were too short to determine whether power had settled", "warm-up")
+    run.workload["warm_up"] = {"power_settled": None, "latency_settled": True, "seconds": 16.7}
+    run.settings["warmup_s"] = 0.3
+    assert trust(run).failed[0].line.replace("\u00a0", " ").endswith("give --warmup 34")
+
+
 def test_a_warm_up_too_short_to_see_a_drift_qualifies_alone():
     run = profile_run()
     run.warn("not_settled", "1.0 s of warm-up were too short to determine whether power had settled", "warm-up")

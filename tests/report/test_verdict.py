@@ -58,7 +58,7 @@ def test_time_without_a_kernel_is_not_called_idle(place):
     for text in (report.render([run], width=80, detail=detail), report.render([run], width=120, verbose=True)):
         assert not re.search(r"^\s*idle\b|, idle \d", text, re.M)
     if "idle" in run.units["name"].to_pylist():
-        assert "no kernel running" in short(run, detail=detail)
+        assert "no kernel running" in report.render([run], width=120, detail=detail, verbose=True)
         assert '"name": "idle"' in report.render([run], "json"), "files keep the name"
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from brackets import bracket
 from energy_signals import SENSORS, T0, Load, ns
 from jouletrace import bundled
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.run.store import load as load_run
-from jouletrace.sensor.counter import FLOOR, bracket, find_steps, record_over_counter
+from jouletrace.sensor.counter import FLOOR, find_steps, record_over_counter
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows.response import Response
 from places import DATA

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import regressed
-from jouletrace.attribution import checks as judging
+from jouletrace.attribution import attempts
 from jouletrace.attribution import lock as locks
 from jouletrace.run.files import write_whole
 from jouletrace.sensor.kinds import HOPPER_SENSOR, samples
@@ -24,8 +24,8 @@ def fits_once(folder):
     Processes that share the folder have them from one another.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for where, step in ((locks, locks.lock), (locks, locks.rephased), (judging, judging.checks)):
-            patch.setattr(where, step.__name__, _remembered(step, folder))
+        for step in (attempts.lock, attempts.rephased, attempts.checks):
+            patch.setattr(attempts, step.__name__, _remembered(step, folder))
         yield
 
 

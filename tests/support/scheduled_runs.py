@@ -190,7 +190,7 @@ def server_run(scheduled, device="GPU-served", noise_w=1.0):
     idle = {"id": 9, "parent": 0, "level": "op", "name": "idle", "count": 1}
     first, last = int(begin[0]), int(until[-1])
     sums_s = [[k, -1, float((until - begin)[unit == k].sum()) / 1e9] for k in range(1, 5)]
-    recording = {"device": device, "iterations": 1, "start_ns": first, "end_ns": last, "whole": [first, last, 1]}
+    recording = {"device": device, "iterations": 1, "start_ns": first, "end_ns": last}
     run = Run(
         kind="program",
         created_ns=START_NS,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording import SAMPLE_RATE
+from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.analysis.spans import Path, PathSpans, of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables

@@ -14,7 +14,7 @@ from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.program import add_program
 from jouletrace.analysis.ranges import add_ranges, add_ranks
-from jouletrace.analysis.recording import has_recording
+from jouletrace.analysis.recording_names import has_recording
 from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
@@ -69,7 +69,7 @@ def figures_of(run: Run) -> Figures:
         if has_recording(run):
             from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
 
-            parts_of(run, figures).add()
+            parts_of(run, figures).add(scaled=True)
         elif has_nodes(run):
             add_nodes(run, figures)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import latency as latencies
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.imported_recording import add_recording, remove_recording
 from jouletrace.analysis.monitor import add_device
 from jouletrace.analysis.power import power_record, window_estimate
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
-from jouletrace.analysis.traced import add_recording, remove_recording
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.tables import UnitRow
 
@@ -82,7 +82,7 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
 
     found = parts_of(run, figures)
-    if found.contrasts is None:
+    if found.powers is None:
         remove_recording(run)
         return False
     about = run.workload[RECORDING]
@@ -94,7 +94,7 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     figures.add(MODEL_UNIT, "iteration_time_s", time, flags)
     figures.add(MODEL_UNIT, "energy_total_j", whole.scaled(1 / iterations), flags)
     figures.add(MODEL_UNIT, "power_w", whole.scaled(1 / seconds), flags)
-    found.add()
+    found.add(scaled=False)
     return True
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.model import RESPONSE
 from jouletrace.analysis.power import energies, no_power_reason, power_record, window_estimate
-from jouletrace.analysis.recording import RECORDING, has_recording
+from jouletrace.analysis.recording_names import RECORDING, has_recording
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import PartOfGpu
 from jouletrace.stats.interval import ratio, total
@@ -108,10 +108,10 @@ def _add_parts(run: Run, figures: Figures, begin_ns: int, end_ns: int) -> None:
     about = run.workload[RECORDING]
     first_ns = about.get("first_ns", about["start_ns"])
     found = parts_of(run, figures)
-    found.whole = window_estimate(run, found.device, first_ns, end_ns)
-    found.whole_s = (end_ns - first_ns) / 1e9
-    found.add()
-    before = _energy(run, found.device, begin_ns, first_ns)
+    device = found.times.device
+    whole = window_estimate(run, device, first_ns, end_ns)
+    found.add(scaled=False, whole=whole, whole_s=(end_ns - first_ns) / 1e9)
+    before = _energy(run, device, begin_ns, first_ns)
     unit = figures.unit(figures.last_unit() + 1, "op", BEFORE, MODEL_UNIT, count=1)
     _add_row(figures, unit, (first_ns - begin_ns) / 1e9, before, figures.get(MODEL_UNIT, "energy_total_j").value)
 

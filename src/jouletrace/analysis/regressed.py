@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import RECORDING, SAMPLE_RATE
+from jouletrace.analysis.recording_names import RECORDING, SAMPLE_RATE
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.checks import trusted, verdict
+from jouletrace.attribution.attempts import trusted
+from jouletrace.attribution.checks import verdict
 from jouletrace.attribution.fit import Fit
 from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.kernel_times import untouched
+from jouletrace.attribution.contrasts import PRIOR_SHARE
 from jouletrace.attribution.fit import Fit
-from jouletrace.attribution.rows import PRIOR_SHARE
 from jouletrace.run import Run, tables
 
 BIN_NS, BINS = 100_000, (50, 500)
@@ -81,8 +82,8 @@ def typical(run: Run, iterations: int) -> tuple[int, int] | None:
     activity = run.activity.sort_by("start_ns")
     start, unit = activity["start_ns"].to_numpy(), activity["unit"].to_numpy()
     site = pc.fill_null(activity["site"], -1).to_numpy()
-    copy = pc.fill_null(activity["copy"], False).to_numpy(zero_copy_only=False)
-    own = np.flatnonzero(~copy)
+    plain = untouched(activity)
+    own = np.flatnonzero(plain)
     _, call = tables.distinct(unit[own] * (int(site.max(initial=0)) + 2) + site[own] + 1)
     count = np.bincount(call)
     regular = np.flatnonzero((count > 0) & (count % max(iterations, 1) == 0))
@@ -90,10 +91,10 @@ def typical(run: Run, iterations: int) -> tuple[int, int] | None:
         return None
     leading = call[np.argmax(np.isin(call, regular))]
     begins = own[call == leading][:: int(count[leading]) // max(iterations, 1)]
-    repeated = np.append(0, np.cumsum(copy))
-    plain = [(int(start[a]), int(start[b])) for a, b in pairwise(begins.tolist()) if repeated[a] == repeated[b]]
-    plain = sorted((edges for edges in plain if edges[1] > edges[0]), key=lambda edges: edges[1] - edges[0])
-    return plain[len(plain) // 2] if plain else None
+    repeated = np.append(0, np.cumsum(~plain))
+    whole = [(int(start[a]), int(start[b])) for a, b in pairwise(begins.tolist()) if repeated[a] == repeated[b]]
+    whole = sorted((edges for edges in whole if edges[1] > edges[0]), key=lambda edges: edges[1] - edges[0])
+    return whole[len(whole) // 2] if whole else None
 
 
 def edges_of(begin_ns: int, end_ns: int) -> Ints:

@@ -1,4 +1,4 @@
-"""The timeline of kernels as disjoint intervals, and the share of each kind in samples and windows."""
+"""The timeline of kernels as disjoint intervals, and the share of each column of them in samples and windows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.models import SampleResponse
-from jouletrace.sensor.observer import Sums
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+Sums = tuple[Ints, Array]
+"""The row to which each sample is added, and with which weight; both of shape (m,)."""
 
 
 LONG_S, HEAD_S, TAIL_S = 60e-6, 40e-6, 60e-6
@@ -35,16 +37,19 @@ class Kind:
 
 @dataclass(frozen=True)
 class Activity:
-    """Disjoint intervals in which one kind ran, in order; the rest is idle."""
+    """Disjoint intervals, in order, each of one column of the design matrix; the rest is idle.
+
+    A column is the head, the middle or the tail of kernels of one kind, or of a set of kinds that ran at once.
+    """
 
     # Shape (n,), ascending; ``end_s[i] <= start_s[i + 1]``
     start_s: Array
     end_s: Array
-    kind: Ints  # index into ``members``, shape (n,)
+    column: Ints  # index into ``members``, shape (n,)
     kinds: tuple[Kind, ...]  # kinds of kernels
-    # Kinds of kernels in each kind of interval: one, or several where kernels overlap
+    # Kinds of kernels in each column: one, or several where kernels overlap
     members: tuple[tuple[int, ...], ...]
-    part: tuple[int, ...]  # part of the kernels in each kind of interval: 0 whole or middle, 1 head, 2 tail
+    part: tuple[int, ...]  # part of the kernels in each column: 0 whole or middle, 1 head, 2 tail
     # Start and end of the timeline
     begin_s: float
     finish_s: float
@@ -53,8 +58,8 @@ class Activity:
 
     @cached_property
     def seconds(self) -> Array:
-        """Time of each kind of interval, then of idle, shape (members + 1,)."""
-        busy = np.bincount(self.kind, self.end_s - self.start_s, len(self.members))
+        """Time of each column, then of idle, shape (members + 1,)."""
+        busy = np.bincount(self.column, self.end_s - self.start_s, len(self.members))
         return np.append(busy, self.finish_s - self.begin_s - busy.sum())
 
     @cached_property
@@ -66,7 +71,7 @@ class Activity:
 
     @cached_property
     def repeated(self) -> NDArray[np.bool_]:
-        """Whether a repeat runs in each kind of interval, shape (members,)."""
+        """Whether a repeat runs in each column, shape (members,)."""
         return np.array([any(self.kinds[kind].repeat for kind in members) for members in self.members])
 
     def seen(
@@ -76,13 +81,13 @@ class Activity:
 
         Args:
             at_s: Times of the samples, shape (m,).
-            response: SampleResponse of a sample.
+            response: Response of a sample.
             value: Value of each interval, 0 between them, shape (n,).
             watts: Power of each interval above idle, for the derivative, shape (n,).
             into: Rows to which the shares of samples are added, and with which weights; each is a row if None.
 
         Returns:
-            Share of each kind of interval, idle last, shape (m, members + 1), rows summing to 1; the mean of ``value``,
+            Share of each column, idle last, shape (m, members + 1), rows summing to 1; the mean of ``value``,
             shape (m,); and the derivative of the mean of ``watts`` by the time of the samples, W/s, shape (m,).
         """
         first = np.searchsorted(self.end_s, at_s - response.latest_s)
@@ -95,7 +100,7 @@ class Activity:
         change -= later_change
         row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
         width, rows = len(self.members) + 1, int(row[-1]) + 1
-        table = np.bincount(row[sample] * width + self.kind[which], weight * factor[sample], rows * width)
+        table = np.bincount(row[sample] * width + self.column[which], weight * factor[sample], rows * width)
         table = table.reshape(-1, width)
         table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
         total = np.bincount(sample, weight * value[which], len(at_s))
@@ -103,41 +108,41 @@ class Activity:
         return table.astype(float), total.astype(float), slope.astype(float)
 
     def integrals(self, at_s: Array, value: Array) -> tuple[Array, Array]:
-        """Integrals up to each time: seconds of each kind, idle last, shape (m, members + 1), and of ``value``."""
+        """Integrals up to each time: seconds of each column, idle last, shape (m, members + 1), and of ``value``."""
         order, width = np.argsort(at_s), len(self.members) + 1
         done = np.searchsorted(self.end_s, at_s[order])  # intervals that have ended
-        which = np.searchsorted(done, np.arange(len(self.kind)), side="right") * width + self.kind
+        which = np.searchsorted(done, np.arange(len(self.column)), side="right") * width + self.column
         between = np.bincount(which, self.end_s - self.start_s, (len(at_s) + 1) * width)
         sums = np.cumsum(between.reshape(-1, width)[:-1], axis=0, dtype=np.float64)
-        last = np.minimum(done, len(self.kind) - 1)
-        begun = np.where(done < len(self.kind), np.maximum(at_s[order] - self.start_s[last], 0), 0.0)
-        sums[np.arange(len(at_s)), self.kind[last]] += begun
+        last = np.minimum(done, len(self.column) - 1)
+        begun = np.where(done < len(self.column), np.maximum(at_s[order] - self.start_s[last], 0), 0.0)
+        sums[np.arange(len(at_s)), self.column[last]] += begun
         table = np.empty_like(sums)
         table[order] = sums
         table[:, -1] = at_s - table[:, :-1].sum(axis=1)
         return table, self.integral(at_s, value)
 
     def table(self, edges_s: Array, most: int) -> Array:
-        """Share of each of the ``most`` kinds with most time in each bin of a regular grid, edges of shape (m + 1,).
+        """Share of each of the ``most`` columns with most time in each bin of a regular grid, edges of shape (m + 1,).
 
         Returns:
-            A column for each of these, then other kinds, idle, and ``slowness`` while busy.
+            One for each of these, then other columns, idle, and ``slowness`` while busy.
         """
         numbers: dict[tuple[tuple[int, ...], int], int] = {}
         like = np.array([numbers.setdefault(one, len(numbers)) for one in zip(self.of, self.part, strict=True)])
-        kind = like[self.kind]  # repeats count as their kernels
+        column = like[self.column]  # repeats count as their kernels
         apart = np.argsort(-np.bincount(like, self.seconds[:-1]))[:most]
-        *columns, slow = self._powers(edges_s, *(kind == k for k in apart), ~np.isin(kind, apart), self.slowness)
-        return np.column_stack([*columns, 1 - np.sum(columns, axis=0), slow])
+        *shares, slow = self._powers(edges_s, *(column == k for k in apart), ~np.isin(column, apart), self.slowness)
+        return np.column_stack([*shares, 1 - np.sum(shares, axis=0), slow])
 
     def between(self, start_s: float, finish_s: float) -> Activity:
-        """The part of the timeline within a span, with the same kinds."""
+        """The part of the timeline within a span, with the same columns."""
         mine = (self.start_s >= start_s) & (self.end_s <= finish_s)
         return replace(
             self,
             start_s=self.start_s[mine],
             end_s=self.end_s[mine],
-            kind=self.kind[mine],
+            column=self.column[mine],
             slowness=self.slowness[mine],
             begin_s=start_s,
             finish_s=finish_s,
@@ -147,7 +152,7 @@ class Activity:
         """The same with one power from the start of a kernel to its end."""
         numbers: dict[tuple[int, ...], int] = {}
         like = np.array([numbers.setdefault(members, len(numbers)) for members in self.members])
-        return replace(self, kind=like[self.kind], members=tuple(numbers), part=(0,) * len(numbers))
+        return replace(self, column=like[self.column], members=tuple(numbers), part=(0,) * len(numbers))
 
     def power(self, edges_s: Array, value: Array | NDArray[np.bool_]) -> Array:
         """Mean over each bin of a regular grid of ``value``, given per interval and 0 between them; shape (m,)."""
@@ -208,7 +213,7 @@ def _classes(log: Array) -> list[Ints]:
 
 
 def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind], origin_ns: int) -> Activity:
-    """The intervals of a timeline; overlapping kernels form a separate kind.
+    """The intervals of a timeline; each set of kinds that overlap has columns of its own.
 
     Args:
         start_ns: Start of each kernel since the Unix epoch, shape (n,).
@@ -240,13 +245,13 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
     if not len(start):
         raise BadInputError(f"timeline: none of its {len(start_ns)} kernels lasts any time")
     slowness = slowness_of(start, end, kind)
-    start, end, kind, slowness = _in_parts(start, end, kind, slowness, len(members))
-    there = np.bincount(kind) > 0
-    used, kind = np.flatnonzero(there), (np.cumsum(there) - 1)[kind]
+    start, end, column, slowness = _in_parts(start, end, kind, slowness, len(members))
+    there = np.bincount(column) > 0
+    used, column = np.flatnonzero(there), (np.cumsum(there) - 1)[column]
     return Activity(
         start_s=start,
         end_s=end,
-        kind=kind,
+        column=column,
         kinds=tuple(kinds),
         members=tuple(members[k % len(members)] for k in used),
         part=tuple(int(k) // len(members) for k in used),
@@ -280,7 +285,7 @@ def _in_parts(start: Array, end: Array, kind: Ints, slowness: Array, kinds: int)
 
 
 def _apart(start: Array, end: Array, kind: Ints, kinds: int) -> tuple[Array, Array, Ints, tuple[tuple[int, ...], ...]]:
-    """Cut overlapping kernels at each start and end; each set of kinds that run together is a kind.
+    """Cut overlapping kernels at each start and end; each set of kinds that run together is one more.
 
     The sum of random codes of its members identifies a set.
     """

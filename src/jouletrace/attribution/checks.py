@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,18 +9,14 @@ from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
-from jouletrace.attribution.lock import Known, Lock, attempts
-from jouletrace.sensor.models import Means, Sensor
-from jouletrace.sensor.observer import Sampled
+from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.observer import Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
 
 EVIDENCE = 20.0
 """Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
 rate; between false rates the ratio stays below 12 (docs/results/attribution-h100.md)."""
-
-SURE = 50.0
-"""Evidence from which a rate needs no other range to be searched."""
 
 UNSEEN = 0.03
 """Share of the time that readings attribute to other kinds than ran. Simulated programs reach 0.014 in 10 s; programs
@@ -76,7 +71,7 @@ def check_lock(lock: Lock) -> Check:
 
 def check_seen(fitted: Fit) -> Check:
     """Whether samples cover kinds in proportion to their time; a step locked to the sensor hides a part of itself."""
-    table, _ = fitted.activity.integrals(fitted.time_s[[0, -1]], np.zeros(len(fitted.activity.kind)))
+    table, _ = fitted.activity.integrals(fitted.time_s[[0, -1]], np.zeros(len(fitted.activity.column)))
     ran = (table[1] - table[0]) / (fitted.time_s[-1] - fitted.time_s[0])
     missed = float(np.abs(fitted.seen - ran).sum() / 2)
     says = f"the readings misplace {missed:.1%} of the time among kinds of kernels (at most {UNSEEN:.0%})"
@@ -130,32 +125,6 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     )
 
 
-def trusted(
-    activity: Activity, sensors: Iterable[Sensor | Means], readings: Readings, kernels: int = 1, dropped: int = 0
-) -> tuple[Lock, list[Check]]:
-    """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
-
-    A rate that is 50 Hz off, by the rate of the readout, can pass with weak evidence: then all ranges of rates that
-    ``sensors`` have are searched. Of ``kernels`` that ran the tracer missed ``dropped`` more. A recording that is too
-    short or lacks kernels is refused at any rate, and searched once.
-    """
-    tried: list[tuple[bool, float, Lock, list[Check]]] = []
-    known = Known()
-    for sensor in sensors:
-        for lock in attempts(activity, sensor, readings, known):
-            asked = checks(lock, readings, kernels, dropped)
-            passed = all(check.passed for check in asked)
-            tried.append((passed, lock.search.evidence if lock.search is not None else SURE, lock, asked))
-            if passed:
-                break
-            if not all(check.passed for check in asked if check.name in OF_RECORDING):
-                return lock, asked
-        if tried[-1][0] and tried[-1][1] >= SURE:
-            break
-    best = max(tried, key=lambda one: one[:2])
-    return best[2], best[3]
-
-
 def checks(lock: Lock, readings: Readings, kernels: int = 1, dropped: int = 0) -> list[Check]:
     """The checks of a recording; those of the sample clock need a sampling sensor."""
     fitted = lock.fit
@@ -197,13 +166,13 @@ def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn:
         tested = readings.between(half.time_s[0], half.time_s[-1]) & ~use
         if not tested.any():
             continue
-        time, none = readings.time_s[tested], np.zeros(len(activity.kind))
+        time, none = readings.time_s[tested], np.zeros(len(activity.column))
         seen = half.observer.observe(activity, time, half.above_w() - half.steady_w(), none)
-        predicted = seen.kinds @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
+        predicted = seen.shares @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
         wrong.append(readings.watts[tested] - predicted)
     return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2))) if wrong else float("inf")
 
 
 def _busy(activity: Activity) -> Activity:
     """The timeline with all kinds as one."""
-    return replace(activity, kind=np.zeros_like(activity.kind), kinds=(Kind("busy"),), members=((0,),), part=(0,))
+    return replace(activity, column=np.zeros_like(activity.column), kinds=(Kind("busy"),), members=((0,),), part=(0,))

@@ -1,4 +1,4 @@
-"""The regression of readings on the share of each kind in them, with the sampler's phase as further unknowns."""
+"""The regression of readings on the shares of kernels in them, with the sampler's phase as further unknowns."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
 from jouletrace.attribution.activity import Activity
+from jouletrace.attribution.observer import Observed, Observer, Sampled
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.observer import Observed, Observer, Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.stats.regression import Prior, equivalent_noise, posterior, quantile95, sandwich, solve
 
@@ -43,13 +43,13 @@ class Fit:
     # The readings that were used, shape (n,)
     time_s: Array
     watts: Array
-    power_w: Array  # of each kind of interval, idle last, shape (k,)
+    power_w: Array  # of each column of the activity, idle last, shape (k,)
     clock_exponent: float  # of the power above idle in the duration of kernels, which shows the clock: some -2
     design: Array  # derivative of the readings by powers, exponent and all other unknowns, shape (n, k + 1 + m)
     prior: Prior  # of these unknowns
     lags: int  # readings over which residuals are correlated
     columns: dict[str, int]  # groups of columns of ``design`` and their widths, in order
-    seen: Array  # mean share of each kind in the readings, idle last, shape (k,)
+    seen: Array  # mean share of each of them in the readings, idle last, shape (k,)
     drift_w: Array  # slow drift of the whole, of mean 0, shape (n,)
     residual_w: Array  # reading minus prediction, shape (n,)
     noise_w: float  # standard deviation of equivalent independent noise
@@ -101,7 +101,7 @@ class Fit:
 
     def steady_w(self) -> Array:
         """Power above idle of each interval at the mean clock, shape (intervals,)."""
-        return np.asarray((self.power_w[:-1] - self.power_w[-1])[self.activity.kind])
+        return np.asarray((self.power_w[:-1] - self.power_w[-1])[self.activity.column])
 
     def above_w(self) -> Array:
         """Power above idle of each interval at its own clock, shape (intervals,)."""
@@ -119,12 +119,12 @@ def fit(
 ) -> Fit:
     """Gauss-Newton on powers, exponent of the clock, drift and the place of the sensor in time, and its response.
 
-    The unknowns, in the order of the columns of ``Fit.design``: powers of kinds of intervals, W, shape (k,), idle last;
-    the exponent, shape (1,); the drift, W, shape (d,); with ``fit_place``, ``observer.place``, shape (m,); with
+    The unknowns, in the order of the columns of ``Fit.design``: powers of the activity's columns, W, shape (k,), idle
+    last; the exponent, shape (1,); the drift, W, shape (d,); with ``fit_place``, ``observer.place``, shape (m,); with
     ``fit_response``, weights of the bins of a sampler's response, shape (46,).
 
     Args:
-        activity: What ran: n intervals of k - 1 kinds.
+        activity: What ran: n intervals of k - 1 columns.
         observer: The sensor; the track of a sampler must be within 50 us of the true one.
         readings: The record, shape (r,).
         use: Mask of the readings to use, shape (r,); all within the timeline if None.
@@ -137,10 +137,10 @@ def fit(
     chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - END_S)
     chosen &= True if use is None else use
     time, watts = readings.time_s[chosen], readings.watts[chosen]
-    enough(activity, int(chosen.sum()), kinds=False)
+    enough(activity, int(chosen.sum()), columns=False)
     problem = _Problem(activity, time, watts, _drift(time), fit_place, fit_response)
-    seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.kind)), fit_response)
-    power, prior = _start(activity, seen.kinds[:, -1], watts, readings.rest_w)
+    seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.column)), fit_response)
+    power, prior = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
     found, moved = problem.step(observer, seen.scaled(float(power[0] - power[-1])), prior, float(np.std(watts)))
     for round_ in range(1, ROUNDS if fit_place else 3):
         before = found
@@ -168,8 +168,8 @@ class _Problem:
         ``prior`` is that of the powers and the exponent, ``noise_w`` the standard deviation of a reading so far.
         """
         nuisance = _Nuisance(observer, self.fit_place, self.fit_response, seen)
-        powers, pieces = seen.kinds.shape[1], self.drift.shape[1]
-        design = np.column_stack([seen.kinds, seen.value, self.drift, nuisance.columns])
+        powers, pieces = seen.shares.shape[1], self.drift.shape[1]
+        design = np.column_stack([seen.shares, seen.value, self.drift, nuisance.columns])
         both = prior.beside(Prior.of(np.zeros(pieces), np.full(pieces, 50.0))).beside(nuisance.prior)
         target = self.watts + nuisance.columns @ nuisance.now  # linearised about the present place
         x = solve(design, target, both, noise_w)
@@ -188,7 +188,7 @@ class _Problem:
             prior=both,
             lags=max(1, round(correlated_s / float(np.median(np.diff(self.time_s))))),
             columns={"noise of the readings": powers + 1, "drift": pieces, **nuisance.widths},
-            seen=seen.kinds.mean(axis=0),
+            seen=seen.shares.mean(axis=0),
             drift_w=self.drift @ drift,
             residual_w=residual,
             noise_w=equivalent_noise(residual),
@@ -196,18 +196,18 @@ class _Problem:
         return found, nuisance.made(place)
 
 
-def enough(activity: Activity, readings: int, kinds: bool = True) -> None:
-    """Check that a timeline has readings, and a whole recording more readings than ``kinds``.
+def enough(activity: Activity, readings: int, columns: bool = True) -> None:
+    """Check that a timeline has readings, and a whole recording more readings than ``columns``.
 
     Raises:
-        BadInputError: With fewer than 10 readings, or than kinds of intervals.
+        BadInputError: With fewer than 10 readings, or than columns.
     """
     if readings < LEAST:
         raise BadInputError(
             f"power record: {readings} readings while the timeline lasts "
             f"({activity.finish_s - activity.begin_s:.1f} s), {LEAST} are needed; record the same GPU for longer"
         )
-    if kinds and readings < len(activity.members):
+    if columns and readings < len(activity.members):
         raise BadInputError(
             f"timeline: {len(activity.members)} kinds and sets of kernels that run at once, but {readings} readings; "
             "record for longer, on fewer streams, or with coarser kinds"
@@ -225,7 +225,7 @@ class _Nuisance:
 
     def __init__(self, observer: Observer, fit_place: bool, fit_response: bool, seen: Observed) -> None:
         self._observer = observer
-        self.columns, self.now = np.zeros((len(seen.kinds), 0)), np.zeros(0)
+        self.columns, self.now = np.zeros((len(seen.shares), 0)), np.zeros(0)
         self.prior = Prior(np.zeros((0, 0)), np.zeros(0))
         self._places = 0
         if fit_place:

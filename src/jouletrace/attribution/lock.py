@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from jouletrace.attribution.acquire import Search, Windows, search
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
-from jouletrace.sensor.acquire import Search, Windows, follow, search
+from jouletrace.attribution.follow import follow
+from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.sensor.models import Means, Sensor
-from jouletrace.sensor.observer import Averaged, Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
 
@@ -35,21 +35,6 @@ class Known:
     locks: list[Lock] = field(default_factory=list)
 
 
-def attempts(
-    activity: Activity, sensor: Sensor | Means, readings: Readings, known: Known | None = None
-) -> Iterator[Lock]:
-    """Locks to check in turn: later ones from other parts of the recording and other phases. Fits have local minima.
-
-    Args, Raises: As for ``lock``.
-    """
-    for inner in (False, True):
-        locked = lock(activity, sensor, readings, inner, known)
-        yield locked
-        if locked.search is None:
-            return
-        yield rephased(locked, readings)
-
-
 def rephased(locked: Lock, readings: Readings) -> Lock:
     """The best fit from the same track with samples a part of a period later."""
     fits = [locked.fit]
@@ -71,7 +56,7 @@ def lock(
     recording, and are iterated while the residual shrinks. An averaging sensor has a delay in place of a track.
 
     Raises:
-        BadInputError: With too few readings within the timeline, or fewer than kinds.
+        BadInputError: With too few readings within the timeline, or fewer than columns.
     """
     enough(activity, int(readings.between(activity.begin_s + LEAD_S, activity.finish_s - END_S).sum()))
     if isinstance(sensor, Means):
@@ -117,7 +102,7 @@ def _followed(activity: Activity, best: Fit, readings: Readings, rate_hz: float)
     chosen: Fit | None = None
     for _ in range(3):
         sensor, power = _tuned(best).sensor, best.power_w
-        above = (power[:-1] - power[-1])[activity.kind] * (1 + best.clock_exponent * activity.slowness)
+        above = (power[:-1] - power[-1])[activity.column] * (1 + best.clock_exponent * activity.slowness)
         track = follow(sensor, activity, readings, rate_hz, float(power[-1]), above)
         best = fit(activity, Sampled(sensor, track), readings)
         if chosen is not None and best.residual_rms_w > 0.99 * chosen.residual_rms_w:

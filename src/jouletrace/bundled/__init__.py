@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
-from importlib.resources.abc import Traversable
 
 from jouletrace import analysis
 from jouletrace.errors import NotPossibleError
@@ -28,17 +27,14 @@ class BundledRun:
     run: Run
 
 
-def bundled_runs(folder: Traversable | None = None) -> Iterator[BundledRun]:
+def bundled_runs() -> Iterator[BundledRun]:
     """All bundled Runs with fresh figures, each analysed when it is asked for.
-
-    Args:
-        folder: Where ``manifest.json`` and the Runs are; None for those that ship with the package.
 
     Raises:
         NotPossibleError: If there are none.
         BadInputError: If one is damaged.
     """
-    folder = folder or resources.files(__package__)
+    folder = resources.files(__package__)
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
     except FileNotFoundError:

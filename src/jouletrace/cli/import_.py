@@ -73,7 +73,7 @@ def import_(
 def _import(files: list[Path], chosen: ImportOptions, output: Path | None, *, json: bool, verbose: bool) -> None:
     """Read, save and print."""
     from jouletrace.analysis import analyse
-    from jouletrace.analysis.recording import has_recording
+    from jouletrace.analysis.recording_names import has_recording
     from jouletrace.formats.importers import import_files
     from jouletrace.report.contract import to_json_object
     from jouletrace.report.results import Results
@@ -167,7 +167,7 @@ def _counted(facts: dict[str, Any]) -> str:
 
 def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     """The same as readable lines."""
-    from jouletrace.analysis.recording import RECORDING
+    from jouletrace.analysis.recording_names import RECORDING
 
     lines = []
     for one in facts["files"]:

@@ -41,6 +41,7 @@ from jouletrace.report.comparison import (
 from jouletrace.report.facts import title
 from jouletrace.report.trust import joined, trust
 from jouletrace.run import Estimate, Run
+from jouletrace.run.names import with_article
 from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
@@ -77,7 +78,10 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     kinds = [side[0].run.kind for side in (side_a, side_b)]
     if kinds[0] != kinds[1]:
         places = [side[0].place for side in (side_a, side_b)]
-        raise BadInputError(f"A is a {kinds[0]} ({places[0]}), B a {kinds[1]} ({places[1]}): they can't be compared")
+        raise BadInputError(
+            f"A is {with_article(kinds[0])} ({places[0]}), B {with_article(kinds[1])} ({places[1]}): "
+            "they can't be compared"
+        )
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     name = side_b[0].run.workload.get("name") or side_b[0].run.kind

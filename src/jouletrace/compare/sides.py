@@ -17,6 +17,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.results import Results
 from jouletrace.run import DeviceInfo, Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
+from jouletrace.run.names import with_article
 from jouletrace.sensor.gain import gain_between, gain_of
 from jouletrace.stats.interval import mean_estimate
 
@@ -171,7 +172,7 @@ def _check_one_thing(found: Sequence[Source], name: str) -> None:
     for other in found[1:]:
         refused = f"{name} is not several runs of one thing:"
         if other.run.kind != first.run.kind:
-            kinds = f"{first.place} is a {first.run.kind}, {other.place} a {other.run.kind}"
+            kinds = f"{first.place} is {with_article(first.run.kind)}, {other.place} {with_article(other.run.kind)}"
             raise BadInputError(f"{refused} {kinds}")
         for key in _ONE_THING:
             one, another = first.run.workload.get(key), other.run.workload.get(key)

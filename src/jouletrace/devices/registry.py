@@ -78,8 +78,8 @@ def in_real_time(spec: str) -> str:
     return f"{spec}{'&' if '?' in spec else '?'}realtime=1"
 
 
-def one_or_several(function: str, device: object, devices: object, usual: str = "visible") -> list[str]:
-    """The names given as ``device`` or ``devices`` of a Python function: each a name, or several.
+def one_or_several(function: str, device: object, devices: object) -> list[str]:
+    """The names given as ``device`` or ``devices`` of a Python function; "visible" if neither is given.
 
     Raises:
         BadInputError: If both are given, or something else than names.
@@ -89,7 +89,7 @@ def one_or_several(function: str, device: object, devices: object, usual: str = 
         raise BadInputError(f"{function}: device= and devices= are the same: give one of them")
     given, name = (device, "device") if device is not None else (devices, "devices")
     if given is None:
-        return [usual]
+        return ["visible"]
     if isinstance(given, str):
         return [given]
     if not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):

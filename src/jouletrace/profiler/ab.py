@@ -14,7 +14,7 @@ import numpy as np
 from jouletrace.analysis.power import tail_s
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up
@@ -112,7 +112,13 @@ def run_ab(
             progress.begin("building both workloads", 0)
             prepared: list[Prepared] = []
             for side, one, own in zip(SIDES, found, each, strict=True):
-                ready = prepare(one, device, own)
+                try:
+                    ready = prepare(one, device, own)
+                except NotPossibleError as error:
+                    if own.batch == settings.batch:
+                        raise
+                    said = str(error).replace("a smaller --batch", "a smaller --batch-b")  # an option of B alone
+                    raise NotPossibleError(said) from error
                 prepared.append(ready)
                 stack.callback(ready.step.close)
                 session.run.workload[side] = {

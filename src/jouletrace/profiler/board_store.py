@@ -26,23 +26,23 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "jouletrace"
 
 
-def board_file(board: str) -> Path:
+def board_file(device: str) -> Path:
     """The file of a GPU in the cache folder."""
-    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in board)}.json"
+    return cache_folder() / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in device)}.json"
 
 
-def recall(board: str) -> dict[str, Any]:
+def recall(device: str) -> dict[str, Any]:
     """All facts stored about a GPU; empty if there are none, or if the file can't be read."""
     try:
-        stored = json.loads(board_file(board).read_text())
+        stored = json.loads(board_file(device).read_text())
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
 
 
-def recall_as(form: type[T], board: str, name: str) -> T | None:
+def recall_as(form: type[T], device: str, name: str) -> T | None:
     """A fact stored about a GPU; None if there is none, or if it has another form."""
-    found: T | None = recall(board).get(name)
+    found: T | None = recall(device).get(name)
     try:
         msgspec.convert(found, form)
     except msgspec.ValidationError:
@@ -50,11 +50,11 @@ def recall_as(form: type[T], board: str, name: str) -> T | None:
     return found
 
 
-def remember(board: str, **facts: Any) -> bool:
+def remember(device: str, **facts: Any) -> bool:
     """Store facts about a GPU, replacing those of the same name; False if the file can't be written."""
-    path = board_file(board)
+    path = board_file(device)
     try:
-        write_whole(path, json.dumps({**recall(board), **facts}, indent=1).encode())
+        write_whole(path, json.dumps({**recall(device), **facts}, indent=1).encode())
     except OSError:
         return False
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.recording import SAMPLE_RATE
+from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store
 from jouletrace.run import ChannelInfo, Run
@@ -65,14 +65,14 @@ def state_scatter(run: Run, device: Device) -> None:
         run.stored["between_runs"] = SIMULATED_SCATTER if device.info.simulated else SCATTER
 
 
-def recall_rate(run: Run, board: str) -> None:
+def recall_rate(run: Run, device: str) -> None:
     """Store the sample rate of a GPU's sensor, as an earlier recording determined it, in a Run."""
-    if known := board_store.recall_as(StoredLevel, board, SAMPLE_RATE):
+    if known := board_store.recall_as(StoredLevel, device, SAMPLE_RATE):
         run.stored[SAMPLE_RATE] = known
 
 
-def remember_rate(run: Run, board: str) -> None:
+def remember_rate(run: Run, device: str) -> None:
     """Keep the sample rate that a Run determined: it reduces the search of the next recording to a third."""
     found = run.result(SAMPLE_RATE)
     if found.value is not None:
-        board_store.remember(board, **{SAMPLE_RATE: {**found.to_dict(), "time_ns": run.created_ns}})
+        board_store.remember(device, **{SAMPLE_RATE: {**found.to_dict(), "time_ns": run.created_ns}})

@@ -22,7 +22,7 @@ from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.execution.steps.base import Step
 from jouletrace.execution.steps.registry import GenerationSteps, check_options
 from jouletrace.execution.traceable import Traceable
-from jouletrace.profiler.settings import ProfileSettings
+from jouletrace.profiler.settings import RUNTIMES, ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Built, Workload
@@ -33,8 +33,7 @@ from jouletrace.workloads.user import UserWorkload
 _HOMES = {
     "torch": "jouletrace.profiler.backends.torch",
     "simulated": "jouletrace.profiler.backends.simulated",
-    "onnxruntime": "jouletrace.addons.runtimes.backend",
-    "openvino": "jouletrace.addons.runtimes.backend",
+    **dict.fromkeys(RUNTIMES, "jouletrace.addons.runtimes.backend"),
 }
 """The module of each backend, imported at first use."""
 

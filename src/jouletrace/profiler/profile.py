@@ -16,7 +16,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.execution.steps import check_outputs
 from jouletrace.execution.steps.base import KnowsNodes
 from jouletrace.profiler import board_store, calibrations, generation, passes
-from jouletrace.profiler.detail.recording import nodes, record
+from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
 from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, resolve
 from jouletrace.profiler.progress import Progress, Silent, reported, start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.recording import IDLE_NAME, RECORDING, WAITING
+from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING, WAITING
 from jouletrace.report.reasons import reason
 from jouletrace.report.results import Results, printed
 from jouletrace.report.scale import NBSP, figure, quantity

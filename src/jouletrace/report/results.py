@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jouletrace.analysis.recording import IDLE_NAME
+from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import METRICS, Metric
 from jouletrace.run.tables import UnitRow

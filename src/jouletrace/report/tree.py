@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.recording import IDLE_NAME, OUTSIDE
+from jouletrace.analysis.recording_names import IDLE_NAME, OUTSIDE
 from jouletrace.report.results import ABSENT, Results, printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.tables import UnitRow

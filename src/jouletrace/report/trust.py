@@ -263,8 +263,12 @@ def _action(run: Run, own: Rule) -> str:
     if run.simulated and own.check == "idle power":
         return ""  # a simulated GPU does not cool down between commands
     settings: Any = run.settings
+    about: Any = run.workload.get("warm_up") or {}
     longer = {}
-    for name, usual in (("warmup", 5.0), ("max_time", 20.0)):
+    for name, usual, ran in (("warmup", 5.0, about.get("seconds")), ("max_time", 20.0, None)):
         given = settings.get(f"{name}_s")
-        longer[name] = f"{3 * given if isinstance(given, int | float) and given > 0 else 3 * usual:g}"
+        seconds = 3 * given if isinstance(given, int | float) and given > 0 else 3 * usual
+        if isinstance(ran, int | float):  # a block of long iterations exceeds the limit
+            seconds = max(seconds, 2 * ran // 1 + 1)
+        longer[name] = f"{seconds:g}"
     return own.action.format(**longer)

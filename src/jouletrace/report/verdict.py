@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jouletrace.analysis.conditions import conditions
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
 from jouletrace.report.results import Figure, Results

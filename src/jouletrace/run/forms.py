@@ -138,7 +138,7 @@ class Nodes(TypedDict, total=False):
 
 
 class Recording(TypedDict, total=False):
-    """Provenance of the recording behind rows of kernels (``analysis.recording``)."""
+    """Provenance of the recording behind rows of kernels (``analysis.recording_names``)."""
 
     iterations: Annotated[int, Meta(gt=0, le=10**12)]
     start_ns: Integer
@@ -209,7 +209,8 @@ class Load(TypedDict, total=False):
         server, group, alone: Its server among several, the number that loads at the same time share, and whether it is
             one server's alone, before the others.
         given_up: Whether the rest wasn't sent since nothing was answered any more.
-        without_usage, short: Requests whose tokens the server didn't count, or that ended before as many as asked.
+        without_usage, short, over: Requests whose tokens the server didn't count, or that have fewer or more of them
+            than asked.
     """
 
     name: Required[str]
@@ -231,6 +232,7 @@ class Load(TypedDict, total=False):
     given_up: bool
     without_usage: Integer
     short: Integer
+    over: Integer
 
 
 class Server(TypedDict):
@@ -257,7 +259,7 @@ class Serving(TypedDict, total=False):
         token_ids, ignore_eos, usage: What the server took.
         servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
-        traced_covariance: Of the factors of a step by its traced energy (``analysis.serving.traced``), shape (4, 4).
+        traced_covariance: Of a step's factors by its traced energy (``analysis.serving.step_powers``), shape (4, 4).
     """
 
     url: str
@@ -297,7 +299,6 @@ class WorkloadFacts(TypedDict, total=False):
     device: str | None
     direction: str | None
     dtype: str | None
-    early_stop: str | None
     exit_code: Integer
     export: Facts
     flops: _Number | None

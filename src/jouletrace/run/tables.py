@@ -5,6 +5,8 @@ All times are integer nanoseconds since the Unix epoch.
 
 from __future__ import annotations
 
+# pyarrow imports pandas when it is first used, which imports this, and an interpreter that is ending refuses that
+import concurrent.futures.thread  # noqa: F401
 import os
 from collections.abc import Iterable
 from typing import Any, TypedDict

@@ -138,16 +138,8 @@ class Bracket:
     time_sd_s: float  # standard uncertainty of either time, from the spacing of the reads
 
 
-def bracket(steps: CounterSteps, start_ns: int, end_ns: int) -> Bracket | None:
-    """The tightest pair of steps around [start, end], without a reset in between; None if none."""
-    first = int(np.searchsorted(steps.time_ns, start_ns, side="right")) - 1
-    last = int(np.searchsorted(steps.before_ns, end_ns, side="left"))
-    if first < 0 or last >= len(steps) or np.any((steps.resets > first) & (steps.resets <= last)):
-        return None
-    return _between(steps, first, last)
-
-
-def _between(steps: CounterSteps, first: int, last: int) -> Bracket:
+def between(steps: CounterSteps, first: int, last: int) -> Bracket:
+    """What the counter gained from one of its steps to another."""
     middle = [int(steps.before_ns[i]) + int(steps.time_ns[i] - steps.before_ns[i]) // 2 for i in (first, last)]
     width = max(float(steps.time_ns[i] - steps.before_ns[i]) for i in (first, last)) / 1e9
     gained = float(steps.energy_j[last] - steps.energy_j[first])
@@ -175,7 +167,7 @@ def record_over_counter(record: PowerRecord, response: Response, steps: CounterS
     if not runs:
         return Estimate.null("counter_did_not_step", "counter")
     run = max(runs, key=lambda run: steps.time_ns[run[-1]] - steps.time_ns[run[0]])
-    found = _between(
+    found = between(
         steps,
         _quietest(record, steps, run[: max(1, len(run) // 10)]),
         _quietest(record, steps, run[-max(1, len(run) // 10) :]),

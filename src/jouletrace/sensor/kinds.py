@@ -28,15 +28,17 @@ Capability = tuple[int, int]
 
 @dataclass(frozen=True)
 class PowerField:
-    """A power field behind which a sensor is, on some GPUs, and the nominal timing of its readings."""
+    """Power fields behind which a sensor is, on some GPUs, and the nominal timing of their readings."""
 
-    name: str
-    # The GPUs: by compute capability (from, below) where that is known, else by a pattern of their names; "" for any
+    names: tuple[str, ...]
+    # The GPUs: by compute capability (from, below) where that is known, else by a pattern of their names, without case;
+    # all GPUs without either
     boards: str = ""
     capabilities: tuple[Capability, Capability] | None = None
+    # In ``KINDS``, period and window are only stated where they aren't those of the kind's response
     period_s: float | None = None  # seconds between updates; None if unknown
     window_s: float | None = None  # averaging window of a reading in seconds; None if unknown
-    most_s: float | None = 1.0  # longest possible window where it is unknown; None for a log's own spacing
+    most_s: float | None = None  # longest possible window where it is unknown; None for a log's own spacing
     sampling_s: float | None = None  # seconds between the samples behind the readings; None if unknown
     gain_pct: float | None = GAIN_PCT  # proportional error that software can't detect; None if unknown
 
@@ -44,6 +46,8 @@ class PowerField:
         """Whether it is that of a GPU with this name, in whole or in part ("" if unknown)."""
         if capability is not None and self.capabilities is not None:
             return self.capabilities[0] <= capability < self.capabilities[1]
+        if not self.boards:
+            return self.capabilities is None
         return re.search(self.boards, board, re.I) is not None
 
 
@@ -52,17 +56,22 @@ class SensorKind:
     """What is known of a kind of power sensor before its GPU is calibrated."""
 
     fields: tuple[PowerField, ...]  # where it is recognised by its GPU, live or in a log
-    # Whether it is behind a channel that doesn't state its sensor: another meter's, or of a Run of an older version
-    recognises: Callable[[ChannelInfo], bool]
     response: Response  # how readings answer, with wide uncertainty (``nominal``)
-    model: Sensor | Means  # the sensor of the regression; its spreads are the nominal uncertainties
-    fixed_window: bool = False  # whether ``response`` holds whatever window a channel states
+    sampler: Sensor | None = None  # of readings that average momentary samples; None if they are means over windows
+    # Whether it is behind a channel that doesn't state its sensor: another meter's, or of a Run of an older version
+    recognises: Callable[[ChannelInfo], bool] = lambda channel: False
 
     def response_of(self, channel: ChannelInfo) -> Response:
-        """The response, with the period and window that the channel states."""
-        window_s = None if self.fixed_window else channel.window_s
+        """The response, with the period and, of means, the window that the channel states."""
         own = self.response
+        window_s = channel.window_s if self.sampler is None else None
         return replace(own, period_s=channel.period_s or own.period_s, window_s=window_s or own.window_s)
+
+    def timed(self, field: PowerField) -> PowerField:
+        """One of ``fields`` with the timing that it leaves to the response."""
+        unknown = field.window_s is None and field.most_s is not None
+        window_s = None if unknown else field.window_s or self.response.window_s
+        return replace(field, period_s=field.period_s or self.response.period_s, window_s=window_s)
 
 
 def nominal(period_s: float, window_s: float, lag_sd: float, window_sd: float, **more: float) -> Response:
@@ -93,62 +102,58 @@ _ONE_SECOND = (  # Quadro RTX are Turing, named like Ampere's RTX A6000, and unk
 )
 _FAST = r"\b(V100|TITAN V|P100|P40|P4|GTX 10\d0|TITAN X\w*)\b"
 
+_RECORD_WINDOW_S = 0.025
+"""Averaging window that is stated of a Hopper's record; the response is a sampler's."""
+
 # Windows and periods: Yang, Adamek and Armour, "Part-time power measurements", SC 2024, and NVIDIA's documentation
 KINDS: dict[str, SensorKind] = {
     # A mean over the last second. GA100 (8.0) and older GPUs report a short window as their usage.
     "average_1s": SensorKind(
-        (
-            PowerField(AVERAGE, period_s=0.1, window_s=1.0),
-            PowerField(USAGE, _ONE_SECOND, ((8, 6), (99, 0)), period_s=0.1, window_s=1.0),
-        ),
-        lambda channel: (channel.window_s or 0.0) > 4 * (channel.period_s or 0.02),
+        (PowerField((AVERAGE,)), PowerField((USAGE,), _ONE_SECOND, ((8, 6), (99, 0)))),
         nominal(0.100, 1.0, 0.05, 0.02, jitter_s=0.005),
-        Means(1.0),
+        recognises=lambda channel: (channel.window_s or 0.0) > 4 * (channel.period_s or 0.02),
     ),
     # Differences of a running counter such as RAPL: each reading is the mean since the one before.
     "counter": SensorKind(
         (),
-        lambda channel: (
+        nominal(0.001, 0.001, 0.0005, 0.0002),
+        recognises=lambda channel: (
             bool(channel.gapless and channel.window_s)
             and channel.window_s == channel.period_s
             and channel.delay_s is not None
         ),
-        nominal(0.001, 0.001, 0.0005, 0.0002),
-        Means(1e-3, stretch_spread=1e-6),
     ),
     # The driver's record of H100 and H200: momentary samples, averaged recursively and read every 20 ms. The time
     # between samples is the middle of the range on eleven H100s and H200s, 1191 to 1254 Hz
     # (docs/results/sampling-h100.md, docs/results/any-model-h200.md).
     "hopper": SensorKind(
         (
-            PowerField(RECORD, "H100|H200", period_s=0.02, window_s=0.025, sampling_s=1 / 1222.5),
-            PowerField(RECORD, period_s=0.02, window_s=0.025),
+            PowerField((RECORD,), "H100|H200", window_s=_RECORD_WINDOW_S, sampling_s=1 / 1222.5),
+            PowerField((RECORD,), window_s=_RECORD_WINDOW_S),
         ),
-        lambda channel: bool(channel.gapless) and (channel.period_s or 0.02) < 0.05,
         nominal(0.020, 0.003, 0.003, 0.003, rise_s=0.0125, lag_s=0.002, stamp_grid=2, jitter_s=0.001),  # on an H100 SXM
         HOPPER_SENSOR,
-        fixed_window=True,
+        recognises=lambda channel: bool(channel.gapless) and (channel.period_s or 0.02) < 0.05,
     ),
     # 10 ms of every 20 ms.
     "volta": SensorKind(
-        (PowerField(USAGE, _FAST, ((6, 0), (7, 5)), period_s=0.02, window_s=0.01),),
-        lambda channel: (channel.period_s or 0.02) < 0.05,
+        (PowerField((USAGE,), _FAST, ((6, 0), (7, 5))),),
         nominal(0.020, 0.010, 0.005, 0.003, jitter_s=0.002),
-        Means(0.010),
+        recognises=lambda channel: (channel.period_s or 0.02) < 0.05,
     ),
     # 25 ms of every 100 ms; also what is assumed where nothing is known.
     "ampere_datacenter": SensorKind(
         (
-            PowerField(USAGE, r"\b(A100|A800|A30)\b", ((8, 0), (8, 1)), period_s=0.1, window_s=0.025),
-            PowerField(INSTANT, period_s=0.1, most_s=0.1),
-            PowerField(USAGE, period_s=0.1),
+            PowerField((USAGE,), r"\b(A100|A800|A30)\b", ((8, 0), (8, 1))),
+            PowerField((INSTANT,), most_s=0.1),
+            PowerField((USAGE,), most_s=1.0),
         ),
-        lambda channel: True,
         nominal(0.100, 0.025, 0.025, 0.005, jitter_s=0.003),
-        Means(0.025),
+        recognises=lambda channel: True,
     ),
 }
-"""In the order in which they are asked; the last recognises any channel and any GPU's usage."""
+"""In the order in which they are asked; ``RECORD``, ``AVERAGE``, ``INSTANT`` and ``USAGE`` each end with a field of any
+GPU, and the last kind recognises any channel. A new kind goes first."""
 
 
 def sensor_behind(field: str, board: str = "", capability: Capability | None = None) -> tuple[str, PowerField]:
@@ -157,8 +162,8 @@ def sensor_behind(field: str, board: str = "", capability: Capability | None = N
     ``board`` is the GPU's name, in whole or in part; "" if unknown. A field of another name counts as ``USAGE``.
     """
     field = field if field in (RECORD, AVERAGE, INSTANT) else USAGE
-    fields = ((name, one) for name, kind in KINDS.items() for one in kind.fields if one.name == field)
-    return next((name, one) for name, one in fields if one.of(board, capability))
+    fields = ((name, kind, one) for name, kind in KINDS.items() for one in kind.fields if field in one.names)
+    return next((name, kind.timed(one)) for name, kind, one in fields if one.of(board, capability))
 
 
 def kind_of(channel: ChannelInfo) -> SensorKind:
@@ -177,14 +182,14 @@ def samples(channel: ChannelInfo) -> bool:
 
     Readings that were polled from such a record don't cover all time, and aren't on its grid.
     """
-    return bool(channel.gapless) and isinstance(kind_of(channel).model, Sensor)
+    return bool(channel.gapless) and kind_of(channel).sampler is not None
 
 
 def models(channel: ChannelInfo, known_hz: float | None) -> Sequence[Sensor | Means]:
     """Models of a channel's sensor to try in turn; ``known_hz`` is the GPU's sample rate in an earlier recording."""
-    model = kind_of(channel).model
-    if isinstance(model, Sensor) and samples(channel):
-        return model.searches(known_hz)
+    sampler = kind_of(channel).sampler
+    if sampler is not None and samples(channel):
+        return sampler.searches(known_hz)
     response = response_of(channel)
     lag_sd, window_sd = (math.sqrt(response.covariance[k][k]) for k in (0, 1))
     window_s = response.window_s or response.seen_s  # a box as wide as an exponential approach without one

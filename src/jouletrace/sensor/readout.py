@@ -42,6 +42,9 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
     It is the grid with most stamps on it, a mode. A mean would follow the late stamps, and one slipped index early in a
     record would cause a drift of milliseconds.
 
+    ``stamps.find_grid`` serves windows and calibration: records of few readings and of any sensor, and readings at
+    parts of a period. Its slots begin at the front of the stamps' jitter; a sampler's phase needs the mode.
+
     Args:
         stamp_ns: Since the Unix epoch, any order, shape (n,).
         watts: Shape (n,).

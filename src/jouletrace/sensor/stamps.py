@@ -130,7 +130,7 @@ def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid
     Deviations from the grid live on a circle of one period. They are unrolled at the
     front of their distribution, so that stamps that only come late (by up to almost a period) are distinguished
     from stamps that scatter to both sides. The grid's phase may drift: it follows the median of
-    blocks of 64 stamps.
+    blocks of 64 stamps. The regression of kernels, which needs the sampler's phase, takes ``readout.on_grid``.
 
     Args:
         time_ns: Increasing stamps, shape (n,), n >= 1.

@@ -77,14 +77,14 @@ class SampleResponse:
         weights = np.trim_zeros(np.where(weights > 1e-7, weights, 0.0), "b")
         return SampleResponse(self.first_ns, weights / weights.sum())
 
-    def see(self, power: Power, instants_ns: Floats, chunk: int = CHUNK) -> Floats:
+    def see(self, power: Power, instants_ns: Floats) -> Floats:
         """Power sampled at instants, counted from the power's first edge."""
         edges = self.first_ns + BIN_NS * np.arange(len(self.weights) + 1)[::-1]
         seen = np.empty(len(instants_ns))
-        for first in range(0, len(instants_ns), chunk):
-            times = instants_ns[first : first + chunk, None] - edges
+        for first in range(0, len(instants_ns), CHUNK):
+            times = instants_ns[first : first + CHUNK, None] - edges
             energy = power.energy_j(times.ravel()).reshape(times.shape)
-            seen[first : first + chunk] = np.diff(energy, axis=1) @ self.weights[::-1] / (BIN_NS * 1e-9)
+            seen[first : first + CHUNK] = np.diff(energy, axis=1) @ self.weights[::-1] / (BIN_NS * 1e-9)
         return seen
 
 
@@ -117,7 +117,7 @@ class SamplingSensor:
     KNOT_S = 6.0
 
     rate_hz: float  # samples per second where the record begins
-    response: SampleResponse  # sampleResponse of one sample
+    response: SampleResponse  # of one sample
     drift_hz: float = -0.3  # change of the rate after 40 s
     # Departures of the sampling clock from that, at knots ``KNOT_S`` apart; a cubic spline joins them
     wander_s: tuple[float, ...] = ()

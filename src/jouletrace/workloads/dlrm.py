@@ -13,8 +13,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
 from jouletrace.workloads.environment import require_device
-from jouletrace.workloads.kernels import over_defaults, whole
-from jouletrace.workloads.options import WorkloadOptions, check_options
+from jouletrace.workloads.kernels import whole
+from jouletrace.workloads.options import WorkloadOptions, check_consistent, over_defaults
 from jouletrace.workloads.placement import placed_random
 from jouletrace.workloads.transformers_models import build_model
 
@@ -42,7 +42,7 @@ class Dlrm:
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
-        check_options(self.name, options)
+        check_consistent(self.name, options)
         require_device(device)
         if options.seq_len is not None:
             raise BadInputError(f"--seq-len {options.seq_len}: {self.name} has no such length")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs, Iteration
-from jouletrace.workloads.environment import Precision, common_facts, precision, require_device
-from jouletrace.workloads.options import WorkloadOptions, check_options, nearest
+from jouletrace.workloads.environment import DTYPES, Precision, common_facts, precision, require_device
+from jouletrace.workloads.options import WorkloadOptions, check_options
 from jouletrace.workloads.placement import holds_values, seeded
 from jouletrace.workloads.user_code import memory_guard
 
@@ -20,38 +19,6 @@ if TYPE_CHECKING:
     import torch
 
 AUTO = "auto"
-
-
-def read_config(name: str, options: WorkloadOptions, defaults: Mapping[str, str]) -> dict[str, str]:
-    """``--config`` of a workload without a model, merged with its defaults.
-
-    Raises:
-        BadInputError: If a key isn't one of ``defaults``, or an option makes no sense here.
-    """
-    check_options(name, options)
-    if options.task != "infer":
-        raise BadInputError(f"{name}: no task '{options.task}': it has no parameters to train")
-    for option, value in (
-        ("--batch", options.batch),
-        ("--seq-len", options.seq_len),
-        ("--quantization", options.quantization),
-    ):
-        if value is not None:
-            raise BadInputError(f"{option} {value}: {name} has none; it takes --config {'=..., '.join(defaults)}=...")
-    return over_defaults(name, options, defaults)
-
-
-def over_defaults(name: str, options: WorkloadOptions, defaults: Mapping[str, str]) -> dict[str, str]:
-    """``--config`` merged with the defaults of a workload that has its own settings.
-
-    Raises:
-        BadInputError: If a key isn't one of ``defaults``; the message offers the nearest.
-    """
-    for key in options.config:
-        if key not in defaults:
-            known = f" ({', '.join(defaults)})" if defaults else ""
-            raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, defaults)}{known}")
-    return {**defaults, **options.config}
 
 
 def whole(name: str, key: str, text: str) -> int:
@@ -121,9 +88,9 @@ class Gemm:
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
-        config = read_config(self.name, options, {"size": "", "iterations": "1"})
-        if self.own_dtype is not None and options.dtype not in (None, self.own_dtype):
-            raise BadInputError(f"--dtype {options.dtype}: {self.name} is {self.own_dtype}; use gemm")
+        dtypes = DTYPES if self.own_dtype is None else (self.own_dtype,)
+        settings = {"size": "", "iterations": "1"}
+        config = check_options(self.name, options, takes=["input_sets"], dtypes=dtypes, config=settings)
         on = require_device(device)
         iterations = whole(self.name, "iterations", config["iterations"])
         how = precision(self.own_dtype or options.dtype or ("fp16" if on.type == "cuda" else "fp32"), device)
@@ -226,9 +193,8 @@ class Memcpy:
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
-        config = read_config(self.name, options, {"size": "256", "iterations": "1", "direction": "d2d"})
-        if options.dtype not in (None, self.own_dtype):
-            raise BadInputError(f"--dtype {options.dtype}: memcpy copies bytes of no particular type")
+        settings = {"size": "256", "iterations": "1", "direction": "d2d"}
+        config = check_options(self.name, options, takes=["input_sets"], config=settings)
         direction = config["direction"]
         if direction not in DIRECTIONS:
             raise BadInputError(f"--config direction={direction}: must be one of {', '.join(DIRECTIONS)}")

@@ -13,8 +13,7 @@ from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
 from jouletrace.workloads.environment import require_device
 from jouletrace.workloads.inputs import image_inputs
-from jouletrace.workloads.kernels import over_defaults
-from jouletrace.workloads.options import WorkloadOptions, check_options, nearest
+from jouletrace.workloads.options import WorkloadOptions, check_consistent, nearest, over_defaults
 from jouletrace.workloads.placement import placed_random
 from jouletrace.workloads.transformers_models import build_model
 
@@ -43,7 +42,7 @@ class ZooModel:
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
-        check_options(self.name, options)
+        check_consistent(self.name, options)
         require_device(device)
         over_defaults(self.name, options, {})
         if options.seq_len is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 
 from jouletrace.errors import BadInputError
 
@@ -58,7 +58,60 @@ class WorkloadOptions:
     own_loop: str | None = None
 
 
-def check_options(name: str, options: WorkloadOptions) -> None:
+_OF_ANY = {"task", "dtype", "seed", "config", "random", "own_loop"}
+"""Options that ``check_options`` checks singly, or that change nothing in a workload without them."""
+
+
+def check_options(
+    name: str,
+    options: WorkloadOptions,
+    *,
+    takes: Collection[str] = (),
+    tasks: Collection[str] = ("infer",),
+    dtypes: Collection[str] = ("fp32",),
+    config: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Refuse every option that a workload with code of its own doesn't name; returns ``--config`` with its defaults.
+
+    Args:
+        name: Of the workload.
+        options: As given.
+        takes: Names of the other options that it has ("batch").
+        tasks: Its tasks.
+        dtypes: Its number formats. Where it has only one, its class states that as ``own_dtype`` too.
+        config: Its settings (``--config``) and their defaults.
+
+    Raises:
+        BadInputError: With the option.
+    """
+    check_consistent(name, options)
+    if options.task not in tasks:
+        raise BadInputError(f"{name}: no task '{options.task}': {', '.join(tasks)} only")
+    if options.dtype not in (None, *dtypes):
+        raise BadInputError(f"--dtype {options.dtype}: {name} has {', '.join(dtypes)} only")
+    usual = WorkloadOptions()
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if one.name not in _OF_ANY | {*takes} and value != getattr(usual, one.name):
+            settings = f"; it takes --config {'=..., '.join(config)}=..." if config else ""
+            raise BadInputError(f"--{one.name.replace('_', '-')} {value}: {name} has none{settings}")
+    return over_defaults(name, options, config or {})
+
+
+def over_defaults(name: str, options: WorkloadOptions, defaults: Mapping[str, str]) -> dict[str, str]:
+    """``--config`` merged with the defaults of a workload that has its own settings.
+
+    Raises:
+        BadInputError: If a key isn't one of ``defaults``; the message offers the nearest.
+    """
+    for key in options.config:
+        if key not in defaults:
+            known = f" ({', '.join(defaults)})" if defaults else ""
+            raise BadInputError(f"--config {key}: {name} has no such setting{nearest(key, defaults)}{known}")
+    return {**defaults, **options.config}
+
+
+def check_consistent(name: str, options: WorkloadOptions) -> None:
     """Refuse options that make no sense for any workload, or that belong to another task.
 
     Raises:

@@ -13,7 +13,7 @@ from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Inputs
 from jouletrace.workloads.environment import require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs, text_inputs
-from jouletrace.workloads.options import WorkloadOptions, check_options, nearest
+from jouletrace.workloads.options import WorkloadOptions, check_consistent, nearest
 from jouletrace.workloads.placement import holds_values, random_model
 from jouletrace.workloads.transformers_models import build_model, refused_config, typed_overrides
 
@@ -39,7 +39,7 @@ class LocalFolder:
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
-        check_options(self.name, options)
+        check_consistent(self.name, options)
         values = holds_values(require_device(device)) and not options.random
         transformers = require_transformers()
         located = self.locate(weights=values)

@@ -15,7 +15,7 @@ from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.environment import Precision, common_facts, precision, require_device, require_transformers
 from jouletrace.workloads.inputs import random_inputs
 from jouletrace.workloads.models import ModelEntry
-from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_options, nearest
+from jouletrace.workloads.options import PROMPT, WorkloadOptions, check_consistent, nearest
 from jouletrace.workloads.placement import random_model, seeded
 from jouletrace.workloads.quantization import quantize
 from jouletrace.workloads.training import (
@@ -51,7 +51,7 @@ class BuiltInModel:
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
-        check_options(self.name, options)
+        check_consistent(self.name, options)
         require_device(device)
         model_class = getattr(require_transformers(), self._entry.model)
         config_class = model_class.config_class

@@ -16,7 +16,7 @@ from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import Built, Generation, Inputs, Iteration
 from jouletrace.workloads.environment import common_facts, precision, require_device, require_transformers, short_name
-from jouletrace.workloads.options import WorkloadOptions, check_options, nearest
+from jouletrace.workloads.options import WorkloadOptions, check_consistent, nearest
 from jouletrace.workloads.placement import holds_values, kept, map_tensors, named_tensors, place_module, seeded
 from jouletrace.workloads.quantization import quantize
 from jouletrace.workloads.training import TrainingIteration, loss_of_outputs, make_optimizer
@@ -50,7 +50,7 @@ class ObjectWorkload:
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
-        check_options(self.name, options)
+        check_consistent(self.name, options)
         for option, given in (("--batch", options.batch), ("--seq-len", options.seq_len)):
             if given is not None:
                 raise BadInputError(f"{option} {given}: {self.name} comes with its own inputs")
@@ -191,7 +191,7 @@ class UserWorkload:
 
     def build(self, device: str, options: WorkloadOptions) -> Built:
         """See ``Workload.build``."""
-        check_options(self.name, options)
+        check_consistent(self.name, options)
         on = require_device(device)
         make = load_callable(self._place, self._callable)
         check_runs(make, self.name)

@@ -15,7 +15,7 @@ from jouletrace.addons.runtimes.onnxruntime import read_profile
 from jouletrace.addons.runtimes.openvino import OpenVino
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
-from jouletrace.profiler.detail.recording import nodes as time_nodes
+from jouletrace.profiler.detail.kernel_recording import nodes as time_nodes
 from jouletrace.profiler.prepare import for_workload
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.progress import Silent

@@ -11,9 +11,9 @@ from commands import command, gone, only_run, wait_for
 from import_timelines import GEMM, RELU, ncu_details, nsys
 from jouletrace.addons.toolchain import nsight, tools
 from jouletrace.addons.toolchain.loop import add_timeline
-from jouletrace.addons.toolchain.recording import Recording
 from jouletrace.addons.toolchain.tools import Ended
 from jouletrace.addons.toolchain.trace import what
+from jouletrace.addons.toolchain.vendor_run import Recording
 from jouletrace.devices import open_device
 from jouletrace.errors import BrokenOffError, NotPossibleError
 from jouletrace.run import load

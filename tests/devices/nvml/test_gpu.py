@@ -151,8 +151,8 @@ def test_capabilities_say_what_works_how_well_and_why_not():
     board.errors["nvmlDeviceGetTotalEnergyConsumption"] = NO_PERMISSION
     gpu, _, _ = open_gpu(board)
     found = {c.name: c for c in gpu.capabilities()}
-    assert not found["power, gapless record"].available
-    assert "167 ms apart" in found["power, gapless record"].note
+    assert not found["power, record of the driver"].available
+    assert "167 ms apart" in found["power, record of the driver"].note
     assert found["power, polled"].available
     assert "not gapless" in found["power, polled"].note
     assert found["SM clock"].cost_s is not None
@@ -165,7 +165,7 @@ def test_capabilities_say_what_works_how_well_and_why_not():
 def test_capabilities_show_the_observed_period_where_power_changes():
     gpu, _, _ = open_gpu(h100(joules=lambda t: 100.0 * t + 40.0 * t * t))
     found = {c.name: c for c in gpu.capabilities()}
-    assert found["power, gapless record"].period_s == 0.02
+    assert found["power, record of the driver"].period_s == 0.02
     assert found["power, short window"].period_s == pytest.approx(0.1, abs=0.006)
     assert found["activity counters (GPM)"].available
 

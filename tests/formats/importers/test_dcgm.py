@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from import_logs import codes, dcgm_csv, left_out, read, real, real_files, scrape
+from import_logs import codes, dcgm_csv, left_out, read, real, real_files, scrape, write
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import importer
 from jouletrace.formats.importers.base import ImportOptions
@@ -42,6 +42,14 @@ def test_under_mig_power_is_the_gpus_and_counted_once(tmp_path):
     assert [(d.id, d.kind) for d in run.devices] == [("GPU-abcd", "gpu"), ("GPU-abcd/7", "mig"), ("GPU-abcd/8", "mig")]
     assert list(run.series("GPU-abcd/8", "graphics_active")[1]) == [0.5] * 3
     assert run.channel("GPU-abcd/7", "power_w") is None
+
+
+def test_the_instant_field_is_not_taken_for_the_mean_over_a_second(tmp_path):
+    rows = "".join(f"1657289{505 + i},0,{60 + i},{70 + i}\n" for i in range(10))
+    text = "Timestamp,EntityId,DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_POWER_USAGE_INSTANT\n" + rows
+    run = importer("dcgm").read(write(tmp_path, text), ImportOptions(device="NVIDIA H100 80GB HBM3"))
+    assert run.channel("imported:0", "power_w").window_s == 1.0
+    assert run.channel("imported:0", "power_instant_w").window_s is None
 
 
 def test_csv_has_a_time_in_each_row(tmp_path):

@@ -7,11 +7,13 @@ import pytest
 
 import import_timelines as make
 from commands import command
+from import_logs import SAMPLES
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import FORMATS, base, import_files, importer, recognise
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, new_run, read_bytes, read_text
 from jouletrace.formats.importers.columns import Coded, Partly, block
 from jouletrace.run import load, tables
+from places import REPOSITORY
 
 LAUNCHES = [(make.GEMM, (8, 1, 1))]
 MAKERS = {
@@ -19,6 +21,8 @@ MAKERS = {
     "nsys": make.nsys,
     "ncu": lambda path: make.ncu_details(path, LAUNCHES),
 }
+ELSEWHERE = {"jouletrace", "aiperf", "vllm_bench", "inferencex"}
+"""Formats whose samples are in ``test_merge``, ``test_load_results`` and ``test_inferencex``."""
 
 
 @pytest.mark.thorough
@@ -27,6 +31,14 @@ def test_every_format_has_an_importer_that_bears_any_head(form):
     module = importer(form)
     for head in (b"", b"\0" * 100, b"\xff\xfe\x00", b"a,b\n1,2\n", b"{", b"[[[", bytes(range(256)) * 20):
         assert module.sniff(head) in (True, False)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_has_a_sample_and_a_row_in_the_documentation(form):
+    there = {*MAKERS, *ELSEWHERE, *(of for of, _ in SAMPLES.values())}
+    assert form in there, "add a text of it to SAMPLES of import_logs.py: damaged variants are made of it"
+    pages = [(REPOSITORY / "docs" / "how-to" / name).read_text() for name in ("importing.md", "importing-logs.md")]
+    assert any(f"\n| `{form}` |" in page for page in pages), "add a row to docs/how-to/importing-logs.md"
 
 
 @pytest.mark.parametrize("form", MAKERS)

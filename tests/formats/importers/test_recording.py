@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 import foreign
 from gpu_recordings import load as load_recorded
 from jouletrace.analysis import analyse, regressed
-from jouletrace.analysis.recording import RECORDING, SAMPLE_RATE
+from jouletrace.analysis.recording_names import RECORDING, SAMPLE_RATE
 from jouletrace.analysis.regressed import models
 from jouletrace.attribution.activity import activity_of
+from jouletrace.attribution.contrasts import Contrasts
 from jouletrace.attribution.lock import lock
-from jouletrace.attribution.rows import Contrasts
 from jouletrace.cli.app import app
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import counted
@@ -121,7 +121,8 @@ def test_powers_are_those_of_the_regression_itself(chain):
     contrasts = Contrasts(lock(activity, models(chain, chain.channels[0])[0], readings).fit, lambda kind: kind.name)
     for (name, _), watts in powers(chain).items():
         amounts = np.array([float(one.strip() == name) for one in contrasts.names])
-        assert contrasts.mixture(amounts).power.value == pytest.approx(watts, rel=1e-6)
+        row = contrasts.mixture(amounts)
+        assert row.energy.value / row.seconds == pytest.approx(watts, rel=1e-6)
 
 
 def test_operators_come_by_their_launches(tmp_path):

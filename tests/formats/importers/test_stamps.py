@@ -5,7 +5,8 @@ import pytest
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
-from jouletrace.formats.importers.base import RELATIVE, UNIX
+from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions
+from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.stamps import read_stamps, spread
 
 NOON = 1_709_294_400  # 2024-03-01 12:00:00 UTC
@@ -120,3 +121,11 @@ def test_a_stated_unit_says_what_numbers_are_since_1970_and_what_not():
     assert read_stamps(["1709294400000"], unit="ms").time_ns[0] == NOON * 10**9
     uptime = read_stamps(["1709294400000"], unit="ns")
     assert (uptime.clock, uptime.time_ns[0]) == (RELATIVE, 1709294400000)
+
+
+def test_stamps_that_are_not_one_a_row_are_refused(tmp_path):
+    log = Log(tmp_path / "log.txt", ImportOptions())
+    for _ in range(3):
+        log.row("")
+    with pytest.raises(ValueError, match="2 stamps for 3 rows"):
+        log.run("table", "rows", stamps=read_stamps(["1", "2"], unit="s"))

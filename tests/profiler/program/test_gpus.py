@@ -5,11 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jouletrace.analysis.recording import WAITING, waiting_part
+from jouletrace.analysis.recording_names import WAITING, waiting_part
+from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
-from jouletrace.profiler.program.recorded import add_apart, recording_of
-from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, Marks, rows_of
-from jouletrace.profiler.program.traced import ProcessTrace
+from jouletrace.profiler.program.labels import Marks
+from jouletrace.profiler.program.process_trace import ProcessTrace
+from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, rows_of
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.tracing.log import Launched
 

@@ -10,8 +10,8 @@ from torch import nn
 
 import fake_kernels
 from jouletrace.profiler.program import operators
+from jouletrace.profiler.program.labels import Marks, merged, operators_of
 from jouletrace.profiler.program.operators import OperatorSampler
-from jouletrace.profiler.program.timeline import Marks, merged, operators_of
 
 
 @torch.library.custom_op("jouletrace_test::gemm", mutates_args=())

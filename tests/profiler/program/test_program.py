@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import fake_kernels
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.devices.base import Process
 from jouletrace.devices.rapl import CpuHost
 from jouletrace.errors import BadInputError

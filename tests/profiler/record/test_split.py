@@ -11,12 +11,12 @@ import pytest
 import fake_kernels
 import jouletrace as jt
 from fake_kernels import launch
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.program import tracer
+from jouletrace.profiler.program.labels import Marks
+from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
-from jouletrace.profiler.program.timeline import Marks
-from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record import split

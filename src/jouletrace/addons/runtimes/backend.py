@@ -26,7 +26,7 @@ from jouletrace.run import RunWarning
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.scratch import Scratch
 from jouletrace.workloads.base import Built, Workload
-from jouletrace.workloads.options import WorkloadOptions, check_options
+from jouletrace.workloads.options import WorkloadOptions, check_consistent
 from jouletrace.workloads.saved_models import ModelFile
 
 
@@ -90,7 +90,7 @@ def make(
     if cuda is not None and backend == "openvino":
         raise BadInputError("OpenVINO runs on the CPU here: use --device cpu")
     if isinstance(workload, ModelFile):
-        check_options(workload.name, options)
+        check_consistent(workload.name, options)
         if options.quantization is not None:
             raise BadInputError(
                 f"--quantization {options.quantization}: {workload.name} is a model file; quantise it there"

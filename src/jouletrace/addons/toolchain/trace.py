@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jouletrace.addons.toolchain import loop, nsight
-from jouletrace.addons.toolchain.recording import Recording
+from jouletrace.addons.toolchain.vendor_run import Recording
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import python_path

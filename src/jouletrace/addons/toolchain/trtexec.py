@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.addons.toolchain import tools
-from jouletrace.addons.toolchain.recording import Recording
 from jouletrace.addons.toolchain.tools import Ended, Tool
+from jouletrace.addons.toolchain.vendor_run import Recording
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.profiler.settings import ProfileSettings

@@ -114,7 +114,7 @@ def list_capabilities(nvml: Nvml, handle: Any, sensors: Sensors, clock: Clock) -
 
 
 def _ring(nvml: Nvml, handle: Any, sensors: Sensors) -> Capability:
-    name, ring = "power, gapless record", sensors.ring
+    name, ring = "power, record of the driver", sensors.ring
     if not ring.usable:
         return Capability(name, False, RING_CALL, ring.period_s, note=ring.reason)
     cost = _cost(lambda: nvml.samples(handle, 0, 0))

@@ -127,10 +127,10 @@ def list_processes(nvml: Nvml, handle: Any) -> list[Process]:
     return [Process(pid, process_name(pid), used) for pid, used in sorted(memory.items())]
 
 
-def process_name(pid: int, proc: Path = Path("/proc")) -> str:
+def process_name(pid: int) -> str:
     """Command name of a process, or "" if it can't be seen."""
     try:
-        return (proc / str(pid) / "comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
 

@@ -18,7 +18,7 @@ from jouletrace.devices.nvml.api import NothingNew, Nvml, Unavailable
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT, POWER
-from jouletrace.sensor.kinds import RECORD, sensor_behind
+from jouletrace.sensor.kinds import KINDS, PowerField
 
 RING_CALL = "nvmlDeviceGetSamples(NVML_TOTAL_POWER_SAMPLES)"
 INTERVAL_S = 1.0
@@ -59,8 +59,11 @@ class RingRecord:
 
     interval_s = INTERVAL_S
 
-    def __init__(self, nvml: Nvml, handle: Any, device: str, period_s: float | None, board: str = "") -> None:
-        sensor, known = sensor_behind(RECORD, board)
+    def __init__(
+        self, nvml: Nvml, handle: Any, device: str, period_s: float | None, behind: tuple[str, PowerField]
+    ) -> None:
+        sensor, known = behind
+        window_s = period_s if KINDS[sensor].sampler else known.window_s
         self.channels: tuple[ChannelInfo, ...] = (
             ChannelInfo(
                 device=device,
@@ -69,9 +72,9 @@ class RingRecord:
                 source=RING_CALL,
                 sensor=sensor,
                 period_s=period_s,
-                window_s=period_s,
+                window_s=window_s,
                 sampling_s=known.sampling_s,
-                gapless=True,
+                gapless=(window_s or 0.0) >= 0.9 * (period_s or 0.0),
                 gain_pct=known.gain_pct,
             ),
         )

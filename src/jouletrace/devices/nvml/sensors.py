@@ -15,7 +15,7 @@ from jouletrace.devices.nvml.api import Nvml, Unavailable, text
 from jouletrace.devices.nvml.record import EnergyCounter, RingCheck, RingRecord, check_ring, read_counter
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.sensor.kinds import INSTANT, USAGE, Capability, PowerField, sensor_behind
+from jouletrace.sensor.kinds import INSTANT, RECORD, USAGE, Capability, PowerField, sensor_behind
 
 _POWER_AVERAGE, _POWER_INSTANT, _MEMORY_TEMPERATURE = 185, 186, 82
 _SCOPE_MEMORY = 2
@@ -99,9 +99,8 @@ def compute_capability(nvml: Nvml, handle: Any) -> Capability | None:
     return None if pair is None else (int(pair[0]), int(pair[1]))
 
 
-def power_readings(nvml: Nvml, handle: Any, board: str) -> list[Reading]:
+def power_readings(nvml: Nvml, handle: Any, board: str, capability: Capability | None) -> list[Reading]:
     """Power readings that the driver offers besides its record: instant, usage, memory."""
-    capability = compute_capability(nvml, handle)
     usage = sensor_behind(USAGE, board, capability)
     averages = capability is None or (usage[1].window_s or 0.0) >= LONG_AVERAGE_S
     return [
@@ -171,7 +170,7 @@ class Sensors:
 
     Attributes:
         ring: Check of the driver's own power record.
-        board: The GPU's name.
+        record: Kind of the sensor behind that record, and timing of its readings.
         power: The reading that replaces the record where that isn't usable.
         readings: Quantities read at 10 Hz, one per channel.
         counter: None if the energy counter responds, else the reason.
@@ -179,7 +178,7 @@ class Sensors:
     """
 
     ring: RingCheck
-    board: str = ""
+    record: tuple[str, PowerField]
     power: Reading | None = None
     readings: list[Reading] = field(default_factory=list)
     counter: str | None = None
@@ -189,7 +188,7 @@ class Sensors:
         """New sources of all sensors that respond, the power record first."""
         sources: list[Source] = []
         if self.ring.usable:
-            sources.append(RingRecord(nvml, handle, device, self.ring.period_s, self.board))
+            sources.append(RingRecord(nvml, handle, device, self.ring.period_s, self.record))
         elif self.power is not None:
             sources.append(PolledSource(device, [self.power], POLLED_POWER_S, clock))
         if self.readings:
@@ -206,9 +205,10 @@ def find_sensors(nvml: Nvml, handle: Any, clock: Clock) -> Sensors:
         NotPossibleError: If the GPU is gone.
     """
     board = text(nvml.get("nvmlDeviceGetName", handle)) or ""
-    sensors = Sensors(check_ring(nvml, handle, clock), board)
+    capability = compute_capability(nvml, handle)
+    sensors = Sensors(check_ring(nvml, handle, clock), sensor_behind(RECORD, board, capability))
     responding: dict[str, Reading] = {}
-    for reading in [*power_readings(nvml, handle, board), *state_readings(nvml, handle)]:
+    for reading in [*power_readings(nvml, handle, board, capability), *state_readings(nvml, handle)]:
         reason = _refusal(reading)
         if reason is not None:
             sensors.absent.append((reading, reason))

@@ -14,6 +14,7 @@ from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.units import MISSING, decimal_sign, plain_number
 from jouletrace.run import Run
+from jouletrace.sensor.kinds import INSTANT, USAGE
 
 
 class Field(NamedTuple):
@@ -156,7 +157,8 @@ class _DcgmLog(Log):
                 return
             self._seen.add(key)
         device = board if what.board or instance is None else instance
-        self.add(device, what.channel, value, units.unit(what.unit) or units.NO_UNIT, f"DCGM, {name}")
+        field = INSTANT if what.channel == "power_instant_w" else USAGE
+        self.add(device, what.channel, value, units.unit(what.unit) or units.NO_UNIT, f"DCGM, {name}", field)
 
 
 def _read_scrapes(path: Path, options: ImportOptions) -> Run:

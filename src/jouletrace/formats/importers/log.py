@@ -19,7 +19,7 @@ from jouletrace.formats.importers.stamps import Stamps, evenly, read_stamps, spr
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
-from jouletrace.sensor.kinds import PowerField, sensor_behind
+from jouletrace.sensor.kinds import USAGE, PowerField, sensor_behind
 
 INTERVAL_S = 1.0
 """Assumed interval between rows without a time: the default of every tool that prints none."""
@@ -34,12 +34,12 @@ LIMIT = "power_limit_w"
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
 SensorOf = Callable[[DeviceInfo, str], tuple[str, PowerField]]
-"""Kind of the sensor behind a power channel ("" if unknown) and timing of its readings, by device and source."""
+"""Kind of the sensor behind a power channel ("" if unknown) and timing of its readings, by device and power field."""
 
 
-def nvidia(device: DeviceInfo, source: str) -> tuple[str, PowerField]:
-    """The sensor of an NVIDIA GPU; the last word of the field's name ("average") may state its averaging."""
-    return sensor_behind(source.rpartition(".")[2], device.name)
+def nvidia(device: DeviceInfo, field: str) -> tuple[str, PowerField]:
+    """The sensor behind a power field of an NVIDIA GPU."""
+    return sensor_behind(field, device.name)
 
 
 @dataclass
@@ -48,6 +48,7 @@ class _Series:
 
     unit: str
     source: str
+    power_field: str
     rows: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
 
@@ -106,16 +107,19 @@ class Log:
         index = int(number)
         return self.device(f"imported:{index}", self._options.device or f"device {index}", index=index)
 
-    def add(self, device: str, channel: str, value: float, unit: Unit = NO_UNIT, source: str = "") -> None:
+    def add(
+        self, device: str, channel: str, value: float, unit: Unit = NO_UNIT, source: str = "", field: str = USAGE
+    ) -> None:
         """Add a reading in ``unit``, whose suffix is appended to the channel's name if it is missing.
 
-        The channel's unit (SI) and source are those of its first reading.
+        The channel's unit (SI), source and, of power, ``field`` (``sensor.kinds``), which states the averaging, are
+        those of its first reading.
         """
         name = channel if channel.endswith(unit.suffix) else channel + unit.suffix
         series = self._readings.get((device, name))
         if series is None:
             si = CHANNEL_UNITS[name][0] if name in CHANNEL_UNITS else unit.si
-            series = self._readings[device, name] = _Series(si, source)
+            series = self._readings[device, name] = _Series(si, source, field)
         series.rows.append(len(self._times) - 1)
         series.values.append(value * unit.factor)
 
@@ -141,16 +145,24 @@ class Log:
         self._readings[device, to] = self._readings.pop((device, channel))
 
     def run(
-        self, form: str, what: str, *, dialect: str = "", sensor: SensorOf = nvidia, stamps: Stamps | None = None
+        self,
+        form: str,
+        what: str,
+        *,
+        dialect: str = "",
+        sensor: SensorOf = nvidia,
+        unit: str = "",
+        stamps: Stamps | None = None,
     ) -> Run:
         """A Run of everything added, in the format ``form``; ``what`` is the word for its rows ("scrapes").
 
-        ``stamps`` are the times of the rows, if they were read already.
+        ``unit`` is that of times which are numbers ("ms"), if the format states it. ``stamps`` are the times of all
+        rows, if they were read already.
 
         Raises:
             BadInputError: If no reading has a time, or the time zone is unknown.
         """
-        stamps = stamps or self._stamps(what)
+        stamps = stamps or self._stamps(what, unit)
         self.left.add("no_time", f"{what} without a readable time", int((~stamps.valid).sum()))
         run = new_run(self._path, form, stamps.clock, dialect)
         for code, text, where in [*((c, t, self._path.name) for c, t in stamps.notes.items()), *self._notes]:
@@ -161,14 +173,20 @@ class Log:
         self.left.warn(run)
         return run
 
-    def _stamps(self, what: str) -> Stamps:
+    def _stamps(self, what: str, unit: str) -> Stamps:
         if any(self._times):
-            return read_stamps(self._times, self._options.time_zone)
+            return read_stamps(self._times, self._options.time_zone, unit)
         note = f"the {what} have no times: an interval of {INTERVAL_S:g} s is assumed, the default of their tool"
         return evenly(self._ticks, INTERVAL_S, note)
 
     def write(self, run: Run, stamps: Stamps, sensor: SensorOf = nvidia) -> None:
-        """Fill a Run's ``samples``, ``channels`` and ``devices``; readings of rows without a time are left out."""
+        """Fill a Run's ``samples``, ``channels`` and ``devices``; readings of rows without a time are left out.
+
+        Raises:
+            ValueError: If ``stamps`` aren't one for each row.
+        """
+        if len(stamps.valid) != len(self._times):
+            raise ValueError(f"{len(stamps.valid)} stamps for {len(self._times)} rows")
         blocks = []
         for device in self.devices.values():
             self._note_limits(device)
@@ -187,7 +205,7 @@ class Log:
                 info = ChannelInfo(of, channel, series.unit, series.source)
                 known = None
                 if channel.startswith("power_"):
-                    info.sensor, known = sensor(device, series.source)
+                    info.sensor, known = sensor(device, series.power_field)
                 _describe(run, device, info, time, value, stamps.resolution_s, known)
                 run.channels.append(info)
                 blocks.append(block("samples", len(row), time_ns=time, device=of, channel=channel, value=value))

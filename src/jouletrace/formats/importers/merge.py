@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.traced import NO_COMMON_TIME, span_text
+from jouletrace.analysis.imported_recording import NO_COMMON_TIME, span_text
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.formats.importers.columns import Coded, block, coded, join

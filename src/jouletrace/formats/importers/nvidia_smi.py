@@ -235,7 +235,7 @@ def _query_cell(log: Log, device: str, name: str, header: str, cell: str, place:
     channel = _OF_QUERY.get(name) or re.sub(r"\W+", "_", name).strip("_")
     if channel.startswith("temperature") and unit is units.NO_UNIT:  # the columns of temperatures name no unit
         unit = units.UNITS["C"]
-    log.add(device, channel, value, unit, f"nvidia-smi --query-gpu={name}")
+    log.add(device, channel, value, unit, f"nvidia-smi --query-gpu={name}", name.rpartition(".")[2])
 
 
 def _board(log: Log, facts: dict[str, str], given: str | None) -> str:

@@ -7,7 +7,7 @@ import math
 from jouletrace.sensor.kinds import PowerField
 from jouletrace.sensor.windows.response import Response
 
-METER = PowerField("", most_s=None, gain_pct=None)
+METER = PowerField((), gain_pct=None)
 """An unknown meter: each reading may be a mean since the previous one, or momentary."""
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.timeline import COLLECTIVE, Part
-from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.tracing.log import Ints
 
 NEGLIGIBLE_NS = 5_000

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jouletrace import analysis
-from jouletrace.analysis.recording import RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_uuids_apart
@@ -20,13 +20,13 @@ from jouletrace.profiler import calibrations
 from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.duty import Duty
+from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
 from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
-from jouletrace.profiler.program.recorded import activity_columns, add_apart, recording_of
+from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
-from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
@@ -208,7 +208,7 @@ def _add_gpu(session: Session, gpu: Gpu) -> None:
     """Add units and the timeline of the only GPU."""
     rows = timeline.rows_of(gpu.parts, 1)
     session.add_units(rows.units)
-    session.add_activity(activity_columns(rows))
+    session.add_activity(rows.activity)
     session.run.workload[RECORDING] = recording_of(gpu, rows)
 
 

@@ -1,157 +1,30 @@
-"""From launches and marks to the rows of a Run: whose each kernel is, and the part whose power is analysed."""
+"""From launches and marks to the rows of a Run: units, waits for other ranks, and the part whose power is analysed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording import IDLE_NAME, WAITING, is_waiting, waiting_part
-from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED, Label
+from jouletrace.analysis.recording_names import WAITING, is_waiting, waiting_part
+from jouletrace.analysis.unit_rows import UnitRows
+from jouletrace.profiler.program.labels import Marks, merged, operators_of, ranges_of
+from jouletrace.profiler.program.operators import UNLABELLED, Label
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.tracing.log import Ints, Launched
 
-_DIGITS = re.compile(r"\d+")
-
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 """Largest part of a program whose power is analysed: powers of its kernels hold for the rest."""
-
-CONTEXTS = (6, 3, 1, 0)
-"""Kernels before and after one that are compared, the most first: a sequence that names one operator names this one."""
 
 COLLECTIVE = re.compile(r"(?i)\bnccl|^nccl")
 """In the names of kernels that move data between GPUs."""
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 """Phases of a program of several ranks, beside ``WAITING``."""
-
-SURE = 0.95
-"""Least share of the sampled kernels of a sequence that one operator launched."""
-
-
-@dataclass(frozen=True)
-class Marks:
-    """Marks by launch number, ascending; both of shape (m,), and what their meanings stand for.
-
-    Attributes:
-        number, meaning: Of each mark. A meaning is ``UNLABELLED``, ``BETWEEN``, the index of a label, or
-            ``first_range`` plus twice the index of a range, plus one where it ends.
-        labels: Operators and modules.
-        ranges: Path of each range that was opened.
-        first_range: Of the meanings.
-        same: Of each label, the one by which it goes, shape (labels,); see ``merged``.
-    """
-
-    number: Ints
-    meaning: Ints
-    labels: Sequence[Label]
-    ranges: Sequence[tuple[str, ...]]
-    first_range: int
-    same: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-
-
-def ranges_of(work: Launched, marks: Marks) -> tuple[list[tuple[str, ...]], Ints]:
-    """Distinct paths, () first, and the path that is innermost at each launch, shape (n,)."""
-    paths: dict[tuple[str, ...], int] = {(): 0}
-    chosen = marks.meaning >= marks.first_range
-    numbers, inner, still = marks.number[chosen], [0], list[int]()
-    for meaning in (marks.meaning[chosen] - marks.first_range).tolist():
-        if meaning % 2 == 0:
-            still.append(meaning // 2)
-        elif meaning // 2 in still:
-            still.remove(meaning // 2)
-        path = marks.ranges[still[-1]] if still else ()
-        inner.append(paths.setdefault(path, len(paths)))
-    return list(paths), np.array(inner, np.int64)[np.searchsorted(numbers, work.correlation)]
-
-
-def operators_of(work: Launched, marks: Marks) -> Ints:
-    """Index of the label of each kernel, ``UNLABELLED`` where it isn't known; shape (n,)."""
-    sampled, label = _sampled(work, marks)
-    if len(marks.same):
-        label = np.where(label >= 0, marks.same[label], label)
-    found = np.full(len(work), UNLABELLED, np.int64)
-    open_ = np.ones(len(work), bool)
-    if not sampled.any():
-        return found
-    for reach in CONTEXTS:
-        key = _context(work.name, reach)
-        known, sure = _learned(key[sampled], label[sampled])
-        place = np.minimum(np.searchsorted(known, key), len(known) - 1)
-        there = open_ & (known[place] == key) & (sure[place] != BETWEEN)
-        found[there] = sure[place[there]]
-        open_ &= ~there
-    found[sampled] = label[sampled]
-    return found
-
-
-def merged(work: Launched, marks: Marks) -> Marks:
-    """The marks with one label for the equal layers of a model, whose kernels no sequence distinguishes."""
-    sampled, label = _sampled(work, marks)
-    same = np.arange(len(marks.labels))
-    key = _context(work.name, CONTEXTS[0])[sampled]
-    pairs = np.unique(np.stack([key, label[sampled].astype(np.uint64)]), axis=1)
-    for k in np.unique(pairs[0][1:][pairs[0][1:] == pairs[0][:-1]]):
-        alike: dict[str, int] = {}
-        for one in np.sort(pairs[1][pairs[0] == k].astype(np.int64)).tolist():
-            if one >= 0:
-                root = alike.setdefault(marks.labels[one][0], int(same[one]))
-                same[same == same[one]] = root
-    labels = list(marks.labels)
-    for root in np.unique(same):
-        members = [marks.labels[int(i)] for i in np.flatnonzero(same == root)]
-        labels[root] = members[0][0], _pattern([module for _, module in members])
-    return replace(marks, labels=labels, same=same)
-
-
-def _pattern(modules: Sequence[str]) -> str:
-    """What some qualified names have in common: equal words stay, numbers that differ become *."""
-    found: list[str] = []
-    for words in zip(*(module.split(".") for module in modules), strict=False):
-        alike = set(words) if len(set(words)) == 1 else {_DIGITS.sub("*", word) for word in words}
-        if len(alike) > 1:
-            return ".".join([*found, "*"])
-        found += alike
-    return ".".join(found)
-
-
-def _sampled(work: Launched, marks: Marks) -> tuple[NDArray[np.bool_], Ints]:
-    """Which kernels were launched within a sample, and the label of each."""
-    chosen = marks.meaning < marks.first_range
-    number, meaning = marks.number[chosen], marks.meaning[chosen]
-    after = np.searchsorted(number, work.correlation)
-    inside = np.append(np.cumsum(meaning == BETWEEN) % 2 == 1, False)
-    within = np.zeros(len(work), bool)
-    label = np.full(len(work), UNLABELLED, np.int64)
-    some = (after > 0) & (after < len(number))
-    within[some] = inside[after[some] - 1]
-    label[some] = np.where(meaning[after[some]] >= 0, meaning[after[some]], UNLABELLED)
-    return within, label
-
-
-def _context(name: Ints, reach: int) -> NDArray[np.uint64]:
-    """A number for each kernel with those before and after it, equal for equal sequences; shape (n,)."""
-    padded = np.concatenate([np.full(reach, -1), name, np.full(reach, -1)]).astype(np.uint64)
-    key = np.zeros(len(name), np.uint64)
-    for offset in range(2 * reach + 1):
-        key = (key ^ (padded[offset : offset + len(name)] + np.uint64(1))) * np.uint64(0x9E3779B97F4A7C15)
-        key ^= key >> np.uint64(29)
-    return key
-
-
-def _learned(key: NDArray[np.uint64], label: Ints) -> tuple[NDArray[np.uint64], Ints]:
-    """Distinct sequences and the label of each; ``BETWEEN`` where several operators launch it."""
-    known, which = np.unique(key, return_inverse=True)
-    pairs, count = np.unique(np.stack([which.reshape(-1), label]), axis=1, return_counts=True)
-    total, most = np.bincount(pairs[0], count), np.zeros(len(known))
-    np.maximum.at(most, pairs[0], count)
-    best = np.full(len(known), BETWEEN, np.int64)
-    top = count >= np.maximum(SURE * total, most)[pairs[0]]
-    best[pairs[0][top]] = pairs[1][top]
-    return known, best
 
 
 @dataclass(frozen=True)
@@ -188,7 +61,7 @@ class Rows:
     """
 
     units: list[dict[str, object]]
-    activity: dict[str, Ints]
+    activity: dict[str, NDArray[Any]]
     seconds: list[list[float]]
     begin_ns: int
     end_ns: int
@@ -197,12 +70,13 @@ class Rows:
 
 def rows_of(parts: Sequence[Part], first_id: int) -> Rows:
     """The rows of a program on one GPU; ``first_id`` is the id of the first unit."""
-    units = _Units(first_id, any(COLLECTIVE.search(name) for part in parts for name in part.work.names))
+    units = UnitRows(first_id)
+    collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
     seconds: list[list[float]] = []
     known = labelled = 0
     for part in parts:
-        launched, rows, sums = _placed(part, units)
+        launched, rows, sums = _placed(part, units, collectives)
         columns.append(rows)
         seconds += sums
         if launched is not None:
@@ -212,56 +86,23 @@ def rows_of(parts: Sequence[Part], first_id: int) -> Rows:
     block = _block(start, end, [segment for part in parts for segment in part.segments])
     order = np.flatnonzero(block)[np.argsort(start[block], kind="stable")]
     activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
+    activity["copy"] = np.zeros(len(order), bool)  # nothing was repeated as an excitation
     unmatched = 1 - known / labelled if labelled else None
     return Rows(units.rows, activity, seconds, int(start[order].min()), int(end[order].max()), unmatched)
 
 
-class _Units:
-    """Rows of ``units``, each made when it is first asked for."""
-
-    def __init__(self, first_id: int, collectives: bool) -> None:
-        self.rows: list[dict[str, object]] = []
-        self._first, self._collectives = first_id, collectives
-        self._ids: dict[tuple[str, ...], int] = {}
-
-    def _unit(self, key: tuple[str, ...], **columns: object) -> int:
-        if key not in self._ids:
-            self._ids[key] = self._first + len(self.rows)
-            self.rows.append({"id": self._ids[key], "count": 0, "op": None, "module": None, "phase": None, **columns})
-        return self._ids[key]
-
-    def place(self, kernel: str, label: Label, path: Sequence[str], count: int) -> tuple[int, int]:
-        """The units of a kernel and of the place where it is launched; ``count`` launches more."""
-        op, module = label
-        about: dict[str, object] = {"op": op or None, "module": module or None}
-        parent = MODEL_UNIT
-        if op:
-            parent = self._unit(("op", op, module), parent=MODEL_UNIT, level="op", name=op, **about)
-        own = self._unit(
-            ("kernel", op, module, kernel),
-            parent=parent,
-            level="kernel",
-            name=kernel,
-            phase=phase_of(kernel) if self._collectives else None,
-            **about,
-        )
-        inside = ".".join(filter(None, [*(one.replace(".", "\u2024") for one in path), module]))
-        site = self._unit(
-            ("site", inside, op or kernel),
-            parent=parent if op else own,
-            level="site",
-            name=op or kernel,
-            module=inside or None,
-            op=op or None,
-        )
-        for id in {own, site}:
-            row = self.rows[id - self._first]
-            row["count"] = int(str(row["count"])) + count
-        return own, site
-
-    def idle(self) -> None:
-        """The unit for the time in which no kernel runs."""
-        self._unit(("idle",), parent=MODEL_UNIT, level="op", name=IDLE_NAME, count=1)
+def _place(
+    units: UnitRows, collectives: bool, kernel: str, label: Label, path: Sequence[str], count: int
+) -> tuple[int, int]:
+    """The units of a kernel and of the place where it is launched; ``count`` launches more."""
+    op, module = label
+    about: dict[str, Any] = {"op": op or None, "module": module or None}
+    parent = units.get("op", op, op, module, **about) if op else MODEL_UNIT
+    phase = phase_of(kernel) if collectives else None
+    own = units.get("kernel", kernel, op, module, kernel, parent=parent, count=count, phase=phase, **about)
+    inside = ".".join(filter(None, [*(one.replace(".", "\u2024") for one in path), module]))
+    above, about["module"] = parent if op else own, inside or None
+    return own, units.get("site", op or kernel, inside, op or kernel, parent=above, count=count, **about)
 
 
 def phase_of(kernel: str) -> str:
@@ -271,7 +112,7 @@ def phase_of(kernel: str) -> str:
     return COMMUNICATION if COLLECTIVE.search(kernel) else COMPUTE
 
 
-def _placed(part: Part, units: _Units) -> tuple[int | None, list[Ints], list[list[float]]]:
+def _placed(part: Part, units: UnitRows, collectives: bool) -> tuple[int | None, list[Ints], list[list[float]]]:
     """Kernels with a known operator (None if none was sampled), columns of ``activity``, and sums of seconds."""
     work, marks = part.work, merged(part.work, part.marks)
     paths, path = ranges_of(work, marks)
@@ -292,7 +133,7 @@ def _placed(part: Part, units: _Units) -> tuple[int | None, list[Ints], list[lis
         zip(*(one.tolist() for one in np.unravel_index(found, shape)), strict=True)
     ):
         owner = marks.labels[label - 1] if label else ("", "")
-        ids[:, k] = units.place(kernels[kernel], owner, (*part.prefix, *paths[where]), int(count[k]))
+        ids[:, k] = _place(units, collectives, kernels[kernel], owner, (*part.prefix, *paths[where]), int(count[k]))
     seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], len(found))
     sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k])] for k in range(len(seconds))]
     return known, [start, end, ids[0][which], ids[1][which]], sums

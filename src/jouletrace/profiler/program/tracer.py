@@ -21,10 +21,10 @@ from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.program import wrapped
 from jouletrace.profiler.program.duty import Cycle, Duty
 from jouletrace.profiler.program.imports import AfterImport
+from jouletrace.profiler.program.labels import Marks
 from jouletrace.profiler.program.operators import OperatorSampler
+from jouletrace.profiler.program.process_trace import ProcessTrace, Segment
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
-from jouletrace.profiler.program.timeline import Marks
-from jouletrace.profiler.program.traced import ProcessTrace, Segment
 from jouletrace.profiler.program.wrapped import Wrapped
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.ranks import this_rank

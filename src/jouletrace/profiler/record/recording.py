@@ -19,7 +19,7 @@ from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import synchronize
-from jouletrace.profiler.program.traced import ProcessTrace
+from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer, settle
 from jouletrace.profiler.record import active
 from jouletrace.profiler.record.active import Within

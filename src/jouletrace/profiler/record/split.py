@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from jouletrace import analysis
-from jouletrace.analysis.recording import IDLE_NAME
+from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.analysis.spans import of_kind, phase_edges
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.profiler.program.gpu_runs import add_apart, of_gpu
 from jouletrace.profiler.program.gpus import Gpu, gpus_of
-from jouletrace.profiler.program.recorded import add_apart, of_gpu
+from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.timeline import Part
-from jouletrace.profiler.program.traced import ProcessTrace
 from jouletrace.report.document import printable
 from jouletrace.report.program import energy_by_part, verdict
 from jouletrace.report.results import Results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.analysis.nodes import LANE
-from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.recording_names import RECORDING
+from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
 from jouletrace.execution.traceable import UNKNOWN, Excitation, Listing, MatchedTrace, Traceable, variants
@@ -91,25 +92,6 @@ def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None,
     return Excitation(PLAIN_SHARE * seconds, (1 - PLAIN_SHARE) * seconds, tuple(drawn), stay, settings.seed)
 
 
-@dataclass
-class _Units:
-    """Rows of the ``units`` table, added on demand."""
-
-    next_id: int
-    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
-    ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
-
-    def get(self, key: tuple[Any, ...], *, count: int = 0, **columns: Any) -> int:
-        """The id of a unit, added at first use; ``count`` is added to its executions per iteration."""
-        if key not in self.ids:
-            self.ids[key] = self.next_id
-            none = dict.fromkeys(("op", "shapes", "module", "phase", "call"))
-            self.rows[self.next_id] = {"id": self.next_id, "count": 0, **none, **columns}
-            self.next_id += 1
-        self.rows[self.ids[key]]["count"] += count
-        return self.ids[key]
-
-
 @dataclass(frozen=True)
 class Rows:
     """A recording as rows of a Run.
@@ -130,7 +112,7 @@ class Rows:
 def rows_of(listing: Listing, traced: MatchedTrace, excitation: Excitation, first_id: int) -> Rows:
     """Convert a recording to rows of a Run, whose first unit has the id ``first_id``."""
     matched, trace = traced.matched, traced.trace
-    units = _Units(first_id)
+    units = UnitRows(first_id)
     kernel_of, site_of = _listed(units, listing)
     unit = np.full(len(trace), UNKNOWN, np.int64)
     site = np.full(len(trace), UNKNOWN, np.int64)
@@ -140,7 +122,7 @@ def rows_of(listing: Listing, traced: MatchedTrace, excitation: Excitation, firs
     for name in np.unique(trace.name[~known]).tolist():
         mine = ~known & (trace.name == name)
         unit[mine] = _kernel(units, trace.names[name], round(int(mine.sum()) / traced.iterations))
-    units.get(("idle",), parent=MODEL_UNIT, level="op", name=IDLE_NAME, count=1)
+    units.idle()
     order = np.argsort(trace.start_ns, kind="stable")
     activity = {
         "start_ns": trace.start_ns[order],
@@ -160,7 +142,7 @@ def rows_of(listing: Listing, traced: MatchedTrace, excitation: Excitation, firs
         "dropped": trace.dropped,
         "note": listing.note,
     }
-    return Rows(list(units.rows.values()), activity, about, unit)
+    return Rows(units.rows, activity, about, unit)
 
 
 def _keep(session: Session, listing: Listing, traced: MatchedTrace, excitation: Excitation) -> None:
@@ -177,7 +159,7 @@ def _keep(session: Session, listing: Listing, traced: MatchedTrace, excitation: 
     _add_spans(session, traced, rows.unit, listing)
 
 
-def _listed(units: _Units, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ids of the kernel units by call and name, shape (calls, names), and of the call sites, shape (calls,)."""
     kernels = np.full((len(listing.calls), len(listing.names)), UNKNOWN, np.int64)
     sites = np.full(len(listing.calls), UNKNOWN, np.int64)
@@ -196,22 +178,20 @@ def _listed(units: _Units, listing: Listing) -> tuple[NDArray[np.int64], NDArray
         several = len(shapes[call.op, call.module, call.phase]) > MOST_SHAPES
         about = {"op": call.op, "shapes": None if several else call.shapes, "phase": call.phase}
         key = (call.op, about["shapes"], pattern, call.phase)
-        row = {"module": pattern or None, **about}
-        op = units.get(("op", *key), parent=MODEL_UNIT, level="op", name=call.op, count=1, **row)
+        row: dict[str, Any] = {"module": pattern or None, **about}
+        op = units.get("op", call.op, *key, count=1, **row)
         for kernel in call.kernels:
             name = demangle(listing.names[kernel].encode())
-            kernels[place, kernel] = units.get(
-                ("kernel", *key, name), parent=op, level="kernel", name=name, count=1, **row
-            )
+            kernels[place, kernel] = units.get("kernel", name, *key, name, parent=op, count=1, **row)
         here = {"module": call.module or None, "call": call.site or None, **about}
-        sites[place] = units.get(("site", place), parent=op, level="site", name=call.op, count=1, **here)
+        sites[place] = units.get("site", call.op, place, parent=op, count=1, **here)
     return kernels, sites
 
 
-def _kernel(units: _Units, name: str, count: int) -> int:
+def _kernel(units: UnitRows, name: str, count: int) -> int:
     """The unit of a kernel whose operator is unknown."""
     shown = demangle(name.encode())
-    return units.get(("loose", shown), parent=MODEL_UNIT, level="kernel", name=shown, count=count)
+    return units.get("kernel", shown, shown, count=count)
 
 
 def _add_spans(session: Session, traced: MatchedTrace, unit: NDArray[np.int64], listing: Listing) -> None:

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.program.timeline import Marks
+from jouletrace.profiler.program.labels import Marks
 from jouletrace.run.files import write_whole
 from jouletrace.tracing.log import Ints, Launched
 
 SIDE_S = 5.0
-"""ProcessTrace time on each side of an untraced interval that stands for it."""
+"""Traced time on each side of an untraced interval that stands for it."""
 
 Segment = tuple[int, int]
 """Edges of a traced interval, ns since the Unix epoch."""
@@ -112,9 +112,3 @@ class ProcessTrace:
 
 
 _COLUMNS = ("name", "start_ns", "end_ns", "correlation", "device")
-
-
-def empty_marks() -> Marks:
-    """Marks of a process that marked nothing."""
-    none: Ints = np.empty(0, np.int64)
-    return Marks(none, none, [], [], 0)

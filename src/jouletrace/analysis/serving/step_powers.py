@@ -40,11 +40,11 @@ def step_powers(server: Run, steps: pa.Table) -> StepPowers | str:
     from jouletrace.analysis.parts import parts_of  # scipy takes a second to import
 
     parts = parts_of(server, Figures())
-    if parts.contrasts is None:
+    if parts.powers is None:
         return parts.reason.replace("_", " ")
-    fit = parts.contrasts.fit
-    first = int(np.argmin(parts.start))  # zero of the fit's seconds
-    origin_ns = int(parts.start[first]) - round(float(fit.activity.start_s[0]) * 1e9)
+    fit = parts.powers.fit
+    first = int(np.argmin(parts.times.start_ns))  # zero of the fit's seconds
+    origin_ns = int(parts.times.start_ns[first]) - round(float(fit.activity.start_s[0]) * 1e9)
     start, end = ((steps[name].to_numpy() - origin_ns) / 1e9 for name in ("start_ns", "end_ns"))
     inside = (start >= fit.activity.begin_s) & (end <= fit.activity.finish_s)
     energy = np.where(inside, _energies(fit, start, end), np.nan)
@@ -79,6 +79,6 @@ def _seconds(fit: Fit, start: Floats, end: Floats) -> Floats:
     step = np.searchsorted(start, middle, side="right") - 1
     known = (step >= 0) & (middle <= end[np.maximum(step, 0)])
     found = np.zeros((len(start), count))
-    np.add.at(found, (step[known], activity.kind[known]), (activity.end_s - activity.start_s)[known])
+    np.add.at(found, (step[known], activity.column[known]), (activity.end_s - activity.start_s)[known])
     found[:, -1] = end - start - found.sum(axis=1)
     return found

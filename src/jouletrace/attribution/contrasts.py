@@ -1,4 +1,4 @@
-"""Rows of a table: energies of operators, kernels and idle, which add up; indistinguishable ones share a row."""
+"""Energies of kernels as linear combinations of the powers, which add up; and what the readings can't distinguish."""
 
 from __future__ import annotations
 
@@ -26,19 +26,11 @@ METHOD = "regression on the kernel timeline"
 
 @dataclass(frozen=True)
 class Row:
-    """Energy of one thing, or of several that the readings can't distinguish."""
+    """Energy of one thing, or of several together."""
 
-    names: tuple[str, ...]  # one name, or several where they are pooled
     seconds: float  # time in which it ran; time in which n kernels ran counts 1/n
-    energy: Estimate  # energy of the GPU while it ran, J; null where it isn't resolved
-    power: Estimate  # mean power while it ran, W
-    # Share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there
-    overlapped: float = 0.0
-
-    @property
-    def pooled(self) -> bool:
-        """Whether it is the sum of several things."""
-        return len(self.names) > 1
+    energy: Estimate  # energy of the GPU while it ran, J
+    overlapped: float  # share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there
 
     @property
     def relative(self) -> float:
@@ -66,8 +58,8 @@ class Contrasts:
                 self.names.append(group(kind))
         self.names.append(IDLE)
         length = activity.end_s - activity.start_s
-        above = (fit.power_w[:-1] - fit.power_w[-1])[activity.kind]
-        slow = np.bincount(activity.kind, above * activity.slowness * length, len(activity.members))
+        above = (fit.power_w[:-1] - fit.power_w[-1])[activity.column]
+        slow = np.bincount(activity.column, above * activity.slowness * length, len(activity.members))
         self.weights = np.zeros((len(self.names), len(activity.members) + 2))
         self.overlapped = np.zeros(len(self.names))
         for k, members in enumerate(activity.members):
@@ -93,16 +85,12 @@ class Contrasts:
     def mixture(self, amounts: Array) -> Row:
         """A linear combination of rows of the grouping, idle last, by ``amounts`` of shape (rows,)."""
         weight = amounts @ self.weights
-        which = np.flatnonzero(amounts)
         seconds, energy = float(weight[:-1].sum()), float(weight @ self._x)
         half = self.fit.errors95 * float(np.sqrt(weight @ self.fit.covariance @ weight))
         count = len(self.fit.watts)
-        estimate = Estimate(energy, energy - half, energy + half, count, METHOD)
         return Row(
-            names=tuple(self.names[int(i)] for i in which),
             seconds=seconds,
-            energy=estimate,
-            power=estimate.scaled(1 / seconds) if seconds > 0 else Estimate.null("no_time", METHOD),
+            energy=Estimate(energy, energy - half, energy + half, count, METHOD),
             overlapped=float(amounts @ self.overlapped / seconds) if seconds > 0 else 0.0,
         )
 
@@ -138,14 +126,15 @@ class Contrasts:
         return measured and self.mixture(amounts).relative <= 0.5
 
 
-def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "") -> list[Row]:
-    """The table of a grouping, largest energy first, idle last; unresolved rows are pooled.
+def pools(
+    fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: ""
+) -> list[tuple[str, ...]]:
+    """Rows of a grouping whose energy the readings resolve, each alone or pooled with others; largest energy first.
 
     ``group`` names the row of a kind. Unresolved rows of the same ``near`` (operator, module; "" for none) become one
     row. What is still unresolved becomes one row too. If it takes more than ``SMALL`` of the time, it joins the
     shortest row with which it is resolved, or else that with which their sum is known best: short kernels in fixed
-    order end in one row, whose energy is well known though theirs isn't. A rest below ``SMALL`` stays a row without
-    figures.
+    order end in one row, whose energy is well known though theirs isn't. A rest below ``SMALL`` is in no row.
     """
     contrasts = Contrasts(fit, group)
     idle = len(contrasts.names) - 1
@@ -169,18 +158,10 @@ def rows(fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = la
         partner = min(enough, key=lambda pool: seconds[pool].sum()) if enough else min(near_or_any, key=relative)
         good.remove(partner)
         rest = [*partner, *rest]
-    made = [_stated(contrasts, pool) for pool in (*good, rest) if pool]
-    made.sort(key=lambda row: -(row.energy.value or 0.0))
-    return [*made, _stated(contrasts, [idle])]
-
-
-def _stated(contrasts: Contrasts, pool: Sequence[int]) -> Row:
-    """A row of the table, without figures if it isn't resolved."""
-    row = contrasts.row(pool)
-    if contrasts.resolved(pool):
-        return row
-    null = Estimate.null("not_resolved", METHOD)
-    return Row(row.names, row.seconds, null, null, row.overlapped)
+    if rest and contrasts.resolved(rest):
+        good.append(rest)
+    good.sort(key=lambda pool: -(contrasts.row(pool).energy.value or 0.0))
+    return [tuple(contrasts.names[i] for i in sorted(pool)) for pool in good]
 
 
 def by_operator(kind: Kind) -> str:

@@ -1,4 +1,4 @@
-"""Readings as linear functions of a timeline: for sensors that sample and for sensors that average."""
+"""Readings as linear functions of the powers: for sensors that sample and for sensors that average."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.attribution.activity import Activity
 from jouletrace.sensor.models import BIN_S, BINS_S, Means, SampleResponse, Sensor
 from jouletrace.sensor.sampler import Readout, Track
 from jouletrace.stats.regression import Prior
 
 Array = NDArray[np.float64]
-
-Sums = tuple[NDArray[np.int64], Array]
-"""The row to which each sample is added, and with which weight; both of shape (m,)."""
 
 TRACK_UNIT_S, TRACK_BEND = 1e-5, 0.1
 """Unit and prior of a track: second differences of its coefficients have a standard deviation of 1e-4 s."""
@@ -24,43 +22,11 @@ DELAY_UNIT_S, STRETCH_UNIT, EDGE_S = 1e-3, 0.01, 0.3e-3
 """Units of a window's delay and excess length, and scatter of its ends."""
 
 
-class Timeline(Protocol):
-    """A timeline of kinds, idle last; ``attribution.activity.Activity`` is one."""
-
-    @property
-    def begin_s(self) -> float:
-        """When it begins."""
-
-    @property
-    def finish_s(self) -> float:
-        """When it ends."""
-
-    def table(self, edges_s: Array, most: int) -> Array:
-        """Share of each kind in each bin, and other regressors; shape (bins, columns)."""
-
-    def power(self, edges_s: Array, value: Array) -> Array:
-        """Mean over each bin of a value per interval, shape (bins,)."""
-
-    def seen(
-        self, at_s: Array, response: SampleResponse, value: Array, watts: Array, into: Sums | None = None
-    ) -> tuple[Array, Array, Array]:
-        """Regressors: share of each kind (m, kinds), mean of ``value`` (m,), derivative of ``watts`` (m,).
-
-        With ``into``, shares are weighted and added to rows: (rows, kinds).
-        """
-
-    def integral(self, at_s: Array, value: Array) -> Array:
-        """Integral of ``value`` up to each time, shape (m,)."""
-
-    def integrals(self, at_s: Array, value: Array) -> tuple[Array, Array]:
-        """Integrals up to each time: seconds of each kind (m, kinds), and of ``value`` (m,)."""
-
-
 @dataclass(frozen=True)
 class Observed:
     """The regressors of each reading."""
 
-    kinds: Array  # share of each kind, idle last, shape (n, kinds)
+    shares: Array  # share of each column of the activity, idle last, shape (n, columns)
     value: Array  # mean of a value given per interval, shape (n,)
     shift: Array  # derivative by each entry of the observer's ``place``, W, shape (n, m)
     # Derivative by the weight of each bin of the response, W, shape (n, bins); no columns for a sensor that averages,
@@ -69,7 +35,7 @@ class Observed:
 
     def scaled(self, factor: float) -> Observed:
         """The regressors of values and powers times a factor."""
-        return Observed(self.kinds, factor * self.value, factor * self.shift, factor * self.shape)
+        return Observed(self.shares, factor * self.value, factor * self.shift, factor * self.shape)
 
 
 class Observer(Protocol):
@@ -90,13 +56,13 @@ class Observer(Protocol):
     def moved(self, place: Array, change: Array) -> Observer:
         """The observer at another place, with a sampler's response ``change`` away from the nominal one."""
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
+    def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """The regressors of readings.
 
         Args:
-            timeline: What ran.
+            activity: What ran.
             time_s: Times of the readings, shape (n,).
-            value: Value of each interval of the timeline.
+            value: Value of each interval of the activity.
             watts: Approximate power of each interval above idle, for ``Observed.shift`` and ``Observed.shape``.
             shape: Whether to compute ``Observed.shape``, which takes most of the time.
         """
@@ -111,17 +77,17 @@ class Sampled:
     # Difference of the response from the nominal one in the bins of ``BINS_S``
     change: Array = field(default_factory=lambda: np.zeros(len(BINS_S) - 1))
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
+    def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         at = self.track.instants()
         readout = Readout.of(self.sensor, at, time_s)
-        sums, total, change = timeline.seen(at, self.response, value, watts, (readout.row, readout.factor))
-        last, _, _ = timeline.seen(at[readout.last], self.response, value, watts)
+        sums, total, change = activity.seen(at, self.response, value, watts, (readout.row, readout.factor))
+        last, _, _ = activity.seen(at[readout.last], self.response, value, watts)
         basis = self.track.basis() * (TRACK_UNIT_S * change)[:, None]
         bins = np.zeros((len(at), 0))
         if shape:
             edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
-            bins = np.diff(timeline.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
+            bins = np.diff(activity.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
         others = (total[:, None], basis, bins)
         entered = np.hstack([readout.sums(one) for one in others])
         read = readout.readings(entered, np.hstack([one[readout.last] for one in others]))
@@ -151,7 +117,7 @@ class Sampled:
 
     @property
     def response(self) -> SampleResponse:
-        """SampleResponse of a sample."""
+        """Response of a sample."""
         return self.sensor.response.plus(self.change)
 
 
@@ -163,21 +129,21 @@ class Averaged:
     delay_s: float  # from a window's end to its reading
     stretch: float = 0.0  # relative excess of the windows' length
 
-    def observe(self, timeline: Timeline, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
+    def observe(self, activity: Activity, time_s: Array, value: Array, watts: Array, shape: bool = False) -> Observed:
         """See ``Observer``."""
         window = np.full(len(time_s), self.sensor.window_s * (1 + self.stretch))
         end = time_s - self.delay_s
-        table, total = timeline.integrals(np.concatenate([end - window, end]), value)
+        table, total = activity.integrals(np.concatenate([end - window, end]), value)
         count = len(time_s)
-        kinds = (table[count:] - table[:count]) / window[:, None]
+        shares = (table[count:] - table[:count]) / window[:, None]
         edges = np.concatenate(
             [end - window, end, end - window - EDGE_S, end - EDGE_S, end - window + EDGE_S, end + EDGE_S]
         )
-        first, last, first_before, last_before, first_after, last_after = timeline.integral(edges, watts).reshape(6, -1)
+        first, last, first_before, last_before, first_after, last_after = activity.integral(edges, watts).reshape(6, -1)
         at_first, at_last = (first_after - first_before) / (2 * EDGE_S), (last_after - last_before) / (2 * EDGE_S)
         later, longer = (at_first - at_last) / window, at_first - (last - first) / window
         return Observed(
-            kinds,
+            shares,
             (total[count:] - total[:count]) / window,
             np.column_stack([DELAY_UNIT_S * later, STRETCH_UNIT * longer / (1 + self.stretch)]),
             np.zeros((count, 0)),

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.analysis.span_energies import power_device
+from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.errors import BadInputError
-from jouletrace.run import MODEL_UNIT, Run, tables
+from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.kinds import KINDS, RECORD, samples, sensor_behind
 
@@ -66,7 +67,9 @@ def take_for_samples(run: Run) -> None:
         period_s = KINDS[kind].response.period_s
         spacing_s = float(np.median(np.diff(np.sort(stamps)))) / 1e9 if len(stamps) > 1 else 0.0
         wrong = ""
-        if channel.window_s is not None:
+        if KINDS[kind].sampler is None:
+            wrong = f"readings of the driver's record of {board} are means, not momentary samples"
+        elif channel.window_s is not None:
             wrong = "its readings were polled, and are not the driver's record of samples"
         elif abs(spacing_s / period_s - 1) > _NEAR:
             wrong = (
@@ -221,40 +224,23 @@ def _units(work: Work, own: Mask, iterations: int, first_id: int) -> tuple[list[
     )
     code = code.reshape(-1)
     counts = np.bincount(code[own], minlength=len(keys)) / iterations
-    rows: list[dict[str, Any]] = []
-    calls: dict[tuple[int, int], int] = {}
+    units, calls = UnitRows(first_id), dict[tuple[int, int], int]()
     ids = np.empty(len(keys), np.int64)
-    free = first_id
     for k in np.argsort(first, kind="stable"):
         op, launch, name = (int(one) for one in keys[k])
         text = work.shapes[launch] if launch >= 0 else ""
-        shown = work.spans.names[name] if name >= 0 else ""
-        row: dict[str, Any] = {"level": "kernel", "name": shown, "count": round(float(counts[k])), "parent": MODEL_UNIT}
+        shown, count = work.spans.names[name] if name >= 0 else "", round(float(counts[k]))
         if op < 0:
-            row["name"] = f"{shown} {text}".strip()
-        else:
-            about = {"op": work.spans.names[op], "shapes": text or None}
-            if (op, launch) not in calls:
-                calls[op, launch] = free
-                called = (work.op_name == op) & (shape == launch) & own
-                count = round(len(np.unique(work.op[called])) / iterations)
-                rows.append(
-                    {
-                        "id": free,
-                        "parent": MODEL_UNIT,
-                        "level": "op",
-                        "name": work.spans.names[op],
-                        "count": count,
-                        **about,
-                    }
-                )
-                free += 1
-            row |= {"parent": calls[op, launch], **about}
-        ids[k] = free
-        rows.append({"id": free, **row})
-        free += 1
-    rows.append({"id": free, "parent": MODEL_UNIT, "level": "op", "name": IDLE_NAME, "count": 1})
-    return rows, ids[code]
+            ids[k] = units.get("kernel", f"{shown} {text}".strip(), k, count=count)
+            continue
+        about: dict[str, Any] = {"op": work.spans.names[op], "shapes": text or None}
+        if (op, launch) not in calls:
+            mine = work.op[(work.op_name == op) & (shape == launch) & own]
+            several = round(len(np.unique(mine)) / iterations)
+            calls[op, launch] = units.get("op", about["op"], op, launch, count=several, **about)
+        ids[k] = units.get("kernel", shown, k, parent=calls[op, launch], count=count, **about)
+    units.idle()
+    return units.rows, ids[code]
 
 
 def _few(work: Work, what: Ints) -> Mask:

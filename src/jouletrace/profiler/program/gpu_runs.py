@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from jouletrace import analysis
 from jouletrace.analysis.program import BEFORE
-from jouletrace.analysis.recording import IDLE_NAME, RECORDING
+from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program.gpus import Gpu, Waits
 from jouletrace.profiler.program.timeline import Rows, rows_of
@@ -28,11 +28,6 @@ SEEN_NS = 5_000
 """Clocks of host and GPU agree to this."""
 
 
-def activity_columns(rows: Rows) -> dict[str, object]:
-    """Columns of ``activity``; nothing was repeated as an excitation."""
-    return {**rows.activity, "copy": np.zeros(len(rows.activity["unit"]), bool)}
-
-
 def recording_of(gpu: Gpu, rows: Rows) -> Recording:
     """Provenance of the rows of a GPU."""
     about: Recording = {
@@ -41,7 +36,6 @@ def recording_of(gpu: Gpu, rows: Rows) -> Recording:
         "iterations_by": None,
         "start_ns": rows.begin_ns,
         "end_ns": rows.end_ns,
-        "whole": [rows.begin_ns, rows.end_ns, 1],
         "unmatched": rows.unmatched,
         "first_ns": min(int(part.work.start_ns.min()) for part in gpu.parts),
         "dropped": gpu.dropped,
@@ -99,7 +93,7 @@ def of_gpu(run: Run, gpu: Gpu, name: str) -> Run:
         samples=run.samples.filter(pc.equal(run.samples["device"], gpu.id)),
         spans=run.spans,
         units=tables.from_rows(rows.units, "units"),
-        activity=tables.conform(pa.table(activity_columns(rows)), "activity"),
+        activity=tables.conform(pa.table(rows.activity), "activity"),
     )
     calibrations.recall_rate(part, gpu.id)
     analysis.analyse_recorded(part)

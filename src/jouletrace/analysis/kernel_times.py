@@ -1,0 +1,166 @@
+"""When the kernels of a recording ran, and for how long in an iteration in which nothing was repeated."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
+from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
+from jouletrace.run import MODEL_UNIT, Run, tables
+from jouletrace.run.forms import Recording
+from jouletrace.run.tables import UnitRow
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Kinds = defaultdict[int, float]
+"""Seconds of each kind of kernel in an iteration."""
+
+Key = TypeVar("Key")
+
+
+class Part(NamedTuple):
+    """Kernels of one unit and kind that one site launches, in an untouched iteration.
+
+    ``unit`` and ``site`` are ids of units, ``site`` -1 where it is unknown; ``kind`` is an index into the kinds.
+    """
+
+    unit: int
+    site: int
+    kind: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class KernelTimes:
+    """The kernels of a recording.
+
+    Attributes:
+        about: How the recording was made.
+        device: Whose kernels they are.
+        units: Operators, kernels and sites, as stored, by id.
+        start_ns, end_ns: Of each kernel, shape (n,).
+        kind: Index into ``kinds`` of each kernel, shape (n,).
+        parts: What an untouched iteration consists of, by site.
+    """
+
+    about: Recording
+    device: str
+    units: dict[int, UnitRow]
+    start_ns: Ints
+    end_ns: Ints
+    kind: Ints
+    kinds: tuple[Kind, ...]
+    parts: list[Part]
+
+    def activity(self, origin_ns: int) -> Activity:
+        """The kernels as disjoint intervals, their seconds from ``origin_ns`` on."""
+        return activity_of(self.start_ns, self.end_ns, self.kind, self.kinds, origin_ns)
+
+    @cached_property
+    def total_s(self) -> Array:
+        """Seconds of each kind in the whole recording, shape (kinds,)."""
+        seconds = (self.end_ns - self.start_ns) / 1e9
+        return np.asarray(np.bincount(self.kind, seconds, len(self.kinds)), np.float64)
+
+    @cached_property
+    def busy_s(self) -> float:
+        """Seconds of an untouched iteration in which at least one kernel runs."""
+        order = np.argsort(self.start_ns, kind="stable")
+        start, end = self.start_ns[order], np.maximum.accumulate(self.end_ns[order])
+        union = float((end - np.maximum(start, np.append(start[:1], end[:-1]))).clip(min=0).sum())
+        return sum(part.seconds for part in self.parts) * union / max(float((self.end_ns - self.start_ns).sum()), 1.0)
+
+
+def times_of(run: Run) -> KernelTimes:
+    """The kernels of a Run's recording.
+
+    Raises:
+        KeyError: If the Run lacks some of it.
+    """
+    about, activity, units = run.workload[RECORDING], run.activity, _units(run)
+    start, end = activity["start_ns"].to_numpy(), activity["end_ns"].to_numpy()
+    unit, site = activity["unit"].to_numpy(), pc.fill_null(activity["site"], -1).to_numpy()
+    own = untouched(activity)
+    names: dict[Kind, int] = {}
+    kind_of = {}
+    for row in units.values():
+        if row["level"] == "kernel":
+            operator = f"{row['op']} {row['shapes'] or ''}".strip() if row["op"] else ""
+            kind_of[row["id"]] = names.setdefault(Kind(row["name"], operator), len(names))
+    ids, where = tables.distinct(unit)
+    kind, kinds = np.array([kind_of[int(one)] for one in ids], np.int64)[where], tuple(names)
+    length = (end - start) / 1e9
+    if about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
+        kind, kinds = _part_repeats(kind, kinds, ~own, length)
+    if "seconds" in about:  # of a whole program, of which a part is analysed
+        found = [Part(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in about["seconds"]]
+    else:
+        width = int(site.max(initial=0)) + 2
+        pairs, place = tables.distinct(unit[own] * width + site[own] + 1)
+        seconds = np.bincount(place, length[own]) / about["iterations"]
+        found = [
+            Part(int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
+            for pair, s in zip(pairs, seconds, strict=True)
+        ]
+    parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
+    device = str(about.get("device") or (run.devices[0].id if run.devices else ""))
+    return KernelTimes(about, device, units, start, end, kind, kinds, parts)
+
+
+def untouched(activity: pa.Table) -> NDArray[np.bool_]:
+    """Which kernels of the table ran in iterations as they are, shape (n,).
+
+    Of all others only the power counts, which the column ``copy`` says: in a profile they are repeats in place, in an
+    import they ran outside of iterations.
+    """
+    return np.asarray(~pc.fill_null(activity["copy"], False).to_numpy(zero_copy_only=False))
+
+
+def sums(parts: Iterable[Part], key: Callable[[Part], Key]) -> dict[Key, Kinds]:
+    """Seconds of each kind, by a key of parts."""
+    found: defaultdict[Key, Kinds] = defaultdict(no_kinds)
+    for part in parts:
+        found[key(part)][part.kind] += part.seconds
+    return found
+
+
+def sum_of(parts: Iterable[Part]) -> Kinds:
+    """Seconds of each kind in all parts."""
+    return sums(parts, lambda _: None).get(None, no_kinds())
+
+
+def no_kinds() -> Kinds:
+    """No seconds of any kind."""
+    return defaultdict(float)
+
+
+def _units(run: Run) -> dict[int, UnitRow]:
+    """Operators, kernels and sites of a Run by id, without pools: what these hold is below the model again."""
+    found: dict[int, UnitRow] = {}
+    for row in run.units.to_pylist():
+        level, named = row["level"], row["op"] or row["name"] == IDLE_NAME
+        if level in ("kernel", "site") or (level == "op" and named):
+            if level == "op" or (level == "kernel" and not row["op"]):
+                row["parent"] = MODEL_UNIT
+            found[row["id"]] = row
+    return found
+
+
+def _part_repeats(
+    kind: Ints, kinds: tuple[Kind, ...], repeat: NDArray[np.bool_], length: Array
+) -> tuple[Ints, tuple[Kind, ...]]:
+    """Repeats of short kernels are kinds of their own: they take most of the time in which these run."""
+    mean = np.bincount(kind, length) / np.maximum(np.bincount(kind), 1)
+    repeated = repeat & (mean <= LONG_S)[kind]
+    some, place = tables.distinct(kind[repeated])
+    kind[repeated] = len(kinds) + place
+    return kind, kinds + tuple(replace(kinds[one], repeat=True) for one in some)

@@ -1,0 +1,35 @@
+"""Rows of ``units`` as a recording of kernels makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jouletrace.analysis.recording_names import IDLE_NAME
+from jouletrace.run import MODEL_UNIT
+
+
+class UnitRows:
+    """Operators, kernels and sites, each added when it is first asked for.
+
+    Attributes:
+        rows: In the order of their ids, which begin with ``first_id``.
+    """
+
+    def __init__(self, first_id: int) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._first = first_id
+        self._ids: dict[tuple[Any, ...], int] = {}
+
+    def get(self, level: str, name: str, *key: Any, parent: int = MODEL_UNIT, count: int = 0, **columns: Any) -> int:
+        """The id of the unit with this level and key; ``count`` is added to its executions per iteration."""
+        id = self._ids.setdefault((level, *key), self._first + len(self.rows))
+        if id == self._first + len(self.rows):
+            none = dict.fromkeys(("op", "shapes", "module", "phase", "call"))
+            row = {"id": id, "parent": parent, "level": level, "name": name, "count": 0}
+            self.rows.append({**row, **none, **columns})
+        self.rows[id - self._first]["count"] += count
+        return id
+
+    def idle(self) -> None:
+        """Add the unit for the time in which no kernel runs."""
+        self.get("op", IDLE_NAME, count=1)

@@ -1,0 +1,189 @@
+"""A search over rate and phase of a sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.attribution.activity import Activity
+from jouletrace.sensor.models import Sensor
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, designs, responded
+from jouletrace.sensor.readout import Readings
+
+Array = NDArray[np.float64]
+
+WINDOWS, WINDOW_S = 3, 3.0
+"""Parts of a recording that are searched separately; a rate must hold in all."""
+
+BUSY_STEP_S = 0.1
+"""Steps in which the time in which kernels ran is added up, to place these parts."""
+
+RATE_STEP_HZ = 0.3
+"""An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
+
+PHASES = 8
+COLUMNS = 9
+"""Columns of an activity that the search distinguishes, those with most time; coarser ones cause false locks."""
+
+APART_HZ = 1.0
+"""Rates this close count as one: windows are short, and the rate drifts by 0.3 Hz as a die warms."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Result of a rate search."""
+
+    rate_hz: float  # the rate with the smallest residual
+    residual_w: float  # its root mean square residual, at the best phase of each window
+    runner_up_w: float  # the same of the second best rate
+    evidence: float  # logarithm of the likelihood ratio of the two
+    # The window with the smallest residual
+    start_s: float
+    end_s: float
+    one_s: float  # time of one sample in it
+
+    @property
+    def place(self) -> tuple[float, float, float]:
+        """From where a lock begins: rate, window and phase."""
+        return self.rate_hz, self.start_s, self.one_s
+
+
+def search(
+    sensor: Sensor, activity: Activity, readings: Readings, inner: bool = False, known: Windows | None = None
+) -> Search:
+    """Fit powers at every rate of the sensor's range and every phase, on ``WINDOWS`` parts of a recording.
+
+    They lie between its start and its end; with ``inner`` in equal shares of the time in which kernels run. A search of
+    a wider range repeats nothing that is in ``known``, which holds for one activity and its readings.
+    """
+    windows = {} if known is None else known
+    if inner not in windows:
+        windows[inner] = [_Window(sensor, activity, readings, *edges) for edges in _windows(activity, inner)]
+    parts = windows[inner]
+    most = max(len(part.watts) for part in parts)
+    parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
+    first_step, last_step = (round(rate / RATE_STEP_HZ) for rate in sensor.rates_hz)
+    rates: Array = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)  # a grid that all ranges share
+    coarse = _total(parts, [part.least(rates) for part in parts])
+    best: list[tuple[float, float, list[tuple[float, float, float]]]] = []
+    for rate in _apart(rates, coarse):
+        near = rate + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)
+        fits = [part.best(near) for part in parts]
+        best.append((float(_total(parts, [np.array([square]) for square, _, _ in fits])[0]), rate, fits))
+    best.sort(key=lambda one: one[0])
+    (first, _, fits), (second, _, others) = best[0], best[min(1, len(best) - 1)]
+    weights = [len(part.watts) for part in parts]
+    w = int(
+        np.argmin([square / max(part.watts.var(), 1e-12) for (square, _, _), part in zip(fits, parts, strict=True)])
+    )
+    return Search(
+        rate_hz=fits[w][1],
+        residual_w=float(np.sqrt(np.average([square for square, _, _ in fits], weights=weights))),
+        runner_up_w=float(np.sqrt(np.average([square for square, _, _ in others], weights=weights))),
+        evidence=second - first,
+        start_s=parts[w].start_s,
+        end_s=parts[w].end_s,
+        one_s=fits[w][2],
+    )
+
+
+def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
+    """Where to search: from the first to the last part that is busy enough, since any rate fits where few kernels run.
+
+    Rate and phase are then known for all that is between, and slip by no sample there.
+    """
+    # A start or an end that is unlike the rest can mislead: ``inner`` parts are another attempt.
+    begin, finish = activity.begin_s, activity.finish_s
+    first = begin + 0.35 if finish - begin > 1 else begin
+    last = max(finish - WINDOW_S - 0.1, first)
+    edges = np.linspace(begin, finish, max(2, round((finish - begin) / BUSY_STEP_S)))
+    ran = np.append(0.0, np.cumsum(1 - activity.table(edges, 0)[:, -2]))
+    starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))
+    busy = np.interp(starts + WINDOW_S, edges, ran) - np.interp(starts, edges, ran)
+    starts = starts[busy >= 0.5 * busy.max()]
+    count = max(1, min(WINDOWS, int((finish - begin - 0.5) / WINDOW_S)))
+    wanted = np.linspace(starts[0], starts[-1], count)
+    if inner:
+        wanted = np.interp((np.arange(count) + 0.5) / count * ran[-1], ran, edges) - WINDOW_S / 2
+    chosen = [starts[np.argmin(np.abs(starts - at))] for at in wanted]
+    return [(float(start), float(min(start + WINDOW_S, finish))) for start in dict.fromkeys(chosen)]
+
+
+def _total(parts: Sequence[_Window], square: Sequence[Array]) -> Array:
+    """Negative logarithm of the likelihood, from the mean square residual of each part."""
+    return np.asarray(
+        np.sum([len(part.watts) / 2 * np.log(one) for part, one in zip(parts, square, strict=True)], axis=0)
+    )
+
+
+def _apart(rates: Array, total: Array) -> list[float]:
+    """The six most likely rates, ``APART_HZ`` from each other, which are refined after the search."""
+    chosen: list[float] = []
+    for i in np.argsort(total):
+        if all(abs(rates[i] - other) > APART_HZ for other in chosen):
+            chosen.append(float(rates[i]))
+        if len(chosen) == 6:
+            break
+    return chosen
+
+
+class _Window:
+    """A part of a recording that is searched separately."""
+
+    def __init__(self, sensor: Sensor, activity: Activity, readings: Readings, start_s: float, end_s: float) -> None:
+        self.start_s, self.end_s = float(start_s), float(end_s)
+        mine = readings.between(start_s + SETTLE_S, end_s - 0.005)
+        self.watts = readings.watts[mine]
+        self._time = readings.time_s[mine]
+        self._sensor = sensor
+        edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)
+        self._first = edges[0]
+        self._seen = responded(sensor.response, activity.table(edges, COLUMNS))
+        # Searches of other ranges ask for the same again.
+        self._least: dict[float, float] = {}
+        self._best: dict[tuple[float, ...], tuple[float, float, float]] = {}
+
+    def least(self, rates_hz: Array) -> Array:
+        """Mean square residual at the best of ``PHASES`` phases, by rate; computed once for each rate."""
+        for rate in rates_hz.tolist():
+            if rate not in self._least:
+                self._least[rate] = float(self.mean_squares(np.array([rate]), PHASES).min())
+        return np.array([self._least[rate] for rate in rates_hz.tolist()])
+
+    def mean_squares(self, rates_hz: Array, phases: int) -> Array:
+        """Mean square residual by rate and phase, shape (rates, phases)."""
+        offsets = np.arange(phases) / phases
+        return np.stack([self._mean_squares(float(rate), offsets) for rate in rates_hz])
+
+    def best(self, rates_hz: Array) -> tuple[float, float, float]:
+        """The least mean square residual among some rates, its rate, and the time of a sample."""
+        key = tuple(rates_hz.tolist())
+        if key not in self._best:
+            self._best[key] = self._search_best(rates_hz)
+        return self._best[key]
+
+    def _search_best(self, rates_hz: Array) -> tuple[float, float, float]:
+        square = self.mean_squares(rates_hz, 2 * PHASES)
+        rate, phase = np.unravel_index(int(np.argmin(square)), square.shape)
+        return float(square.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
+
+    def _mean_squares(self, rate_hz: float, offsets: Array) -> Array:
+        design = designs(self._sensor, self._seen, self._first, self.start_s, self.end_s, rate_hz, offsets, self._time)
+        return _mean_squares(design, self.watts)
+
+
+def _mean_squares(design: Array, watts: Array) -> Array:
+    """Mean square residual at the best powers, for each phase; shape (phases,)."""
+    turned = design.transpose(0, 2, 1)
+    ridge = 0.05**2  # it pulls every power towards 500 W: columns without information stay solvable
+    gram = turned @ design + ridge * np.eye(design.shape[2])
+    moment = turned @ watts + ridge * 500.0
+    powers = np.linalg.solve(gram, moment[..., None])
+    return np.asarray(np.mean(((design @ powers)[..., 0] - watts) ** 2, axis=1))
+
+
+Windows = dict[bool, list[_Window]]
+"""The parts of a recording with what searches have computed of them, by ``inner``."""

@@ -1,0 +1,84 @@
+"""Readings as they were with samples at many phases of one rate: ``sampler.read_out`` fast enough for a search.
+
+Samples are looked up in a table of what the sensor would see at each moment, in single precision, at a constant rate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.sensor.models import SampleResponse, Sensor
+
+Array = NDArray[np.float64]
+
+GRID_S = 10e-6
+"""Spacing of the table of possible samples: far finer than a response."""
+
+_TOGETHER = 100
+"""Readings over which an average decays by no more than a double can hold: 26 samples each, of at least 8 averaged."""
+
+SETTLE_S = 0.12
+"""Readings later than this after the start contain at most e^-9 of what was before it (e^-4.6 at 32 averages)."""
+
+
+def responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
+    """Value of a sample in each bin: the convolution with the response on the grid."""
+    lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
+    edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
+    narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
+    for weight, lag in zip(np.diff(response.within(edges)).astype(np.float32), lags.astype(int).tolist(), strict=True):
+        begin, end = max(0, lag), min(len(out), len(out) + lag)
+        if begin < end:
+            out[begin:end] += weight * narrow[begin - lag : end - lag]
+    return out
+
+
+def designs(
+    sensor: Sensor,
+    seen: NDArray[np.float32],
+    first_edge_s: float,
+    start_s: float,
+    end_s: float,
+    rate_hz: float,
+    phases: Array,
+    time_s: Array,
+) -> Array:
+    """Readings of each column with samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
+    period = float(np.median(np.diff(time_s)))
+    place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
+    every = np.arange(place[-1] + 1)  # missing readings included
+    times = np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0)
+    last = np.floor((times[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
+    last = np.clip(last, 0, int((end_s - start_s) * rate_hz) - 2)
+    count = np.diff(last, axis=0, prepend=0)
+    step = 1 / (rate_hz * GRID_S)  # from one sample to the next, in entries of the table
+    at = (last + phases) * step - np.arange(count.max())[:, None, None] * step
+    np.maximum(at, phases * step, out=at)
+    at += (start_s - first_edge_s) / GRID_S
+    read = _averaged(np.take(seen, at.astype(np.int32), axis=0), count, sensor.averages)
+    return np.asarray(np.moveaxis(read[place], 1, 0), np.float64)
+
+
+def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:
+    """The recursive average of ``sampler.read_out`` at the readings alone.
+
+    From one reading to the next the average decays, and the ``count`` samples in between enter. ``values`` are those of
+    the samples before each reading, the latest first, shape (samples, readings, phases, columns).
+
+    Returns:
+        Shape (readings, phases, columns).
+    """
+    keep = np.float32(1 - 1 / averages)
+    age = np.arange(len(values), dtype=np.float32)
+    weight = keep**age / np.float32(averages)
+    state = np.tensordot(weight, values, 1)
+    for i in range(int(count[1:].min(initial=len(values))), len(values)):
+        state -= weight[i] * values[i] * (count <= i)[..., None]
+    state[0] = values[:, 0].mean(axis=0)
+    # state[i] += keep ** count[i] * state[i - 1], as sums of what the decay so far divides; few enough that it isn't 0
+    for first in range(1, len(state), _TOGETHER):
+        some = slice(first, first + _TOGETHER)
+        decayed = (float(keep) ** np.cumsum(count[some], axis=0))[..., None]
+        state[some] = decayed * (state[first - 1] + np.cumsum(state[some] / decayed, axis=0))
+    return np.asarray(state)
