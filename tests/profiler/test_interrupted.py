@@ -6,7 +6,7 @@ from commands import command
 from jouletrace import analysis
 from jouletrace.cli.output import opened
 from jouletrace.profiler import passes, profile
-from jouletrace.profiler.detail import recording
+from jouletrace.profiler.detail import kernel_recording
 from jouletrace.run.store import verify
 
 pytest.importorskip("torch")
@@ -32,9 +32,9 @@ STAGES = {
     "idle": (passes, "idle"),
     "latency": (passes, "latency"),
     "energy": (passes, "energy"),
-    "listing": (recording, "plan"),
-    "kernels": (recording, "rows_of"),
-    "units": (recording, "_add_spans"),
+    "listing": (kernel_recording, "plan"),
+    "kernels": (kernel_recording, "rows_of"),
+    "units": (kernel_recording, "_add_spans"),
     "figures": (analysis, "analyse_recorded"),
     "writing": (profile, "save"),
 }
