@@ -72,7 +72,7 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
         return [_tree_section(results, marks), *checks]
     section, rest, unattributed = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
     if rest:
-        section.notes.append(_rest(results, rest) + ("; --top lists more" if run.kind == "import" else ""))
+        section.notes.append(f"{_rest(results, rest)}; --top lists more")
     if unattributed:
         section.notes += _unattributed(results, unattributed, top)
     return [section, *checks]
@@ -318,7 +318,7 @@ def add_figures(
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
     places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
     for name in names:
-        unit, short = units[name], metric(name).short
+        unit, short = units[name], "share of time" if _of_time(name, figures) else metric(name).short
         heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
         wide = places.get(name, 0)
         section.columns.append(Column(heading, numeric=True, wide=wide, brief=name == "share", key=name))
@@ -335,6 +335,12 @@ def add_figures(
         for row, codes in zip(section.rows, apart, strict=True):
             row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
     section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
+
+
+def _of_time(name: str, figures: Sequence[dict[str, Figure]]) -> bool:
+    """Whether shares are of time, as where energies aren't known."""
+    shares = [row[name].estimate for row in figures if name == "share" and name in row]
+    return any(one.value is not None for one in shares) and all(one.method == "trace" for one in shares)
 
 
 def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:

@@ -280,6 +280,8 @@ def _action(run: Run, own: Rule) -> str:
     """What to do in this Run, with longer times in place of those that were too short."""
     if run.kind == "import" and (own.check == "sensor response" or own.action == AGAIN):
         return ""  # the GPU may be anywhere, and last night can't be logged again
+    if run.simulated and own.check == "idle power":
+        return ""  # a simulated GPU does not cool down between commands
     settings: Any = run.settings
     about: Any = run.workload.get("warm_up") or {}
     longer = {}
