@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from commands import TOY, command, only_run
 from jouletrace import load
+from jouletrace.cli.output import in_width
 from jouletrace.errors import NotPossibleError
 from jouletrace.report.contract import json_schema
 from jouletrace.run import save
@@ -325,3 +326,9 @@ def test_a_run_whose_analysis_is_refused_keeps_what_was_recorded(capsys, monkeyp
     assert "the data recorded so far is in" in said.err
     monkeypatch.undo()
     assert len(load(workspace / "kept").spans) > 0
+
+
+def test_lines_too_wide_for_a_terminal_are_divided():
+    assert in_width(["saved a", "more: show a"]) == "saved a · more: show a"
+    long = "x" * 60
+    assert in_width([f"saved {long}", f"more: show {long}"]) == f"saved {long}\nmore: show {long}"

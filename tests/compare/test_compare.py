@@ -18,9 +18,11 @@ from jouletrace.compare.match import Key, match
 from jouletrace.compare.sides import open_runs
 from jouletrace.compare.spread import Entry, Figures, solve
 from jouletrace.errors import BadInputError
+from jouletrace.profiler.ab import not_met
 from jouletrace.report.comparison import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, render
-from jouletrace.run import load, save
-from make_runs import gpu, monitor_run, profile_run
+from jouletrace.run import Estimate, load, save, tables
+from jouletrace.stats.quantiles import student
+from make_runs import e, gpu, monitor_run, profile_run, result
 
 OTHER = gpu(id="GPU-99999999-2222-3333-4444-555555555555")
 
@@ -76,6 +78,136 @@ def test_one_run_a_side_is_inconclusive_however_narrow_its_own_interval():
     assert energy(found).reason == "one_run"
     assert energy(found).change.value == pytest.approx(0.5)
     assert energy(found).change.low is None
+
+
+def stored_scatter(*factors, sd=0.002, runs=10):
+    """Single profiles whose intervals hold a scatter between runs that was stored from another GPU."""
+    found = side(*factors)
+    for run, _ in found:
+        run.stored["between_runs"] = {"sd_pct": 100 * sd, "runs": runs, "source": "another GPU"}
+        rows = [{**row, "flags": "between_runs_stored"} for row in run.results.to_pylist()]
+        for row in rows:
+            if row["metric"] == "latency_s":
+                row["flags"] = ""
+            else:
+                half = student(0.975, runs - 1) * sd * row["value"]
+                row |= {"low": row["value"] - half, "high": row["value"] + half}
+        run.results = tables.from_rows(rows, "results")
+    return found
+
+
+def test_single_profiles_are_judged_by_the_stored_scatter_in_their_intervals_and_with_care():
+    a, b = stored_scatter(1.0), stored_scatter(1.5)
+    found = compare(a, b)
+    row = energy(found)
+    assert (row.verdict, found.row("latency_s").verdict) == (WORSE, INCONCLUSIVE)
+    assert "between_runs_stored" in row.flags
+    half = 2**0.5 * 1.5 * student(0.9875, 18) * 0.002  # of B / A, at the level at which four rows were tested
+    assert (row.change.high - row.change.low) / 2 == pytest.approx(half, rel=0.15)
+    assert row.a.half_width == pytest.approx(student(0.975, 9) * 0.002 * 0.8)  # as its profile states it
+    text = " ".join(render(found).split())
+    assert "trust: with care" in text
+    assert "the scatter between runs is a stored one" in text
+
+
+def test_single_profiles_within_the_stored_scatter_are_not_distinguished():
+    assert energy(compare(stored_scatter(1.0), stored_scatter(1.003))).verdict not in DIFFERENT
+    assert energy(compare(stored_scatter(1.0), side(1.5))).verdict == INCONCLUSIVE  # one states within-run spread only
+
+
+def watched(watts, seconds=100.0, half_w=0.5, **keys):
+    """A Run of devices that were watched: figures of each device alone."""
+    run = thing()
+    run.kind, run.workload = "import", {"name": "night.csv"}
+    rows = []
+    for i, power in enumerate(watts, start=1):
+        figures = {"power_w": (power, half_w), "energy_total_j": (power * seconds, half_w * seconds)}
+        rows += [result(i, name, e(*figure, 1)) for name, figure in figures.items()]
+        rows.append(result(i, "time_s", Estimate(seconds, n=1)))
+    units = [{"id": i, "level": "device", "name": "GPU"} for i in range(1, len(watts) + 1)]
+    run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
+    return [(run, "night")]
+
+
+def test_two_nights_are_compared_by_energy_mean_power_and_time():
+    found = compare(watched([300.0, 100.0]), watched([150.0, 100.0], seconds=90.0))
+    verdicts = {row.metric: (row.a.value, row.b.value, row.verdict) for row in found.rows}
+    assert verdicts["power_w"] == (400.0, 250.0, LOWER)  # of both GPUs together; neither better nor worse
+    assert verdicts["energy_total_j"] == (40000.0, 22500.0, LOWER)
+    assert verdicts["time_s"] == (100.0, 90.0, LOWER)
+    text = render(found)
+    assert "less power on average: lower" in text
+    assert "per iteration" not in text
+    assert energy(compare(watched([300.0]), watched([300.2]))).verdict not in DIFFERENT
+
+
+def test_a_night_of_which_a_gpu_has_no_energy_is_not_compared_by_the_others():
+    lacking = watched([300.0, 100.0])
+    rows = lacking[0][0].results.to_pylist()
+    rows[1] |= {"value": None, "low": None, "high": None, "reason": "hole_in_record"}
+    lacking[0][0].results = tables.from_rows(rows, "results")
+    row = energy(compare(lacking, watched([150.0, 100.0])))
+    assert (row.verdict, row.reason) == (INCONCLUSIVE, "hole_in_record")
+
+
+def test_a_sensor_that_is_calibrated_on_one_side_only_is_listed_and_qualifies_the_verdict():
+    a, b = side(1.0, 1.001, 0.999), side(1.02, 1.021, 1.019)
+    for runs, origin in ((a, "nominal"), (b, "calibrated")):
+        for run, _ in runs:
+            run.channels = [replace(channel, origin=origin) for channel in run.channels]
+    text = " ".join(render(compare(a, b)).split())
+    assert "response of the power sensor differs: nominal in A, calibrated in B" in text
+    assert "trust: with care" in text
+    assert "calibrated in some Runs only" in text
+    same = compare(a, [(replace(run, channels=a[0][0].channels), place) for run, place in b])
+    assert "calibrated" not in render(same)
+
+
+def test_doubt_about_a_run_of_several_processes_stays_in_its_comparison(tmp_path):
+    for name, factors in (("a", (1.0, 1.001)), ("b", (1.02, 1.021))):
+        whole = thing(factors[0])
+        rows = [{**row, "flags": "unmodelled" if name == "a" else ""} for row in whole.results.to_pylist()]
+        whole.results = tables.from_rows(rows, "results")
+        save(whole, tmp_path / name)
+        for number, factor in enumerate(factors, start=1):
+            save(replace(thing(factor), id=f"{name}{number}"), tmp_path / name / "repeats" / str(number))
+    found = compare(open_runs([tmp_path / "a"]), open_runs([tmp_path / "b"]))
+    assert "unmodelled" in {failed.code for failed in found.trust.failed}
+
+
+def test_latency_of_iterations_with_unlike_samples_is_neither_better_nor_worse():
+    a, b = side(1.0, 1.001), side(1.0, 1.001, batch=32, items=32)
+    for run, _ in b:
+        rows = [row for row in run.results.to_pylist() if row["metric"] != "latency_s"]
+        run.results = tables.from_rows([*rows, result(0, "latency_s", e(8e-3, 1e-5, 30))], "results")
+    found = compare(a, b)
+    assert found.row("latency_s").verdict == HIGHER
+    assert "Latency per iteration" in render(found)
+    assert "✗" not in render(found)
+
+
+def test_a_target_that_was_not_met_qualifies_no_clear_verdict():
+    for factor, doubtful in ((1.5, False), (1.01, True)):
+        sides = side(1.0, 1.02, 0.98), side(factor, 1.02 * factor, 0.98 * factor)
+        for run, _ in sides[0]:
+            run.warn("target_not_met", "15 of 121 required blocks fit the time: give --max-time 360")
+        text = " ".join(render(compare(*sides)).split())
+        assert ("required blocks" in text) == doubtful
+        assert ("fit the time: give --max-time 360 " in text) == doubtful
+        assert "--max-time 120" not in text
+
+
+def test_ab_advises_a_time_that_holds_the_required_blocks():
+    assert not_met(15, 121, 40 / 15) == "15 of 121 required blocks fit the time: give --max-time 360"
+
+
+def test_loads_of_other_names_are_named():
+    sides = [[(replace(thing(), kind="bench"), "run")] for _ in "ab"]
+    for number, ((run, _),) in enumerate(sides):
+        run.units = tables.from_rows([{"id": 1, "level": "load", "name": f"{number + 1}/s"}], "units")
+        run.results = tables.from_rows([result(1, "energy_per_request_j", e(3.0, 0.1, 9))], "results")
+    with pytest.raises(BadInputError, match=r"no load of A has the name of a load of B .1/s and 2/s."):
+        compare(*sides)
 
 
 def test_runs_without_any_spread_still_compare():

@@ -13,6 +13,7 @@ import pytest
 import jouletrace
 from commands import FOREVER_S, PATIENCE_S, children_of, gone, wait_for
 from jouletrace.processes import with_parent
+from jouletrace.processes.children import Child
 from places import SUPPORT
 
 HERE = SUPPORT
@@ -130,3 +131,33 @@ def test_every_process_of_ours_is_started_so():
         "profiler/program/command.py",
     }
     assert with_parent._LOOK_S < 1
+
+
+FAILS = """
+import sys
+print("Traceback (most recent call last):", file=sys.stderr)
+print("some.module.OddError: what went wrong", file=sys.stderr)
+print("Unclosed connector", file=sys.stderr)
+print("connector: <object at 0x7f>", file=sys.stderr)
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (FAILS, "ended with code 1: some.module.OddError: what went wrong"),
+        ("import sys; sys.exit('no such thing')", "ended with code 1: no such thing"),
+        ("import sys; sys.exit(3)", "ended with code 3"),
+        ("raise ValueError('x' * 10_000)", "ended with code 1: ValueError: xxx"),
+    ],
+)
+def test_a_child_that_fails_is_quoted_by_its_error(tmp_path, monkeypatch, code, said):
+    (tmp_path / "failing_child.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child = Child("failing_child")
+    assert child.hear() is None
+    found = child.how_it_ended()
+    child.close()
+    assert found.startswith(said)
+    assert len(found) < 400

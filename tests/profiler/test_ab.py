@@ -18,7 +18,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler import ab as profiler
 from jouletrace.profiler.ab import AbSettings, run_ab
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.comparison import DIFFERENT
+from jouletrace.report.comparison import DIFFERENT, LOWER
 from jouletrace.run import tables
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings
@@ -201,6 +201,7 @@ def test_another_number_of_samples_is_compared_per_sample():
     found = jt.ab(layer, layer, x, inputs_b=x[:2048], device=SPEC, max_time=10)
     assert abs(found.row("energy_total_j").change.value) < 0.2
     assert any("per sample" in note for note in found.notes)
+    assert found.row("latency_s").verdict == LOWER  # of half the samples: neither better nor worse
 
 
 @pytest.mark.parametrize(
@@ -263,3 +264,25 @@ def test_b_may_have_a_batch_of_its_own(capsys, workspace):
     out, err = capsys.readouterr()
     assert code == 0, err
     assert "per sample" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--batch", "64", "--batch-b", "99999999999999999999"), "B: --batch-b 99999999999999999999: must be at most"),
+        (("--batch", "99999999999999999999"), "--batch 99999999999999999999: must be at most"),
+        (("--dtype-b", "fp7"), "B: --dtype-b fp7: must be one of"),
+        (("--mode-b", "fast"), "B: --mode-b fast: must be one of"),
+    ],
+)
+def test_a_wrong_value_is_refused_under_the_name_of_its_option(capsys, options, said):
+    found = command(capsys, "ab", "deit-t", "deit-t", "-d", SPEC, *options)
+    assert found.code == 2
+    assert said in found.err
+    assert len(found.err.splitlines()) == 1
+
+
+def test_a_batch_of_b_that_does_not_fit_is_named_by_its_option(capsys, workspace):
+    found = command(capsys, "ab", "deit-t", "deit-t", "-d", SPEC, "--batch", "1", "--batch-b", "10000000")
+    assert found.code == 3
+    assert "try a smaller --batch-b" in found.err

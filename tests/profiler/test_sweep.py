@@ -390,3 +390,21 @@ def test_points_that_tie_within_their_intervals_are_named_with_the_best():
     assert "in energy batch 8 ties with it within the intervals" in said
     alone = render([entry(1, 1.0, 0.001), entry(8, 1.02, 0.001)])
     assert "in energy" not in alone
+
+
+def test_points_are_judged_with_care_where_their_intervals_hold_a_stored_scatter():
+    def entries(flags):
+        found = []
+        for batch in (1, 8):
+            run = profile_run()
+            rows = [{**row, "flags": flags if row["unit"] == MODEL_UNIT else ""} for row in run.results.to_pylist()]
+            run.results = tables.from_rows(rows, "results")
+            found.append(Entry({"workload": "deit-b", "batch": batch}, "done", "", "", run))
+        return found
+
+    said = "the scatter between runs is a stored one"
+    both = " ".join(render(entries("between_runs_stored")).split())
+    assert "trust: with care" in both
+    assert said in both
+    assert said not in " ".join(render(entries("")).split())
+    assert said not in " ".join(render(entries("between_runs_stored")[:1]).split())

@@ -38,7 +38,7 @@ def test_energies_whose_interval_is_the_sensors_alone_are_marked_beside_those_of
     text = shown(recording(ONCE, STEPS, SHORT))
     cells = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert "[a]" in cells["load"]
-    assert "2.5000 [a] ± 0.0030" in cells["step/forward"]
+    assert "2.5000 ± 0.0030 [a]" in cells["step/forward"]
     assert "[a]" not in cells["step"]
     assert f"[a] {SENSOR}" in text
     assert f"other {SPREAD}" in text

@@ -10,6 +10,7 @@ from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.report import html
 from jouletrace.report.contract import json_schema
+from jouletrace.report.cost import cost_line, tariff
 from jouletrace.report.results import Results
 from jouletrace.report.serving import best, frontier, verdict
 from jouletrace.report.trust import trust
@@ -66,7 +67,41 @@ def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
 def test_an_slo_that_no_load_meets_is_reported():
     run = loaded(slo_s={"e2e": 0.1})
     assert best(run, Results(run)) is None
-    assert "no valid load meets the SLO" in verdict(run, Results(run))[1]
+    lines = [line.replace("\u00a0", " ") for line in verdict(run, Results(run))]
+    assert lines[0] == "no valid load meets the SLO (e2e<0.1 s for 95% of the requests)"
+    assert lines[1].startswith("at 6/s: "), "the cheapest of the valid loads, not the first"
+    assert lines[2] == "costs least of the valid loads: --rate 6"
+
+
+def test_a_price_is_of_a_named_load_or_says_that_there_is_none():
+    given = tariff("0.30EUR/kWh", None)
+    missed = loaded(slo_s={"e2e": 0.1})
+    (line,) = cost_line(missed, Results(missed), given)
+    assert "per million output tokens at 6/s at 0.3 EUR/kWh" in line
+    invalid = loaded(slots=1, rates=(4, 8))
+    assert cost_line(invalid, Results(invalid), given) == ["no cost per million output tokens: no load states it"]
+
+
+def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
+    run = loaded(slots=1, rates=(4, 8))
+    results = Results(run)
+    for unit in results.units("load"):
+        for name in ("bill_p50_j", "closure_bills", "energy_common_j"):
+            assert (results.get(name, unit["id"]).value, results.get(name, unit["id"]).reason) == (
+                None,
+                "load_not_valid",
+            )
+        assert results.get("energy_total_j", unit["id"]).value is not None, "that of the GPU is measured"
+    assert run.requests["energy_j"].null_count == len(run.requests)
+
+
+def test_a_rate_that_was_answered_by_chance_is_stated(run):
+    assert not any("chance of arrivals" in line for line in verdict(run, Results(run)))
+    scattered = loaded()
+    scattered.workload["serving"]["levels"][0]["rate_per_s"] = 2.0
+    line = verdict(scattered, Results(scattered))[-1]
+    assert line.startswith("answered, by the chance of arrivals (no queue grew): ")
+    assert line.endswith("/s at 1/s")
 
 
 def test_the_table_fits_eighty_columns_with_a_line_a_load(run):

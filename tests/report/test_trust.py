@@ -13,13 +13,14 @@ import pytest
 
 import jouletrace
 from jouletrace.attribution import checks as attribution_checks
+from jouletrace.bundled import bundled_runs
 from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.reasons import FLAGS, REASONS
 from jouletrace.report.rules import ATTRIBUTION, CARE, NO, RULES, YES
 from jouletrace.report.scale import NBSP
 from jouletrace.report.trust import Failed, joined, of, trust
-from jouletrace.run import Estimate, tables
+from jouletrace.run import Estimate, load, tables
 from make_runs import cpu_run, monitor_run, profile_run, simulated_run
 from places import REPOSITORY
 
@@ -265,3 +266,39 @@ def test_parts_that_miss_the_whole_qualify():
     run.results = tables.from_rows(rows, "results")
     (failed,) = trust(run).failed
     assert (failed.code, failed.message.replace(NBSP, " ")) == ("closure", "parts are 1.200 ± 0.050 of the whole")
+
+
+def closing(low, high, flags=""):
+    """A Run whose parts make this share of the whole."""
+    run = profile_run()
+    rows = run.results.to_pylist()
+    made = Estimate((low + high) / 2, low, high, 9, "trace").to_dict()
+    rows.append({**dict.fromkeys(rows[0]), "unit": 0, "metric": "closure_kernels", **made, "flags": flags})
+    run.results = tables.from_rows(rows, "results")
+    return trust(run)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (closing(0.99, 1.01), "parts are 1.000 ± 0.010 of the whole"),
+        (closing(1.012, 1.018), "parts are 1.0150 ± 0.0030 of the whole, within the 2 % that tracing may cost"),
+        (
+            closing(1.012, 1.018, "traced_at_cap"),
+            "parts were 1.0150 ± 0.0030 of the whole, and are scaled to it: tracing moves the clock at the cap",
+        ),
+    ],
+)
+def test_parts_whose_interval_leaves_out_the_whole_say_why_they_pass(found, said):
+    assert found.note.replace(NBSP, " ") == said
+    assert not any(failed.code == "closure" for failed in found.failed)
+
+
+def test_bundled_runs_state_what_this_version_computes():
+    for entry in bundled_runs():
+        stored, fresh = load(PACKAGE / "bundled" / entry.name), entry.run
+        assert trust(stored).headline() == trust(fresh).headline()
+        for metric in ("energy_total_j", "power_w"):
+            one, other = stored.result(metric), fresh.result(metric)
+            assert one.value == pytest.approx(other.value, rel=1e-5)
+            assert one.half_width == pytest.approx(other.half_width, rel=0.01)

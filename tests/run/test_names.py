@@ -2,7 +2,7 @@
 
 import pytest
 
-from jouletrace.run.names import MOST, elided, short_name, short_names
+from jouletrace.run.names import MOST, cut, elided, short_name, short_names, with_article
 
 ADD = "at::native::CUDAFunctor_add<c10::Half>"
 GELU = (
@@ -124,3 +124,14 @@ def test_what_is_too_long_is_exactly_as_long_as_allowed(most):
 def test_of_a_name_cut_short_its_end_stays_as_asked():
     assert elided("deit.layers.0.attention.k_proj", 10, tail=1.0) == "…on.k_proj"
     assert elided("deit.layers.0.attention.k_proj", 11, tail=0.0) == "deit.layer…"
+
+
+def test_a_long_text_is_cut_with_an_ellipsis():
+    assert cut("a" * 80) == "a" * 80
+    assert cut("a" * 81) == "a" * 79 + "…"
+    assert len(cut("a" * 300_000, 300)) == 300
+
+
+@pytest.mark.parametrize(("noun", "said"), [("import", "an import"), ("ab", "an ab"), ("bench", "a bench"), ("", "a ")])
+def test_an_article_fits_its_noun(noun, said):
+    assert with_article(noun) == said

@@ -25,6 +25,8 @@ class Server:
         error_after: Requests after which streams hold an error.
         status_after: Requests after which it answers 503.
         most_tokens: Tokens of an answer at most.
+        counted: What it states of the tokens of prompts and answers after the first answer; None for the truth.
+        listed_text: Text of /v1/models in place of ``models``.
         metrics: Text of /metrics; None for no such page.
         asked: Bodies of all requests.
     """
@@ -41,6 +43,8 @@ class Server:
     error_after: int = 10**9
     status_after: int = 10**9
     most_tokens: int = 10**9
+    counted: object = None
+    listed_text: str | None = None
     metrics: str | None = None
     asked: list[dict] = field(default_factory=list)
     url: str = ""
@@ -51,7 +55,7 @@ class Server:
             return web.json_response({"error": {"message": "wrong key"}}, status=401)
         if body is None:
             return None
-        if self.models is not None and body.get("model") not in self.models:
+        if self.models is not None and self.listed_text is None and body.get("model") not in self.models:
             return web.json_response({"error": {"message": f"no {body.get('model')}"}}, status=404)
         if not self.ids and isinstance(body.get("prompt"), list):
             return web.json_response({"error": {"message": "prompt must be a string"}}, status=422)
@@ -90,6 +94,8 @@ class Server:
         if self.usage and body.get("stream_options"):
             prompt = body.get("prompt") or body["messages"][0]["content"]
             size = len(prompt if isinstance(prompt, list) else prompt.split())
+            if self.counted is not None and number > 1:
+                size = count = self.counted
             await response.write(_event({"choices": [], "usage": {"prompt_tokens": size, "completion_tokens": count}}))
         await response.write(b"data: [DONE]\n\n")
         return response
@@ -98,6 +104,8 @@ class Server:
         """The models."""
         if (refusal := self.refused(request, None)) is not None:
             return refusal
+        if self.listed_text is not None:
+            return web.Response(text=self.listed_text)
         if self.models is None:
             return web.Response(status=404)
         return web.json_response({"data": [{"id": name} for name in self.models]})

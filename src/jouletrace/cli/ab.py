@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Annotated
 
@@ -58,7 +59,8 @@ def ab(
             dtype=dtype_b or settings.dtype,
         )
     except BadInputError as error:
-        raise BadInputError(f"B: {error}") from None
+        said = re.sub(r"^--(batch|mode|dtype) ", r"--\1-b ", str(error))  # the only options of B alone
+        raise BadInputError(f"B: {said}") from None
     with quiet_output():
         one, other = resolve(a), resolve(b)
     with Place(output, f"{one.name}-vs-{other.name}") as place:

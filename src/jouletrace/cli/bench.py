@@ -57,6 +57,8 @@ def bench(
     pause: Annotated[float, typer.Option(metavar="SECONDS", help="Without requests before and after each load.")] = 5.0,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and prompts.")] = 0,
     output: options.Output = None,
+    price: options.Price = None,
+    carbon: options.Carbon = None,
     verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
@@ -70,8 +72,9 @@ def bench(
     from jouletrace.profiler.serving.bench import bench as run_bench
     from jouletrace.profiler.serving.protocol import PATHS, base_url
     from jouletrace.recording.session import command_line
+    from jouletrace.report.cost import tariff
 
-    form = check_form(form, json)
+    form, given = check_form(form, json), tariff(price, carbon)
     base_url(url)
     if api not in (*PATHS, "auto"):
         raise BadInputError(f"--api {api}: must be completions, chat or auto")
@@ -93,7 +96,7 @@ def bench(
         place = stack.enter_context(Place(output, "bench"))
         run = run_bench(settings, devices, folder=place.folder, command=command_line(), say=say)
         place.done(run, more=form == "table" and not verbose)
-        print_runs([run], form=form, verbose=verbose)
+        print_runs([run], form=form, verbose=verbose, tariff=given)
 
 
 def _in_use(devices: list[Device]) -> list[Device]:

@@ -19,6 +19,8 @@ def bill(
         typer.Option("--server-run", metavar="RUN", help="The server's Run, if jouletrace run was around it."),
     ] = None,
     output: options.Output = None,
+    price: options.Price = None,
+    carbon: options.Carbon = None,
     verbose: options.Verbose = False,
     form: options.Format = "table",
     json: options.Json = False,
@@ -29,17 +31,26 @@ def bill(
     to the GPUs' energy. docs/how-to/serving.md describes the log.
     """
     from jouletrace.analysis import analyse
+    from jouletrace.errors import BadInputError, NotPossibleError
     from jouletrace.profiler.serving.steps import join, read_steps
     from jouletrace.recording.session import command_line
+    from jouletrace.report.cost import tariff
     from jouletrace.run import load, save
     from jouletrace.run.memory import bounded
 
-    form = check_form(form, json)
+    form, given = check_form(form, json), tariff(price, carbon)
     with bounded([steps]):
         log = read_steps(steps)
-    billed = analyse(join(load(run), log, server_run))
+    loaded = load(run)
+    try:
+        joined = join(loaded, log, server_run)
+    except BadInputError as error:
+        raise BadInputError(f"{run} and {steps}: {error}") from None
+    billed = analyse(joined)
     billed.command = command_line()
     with Place(output, "bill") as place:
         save(billed, place.folder)
         place.done(billed, more=form == "table" and not verbose)
-        print_runs([billed], form=form, verbose=verbose)
+        print_runs([billed], form=form, verbose=verbose, tariff=given)
+    if not any(one is not None for one in billed.requests["energy_j"].to_pylist()):
+        raise NotPossibleError("nothing was billed: no load is valid and has an energy in its steady window")

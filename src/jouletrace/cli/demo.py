@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import check_form, print_runs, say
+from jouletrace.cli.output import check_form, in_width, print_runs, say
 from jouletrace.errors import BadInputError
 
 
@@ -32,7 +32,7 @@ def demo(
     recorded = bundled_runs()
     for group in ([entry] for entry in recorded) if form == "table" else [list(recorded)]:
         for entry in group:
-            say(f"Recorded on {entry.run.devices[0].name}: {entry.command}")
+            say(in_width([f"Recorded on {entry.run.devices[0].name}:", entry.command], " "))
         print_runs([entry.run for entry in group], form=form, top=top, verbose=verbose)
     if with_profile:
         from jouletrace.cli.profile import profile

@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # printing help must not import pyarrow
     from jouletrace.run import Run
 
 
+_WIDTH = 80
+"""Columns of a usual terminal."""
+
 _KEPT = (RecorderDiedError, BrokenOffError, TimedOutError)
 """Failures that occur after something was measured."""
 
@@ -189,8 +192,15 @@ class Place:
 
         if self._saved is not None and not self._closed:
             place = shown(self._saved)
-            say(f"saved {place} · more: jouletrace show {place} -v" if self._more else f"saved {place}")
+            lines = [f"saved {place}", *([f"more: jouletrace show {place} -v"] if self._more else [])]
+            say(in_width(lines))
             self._closed = True
+
+
+def in_width(parts: list[str], between: str = " · ") -> str:
+    """Parts on one line of a usual terminal, or each on its own if that would be too long."""
+    line = between.join(parts)
+    return line if len(line) <= _WIDTH else "\n".join(parts)
 
 
 def say(text: str) -> None:

@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jouletrace.analysis.between_runs import FLAG
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
 from jouletrace.compare.loads import pair
 from jouletrace.compare.match import LEVELS, LOAD, Key, Matched, Parts, match, parts_of
-from jouletrace.compare.setup import differences, warnings
+from jouletrace.compare.setup import RESPONSE, differences, options, warnings
 from jouletrace.compare.sides import (
     LOAD_METRICS,
     MODEL_METRICS,
     PART_METRICS,
+    REPEATS,
+    WATCHED_METRICS,
     Source,
     are_the_same,
     boards,
@@ -39,8 +42,11 @@ from jouletrace.report.comparison import (
     Side,
 )
 from jouletrace.report.facts import title
-from jouletrace.report.trust import joined, trust
-from jouletrace.run import Estimate, Run
+from jouletrace.report.rules import rule
+from jouletrace.report.trust import Failed, Trust, joined, trust
+from jouletrace.run import Estimate, Run, load
+from jouletrace.run.header import RUN_JSON
+from jouletrace.run.names import with_article
 from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
@@ -51,6 +57,10 @@ MARGIN = 0.01
 
 MOST = 8
 """Largest number of comparisons: more Runs are a sweep, for which a comparison with the first means little."""
+
+NEUTRAL = ("power_w",)
+"""Metrics of which less isn't necessarily better; nor is it of the latency of iterations that hold other numbers of
+samples, and of anything where devices were watched, whatever they did."""
 
 _Sides = tuple[Sequence[Mapping[str, Estimate]], ...]
 _OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
@@ -75,14 +85,17 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     checks = [parse(text) for text in fail_if]
     (side_a, notes_a), (side_b, notes_b) = sources(a, "A"), sources(b, "B")
     kinds = [side[0].run.kind for side in (side_a, side_b)]
-    if kinds[0] != kinds[1]:
+    watched = all(source.watched for source in (*side_a, *side_b))
+    if kinds[0] != kinds[1] and not watched:
         places = [side[0].place for side in (side_a, side_b)]
-        raise BadInputError(f"A is a {kinds[0]} ({places[0]}), B a {kinds[1]} ({places[1]}): they can't be compared")
+        raise BadInputError(
+            f"A is {with_article(kinds[0])} ({places[0]}), B {with_article(kinds[1])} ({places[1]}): "
+            "they can't be compared"
+        )
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     name = side_b[0].run.workload.get("name") or side_b[0].run.kind
-    whole = tuple([source.model for source in side] for side in (side_a, side_b))
-    entries = _entries(Key("model", name), MODEL_METRICS, whole, scale)
+    entries = _of_model(Key("model", name), (side_a, side_b), scale)
     parts_a, parts_b = parts_of(side_a, LEVELS), parts_of(side_b, LEVELS)
     matched = match(list(parts_a), list(parts_b))
     for key_a, key_b, flags in matched.pairs:
@@ -90,11 +103,21 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         entries += _entries(key_b, metrics, (parts_a[key_a], parts_b[key_b]), scale, flags)
     if not any(entry.measured for entry in entries):
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
+        loads = [[key.name for key in parts if key.level == LOAD] for parts in (parts_a, parts_b)]
+        if all(loads):
+            of_each = " and ".join(", ".join(names) for names in loads)
+            raise BadInputError(
+                f"no load of A has the name of a load of B ({of_each}): send the same to both ({where})"
+            )
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
     solve(entries, gain)
     if len(side_a) == len(side_b) == 1:
         pair(entries, side_a[0].run, side_b[0].run)
-    rows = judge(entries, margin)
+        for one in entries:
+            if one.key.level == "model" and one.contrast is not None and not watched:
+                one.flags = (*one.flags, FLAG)
+    neutral = WATCHED_METRICS if watched else NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
+    rows = judge(entries, margin, neutral=neutral)
     return Comparison(
         a=_side("A", side_a),
         b=_side("B", side_b),
@@ -106,11 +129,31 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         margin=margin,
         gain=gain,
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
-        method=_method(side_a, side_b),
+        method=_method(side_a, side_b, rows),
         checks=evaluate(checks, entries, rows),
-        trust=joined([trust(source.run) for source in (*side_a, *side_b)]),
+        trust=joined(_trusts(side_a, side_b)),
         same=are_the_same(side_a, side_b),
     )
+
+
+def _of_model(key: Key, sides: tuple[Sequence[Source], Sequence[Source]], scale: tuple[float, float]) -> list[Entry]:
+    """The rows of the whole: iterations, or what devices drew that were watched."""
+    found = []
+    for metric in dict.fromkeys((*MODEL_METRICS, *WATCHED_METRICS)):
+        each = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
+        a, b = (
+            of_side(
+                [source.model.get(metric) for source in side],
+                factor,
+                alone=all(metric in source.alone for source in side),
+                df=min(source.scatter_df for source in side),
+            )
+            for side, factor in zip(sides, each, strict=True)
+        )
+        entry = Entry(key, metric, a, b)
+        if entry.stated:
+            found.append(entry)
+    return found
 
 
 def _entries(
@@ -156,11 +199,30 @@ def _said(key: Key) -> str:
     return f"{key.name or key.op}{place}{f' ({key.shapes})' if key.shapes else ''}"
 
 
-def _method(a: Sequence[Source], b: Sequence[Source]) -> str:
+def _trusts(*sides: Sequence[Source]) -> list[Trust]:
+    """How far each Run can be trusted, and each Run of several processes as a whole, which may show more."""
+    places = dict.fromkeys(Path(source.place).parent for side in sides for source in side)
+    wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
+    found = [trust(run) for run in (*(source.run for side in sides for source in side), *map(load, wholes))]
+    if len({options(source.run).get(RESPONSE) for side in sides for source in side if not source.watched}) > 1:
+        own = rule("calibration_differs")
+        message = "the power sensor is calibrated in some Runs only, which moves their figures"
+        found.append(Trust(failed=(Failed(own.check, own.level, "calibration_differs", message, own.action),)))
+    return found
+
+
+def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> str:
     if len(a) + len(b) == 2 and a[0].run.kind == "bench":
         return (
             "Differences of loads in single runs, compared with the chance within each (of energies without that of "
             "arrivals, where both sides sent the same requests): the spread between runs is unknown."
+        )
+    if len(a) + len(b) == 2 and a[0].watched and b[0].watched:
+        return "Differences of two records, by the interval of each: how others would differ can't be known from these."
+    if len(a) + len(b) == 2 and any(FLAG in row.flags for row in rows):
+        return (
+            "Differences of single runs, by their intervals, which hold a scatter between runs that was stored from "
+            f"another GPU; verdicts hold with {100 * (1 - ALPHA):g} % over all rows together."
         )
     if len(a) + len(b) == 2:
         return "Differences of single runs: the spread between runs is unknown, so chance can't be assessed."
@@ -171,7 +233,9 @@ def _method(a: Sequence[Source], b: Sequence[Source]) -> str:
     )
 
 
-def judge(entries: Sequence[Entry], margin: float, unknown: str = "one_run") -> list[Row]:
+def judge(
+    entries: Sequence[Entry], margin: float, unknown: str = "one_run", neutral: Sequence[str] = NEUTRAL
+) -> list[Row]:
     """Rows with verdicts, in the order of the entries.
 
     Half of the permitted error is for the model's figures, and half is shared evenly by the levels of parts;
@@ -181,6 +245,7 @@ def judge(entries: Sequence[Entry], margin: float, unknown: str = "one_run") -> 
         entries: The rows to judge, with their contrasts.
         margin: Relative difference below which two sides count as equal.
         unknown: Reason for entries without a contrast.
+        neutral: Metrics of which neither more nor less is better.
     """
     parts = {entry.key.level for entry in entries} - {"model"}
     alphas = {**dict.fromkeys(parts, ALPHA / 2 / max(len(parts), 1)), "model": ALPHA / 2 if parts else ALPHA}
@@ -191,11 +256,12 @@ def judge(entries: Sequence[Entry], margin: float, unknown: str = "one_run") -> 
         }
         tests |= zip(p, holm(list(p.values()), alpha), strict=True)
     return [
-        _row(entry, *tests.get(i, (False, alphas[entry.key.level])), margin, unknown) for i, entry in enumerate(entries)
+        _row(entry, *tests.get(i, (False, alphas[entry.key.level])), margin, unknown, neutral)
+        for i, entry in enumerate(entries)
     ]
 
 
-def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str) -> Row:
+def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
     a, b, contrast, key = entry.a.mean(), entry.b.mean(), entry.contrast, entry.key
     flags, reason = list(entry.flags), None
     verdict, p, detectable = INCONCLUSIVE, None, None
@@ -205,7 +271,7 @@ def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str
     else:
         difference, change, p = contrast.difference(alpha), contrast.change(alpha), contrast.p()
         detectable = contrast.detectable(alpha)
-        verdict, reason = _verdict(entry.metric, contrast, change, rejected, margin)
+        verdict, reason = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
         if verdict in DIFFERENT and _within(change, margin):
             flags.append("below_margin")
     where = key.module if key.module != key.name else ""
@@ -215,14 +281,13 @@ def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str
 
 
 def _verdict(
-    metric: str, contrast: Contrast, change: Estimate, rejected: bool, margin: float
+    neutral: bool, contrast: Contrast, change: Estimate, rejected: bool, margin: float
 ) -> tuple[str, str | None]:
     """The verdict, and by code why it is inconclusive."""
     if rejected:
         if contrast.gain and not shown(change):
             return INCONCLUSIVE, "sensor_gain"
-        # Less power isn't necessarily better.
-        less, more = (LOWER, HIGHER) if metric == "power_w" else (BETTER, WORSE)
+        less, more = (LOWER, HIGHER) if neutral else (BETTER, WORSE)
         return (more if contrast.b > contrast.a else less), None
     if _within(change, margin):
         return SAME, None

@@ -21,7 +21,7 @@ from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
-from jouletrace.compare.compare import MARGIN, judge
+from jouletrace.compare.compare import MARGIN, NEUTRAL, judge
 from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.spread import Entry, Figures
@@ -121,7 +121,8 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
         contrast = _contrast(scaled, run.settings.get("first_stage") or 0)
         entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ()), contrast))
-    rows = judge(entries, margin, unknown="few_blocks")
+    neutral = NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
+    rows = judge(entries, margin, unknown="few_blocks", neutral=neutral)
     devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
     count = len(blocks["iteration_time_s"].logs)
     titles = _titles(run)

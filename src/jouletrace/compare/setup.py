@@ -46,6 +46,9 @@ _PLACES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHELASTIC_")
 """Environment variables that state where a process ran, not how: GPUs are recognised by their ids."""
 
 
+RESPONSE = "response of the power sensor"
+"""Whether it is calibrated, among the options."""
+
 _BOARDS = {"driver": "driver", "power_limit_w": "power limit (W)", "vbios": "VBIOS", "ecc": "ECC"}
 
 _CLOCKS_APART = 0.01
@@ -136,7 +139,7 @@ def options(run: Run) -> Setup:
             found["L2 cache" if key == "l2" else _named(key)] = said(value) or "default"
     for device in run.devices[:1]:
         channel = run.channel(device.id, POWER)
-        found["response of the power sensor"] = channel.origin if channel is not None else None
+        found[RESPONSE] = channel.origin if channel is not None else None
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
+from jouletrace.analysis.between_runs import FLAG
 from jouletrace.analysis.windows import per_iteration
 from jouletrace.errors import BadInputError
 from jouletrace.report.results import Results
 from jouletrace.run import DeviceInfo, Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
+from jouletrace.run.names import with_article
 from jouletrace.sensor.gain import gain_between, gain_of
-from jouletrace.stats.interval import mean_estimate
+from jouletrace.stats.interval import mean_estimate, total
 
 REPEATS = "repeats"
 """Folder beside a Run of several processes that holds the Run of each process."""
@@ -31,6 +34,8 @@ MODEL_METRICS = (
     "energy_total_j",
     "energy_per_token_j",
 )
+WATCHED_METRICS = ("energy_total_j", "power_w", "time_s")
+"""Of a record of devices without iterations, such as a log of a night: of all its devices together."""
 PART_METRICS = ("time_s", "power_w", "energy_total_j")
 LOAD_METRICS = (
     "energy_per_output_token_j",
@@ -53,11 +58,22 @@ class Source:
         run: The Run, with its figures.
         place: Path, or a description.
         model: The model's figures by metric.
+        alone: Metrics of which this run's interval may be compared with that of another single run: the interval
+            holds a stored scatter between runs, or nothing but this record is meant.
+        watched: Whether devices were watched, without iterations: the figures are those of all its devices together.
     """
 
     run: Run
     place: str
     model: dict[str, Estimate]
+    alone: frozenset[str] = frozenset()
+    watched: bool = False
+
+    @property
+    def scatter_df(self) -> float:
+        """Degrees of freedom of the stored scatter between runs; infinity where none is in the intervals."""
+        stored = self.run.stored.get("between_runs")
+        return math.inf if stored is None or not self.alone or self.watched else float(stored["runs"]) - 1
 
 
 def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
@@ -129,8 +145,11 @@ def _independent(run: Run, place: str) -> list[Source]:
     """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
     results = Results(run)
     whole = {name: results.get(name) for name in MODEL_METRICS}
+    if not any(name in results.metrics() for name in MODEL_METRICS) and results.units("device"):
+        return [Source(run, place, _of_devices(results), frozenset(WATCHED_METRICS), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
-        return [Source(run, place, whole)]
+        alone = frozenset(name for name in MODEL_METRICS if FLAG in results.figure(name).flags)
+        return [Source(run, place, whole, alone)]
     energy, block = per_iteration(run, "energy_j")
     time, time_block = per_iteration(run, "time_s")
     latencies = _latencies(run)
@@ -147,6 +166,18 @@ def _independent(run: Run, place: str) -> list[Source]:
         own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
         found.append(Source(own, f"{place}{_BLOCK}{number + 1}", each))
     return found or [Source(run, place, whole)]
+
+
+def _of_devices(results: Results) -> dict[str, Estimate]:
+    """Energy and power of all devices together, and the longest time; null where a device lacks the figure."""
+    found: dict[str, Estimate] = {}
+    for name in ("energy_total_j", "power_w"):
+        each = [results.get(name, unit["id"]) for unit in results.units("device")]
+        lacking = next((one for one in each if one.value is None), None)
+        found[name] = lacking or (each[0] if len(each) == 1 else total(each))
+    times = [results.get("time_s", unit["id"]) for unit in results.units("device")]
+    found["time_s"] = max(times, key=lambda one: one.value or 0.0)
+    return found
 
 
 def _latencies(run: Run) -> dict[int, Any]:
@@ -171,7 +202,7 @@ def _check_one_thing(found: Sequence[Source], name: str) -> None:
     for other in found[1:]:
         refused = f"{name} is not several runs of one thing:"
         if other.run.kind != first.run.kind:
-            kinds = f"{first.place} is a {first.run.kind}, {other.place} a {other.run.kind}"
+            kinds = f"{first.place} is {with_article(first.run.kind)}, {other.place} {with_article(other.run.kind)}"
             raise BadInputError(f"{refused} {kinds}")
         for key in _ONE_THING:
             one, another = first.run.workload.get(key), other.run.workload.get(key)

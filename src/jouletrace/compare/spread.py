@@ -53,11 +53,15 @@ class Figures:
         value: Shape (runs,).
         within: Standard error that the run states, shape (runs,).
         reason: Why it is missing in every run.
+        df: Degrees of freedom of the standard error of a single run.
+        alone: Whether the interval of a single run may be compared with another's (see ``sides.Source``).
     """
 
     value: Floats
     within: Floats
     reason: str = "not_measured"
+    df: float = math.inf
+    alone: bool = False
 
     @property
     def known(self) -> Floats:
@@ -71,14 +75,23 @@ class Figures:
             return mean_estimate(known, method=METHOD)
         if not len(known):
             return Estimate.null(self.reason, METHOD)
-        mean, half = float(known[0]), 1.96 * float(self.within[np.isfinite(self.value)][0])
+        mean, half = float(known[0]), student(0.975, self.df) * float(self.within[np.isfinite(self.value)][0])
         if not math.isfinite(half):
             return Estimate(mean, n=1, method=METHOD)
         return Estimate(mean, mean - half, mean + half, 1, METHOD)
 
 
-def of_side(estimates: Sequence[Estimate | None], factor: float = 1.0) -> Figures:
-    """A metric from the figures of each run, times a factor that makes sides refer to the same work."""
+def of_side(
+    estimates: Sequence[Estimate | None], factor: float = 1.0, *, alone: bool = False, df: float = math.inf
+) -> Figures:
+    """A metric from the figures of each run, times a factor that makes sides refer to the same work.
+
+    Args:
+        estimates: The figure of each run.
+        factor: The factor.
+        alone: As in ``Figures``.
+        df: Most degrees of freedom that an interval may have: those of a stored scatter between runs in it.
+    """
     value, within = np.full(len(estimates), np.nan), np.full(len(estimates), np.nan)
     reason = "not_measured"
     for i, one in enumerate(estimates):
@@ -87,8 +100,9 @@ def of_side(estimates: Sequence[Estimate | None], factor: float = 1.0) -> Figure
             continue
         value[i] = one.value
         if one.half_width is not None:
-            within[i] = one.half_width / (student(0.975, one.n - 1) if one.n > 1 else 1.96)
-    return Figures(factor * value, factor * within, reason)
+            df = min(df, one.n - 1 if one.n > 1 else math.inf)
+            within[i] = one.half_width / student(0.975, df)
+    return Figures(factor * value, factor * within, reason, df, alone)
 
 
 @dataclass
@@ -127,7 +141,9 @@ def solve(entries: Sequence[Entry], gain: float) -> None:
         own = [one for one in entries if (one.key.level, one.metric) == (level, metric) and one.measured]
         of_gain = 0.0 if metric in WITHOUT_GAIN else gain
         for one in own:
-            one.contrast = _from_runs(one, of_gain) or (_within_runs(one, of_gain) if level == LOAD else None)
+            one.contrast = _from_runs(one, of_gain)
+            if one.contrast is None and (level == LOAD or (one.a.alone and one.b.alone)):
+                one.contrast = _within_runs(one, of_gain)
         whole = [one for one in own if _complete(one)] if level != "model" else []
         shared = _of_parts(whole) if len(whole) > 1 else []
         for one, (variance, df) in zip(whole, shared, strict=False):
@@ -157,12 +173,21 @@ def _from_runs(row: Entry, gain: float) -> Contrast | None:
 
 
 def _within_runs(row: Entry, gain: float) -> Contrast | None:
-    """The contrast of a load in single runs, from the chance within each; None where a run doesn't state it."""
+    """The contrast of single runs, from the interval of each; None where a run doesn't state it.
+
+    Of a load the intervals hold the chance within each run. The time of a record is exact.
+    """
     (a,), (b,) = row.a.known, row.b.known
     errors = [float(side.within[np.isfinite(side.value)][0]) for side in (row.a, row.b)]
+    if row.metric == "time_s":
+        errors = [0.0 if math.isnan(error) else error for error in errors]
     if not all(math.isfinite(error) for error in errors):
         return None
-    return Contrast(float(a), float(b), errors[0] ** 2, errors[1] ** 2, CHANCE_DF, gain)
+    var_a, var_b = (error**2 for error in errors)
+    if row.key.level == LOAD:
+        return Contrast(float(a), float(b), var_a, var_b, CHANCE_DF, gain)
+    of_df = var_a**2 / row.a.df + var_b**2 / row.b.df
+    return Contrast(float(a), float(b), var_a, var_b, (var_a + var_b) ** 2 / of_df if of_df else math.inf, gain)
 
 
 def _size(group: Floats, scale: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -17,6 +18,12 @@ from contextlib import suppress
 from typing import Any
 
 from jouletrace.version import HOME
+
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)(:|$)")
+"""The line of a traceback that names the error."""
+
+_LONGEST = 300
+"""Characters of that line that are repeated."""
 
 PATIENCE_S = 10.0
 """Seconds within which a child must end on request; then it is killed."""
@@ -117,7 +124,8 @@ class Child:
             return f"was killed by signal {-code}"
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"ended with code {code}" + (f": {lines[-1]}" if lines and code else "")
+        errors = [line for line in lines if _ERROR.match(line)] or lines  # objects left open report after the error
+        return f"ended with code {code}" + (f": {errors[-1][:_LONGEST]}" if errors and code else "")
 
     def stop(self) -> None:
         """Close the child's input."""

@@ -14,7 +14,7 @@ import numpy as np
 from jouletrace.analysis.power import tail_s
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
 from jouletrace.devices import open_device
-from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up
@@ -29,6 +29,9 @@ from jouletrace.run.store import check_free, save
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit
+
+_SPARE = 1.1
+"""Of the time that is advised: blocks may take longer than those measured."""
 
 _ORDERS = ((0, 1, 1, 0), (1, 0, 0, 1))
 
@@ -112,7 +115,13 @@ def run_ab(
             progress.begin("building both workloads", 0)
             prepared: list[Prepared] = []
             for side, one, own in zip(SIDES, found, each, strict=True):
-                ready = prepare(one, device, own)
+                try:
+                    ready = prepare(one, device, own)
+                except NotPossibleError as error:
+                    if own.batch == settings.batch:
+                        raise
+                    said = str(error).replace("a smaller --batch", "a smaller --batch-b")  # an option of B alone
+                    raise NotPossibleError(said) from error
                 prepared.append(ready)
                 stack.callback(ready.step.close)
                 session.run.workload[side] = {
@@ -226,7 +235,14 @@ def _measure(
                     session.recorder.wait_until(clock.time_ns() + int(tail_s(power) * 1e9))
                 wanted = blocks_needed(session.snapshot(), how.margin / 4)
     if block < wanted:
-        session.run.warn("target_not_met", f"{block} of {wanted} required blocks fit the time: see --max-time")
+        each_s = (clock.time_ns() - begin_ns) / 1e9 / block
+        session.run.warn("target_not_met", not_met(block, wanted, each_s))
+
+
+def not_met(blocks: int, wanted: int, each_s: float) -> str:
+    """How many of the required blocks were measured, and the time that all would take, rounded up to 10 s."""
+    longer_s = 10 * math.ceil(_SPARE * wanted * each_s / 10)
+    return f"{blocks} of {wanted} required blocks fit the time: give --max-time {longer_s}"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ RUN_BY = ("auto", "torch", *RUNTIMES, "trtexec")
 """Backends; "auto" is torch, and for a model file its runtime."""
 HINTS = ("latency", "throughput")
 """Performance hints of OpenVINO, which then chooses threads and streams."""
+MOST_COUNT = 2**31 - 1
+"""Largest batch, sequence length and other count: beyond what any GPU holds, and what sizes in 64 bits take."""
 MOST_THREADS = 1024
 """Largest number of threads, and of streams, of a runtime: starting more takes minutes or fails."""
 
@@ -55,7 +57,9 @@ class ProfileSettings:
         metavar="N,N,...",
         numbers=True,
     )
-    dtype: str | None = option(None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32]")
+    dtype: str | None = option(
+        None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32; your own model as it is]"
+    )
     quantization: str | None = option(
         None,
         "Weights of linear layers in 8 bits: int8, fp8 (products too); int8wo, fp8wo (weights only, dequantised).",
@@ -128,8 +132,9 @@ class ProfileSettings:
                 raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
         for name in ("batch", "seq_len", "threads", "streams", "input_sets", "block", "latency_iterations"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BadInputError(f"--{name.replace('_', '-')} {value}: must be at least 1")
+            if value is not None and not 1 <= value <= MOST_COUNT:
+                bound = "at least 1" if value < 1 else f"at most {MOST_COUNT}"
+                raise BadInputError(f"--{name.replace('_', '-')} {value}: must be {bound}")
         for name in ("threads", "streams"):
             value = getattr(self, name)
             if value is not None and value > MOST_THREADS:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import stat
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ LOG = "recorder.log"
 
 _START_S = 60.0
 _END_S = 10.0
+_STDERR = 2
 _ASK_EVERY_S = 0.05
 
 
@@ -134,7 +136,8 @@ class ProcessRecorder(Recorder):
 
     def _opened(self) -> subprocess.Popen[bytes]:
         part = fresh_part(self._spool)
-        config = Config(self._specs, str(self._spool), part, os.getpid(), self._factory, self._power_s)
+        errors = _kept_errors()
+        config = Config(self._specs, str(self._spool), part, os.getpid(), self._factory, self._power_s, errors)
         command = [sys.executable, "-P", "-m", "jouletrace.recording.worker", json.dumps(asdict(config))]
         try:
             self._spool.mkdir(parents=True, exist_ok=True)
@@ -148,9 +151,13 @@ class ProcessRecorder(Recorder):
                     bufsize=0,
                     env=_environment(),
                     process_group=0,
+                    pass_fds=() if errors is None else (errors,),
                 )
         except (OSError, ValueError) as error:
             raise RecorderDiedError(f"the recorder can't be started: {error}") from None
+        finally:
+            if errors is not None:
+                os.close(errors)
         os.set_blocking(_output(process), False)
         return process
 
@@ -213,6 +220,16 @@ class ProcessRecorder(Recorder):
 def _output(process: subprocess.Popen[bytes]) -> int:
     assert process.stdout is not None, "Popen was given PIPE"
     return process.stdout.fileno()
+
+
+def _kept_errors() -> int | None:
+    """A copy of our standard error for the worker; None for a pipe, whose reader would wait for the worker's end."""
+    try:
+        if stat.S_ISREG(os.fstat(_STDERR).st_mode) or os.isatty(_STDERR):
+            return os.dup(_STDERR)
+    except OSError:  # it is closed
+        pass
+    return None
 
 
 def _write(process: subprocess.Popen[bytes], command: bytes, last: bool = False) -> None:

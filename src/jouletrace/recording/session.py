@@ -31,6 +31,7 @@ from jouletrace.run.files import shown
 from jouletrace.run.forms import Settings, WorkloadFacts
 from jouletrace.run.masking import masked, masked_all, masked_arguments
 from jouletrace.run.scratch import Scratch
+from jouletrace.run.sound import sound_rows
 from jouletrace.run.spool import SpoolWriter, read_spool
 from jouletrace.run.store import SPOOL, save, save_header
 from jouletrace.tracing.trace import Trace
@@ -262,6 +263,7 @@ class Session:
         self.run.command = masked(self.run.command)
         self.run.workload, self.run.settings = masked_all(self.run.workload), masked_all(self.run.settings)
         self.snapshot()
+        self._drop_unsound_requests()
         self.run.complete = complete and died is None
         if self._scratch is not None:
             self._scratch.remove()
@@ -270,6 +272,14 @@ class Session:
         if died is not None:
             raise died
         return self.run
+
+    def _drop_unsound_requests(self) -> None:
+        """Leave out what a server's answers made of a request if no reader accepts it: the Run could not be opened."""
+        sound = sound_rows(self.run.requests, "requests")
+        if dropped := len(self.run.requests) - len(sound):
+            requests = "1 request has" if dropped == 1 else f"{dropped} requests have"
+            self.run.warn("requests_left_out", f"{requests} impossible counts or times: left out")
+            self.run.requests = sound
 
     def save_header(self) -> None:
         """Write the Run without its tables, so that it can be read after a crash.

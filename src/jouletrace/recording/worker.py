@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import select
+import shlex
 import signal
 import sys
 import time
@@ -27,6 +28,8 @@ from typing import Any
 from jouletrace.devices.base import Device, Source
 from jouletrace.errors import JouletraceError, RecorderDiedError
 from jouletrace.recording.collector import TAIL_S, Collector
+from jouletrace.run.files import shown
+from jouletrace.run.header import RUN_JSON
 from jouletrace.run.scratch import remove_left_behind
 from jouletrace.without_pandas import hide_pandas
 
@@ -86,6 +89,7 @@ class Config:
         parent: Process id of the parent.
         factory: "module:function" that opens a device from its spec.
         power_s: As in ``Collector``.
+        errors: File descriptor of the parent's standard error, for a line after its death; None for no line.
     """
 
     specs: list[str]
@@ -94,6 +98,7 @@ class Config:
     parent: int
     factory: str = "jouletrace.devices.registry:open_device"
     power_s: float | None = None
+    errors: int | None = None
 
 
 @dataclass
@@ -104,10 +109,12 @@ class Control:
         parent: Process id of the parent. A fork of the parent may keep the pipe open after its death, so the
             end of input isn't a sufficient signal.
         ending: True once the parent has ended or requested the end, or this process received SIGTERM.
+        asked: Whether the parent requested the end.
     """
 
     parent: int
     ending: bool = False
+    asked: bool = False
     _signals: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -126,7 +133,8 @@ class Control:
         wanted = False
         if ready:
             text = os.read(_STDIN, 4096)
-            self.ending = self.ending or not text or b"end" in text
+            self.asked = self.asked or b"end" in text
+            self.ending = self.ending or not text or self.asked
             wanted = b"poll" in text
         if self._signals or os.getppid() != self.parent:
             self.ending = True
@@ -168,6 +176,19 @@ def run(config: Config) -> None:
             device.close()
         if os.getppid() != config.parent:  # the parent has died and can't remove its temporary folders
             remove_left_behind()
+            if not control.asked:
+                _say_where(config)
+
+
+def _say_where(config: Config) -> None:
+    """Tell the user of a parent that was killed, which can't say so itself, where its Run is."""
+    folder = Path(config.spool).parent
+    if config.errors is None or not (folder / RUN_JSON).exists():
+        return
+    place = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shlex.quote(shown(folder)))
+    line = f"jouletrace: process {config.parent} was killed; what it had recorded: jouletrace show {place}\n"
+    with contextlib.suppress(OSError):
+        os.write(config.errors, line.encode(errors="backslashreplace"))
 
 
 def _record(collector: Collector, control: Control, start_ns: int) -> None:

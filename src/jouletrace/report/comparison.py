@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from jouletrace.analysis.between_runs import FLAG as SCATTER
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
 from jouletrace.report.reasons import flag, reason
 from jouletrace.report.results import metric, printed, three_cells, three_columns
-from jouletrace.report.rules import NO, YES, rule
+from jouletrace.report.rules import CARE, NO, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
 from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
@@ -269,7 +270,12 @@ _PERCENT = Unit(0.01, "%")
 _FOLD = 2.0
 """Change from which on a side takes so many times the other, in words."""
 
+_JUDGED = ("energy_total_j", "iteration_time_s")
+"""Metrics of the whole by which B is judged, in words too."""
+
+_PER_ITERATION = "per iteration"
 _UNMATCHED_SHOWN = 8
+_NOTE = "Note"
 _PLACE = " in "
 """Stands between a part's name and the module it is in."""
 
@@ -305,7 +311,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
             more = f", and {len(names) - _UNMATCHED_SHOWN} more" if len(names) > _UNMATCHED_SHOWN else ""
             shown.facts.append((f"Only in {side.name}", ", ".join(names[:_UNMATCHED_SHOWN]) + more))
     shown.facts += [(f"Check {check.text}", f"{check.outcome.upper()}: {check.says}") for check in found.checks]
-    shown.facts += [("Note", note) for note in found.notes]
+    shown.facts += [(_NOTE, note) for note in found.notes]
     if found.gain:
         text = f"the GPUs' sensors may differ by {percent(found.gain)}: that is in the intervals of power and energy"
         shown.facts.append(("Sensor gain", text))
@@ -326,6 +332,7 @@ def short(found: Comparison, *, top: int) -> Document:
         [name.partition(" (")[0].removeprefix("SIMULATED ") for name in devices] if alone else whole.subtitle
     )
     shown.verdict = whole.verdict
+    shown.facts = [fact for fact in whole.facts if fact[0] == _NOTE]
     shown.sections = whole.sections[-1:] if len(whole.sections) == 1 else whole.sections[:2]
     for section in shown.sections:
         section.notes = [note for note in section.notes if not note.startswith("[")]
@@ -335,12 +342,14 @@ def short(found: Comparison, *, top: int) -> Document:
 def verdict(found: Comparison) -> list[str]:
     """How B differs from A in energy, time and power, each with its verdict; and the checks that were asked for."""
     rows = {row.metric: row for row in found.rows if row.level == "model"}
-    time = "iteration_time_s" if "iteration_time_s" in rows else "latency_s"
+    time = next((name for name in ("iteration_time_s", "latency_s") if name in rows), "time_s")
     if found.same:
         lines = ["A and B are the same Run: nothing differs, whatever it measured; give two Runs"]
         return lines + [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
-    asked = (("energy_total_j", "energy"), (time, "time"))
-    lines = [_said(rows[name], noun, found) for name, noun in asked if name in rows]
+    lines = [_said(rows["energy_total_j"], "energy", found)] if "energy_total_j" in rows else []
+    if _watched(found) and "power_w" in rows:
+        lines.append(_said(rows["power_w"], "power", found, "on average"))
+    lines += [_said(rows[time], "time", found)] if time in rows else []
     per_token = [row for row in found.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
     lines += [f"{row.name}: {_said(row, 'energy', found, 'per output token')}" for row in per_token]
     lines += [f"check {check.text}: {check.outcome.upper()}: {check.says}" for check in found.checks]
@@ -352,24 +361,39 @@ def trusted(found: Comparison) -> Trust:
     sides = found.trust or Trust()
     row = next((row for row in found.rows if row.level == "model" and row.metric == "energy_total_j"), None)
     names = [*sides.passed, *(one.check for one in sides.failed), "verdict"]
-    failed = list(sides.failed)
+    judged = [one.verdict for one in found.rows if one.level == "model" and one.metric in _JUDGED]
+    clear = bool(judged) and INCONCLUSIVE not in judged  # a narrower interval would change no verdict
+    failed = [one for one in sides.failed if not (clear and one.code == "target_not_met")]
     if row is not None and row.verdict == INCONCLUSIVE and not found.same:
         own = rule(row.reason or "unknown")
         level = NO if own.level == YES else own.level
         action = own.action.format(max_time="80", warmup="15")
         failed.append(Failed("verdict", level, row.reason or "unknown", reason(row.reason), action))
+    elif row is not None and SCATTER in row.flags:
+        failed.append(stored_scatter())
     return of(names, failed)
+
+
+def stored_scatter() -> Failed:
+    """What qualifies a verdict on single runs: how runs differ is known from another GPU only."""
+    action = rule("one_run").action
+    return Failed("verdict", CARE, SCATTER, "one run each: the scatter between runs is a stored one", action)
 
 
 def _each(found: Comparison) -> str:
     """What energies and times back to back are of."""
-    return "per sample" if PER_SAMPLE in found.notes else "per iteration"
+    return "per sample" if PER_SAMPLE in found.notes else "in all" if _watched(found) else _PER_ITERATION
+
+
+def _watched(found: Comparison) -> bool:
+    """Whether devices were watched over a time, without iterations."""
+    return any(row.level == "model" and row.metric == "time_s" for row in found.rows)
 
 
 def _said(row: Row, noun: str, found: Comparison, each: str = "") -> str:
     """One figure's line: "B takes 37.3 ± 0.2 % less energy per iteration: better"."""
     change = row.change
-    each = each or (_each(found) if row.metric != "latency_s" else "per iteration")
+    each = each or (_each(found) if row.metric != "latency_s" else _PER_ITERATION)
     if change.value is None:
         return f"{noun} {each}: {reason(row.reason or change.reason)}"
     if row.verdict == SAME:
@@ -400,7 +424,11 @@ def _moved(estimate: Estimate, by: float) -> Estimate:
 def _model_section(found: Comparison, marks: Footnotes) -> Section:
     section, footnotes = Section("", [Column(_each(found)), *_COLUMNS], apart=True, id="model"), marks.of_table()
     rows = [row for row in found.rows if row.level == "model"]
-    section.rows = [[Cell(metric(r.metric).label, full=r.metric), *_figures(r, footnotes)] for r in rows]
+    apart = {"latency_s": f"Latency {_PER_ITERATION}"} if _each(found) != _PER_ITERATION else {}
+    labels = [apart.get(row.metric) or metric(row.metric).label for row in rows]
+    section.rows = [
+        [Cell(label, full=row.metric), *_figures(row, footnotes)] for label, row in zip(labels, rows, strict=True)
+    ]
     section.notes = footnotes.lines()
     return section
 

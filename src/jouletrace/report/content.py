@@ -101,7 +101,7 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
     found.verdict = _verdict(run, results, trust(run, results), tariff)
     level = _level_of_short(run, results, detail)
     if results.units("load"):
-        found.sections = [serving.section(run, results, NoFootnotes())]
+        found.sections = [serving.section(run, results, NoFootnotes(), brief=True)]
         found.sections[0].notes = []
     elif level and results.units(level):
         levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])

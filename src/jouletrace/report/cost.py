@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.report import reasons, serving
+from jouletrace.report import serving
 from jouletrace.report.facts import power_channels
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
@@ -157,12 +157,14 @@ def _finite(text: str, option: str) -> float:
     return value
 
 
-def priced(run: Run, results: Results) -> tuple[Estimate, str]:
-    """The energy whose cost is stated, in J, and of what it is: "" for all that was recorded."""
+def priced(run: Run, results: Results, server: int | None = None) -> tuple[Estimate, str]:
+    """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded."""
     if results.units("load"):
-        chosen = serving.best(run, results)
+        chosen = serving.leading(run, results, server)
         token = results.get(serving.COST, chosen[0]["id"]) if chosen else Estimate.null("load_not_valid")
-        return token.scaled(_MANY), "million output tokens"
+        at = f" at {chosen[1]['name']}" if chosen else ""
+        modelled = "" if server is None else " (modelled)"
+        return token.scaled(_MANY), f"million output tokens{at}{modelled}"
     whole = results.get("energy_total_j")
     if run.kind not in ("profile", "ab"):
         units = results.units("device")
@@ -176,10 +178,16 @@ def priced(run: Run, results: Results) -> tuple[Estimate, str]:
 
 
 def cost_line(run: Run, results: Results, given: Tariff | None) -> list[str]:
-    """The line below a verdict; none without an energy of the whole, which the verdict says."""
+    """The line below a verdict; none without an energy, which the verdict says, but of a load's price."""
     if given is None:
         return []
-    energy, per = priced(run, results)
-    if energy.value is None:
-        return [f"no cost: {reasons.reason(energy.reason)}"] if per else []
-    return [given.line(energy, per, gain_of(run))]
+    servers = serving.serving_of(run).get("servers") or []
+    lines = []
+    for server in range(len(servers)) if servers else (None,):  # each serves a model of its own
+        energy, per = priced(run, results, server)
+        if energy.value is not None:
+            lines.append(given.line(energy, per, gain_of(run)))
+        elif results.units("load"):
+            whose = "" if server is None else f" of {servers[server]['url']}"
+            lines.append(f"no cost per {per}{whose}: no load states it")
+    return lines

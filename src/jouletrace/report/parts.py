@@ -324,11 +324,10 @@ def add_figures(
 
 
 def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:
-    """A figure with the marks of its remarks behind its value, and how it came about on request."""
+    """A figure with the marks of its remarks behind its interval, and how it came about on request."""
     if estimate.value is None:
         remarks.insert(0, reasons.reason(estimate.reason))
-    value, *interval = cell(estimate, unit).split(" ", 1)
-    text = " ".join([NBSP.join(filter(None, [value, *sorted(map(footnotes.mark, remarks))])), *interval])
+    text = NBSP.join(filter(None, [cell(estimate, unit), *sorted(map(footnotes.mark, remarks))]))
     how = [reasons.method(estimate.method)] if estimate.method else []
     hint = remarks if estimate.value is None else [*how, *([f"n = {estimate.n}"] if estimate.n else []), *remarks]
     return Cell(text, estimate.value, estimate.low, estimate.high, hint=", ".join(hint))

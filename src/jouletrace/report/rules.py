@@ -125,6 +125,9 @@ RULES: dict[str, Rule] = {
     "one_run_a_gpu": Rule("precision", CARE),
     "one_window_a_run": Rule("precision", CARE, _LONGER),
     # a comparison
+    "calibration_differs": Rule(
+        "sensor response", CARE, "profile both with the sensor calibrated on both, or on neither"
+    ),
     "one_run": Rule("precision", CARE, "profile both with --repeats 3, or use jouletrace ab"),
     "sensor_gain": Rule("precision", CARE, "measure both on one GPU, with jouletrace ab"),
     "spread_between_runs": Rule("precision", CARE, "give more --repeats"),
@@ -205,14 +208,17 @@ RULES: dict[str, Rule] = {
     "no_requests": Rule("requests answered", CARE, "give a longer --duration"),
     "rate_not_reached": Rule("requests answered", CARE, "give lower --rate"),
     "client_late": Rule("client on time", CARE, "run the client on another machine"),
-    "gpu_not_loaded": Rule("the server's GPU", NO, "choose it by --device"),
+    "gpu_not_loaded": Rule("the server's GPU", NO, "run bench with --device of the server's GPU"),
     "steps_not_read": Rule("scheduler steps", CARE, "join the log by jouletrace bill"),
+    "steps_missing": Rule("scheduler steps", NO, "give jouletrace bill the whole log"),
     "steps_not_traced": Rule("scheduler steps", YES),
     "steps_not_used": Rule("scheduler steps", CARE, "log the steps while the load runs"),
     "steps_of_others": Rule("scheduler steps", CARE, "keep other clients off the server"),
     "steps_not_closed": Rule("scheduler steps", CARE, "vary lengths and rates"),
     "no_usage": Rule("tokens counted", CARE),
     "short_answers": Rule("tokens counted", CARE),
+    "more_tokens": Rule("tokens counted", NO, "check the server's usage figures"),
+    "requests_left_out": Rule("requests answered", CARE, "see the server's log"),
     "load_capped": Rule("clocks", YES),
     "not_distinguished": Rule("attribution", YES),
     # clocks of stamps
@@ -233,6 +239,8 @@ RULES: dict[str, Rule] = {
     "no_activity_log": Rule("files", CARE),
     "unsound_requests": Rule("files", CARE, _EXPORT),
     "no_times": Rule("files", CARE, _EXPORT),
+    "no_concurrency": Rule("files", CARE, _EXPORT),
+    "no_gpu_count": Rule("files", CARE, _EXPORT),
     "no_record": Rule("files", YES),
     "warm_up": Rule("files", YES),
     "bad_rows": Rule("files", CARE, _EXPORT),

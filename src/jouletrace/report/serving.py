@@ -15,11 +15,13 @@ from jouletrace.run.forms import Load, Serving
 from jouletrace.run.tables import UnitRow
 
 COST = "energy_per_output_token_j"
+_SCATTERS = 0.2
+"""Relative difference of a rate from the offered one from which the verdict states it."""
+
 _SHOWN = ("requests_per_s", "ttft_p95_s", "tpot_p95_s", "e2e_p95_s", "energy_per_request_j", COST, "share_within_slo")
+_PARTS = ("energy_total_j", "energy_prefill_j", "energy_decode_j", "energy_idle_j")
+"""Energy of the steady window and what it consists of: shown together or not at all."""
 _SECONDARY = (
-    "energy_prefill_j",
-    "energy_decode_j",
-    "energy_idle_j",
     "bill_p50_j",
     "bill_p90_j",
     "bill_p99_j",
@@ -73,66 +75,134 @@ def loads(run: Run, results: Results) -> list[tuple[UnitRow, Load]]:
     return [(unit, by_name[unit["name"]]) for unit in results.units("load") if unit["name"] in by_name]
 
 
-def best(run: Run, results: Results) -> tuple[UnitRow, Load] | None:
-    """The load that costs least per output token, of those that are valid and meet the SLO."""
-    wanted = bool(serving_of(run).get("slo_s"))
+def best(run: Run, results: Results, server: int | None = None) -> tuple[UnitRow, Load] | None:
+    """The load that costs least per output token, of those (of one server) that are valid and meet the SLO."""
+    return _cheapest(run, results, server, in_slo=bool(serving_of(run).get("slo_s")))
+
+
+def leading(run: Run, results: Results, server: int | None = None) -> tuple[UnitRow, Load] | None:
+    """The load whose price is stated first: the best or, where none meets the SLO, the cheapest of the valid ones."""
+    return best(run, results, server) or _cheapest(run, results, server, in_slo=False)
+
+
+def _cheapest(run: Run, results: Results, server: int | None, *, in_slo: bool) -> tuple[UnitRow, Load] | None:
     found = []
     for unit, load in loads(run, results):
         cost, share = results.get(COST, unit["id"]).value, results.get("share_within_slo", unit["id"]).value
-        if cost is not None and not doubtful(run, load) and (not wanted or (share or 0.0) >= SLO_SHARE):
+        own = server is None or load.get("server", 0) == server
+        if own and cost is not None and not doubtful(run, load) and (not in_slo or (share or 0.0) >= SLO_SHARE):
             found.append((cost, unit, load))
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
 def verdict(run: Run, results: Results) -> list[str]:
     """Which loads are not valid, then the energy of the load that costs least."""
-    there, chosen = loads(run, results), best(run, results)
-    slo = ", ".join(f"{name}<{limit:g}{NBSP}s" for name, limit in (serving_of(run).get("slo_s") or {}).items())
+    there = loads(run, results)
     if not there:
         return ["no request was answered"]
     wrong = [load["name"] for _, load in there if doubtful(run, load)]
-    invalid = [f"NOT VALID at {', '.join(wrong)}: no energy per request or token is stated there"] if wrong else []
+    lines = [f"NOT VALID at {', '.join(wrong)}: no energy per request or token is stated there"] if wrong else []
     if len(wrong) == len(there):
-        return [*invalid, *_none_meets(slo)]
-    valid = next(one for one in there if not doubtful(run, one[1]))
-    unit, load = chosen or valid
+        return [*lines, *_none_meets(run)]
+    servers = serving_of(run).get("servers") or []
+    if servers:
+        for place, server in enumerate(servers):
+            lines += _led(run, results, place, f"{server['url']}, modelled: ")
+        lines += _whole_gpu(run, results)
+    else:
+        lines += _led(run, results, None, "")
+    return lines + _other_rates(run, results)
+
+
+def _led(run: Run, results: Results, server: int | None, label: str) -> list[str]:
+    """The price of the leading load (of one server), why it leads, and what its energy consists of."""
+    there = [one for one in loads(run, results) if server is None or one[1].get("server", 0) == server]
+    valid = [one for one in there if not doubtful(run, one[1])]
+    if not valid:
+        return []
+    chosen = best(run, results, server)
+    unit, load = leading(run, results, server) or valid[0]
     energy, token = (results.get(name, unit["id"]) for name in ("energy_per_request_j", COST))
     if energy.value is None:
         said = f"no energy: {reasons.reason(energy.reason)}"
     else:
         power = figure(results.get("power_w", unit["id"]), "W")
         said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
-    lines = [*invalid, f"at {load['name']}: {said}", *_billed(results, unit["id"])]
-    within = f" within the SLO ({slo})" if slo else ""
-    if chosen is not None and len(there) > 1:
+    lines = [f"{label}at {load['name']}: {said}", *_billed(results, unit)]
+    slo = _slo(run)
+    if chosen is None and slo:
+        lines = [*(f"{label}{line}" for line in _none_meets(run)), *lines]
+    if len(valid) > 1 and token.value is not None:
+        within = f" within the SLO ({slo})" if slo and chosen is not None else " of the valid loads" if slo else ""
         lines.append(f"costs least{within}: {named(load)}")
-    return lines + (_none_meets(slo) if chosen is None else [])
+    return lines
 
 
-def _none_meets(slo: str) -> list[str]:
+def _other_rates(run: Run, results: Results) -> list[str]:
+    """Valid loads that answered another rate than was offered, since random arrivals scatter."""
+    found = []
+    for unit, load in loads(run, results):
+        offered, answered = load.get("rate_per_s"), results.get("requests_per_s", unit["id"]).value
+        if offered and answered is not None and not doubtful(run, load) and abs(answered / offered - 1) > _SCATTERS:
+            found.append(f"{answered:.3g}/s at {load['name']}")
+    return [f"answered, by the chance of arrivals (no queue grew): {', '.join(found)}"] if found else []
+
+
+def _slo(run: Run) -> str:
+    return ", ".join(f"{name}<{limit:g}{NBSP}s" for name, limit in (serving_of(run).get("slo_s") or {}).items())
+
+
+def _none_meets(run: Run) -> list[str]:
+    slo = _slo(run)
     return [f"no valid load meets the SLO ({slo} for {SLO_SHARE:.0%} of the requests)"] if slo else []
 
 
-def _billed(results: Results, unit: int) -> list[str]:
+def _whole_gpu(run: Run, results: Results) -> list[str]:
+    """What the whole GPU drew at each load, and how much of it is idle power of what no slice in use has."""
+    serving = serving_of(run)
+    used = sum(server["slices"] for server in serving.get("servers") or [])
+    whole = max(serving.get("slices", 0), used)
+    lines = {}
+    for unit, load in loads(run, results):
+        power = results.get("power_gpu_w", unit["id"])
+        idle_w = results.get("baseline_context_idle_w", unit["id"]).value
+        if power.value is None or idle_w is None or load.get("group") in lines:
+            continue
+        unused = f", {quantity(idle_w * (1 - used / whole), 'W')} of it idle power of slices without a server"
+        name = load["name"].partition(" on ")[0]
+        lines[load.get("group")] = f"whole GPU at {name}: {figure(power, 'W')}{unused if used < whole else ''}"
+    return list(lines.values())
+
+
+def _billed(results: Results, unit: UnitRow) -> list[str]:
     """Energy of prefill, decode and idle, and percentiles of bills, where the server's steps are known."""
-    there = [(name, results.get(f"energy_{name}_j", unit)) for name in ("prefill", "decode", "idle")]
-    if "energy_prefill_j" not in results.metrics(unit):
+    total, *there = (results.get(name, unit["id"]) for name in _PARTS)
+    if "energy_prefill_j" not in results.metrics(unit["id"]):
         return []
-    parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in there]
-    bills = [(name, results.get(f"bill_{code}_j", unit).value) for name, code in (("median", "p50"), ("p99", "p99"))]
+    named_parts = zip(("prefill", "decode", "idle"), there, strict=True)
+    parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in named_parts]
+    bills = [
+        (name, results.get(f"bill_{code}_j", unit["id"]).value) for name, code in (("median", "p50"), ("p99", "p99"))
+    ]
     said = [f"{name} {quantity(value, 'J')}" for name, value in bills if value is not None]
-    return [", ".join(parts), *([f"bills of requests: {', '.join(said)}"] if said else [])]
+    lines = [f"its steady window took {figure(total, 'J')}: {', '.join(parts)}"]
+    if not said:
+        return lines
+    count, all_ = results.get("closure_bills", unit["id"]).n, unit["count"] or 0
+    some = f" ({count} of {all_}: the others are not in the window)" if count and count < all_ else ""
+    return [*lines, f"bills of requests: {', '.join(said)}{some}"]
 
 
-def section(run: Run, results: Results, marks: Footnotes) -> Section:
-    """A load a row."""
+def section(run: Run, results: Results, marks: Footnotes, *, brief: bool = False) -> Section:
+    """A load a row; without the parts of its energy if ``brief``, of which the first alone would fit."""
     there = [unit for unit, _ in loads(run, results)]
     found = Section("Loads, in their steady state", [Column("load")], [[Cell(str(unit["name"]))] for unit in there])
     found.id = "load"
     figures = [results.metrics(unit["id"]) for unit in there]
     known = {name for row in figures for name in row}
     shown = [name for name in _SHOWN if name in known]
-    secondary = [name for name in _SECONDARY if name in known]
+    own = () if brief or "energy_prefill_j" not in known else _PARTS
+    secondary = [name for name in (*own, *_SECONDARY) if name in known]
     parts.add_figures(found, figures, [*shown, *secondary], marks, secondary)
     for place, column in enumerate(found.columns):
         if column.key in _HEADINGS:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
+from jouletrace.analysis.between_runs import FLAG
 from jouletrace.errors import check_format
+from jouletrace.report.comparison import stored_scatter
 from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, cell, figure, number, unit_for
 from jouletrace.report.text import typeset
-from jouletrace.report.trust import joined, trust
+from jouletrace.report.trust import Trust, joined, trust
 from jouletrace.run import Estimate, Run
 
 DONE = "done"
@@ -138,7 +140,11 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
         if ties := [_point(one, varying) for one in done if one is not entry and _tie(entry, one, name)]:
             of = "energy" if name.startswith("energy") else "rate"
             lines.append(f"  in {of} {_listed(ties)} {'tie' if len(ties) > 1 else 'ties'} with it within the intervals")
-    return [*lines, *joined([trust(entry.run) for entry in done if entry.run is not None]).lines()]
+    parts = [trust(entry.run) for entry in done if entry.run is not None]
+    flags = [Results(entry.run).figure("energy_total_j").flags for entry in done if entry.run is not None]
+    if len(done) > 1 and any(FLAG in own for own in flags):
+        parts.append(Trust(failed=(stored_scatter(),)))
+    return [*lines, *joined(parts).lines()]
 
 
 def _best(entries: Sequence[Entry], name: str) -> Entry | None:

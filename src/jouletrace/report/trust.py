@@ -26,6 +26,7 @@ _LONG_THROTTLE = 0.02
 """Share of the time from which lowered clocks qualify a figure."""
 
 
+_ADVICE = ": give "
 _OPTION = re.compile(r"(--[\w-]+) (?=\S)")
 """An option before its value, which stay on one line."""
 
@@ -115,11 +116,27 @@ def trust(run: Run, results: Results | None = None) -> Trust:
         own = rule(code)
         level = _level(run, code, own.level)
         if level != YES:
-            failed.setdefault((code, message), Failed(own.check, level, code, message, _action(run, own)))
-    closure = results.get("closure_kernels")
-    note = "" if closure.value is None else f"parts are {figure(closure, '')} of the whole"
-    note = "" if any(code == "closure" for code, _ in failed) else note
+            text, _, advice = message.partition(_ADVICE)  # a message that knows better what to do than the table
+            action = f"give {advice}" if advice else _action(run, own)
+            failed.setdefault((code, message), Failed(own.check, level, code, text, action))
+    note = "" if any(code == "closure" for code, _ in failed) else _note(results)
     return replace(of(asked(run, results), _once(failed.values())), note=note)
+
+
+def _note(results: Results) -> str:
+    """How far parts make the whole; and, where their interval leaves it out, why that is no fault."""
+    own = results.figure("closure_kernels")
+    closure = own.estimate
+    if closure.value is None:
+        return ""
+    if "traced_at_cap" in own.flags:
+        return (
+            f"parts were {figure(closure, '')} of the whole, and are scaled to it: tracing moves the clock at the cap"
+        )
+    text = f"parts are {figure(closure, '')} of the whole"
+    if closure.low is None or closure.high is None or closure.low <= 1 <= closure.high:
+        return text
+    return f"{text}, within the {100 * CLOSED:g}{NBSP}% that tracing may cost"
 
 
 def of(names: Iterable[str], failed: Sequence[Failed]) -> Trust:

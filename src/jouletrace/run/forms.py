@@ -209,7 +209,8 @@ class Load(TypedDict, total=False):
         server, group, alone: Its server among several, the number that loads at the same time share, and whether it is
             one server's alone, before the others.
         given_up: Whether the rest wasn't sent since nothing was answered any more.
-        without_usage, short: Requests whose tokens the server didn't count, or that ended before as many as asked.
+        without_usage, short, over: Requests whose tokens the server didn't count, or that have fewer or more of them
+            than asked.
     """
 
     name: Required[str]
@@ -231,6 +232,7 @@ class Load(TypedDict, total=False):
     given_up: bool
     without_usage: Integer
     short: Integer
+    over: Integer
 
 
 class Server(TypedDict):

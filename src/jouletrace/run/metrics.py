@@ -32,6 +32,7 @@ METRICS: dict[str, Metric] = {
     "power_working_w": Metric("Power, working level", "W", "working"),
     "power_difference_w": Metric("Power, difference", "W", "difference"),
     "power_w": Metric("Power, mean", "W", "power"),
+    "power_gpu_w": Metric("Power, mean, of the whole GPU", "W", "whole GPU"),
     "energy_total_j": Metric("Energy, total", "J", "energy"),
     "energy_active_j": Metric("Energy, active", "J", "active"),
     "energy_active_over_context_idle_j": Metric("  active over context idle", "J", "active over context idle"),

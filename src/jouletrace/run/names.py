@@ -46,6 +46,16 @@ _LEAST = 12
 """Characters below which a truncated argument is replaced by an ellipsis."""
 
 
+def cut(text: str, most: int = 80) -> str:
+    """The text in at most that many characters, with an ellipsis at its end where it was longer."""
+    return text if len(text) <= most else text[: most - 1] + ELLIPSIS
+
+
+def with_article(noun: str) -> str:
+    """A noun after its indefinite article: "a bench", "an import"."""
+    return f"{'an' if noun[:1].lower() in tuple('aeiou') else 'a'} {noun}"
+
+
 def short_names(names: Iterable[str], most: int = MOST) -> dict[str, str]:
     """Short names of the kernels of one table, by full name: distinct names stay distinct.
 

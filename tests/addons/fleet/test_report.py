@@ -274,3 +274,24 @@ def test_all_gpus_together_and_what_an_hour_costs():
     assert whole["cost"]["co2e_g"]["value"] == pytest.approx(560)
     assert "2 GPUs together" in html.render(read, [found])
     assert "cost" not in to_dict(read, [found])["groups"][0], "nothing is assumed"
+
+
+def test_the_slowest_gpu_is_named_and_the_whole_report_has_the_verdict():
+    read = fleet([1.0, 1.0, 1.0, 1.3])
+    found = find(read.groups[0])
+    brief, whole = (
+        typeset(page, width=200).replace("\u00a0", " ") for page in (short(read, [found]), document(read, [found]))
+    )
+    (slowest,) = re.findall(r"^slowest: (.*), [\d.]+ (?:± \S+ )?% above the median$", brief, re.M)
+    assert slowest == read.groups[0].gpus[3].label
+    for line in (f"slowest: {slowest}", "most energy: ", "trust: "):
+        assert line in brief
+        assert line in whole
+
+
+def test_energies_within_the_sensors_gain_have_no_ranks():
+    for factors, ranks in (([1.0, 1.0, 1.0, 1.01], 1), ([1.0, 1.0, 1.0, 1.3], 2)):
+        read = fleet(factors)
+        heads = typeset(short(read, [find(read.groups[0])]), width=200).splitlines()
+        assert sum(line.split().count("rank") for line in heads) == ranks
+        assert any("most energy: " in line for line in heads) == (ranks == 2)

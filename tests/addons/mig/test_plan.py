@@ -88,7 +88,8 @@ def test_what_does_not_fit_says_what_does():
 @pytest.mark.parametrize(
     ("item", "says"),
     [
-        ("5g.50gb", "no such profile"),
+        ("5g.50gb", r"no such profile(; did you mean [\w.+]+\?|\.) The profiles are: "),
+        ("9g", r"no such profile\. The profiles are: "),
         ("1g", r"may mean 1g\.10gb or 1g\.20gb"),
         ("3g.40g", "PROFILE"),
         ("1g.10gb+gfx", r"no such profile; did you mean 1g\.10gb\?"),

@@ -56,6 +56,7 @@ def test_a_row_has_every_figure_and_they_agree(tmp_path):
     assert row["energy_per_sample_j"] == pytest.approx(row["power_w"] / row["samples_per_s"])
     assert row["power_w"] == pytest.approx(row["power_active_w"] + row["idle_power_w"] * 2 / 7)
     assert row["power_active_w"] == pytest.approx(row["board_power_w"] - row["idle_power_w"]), "it was alone"
+    assert row["board_energy_per_sample_j"] == pytest.approx(row["board_power_w"] / row["samples_per_s"])
     assert row["power_w_low"] < row["power_w"] < row["power_w_high"]
     assert 0.5 < row["graphics_active"] <= 1
     assert row["fb_used_bytes"] > 480 << 20
@@ -77,6 +78,38 @@ def test_slices_together_have_a_row_each_and_add_up_to_the_gpu(tmp_path):
     assert len({row["device"] for row in rows}) == 3
     parts = sum(row["power_active_w"] for row in rows) + rows[0]["unattributed_w"]
     assert parts == pytest.approx(rows[0]["board_power_w"] - rows[0]["idle_power_w"], rel=1e-12)
+    rate = sum(row["samples_per_s"] for row in rows)
+    assert [row["board_energy_per_sample_j"] for row in rows] == pytest.approx([rows[0]["board_power_w"] / rate] * 3)
+
+
+def row_of(profile, slice_j, gpu_j):
+    how = {"profile": profile, "together": 1, "batch": 8, "dtype": "fp16", "mode": "eager"}
+    about = {"model": "vit", "task": "infer", "seq_len": None, "status": "done", "power_w": 100.0}
+    energies = {"energy_per_sample_j": slice_j, "board_energy_per_sample_j": gpu_j}
+    for name, value in [*energies.items()]:
+        energies |= {f"{name}_low": value and value * 0.999, f"{name}_high": value and value * 1.001}
+    return {**dict.fromkeys(COLUMNS), **how, **about, **energies}
+
+
+def test_the_least_energy_is_that_of_the_meter_and_what_a_slice_is_charged_says_on_what_it_depends():
+    rows = [row_of("1g.10gb", 0.0398, 0.1008), row_of("3g.40gb", 0.0482, 0.0636), row_of("7g.80gb", 0.0680, 0.0680)]
+    lines = summary(rows).splitlines()
+    assert "least energy, whole GPU: 1 × 3g.40gb, batch 8: 63.600 ± 0.064 mJ/sample" in lines
+    assert "lowest charge (modelled): 1 × 1g.10gb, batch 8: 39.800 ± 0.040 mJ/sample;" in lines
+    assert "only if the other slices work too" in "\n".join(lines)
+    (heads,) = (line for line in lines if line.startswith("slices"))
+    assert "slice, mJ/sample" in heads
+    assert "whole GPU, mJ/sample" in heads
+    assert lines[0] == "trust: yes, all 2 checks passed; slices are modelled, the GPU is measured"
+    assert max(map(len, lines)) <= 80
+    assert "lowest charge" not in summary(rows[1:]), "one line where the same slices are best by both"
+
+
+def test_rows_of_an_earlier_version_without_the_energy_of_the_gpu_are_shown():
+    rows = [row_of("1g.10gb", 0.04, None), row_of("3g.40gb", 0.05, None)]
+    for row in rows:
+        del row["board_energy_per_sample_j"]
+    assert "lowest charge (modelled): 1 × 1g.10gb" in summary(rows)
 
 
 def test_out_of_memory_is_a_failed_row_without_figures(tmp_path):

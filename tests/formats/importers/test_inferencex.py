@@ -11,6 +11,8 @@ from jouletrace.formats.importers import import_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.report import render
 from jouletrace.report.results import Results
+from jouletrace.run import load as load_run
+from jouletrace.run import save
 from serving_runs import START_NS, Truth, energy_between, level_of, serving_run
 
 TRUTH = Truth()
@@ -210,3 +212,114 @@ def test_a_load_without_tokens_has_no_energy_per_token(tmp_path, load):
     results, (unit,) = loads(run)
     assert results.get("energy_total_j", unit).value > 0
     assert results.get("energy_per_output_token_j", unit).reason == "no_requests"
+
+
+def codes(run):
+    return {one.code for one in run.warnings}
+
+
+HUGE = 10**400
+"""An integer that no float holds."""
+
+
+def kind(value):
+    """A short name of a wrong value."""
+    return f"{type(value).__name__}-{str(value)[:5]}"
+
+
+@pytest.mark.parametrize("key", sorted({*AGGREGATE, "pp", "pcp"}))
+@pytest.mark.parametrize("value", [HUGE, -HUGE, {"a": 1}, [1], True, "x", -4, 0.5, None], ids=kind)
+def test_a_value_of_any_type_in_any_place_ends_in_a_run_or_one_line(tmp_path, key, value):
+    text = json.dumps({**AGGREGATE, key: value})
+    (tmp_path / "result.json").write_text(text)
+    run = analyse(import_files([tmp_path / "result.json"]))
+    for row in Results(run).units("load"):
+        assert len(row["name"]) < 120
+        assert "True" not in row["name"]
+        assert "{" not in row["name"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {key: value}
+        for key in ("benchmark_start_time_unix", "completed", "max_concurrency", "median_ttft_ms", "request_rate")
+        for value in (HUGE, -HUGE, {"a": 1}, True)
+    ],
+)
+def test_a_value_of_any_type_in_a_clients_file_ends_in_a_run(tmp_path, load, changes):
+    rows, _, _ = load
+    run = imported(tmp_path, client_object(rows, **changes))
+    (name,) = [unit["name"] for unit in Results(run).units("load")]
+    assert name in ("64 at once", "load 1")
+    assert ("no_concurrency" in codes(run)) == ("max_concurrency" in changes)
+
+
+@pytest.mark.parametrize("count", [-4, 0, "8", HUGE, True, 2.0, {}], ids=kind)
+@pytest.mark.parametrize("key", ["tp", "pp", "pcp"])
+def test_without_a_number_of_gpus_there_is_no_rate_of_all(tmp_path, key, count):
+    run = imported(tmp_path, {**AGGREGATE, key: count})
+    results, (unit,) = loads(run)
+    found = results.get("tokens_per_s", unit)
+    assert found is None or found.value is None
+    assert "no_gpu_count" in codes(run)
+
+
+@pytest.mark.parametrize("flag", [True, "true", "True", 1])
+def test_several_nodes_have_no_rate_of_all(tmp_path, flag):
+    results, (unit,) = loads(imported(tmp_path, {**AGGREGATE, "is_multinode": flag}))
+    found = results.get("tokens_per_s", unit)
+    assert found is None or found.value is None
+
+
+def test_one_node_may_be_stated_as_text(tmp_path):
+    results, (unit,) = loads(imported(tmp_path, {**AGGREGATE, "is_multinode": "false"}))
+    assert results.get("tokens_per_s", unit).value == 3600.0
+
+
+@pytest.mark.parametrize("conc", [True, -4, 0, HUGE, "64", {"a": 1}], ids=kind)
+def test_a_concurrency_that_is_none_is_not_printed(tmp_path, conc):
+    run = imported(tmp_path, {**AGGREGATE, "conc": conc})
+    (name,) = [unit["name"] for unit in Results(run).units("load")]
+    assert name.endswith(", load 1")
+    assert "concurrency" not in run.workload["serving"]["levels"][0]
+    assert "no_concurrency" in codes(run)
+
+
+def test_names_are_cut(tmp_path):
+    run = imported(tmp_path, {**AGGREGATE, "hw": "h" * 3_000, "model": "m" * 3_000})
+    (name,) = [unit["name"] for unit in Results(run).units("load")]
+    assert len(name) < 120
+    assert name.endswith("…, 64 at once")
+    assert len(run.workload["serving"]["model"]) == 80
+
+
+@pytest.mark.parametrize("found", [{"request_throughput": None}, {"request_throughput": "fast"}])
+def test_a_result_without_a_figure_is_none(tmp_path, found):
+    (tmp_path / "r.json").write_text(json.dumps({**found, "benchmark_start_time_unix": None}))
+    with pytest.raises(BadInputError, match="no result of InferenceX"):
+        import_files([tmp_path / "r.json"], ImportOptions(format="inferencex"))
+
+
+@pytest.mark.parametrize("flag", ["0", "false", "False", False, 0, 0.0, "no", 2])
+def test_power_is_valid_only_if_the_file_says_so(tmp_path, flag):
+    run = imported(tmp_path, {**AGGREGATE, "power_valid": flag})
+    results, (unit,) = loads(run)
+    assert results.get("energy_per_output_token_j", unit).value is None
+    assert "power_not_valid" in codes(run)
+
+
+@pytest.mark.parametrize("flag", ["1", "true", True, 1.0])
+def test_power_that_is_valid_in_any_spelling_is_kept(tmp_path, flag):
+    results, (unit,) = loads(imported(tmp_path, {**AGGREGATE, "power_valid": flag}))
+    assert results.get("energy_per_output_token_j", unit).value == 1.3333
+
+
+def test_a_name_that_utf_8_cannot_hold_is_escaped_before_the_analysis(tmp_path):
+    (tmp_path / "result.json").write_text(json.dumps({**AGGREGATE, "hw": "a\ud800b"}))
+    run = analyse(import_files([tmp_path / "result.json"]))
+    first = render([run])
+    assert "no request was answered" not in first
+    save(run, tmp_path / "run")
+    assert render([load_run(tmp_path / "run")]) == first
+    assert "a\\ud800b" in first

@@ -127,3 +127,30 @@ def test_results_without_requests_are_refused(tmp_path, load):
     (tmp_path / "p.jsonl").write_text(aiperf_line(load[0][0], phase="warmup") + "\n")
     with pytest.raises(BadInputError, match="no request with times"):
         import_files([tmp_path / "p.jsonl"])
+
+
+@pytest.mark.parametrize(
+    "value", [10**400, float("nan"), float("inf"), -4, "x", {"a": 1}, True], ids=lambda value: str(value)[:5]
+)
+@pytest.mark.parametrize("key", ["max_concurrency", "duration", "request_rate"])
+def test_a_value_of_any_type_in_vllm_s_file_ends_in_a_run(tmp_path, load, key, value):
+    rows, _ = load
+    (tmp_path / "result.json").write_text(json.dumps(vllm_object(rows, max_concurrency=8) | {key: value}))
+    run = import_files([tmp_path / "result.json"])
+    (found,) = run.workload["serving"]["levels"]
+    assert "True" not in found["name"]
+    assert ("concurrency" in found) == (key != "max_concurrency")
+
+
+@pytest.mark.parametrize("value", [10**400, float("nan"), float("inf")], ids=lambda value: str(value)[:5])
+def test_requests_without_finite_times_are_left_out(tmp_path, load, value):
+    rows, _ = load
+    found = vllm_object(rows)
+    found["ttfts"][0] = value
+    (tmp_path / "result.json").write_text(json.dumps(found))
+    assert len(import_files([tmp_path / "result.json"]).requests) == len(rows) - 1
+    lines = [aiperf_line(row) for row in rows]
+    first = json.loads(lines[0])
+    first["metrics"]["request_latency"] = {"value": value, "unit": "ms"}
+    (tmp_path / "p.jsonl").write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
+    assert len(import_files([tmp_path / "p.jsonl"]).requests) == len(rows) - 1

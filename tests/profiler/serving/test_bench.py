@@ -137,6 +137,63 @@ def test_answers_that_end_early_are_reported():
     assert done["short"] == 2
 
 
+@pytest.mark.parametrize("count", [-5, 2**63 + 5, 10**20, 10**15], ids=str)
+def test_a_run_with_impossible_usage_figures_can_be_opened(tmp_path, count):
+    with answering(Server(counted=count)) as server:
+        measured(server, [at(0.0, 0.1)], tmp_path / "run")
+    run = load(tmp_path / "run")
+    assert run.complete
+    assert run.requests["status"].to_pylist() == ["ok", "ok"]
+    assert run.requests["output_tokens"].to_pylist() == [4, 4]
+    assert any(one.code == "no_usage" and "2 answers without usage" in one.message for one in run.warnings)
+
+
+def test_answers_with_more_tokens_than_asked_for_are_reported(tmp_path):
+    with answering(Server(counted=1_000_000)) as server:
+        measured(server, [at(0.0, 0.1)], tmp_path / "run")
+    run = load(tmp_path / "run")
+    found = [one.message for one in run.warnings if one.code == "more_tokens"]
+    assert len(found) == 1
+    assert found[0].startswith("x: 2 answers have more tokens than asked for")
+    assert any(one.code == "more_tokens" for one in analyse(run).warnings)
+
+
+def test_requests_that_no_reader_accepts_are_left_out_and_counted(tmp_path, monkeypatch):
+    rows = Client.level
+
+    def spoilt(self, *arguments):
+        for event in rows(self, *arguments):
+            for row in event.get("rows", ())[:1]:
+                row[COLUMNS.index("chunks")] = -1
+            yield event
+
+    monkeypatch.setattr(Client, "level", spoilt)
+    with answering(Server()) as server:
+        measured(server, [at(0.0)], tmp_path / "run")
+    run = load(tmp_path / "run")
+    assert len(run.requests) == 0
+    assert [one.message for one in run.warnings if one.code == "requests_left_out"] == [
+        "1 request has impossible counts or times: left out"
+    ]
+
+
+def test_a_deeply_nested_list_of_models_is_none():
+    with answering(Server(listed_text='{"data": ' + "[" * 100_000)) as server:
+        rows, _, taken = asked(server, at(0.0))
+    assert taken["model"] == ""
+    assert rows[0]["status"] == "ok"
+
+
+def test_the_name_of_a_model_is_cut_but_sent_whole():
+    name = "m" * 300_000
+    with answering(Server(models=(name,))) as server:
+        _, _, taken = asked(server, at(0.0))
+        assert server.asked[-1]["model"] == name
+    assert len(taken["model"]) == 80
+    with answering(Server(models=(name, "other"))) as server:
+        assert len(refused(server)[1]) < 400
+
+
 def refused(server, **changes):
     client = Client()
     try:

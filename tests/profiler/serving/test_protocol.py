@@ -147,3 +147,27 @@ def test_comments_and_names_of_events_are_skipped():
 )
 def test_what_an_error_says_is_one_short_line(body, said):
     assert error_text(body) == said
+
+
+@pytest.mark.parametrize("count", [-5, 2**31 + 1, 2**63 + 5, 10**20, 5.5, "5", True, None, [5], {"x": 5}])
+def test_a_token_count_that_is_none_is_no_usage_figure(count):
+    answer = Answer()
+    usage = {"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": count}}
+    answer.add(stream(text(" a", "stop"), usage, b"[DONE]"), 10)
+    assert (answer.input_tokens, answer.output_tokens, answer.chunks, answer.done) == (None, None, 1, True)
+
+
+@pytest.mark.parametrize("usage", [[1], "x", 5, None])
+def test_usage_of_another_type_is_none(usage):
+    answer = Answer()
+    answer.add(stream(text(" a", "stop"), {"choices": [], "usage": usage}, b"[DONE]"), 10)
+    assert (answer.input_tokens, answer.output_tokens, answer.done) == (None, None, True)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [b"[" * 200_000, b'{"x": ' + b"[" * 200_000, b'{"error": ' + b"[" * 200_000, b'{"choices": [{"text": "\xff"}]}'],
+)
+def test_events_that_no_decoder_takes_are_errors_of_the_stream(event):
+    with pytest.raises(StreamError, match="no chunk of an answer"):
+        Answer().add(stream(event), 1)

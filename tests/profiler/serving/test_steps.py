@@ -1,6 +1,10 @@
 """A log of scheduler steps: how it is read, and joined with the Runs of a load and of the server."""
 
+import json
+import re
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from commands import command
@@ -8,7 +12,7 @@ from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.steps import join, read_steps
 from jouletrace.report.results import Results
-from jouletrace.run import load, save
+from jouletrace.run import load, save, tables
 from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run
 from serving_runs import START_NS
 
@@ -51,6 +55,11 @@ def test_a_step_begins_when_the_one_before_it_has_ended(tmp_path):
         ([GOOD, {**GOOD, "start_ns": 12, "end_ns": 22}], "steps overlap at 12 ns: each engine needs a log of its own"),
         ([{**GOOD, "new_tokens": 0, "decoding": 0}], "it has no step with a token"),
         ([], "it has no step with a token"),
+        (["[" * 500_000, GOOD], "line 1 is no step: "),
+        ([json.dumps(GOOD)[:-1] + ', "x": ' + "[" * 500_000, GOOD], "line 1 is no step: "),
+        ([{**GOOD, "prefilling": 6}], "the step at 10 ns reads 5 new_tokens of 6 prefilling sequences"),
+        ([{**GOOD, "prefilling": 2**53}], "line 1 is no step: Expected `int` <= 2147483648"),
+        ([GOOD, {**GOOD, "start_ns": 30, "end_ns": 40, "prefilling": 0}], "the step at 30 ns reads 5 new_tokens of 0"),
     ],
 )
 def test_a_wrong_log_is_refused_in_one_line(tmp_path, rows, said):
@@ -58,6 +67,49 @@ def test_a_wrong_log_is_refused_in_one_line(tmp_path, rows, said):
         read_steps(log_of(tmp_path / "steps.jsonl", rows))
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("line", [json.dumps([GOOD]), "\r".join([json.dumps(GOOD)] * 2), "[" * 500_000, "no json"])
+def test_a_log_of_one_line_without_its_end_is_refused_with_its_line(tmp_path, line):
+    with pytest.raises(BadInputError, match="line 1 is no step"):
+        read_steps(log_of(tmp_path / "steps.jsonl", [line], end=""))
+
+
+def test_a_deeply_nested_last_line_is_left_out_as_any_that_is_being_written(tmp_path):
+    assert len(read_steps(log_of(tmp_path / "steps.jsonl", [GOOD, "[" * 500_000], end=""))) == 1
+
+
+def test_a_byte_order_mark_is_read_or_named(tmp_path):
+    path, text = tmp_path / "steps.jsonl", json.dumps(GOOD) + "\n"
+    path.write_text(text, encoding="utf-8-sig")
+    assert len(read_steps(path)) == 1
+    path.write_text(text, encoding="utf-16")
+    with pytest.raises(BadInputError, match="its byte order mark says UTF-16: write it in UTF-8"):
+        read_steps(path)
+
+
+def test_prefilling_is_zero_where_no_prompt_is_read(tmp_path):
+    assert len(read_steps(log_of(tmp_path / "steps.jsonl", [{**GOOD, "new_tokens": 0, "prefilling": 0}]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (slice(0, 0.5), r"the log of steps ends [\d.]+ s before the last answer"),
+        (slice(0.5, 1), r"the log of steps begins [\d.]+ s after the first answer"),
+        (slice(0, 1), None),
+    ],
+)
+def test_a_log_of_a_part_of_the_load_is_reported(tmp_path, kept, said):
+    run, *_ = served()
+    rows = rows_of(run)
+    log = log_of(tmp_path / "steps.jsonl", rows[round(kept.start * len(rows)) : round(kept.stop * len(rows))])
+    found = [one.message for one in join(run, read_steps(log)).warnings if one.code == "steps_missing"]
+    assert bool(found) == (said is not None)
+    if said:
+        assert re.match(said, found[0])
+    join(run, read_steps(log_of(tmp_path / "whole.jsonl", rows)))
+    assert "steps_missing" not in {one.code for one in run.warnings}
 
 
 def test_a_log_that_is_not_there_is_refused(tmp_path):
@@ -155,6 +207,37 @@ def test_the_command_saves_a_new_run_with_the_bill(places, tmp_path, capsys):
     assert len(again.steps)
     assert again.requests["energy_own_j"].null_count < len(again.requests)
     assert analyse(again).results.equals(load(to).results)
+
+
+def test_a_bill_of_loads_that_are_not_valid_says_that_nothing_was_billed(places, tmp_path, capsys):
+    run = load(places / "bench")
+    said = pa.array(["ok" if k % 10 else "failed" for k in range(len(run.requests))])
+    run.requests = tables.changed(run.requests, "status", said.cast(run.requests.schema.field("status").type))
+    failed = tmp_path / "failed"
+    save(run, failed)
+    found = run_command(capsys, "bill", failed, places / "steps.jsonl", "-o", tmp_path / "billed")
+    assert found.code == 3
+    assert "nothing was billed" in found.err
+    assert "NOT VALID" in found.out
+    assert "prefill" not in found.out, "no part of an energy that no load states"
+
+
+def test_the_parts_of_the_energy_are_labelled_with_their_total(places, tmp_path, capsys):
+    log, to = places / "steps.jsonl", tmp_path / "billed"
+    found = run_command(capsys, "bill", places / "bench", log, "--price", "0.3EUR/kWh", "-o", to)
+    assert "EUR per million output tokens at " in " ".join(found.out.split())
+    verdict, table = " ".join(found.out.split()).split("Loads, in their steady state")
+    assert "its steady window took" in verdict
+    assert "the others are not in the window" in verdict
+    assert "prefill" not in table, "prefill alone, without decode and idle, would be misread"
+
+
+def test_the_command_names_the_files_that_do_not_fit(places, tmp_path, capsys):
+    log = log_of(tmp_path / "steps.jsonl", [GOOD])
+    found = run_command(capsys, "bill", places / "bench", log, "-o", tmp_path / "billed")
+    assert found.code == 2
+    assert f"{places / 'bench'} and {log}: the steps are of 1970" in found.err
+    assert len(found.err.splitlines()) == 1
 
 
 def test_the_export_has_the_bill_of_each_request(places, tmp_path, capsys):

@@ -52,8 +52,10 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None, ta
     page = Document(f"Fleet {fleet.source}".strip(), SIMULATED if fleet.simulated else "")
     marks = Footnotes()
     for one in found:
+        page.verdict += _verdict(one)
         page.sections += sections(one, marks, top)
         page.facts += facts(one, tariff)
+    page.verdict += _trust(fleet, found).lines()
     page.warnings = warnings(fleet, found)
     return page.printable()
 
@@ -93,8 +95,13 @@ def _verdict(found: Findings) -> list[str]:
     for name, words in (("time_s", "time"), ("energy_j", "energy")):
         apart = found.spreads[name].range
         if apart.value is not None and count > 1:
+            worst = found.spreads[name].places[-1]
             line = f"{words} per iteration differs by {cell(apart, PERCENT)}{NBSP}% between {count} GPUs"
             lines.append(line + (_with_gain(found) if name == "energy_j" and found.gain else ""))
+            if worst.off.low is not None and worst.off.low > 0 and not (name == "energy_j" and found.hides_in_gain):
+                most = "slowest" if name == "time_s" else "most energy"
+                off = f"{cell(worst.off, PERCENT)}{NBSP}% above the median"
+                lines.append(f"{most}: {label(found.group.gpus[worst.gpu].label)}, {off}")
     return lines + ([f"worth asking for {text}"] if (text := _worth(found)) else [])
 
 
@@ -204,11 +211,13 @@ def _ranked(found: Findings, figure: str, words: str) -> list[tuple[Column, Call
     def shown(text: Callable[[Place], str]) -> Callable[[int], str]:
         return lambda code: text(places[code]) if code in places else NONE
 
-    return [
+    columns = [
         (Column(f"{words} ({unit.name})", numeric=True), shown(lambda place: _figure(place.value, unit))),
         (Column("off median (%)", numeric=True, wide=1), shown(lambda place: _figure(place.off, PERCENT, sign=True))),
-        (Column("rank", numeric=True), shown(lambda place: _rank(place.rank))),
     ]
+    if figure == "energy_j" and found.hides_in_gain:
+        return columns  # a rank would be that of the sensors
+    return [*columns, (Column("rank", numeric=True), shown(lambda place: _rank(place.rank)))]
 
 
 def _condition(found: Findings, name: str, digits: int) -> Callable[[int], str]:

@@ -79,7 +79,7 @@ def _profile(name: str, text: str, profiles: Sequence[Profile]) -> Profile:
         if short:
             raise BadInputError(f"{text} may mean {' or '.join(one.name for one in short)}: name one of them")
     near = get_close_matches(name, [one.name for one in profiles], 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = f"; did you mean {near[0]}?" if near else "."
     raise BadInputError(f"{text}: this GPU has no such profile{hint} The profiles are: {_named(profiles)}")
 
 

@@ -80,9 +80,11 @@ def measure_point(bench: Bench, jobs: Sequence[Job], settings: PointSettings) ->
         run = session.finish()
     last = stretches[-1]
     idle_w, board, parts = _split(run, bench, idle, stretches)
+    rates = [len(one.latency_s) * 1e9 / (one.end_ns - one.start_ns) for one in last.served]
+    all_per_s = sum(per_s * count for per_s, count in zip(rates, items, strict=True))
     rows = []
     for slot, (job, served, own) in enumerate(zip(jobs, last.served, bench.slices, strict=True)):
-        per_s = len(served.latency_s) * 1e9 / (served.end_ns - served.start_ns)
+        per_s = rates[slot]
         samples_per_s = per_s * items[slot]
         active = parts.slices[slot]
         total = shifted(active, parts.idle[slot])
@@ -111,6 +113,7 @@ def measure_point(bench: Bench, jobs: Sequence[Job], settings: PointSettings) ->
             ("power_w", total),
             ("energy_active_per_sample_j", active.scaled(1 / samples_per_s)),
             ("energy_per_sample_j", total.scaled(1 / samples_per_s)),
+            ("board_energy_per_sample_j", board.scaled(1 / all_per_s)),
         ):
             row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
         rows.append(row)

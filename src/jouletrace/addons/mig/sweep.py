@@ -70,6 +70,7 @@ COLUMNS: dict[str, tuple[pa.DataType, str, str]] = {
     **_with_interval("power_w", "W", "the same with the slice's share of idle power (modelled)"),
     **_with_interval("energy_active_per_sample_j", "J", "energy above idle per sample (modelled)"),
     **_with_interval("energy_per_sample_j", "J", "energy per sample, share of idle included (modelled)"),
+    **_with_interval("board_energy_per_sample_j", "J", "measured energy of the whole GPU per sample of all its slices"),
     "power_reason": (_TEXT, "", "why the power of the slice is missing"),
     "flags": (_TEXT, "", "what qualifies the figures"),
     "latency_quantiles_s": (pa.list_(_NUMBER), "s", "0th to 100th percentile of latency, for its distribution"),

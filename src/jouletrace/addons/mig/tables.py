@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import StringIO
 from typing import Any
 
@@ -12,7 +12,7 @@ from jouletrace.devices.mig import GpuInstance, MigBackend, Profile
 from jouletrace.errors import NotPossibleError
 from jouletrace.report.document import printable
 from jouletrace.report.rules import CARE
-from jouletrace.report.scale import NBSP, NONE, figure, number, quantity
+from jouletrace.report.scale import NBSP, NONE, cell, figure, number, quantity, unit_for
 from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 
@@ -130,10 +130,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
 
 
-_HEADS = (
-    "profile",
-    "together",
-    "batch",
+_FIGURES = (
     "FB used",
     "activity",
     "latency mean ± sd",
@@ -142,14 +139,14 @@ _HEADS = (
     "p99",
     "requests/s",
     "samples/s",
-    "power, modelled",
-    "J/sample above idle",
-    "J/sample with idle",
+    "power of slice",
 )
+_OF_SLICE, _OF_GPU = "energy_per_sample_j", "board_energy_per_sample_j"
+_ENERGIES = {"energy_active_per_sample_j": "slice above idle", _OF_SLICE: "slice", _OF_GPU: "whole GPU"}
+"""Headings of the columns of energy per sample; those of a slice are modelled, that of the GPU is measured."""
 
-
-_BRIEF = ("profile", "together", "batch", "latency mean ± sd", "samples/s", "power, modelled", "J/sample with idle")
-"""Columns of a summary that isn't verbose: they fit a terminal."""
+_BRIEF = ("latency", "samples/s", "slice", "whole GPU")
+"""Columns of a summary that isn't verbose: they fit 80 characters."""
 
 
 def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False, verbose: bool = False) -> str:
@@ -161,11 +158,8 @@ def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False, verbose:
         keys = dict.fromkeys((row["profile"], row["together"], row["batch"], row["dtype"], row["mode"]) for row in mine)
         names = ("profile", "together", "batch", "dtype", "mode")
         grouped = [[row for row in mine if tuple(row[name] for name in names) == key] for key in keys]
-        heads = _HEADS if verbose else _BRIEF
-        lines = [_shown(_line(group), heads) for group in grouped]
         best = "".join(f"{line}\n" for line in _best(grouped))
-        words = [_SHORT.get(head, head) for head in heads] if not verbose else heads
-        parts.append(f"{model} · {task}{length}\n{best}\n{table(words, lines)}")
+        parts.append(f"{model} · {task}{length}\n{best}\n{_table(grouped, verbose=verbose)}")
     failures = dict.fromkeys(f"! {row['detail']}" for row in rows if row["status"] != "done")
     if failures:
         parts.append("\n".join(failures))
@@ -178,28 +172,52 @@ def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False, verbose:
     return "\n\n".join(parts).replace(NBSP, " ")
 
 
-_SHORT = {"latency mean ± sd": "latency ± sd", "power, modelled": "power", "J/sample with idle": "J/sample"}
-"""Headings of a summary that isn't verbose."""
+def _table(groups: Sequence[Sequence[dict[str, Any]]], *, verbose: bool) -> str:
+    """A line for each group; energies of a column are in one unit, which its heading states."""
+    units = {name: unit_for([_mean(rows, name) for rows in groups], "J") for name in _ENERGIES}
+    energy = {head: f"{head}, {units[name].name}/sample" for name, head in _ENERGIES.items()}
+    shown = (*_FIGURES, *_ENERGIES.values()) if verbose else _BRIEF
+    lines = []
+    for rows in groups:
+        known = _cells(rows)
+        if known is None:
+            words = {"out_of_memory": "out of memory"}.get(rows[0]["reason"], rows[0]["reason"] or "failed")
+            known = dict.fromkeys(shown, NONE) | {shown[0]: words}
+        else:
+            known |= {head: cell(_estimate(rows, name), units[name]) for name, head in _ENERGIES.items()}
+        lines.append((_slices(rows), str(rows[0]["batch"]), *(known[head] for head in shown)))
+    return table(("slices", "batch", *(energy.get(head, head) for head in shown)), lines)
 
 
-def _shown(line: Sequence[str], heads: Sequence[str]) -> tuple[str, ...]:
-    """The cells of some columns; why a line has no figures stands in place of its latency."""
-    own = dict(zip(_HEADS, line, strict=True))
-    if own["samples/s"] == NONE and own["FB used"] != NONE:
-        own["latency mean ± sd"] = own["FB used"]
-    return tuple(own[head] for head in heads)
+def _slices(rows: Sequence[dict[str, Any]]) -> str:
+    return f"{rows[0]['together']} × {rows[0]['profile']}"
 
 
 def _best(groups: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
-    """The slices with the least energy per sample."""
-    known = [(_mean(rows, "energy_per_sample_j"), rows) for rows in groups if all(r["status"] == "done" for r in rows)]
-    energies = [(value, rows) for value, rows in known if value is not None]
-    if len(energies) < 2:
+    """Which slices take the least energy per sample by the meter, and which are charged least if these are others.
+
+    A slice is charged its share of idle power only. What the others draw in idle is charged to none, so that the
+    slice with the lowest charge need not be that with which the GPU takes least.
+    """
+    done = [rows for rows in groups if all(row["status"] == "done" for row in rows)]
+    if len(done) < 2:
         return []
-    _, rows = min(energies, key=lambda one: one[0])
-    first = rows[0]
-    what = f"{first['together']} × {first['profile']}, batch {first['batch']}"
-    return [f"least energy: {what}: {figure(_estimate(rows, 'energy_per_sample_j'), 'J')} per sample"]
+
+    def least(name: str) -> Sequence[dict[str, Any]] | None:
+        known = [(value, rows) for rows in done if (value := _mean(rows, name)) is not None]
+        return min(known, key=lambda one: one[0])[1] if known else None
+
+    def said(rows: Sequence[dict[str, Any]], name: str) -> str:
+        return f"{_slices(rows)}, batch {rows[0]['batch']}: {figure(_estimate(rows, name), 'J')}/sample"
+
+    measured, charged = least(_OF_GPU), least(_OF_SLICE)
+    found = [] if measured is None else [f"least energy, whole GPU: {said(measured, _OF_GPU)}"]
+    if charged is not None and charged is not measured:
+        found += [
+            f"lowest charge (modelled): {said(charged, _OF_SLICE)};",
+            "  the cheapest only if the other slices work too: idle ones are charged nothing",
+        ]
+    return found
 
 
 def _trust(rows: Sequence[dict[str, Any]]) -> Trust:
@@ -209,30 +227,26 @@ def _trust(rows: Sequence[dict[str, Any]]) -> Trust:
         for row in rows
         if row["status"] != "done"
     ]
-    return of(["all slices measured", "power sensor"], failed)
+    modelled = any(row["power_w"] is not None for row in rows)
+    note = "slices are modelled, the GPU is measured" if modelled else ""
+    return replace(of(["all slices measured", "power sensor"], failed), note=note)
 
 
-def _line(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    first = rows[0]
-    head = (first["profile"], str(first["together"]), str(first["batch"]))
+def _cells(rows: Sequence[dict[str, Any]]) -> dict[str, str] | None:
+    """The figures of concurrent slices by heading, but energies; None where one of them failed."""
     if any(row["status"] != "done" for row in rows):
-        words = {"out_of_memory": "out of memory"}.get(first["reason"], first["reason"] or "failed")
-        return (*head, words, *[NONE] * (len(_HEADS) - 4))
-    used = _mean(rows, "fb_used_bytes")
-    active = _mean(rows, "graphics_active")
-    spread = _mean(rows, "latency_std_s")
-    mean = _mean(rows, "latency_mean_s")
-    return (
-        *head,
-        NONE if used is None else f"{used / 2**20:.0f} MiB",
-        NONE if active is None else f"{active * 100:.1f} %",
-        _plus_minus(mean, spread),
-        *(quantity(_mean(rows, f"latency_{p}_s"), "s") for p in ("p50", "p95", "p99")),
-        *(_rate(rows, name) for name in ("requests_per_s", "samples_per_s")),
-        figure(_estimate(rows, "power_w"), "W"),
-        figure(_estimate(rows, "energy_active_per_sample_j"), "J"),
-        figure(_estimate(rows, "energy_per_sample_j"), "J"),
-    )
+        return None
+    used, active = _mean(rows, "fb_used_bytes"), _mean(rows, "graphics_active")
+    return {
+        "FB used": NONE if used is None else f"{used / 2**20:.0f} MiB",
+        "activity": NONE if active is None else f"{active * 100:.1f} %",
+        "latency": quantity(_mean(rows, "latency_mean_s"), "s"),
+        "latency mean ± sd": _plus_minus(_mean(rows, "latency_mean_s"), _mean(rows, "latency_std_s")),
+        **{p: quantity(_mean(rows, f"latency_{p}_s"), "s") for p in ("p50", "p95", "p99")},
+        "requests/s": _rate(rows, "requests_per_s"),
+        "samples/s": _rate(rows, "samples_per_s"),
+        "power of slice": figure(_estimate(rows, "power_w"), "W"),
+    }
 
 
 def _plus_minus(mean: float | None, spread: float | None) -> str:
@@ -243,8 +257,9 @@ def _plus_minus(mean: float | None, spread: float | None) -> str:
 
 
 def _mean(rows: Sequence[dict[str, Any]], name: str) -> float | None:
-    values = [row[name] for row in rows]
-    return None if any(value is None for value in values) else sum(values) / len(values)
+    values = [row.get(name) for row in rows]  # rows of an earlier version lack some
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def _rate(rows: Sequence[dict[str, Any]], name: str) -> str:

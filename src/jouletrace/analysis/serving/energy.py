@@ -15,7 +15,7 @@ Where the server's scheduler steps are known, the bills are by these (``steps``)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,8 +83,13 @@ class Regression:
         return known[0] if known else own
 
 
-def add_energies(run: Run, figures: Figures, levels: Sequence[Steady]) -> None:
-    """Add what tokens add, the parts of each level's energy, and write the bills: by steps, or by the requests."""
+def add_energies(
+    run: Run, figures: Figures, levels: Sequence[Steady], doubts: Callable[[Run, str], Sequence[str]]
+) -> None:
+    """Add what tokens add, the parts of each level's energy, and write the bills: by steps, or by the requests.
+
+    A load that isn't valid by ``doubts`` (codes, by its name) has neither parts nor bills.
+    """
     steps = timeline_of(run)
     model = None if steps is None else model_of(run, steps)
     if isinstance(model, str):
@@ -108,6 +113,10 @@ def add_energies(run: Run, figures: Figures, levels: Sequence[Steady]) -> None:
             _warn_of_steps(run, level, bills)
         bills = bills or bill(level, powers.of(k))
         if bills is None:
+            continue
+        if doubts(run, level.load["name"]):
+            for metric in (*bills.parts, "closure_bills", *(f"bill_{label}_j" for label in BILLED)):
+                figures.add(level.unit, metric, Estimate.null("load_not_valid", "bill"))
             continue
         for metric, value in bills.parts.items():
             figures.add(level.unit, metric, value)

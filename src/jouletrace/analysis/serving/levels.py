@@ -55,6 +55,7 @@ CODES = (
     "rate_not_reached",
     "no_usage",
     "short_answers",
+    "more_tokens",
     "load_capped",
     OTHER_GPU,
     NO_STEPS,
@@ -98,7 +99,7 @@ def add_serving(run: Run, figures: Figures) -> None:
     if divided:  # bills need the power of a server, of which only the GPU's sum is measured
         _add_divided(figures, steady, divided)
     else:
-        add_energies(run, figures, steady)
+        add_energies(run, figures, steady, doubts)
     for level in steady:
         _add_prices(run, figures, level)
 
@@ -176,6 +177,7 @@ def _add_divided(figures: Figures, levels: Sequence[Steady], divided: Mapping[in
         own = divided[level.number]
         figures.add(level.unit, "energy_active_j", own.active, level.flags)
         figures.add(level.unit, "activity", own.activity)
+        figures.add(level.unit, "power_gpu_w", own.gpu)
         if math.isfinite(own.idle_w):
             figures.add(level.unit, "baseline_context_idle_w", Estimate(own.idle_w, method="windows"))
 
@@ -310,6 +312,9 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
         )
     if count := load.get("short"):
         run.warn("short_answers", f"{name}: {count} answers ended before as many tokens as asked for", name)
+    if count := load.get("over"):
+        message = f"{name}: {count} answers have more tokens than asked for, by the server's count: figures per token"
+        run.warn("more_tokens", f"{message} and bills follow that count", name)
     ends = r.nanoseconds(start), r.nanoseconds(end)
     if held := [device.name for device in run.devices if capped(run, device.id, *ends)]:
         run.warn("load_capped", f"{name}: the power cap held the clock down ({', '.join(held)})", name)

@@ -43,6 +43,7 @@ class Division:
         total: Energy with the slice's share of idle, J.
         active: Energy above idle, J.
         activity: Share of time in which the slice was active.
+        gpu: Measured power of the whole GPU, W.
         idle_w: Idle power of the whole GPU then; NaN if it is unknown.
         flags: Of the energies.
     """
@@ -52,6 +53,7 @@ class Division:
     total: Estimate
     active: Estimate
     activity: Estimate
+    gpu: Estimate
     idle_w: float
     flags: tuple[str, ...] = (METHOD,)
 
@@ -89,6 +91,7 @@ def divide(run: Run, servers: Sequence[Server], whole: int, found: Sequence[Foun
                 shifted(active, own_idle).scaled(seconds),
                 active.scaled(seconds),
                 Estimate(busy, method=ACTIVITY) if math.isfinite(busy) else Estimate.null("no_activity", ACTIVITY),
+                power,
                 idle_w,
             )
     return divided

@@ -116,10 +116,14 @@ def read_file(path: Path | str, options: ImportOptions | None = None) -> Run:
     Raises:
         BadInputError: If it can't be read, or nothing in it is usable.
     """
+    from jouletrace.run.header import jsonable
+
     options = options or ImportOptions()
     check_readable(path)
     name = options.format or recognise(path)
-    return importer(name).read(Path(path), options)
+    run = importer(name).read(Path(path), options)
+    run.workload = jsonable(run.workload)  # as it will be saved: names of loads must be those of their units
+    return run
 
 
 def import_files(paths: Sequence[Path | str], options: ImportOptions | None = None) -> Run:

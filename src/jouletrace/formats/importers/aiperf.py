@@ -40,7 +40,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         try:
             record = json.loads(line)
             row = _row(len(rows), record)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
             left.add("no_record", "lines are no record of a request", place=f"line {number}")
             continue
         if record["metadata"].get("benchmark_phase") == "warmup":

@@ -14,8 +14,10 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, UNIX, ImportOptions, Left, new_run, read_text
+from jouletrace.formats.importers.load_results import amount, label, number_of, whole
 from jouletrace.run import Run
 from jouletrace.run.forms import Load, Serving, Totals
+from jouletrace.run.names import cut
 
 _START, _END = "benchmark_start_time_unix", "benchmark_end_time_unix"
 _RAW = {"request_throughput": "requests_per_s", "output_throughput": "tokens_per_s"}
@@ -65,8 +67,8 @@ def read(path: Path, options: ImportOptions) -> Run:
     first = next((one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)), {})
     model = first.get("model_id") or first.get("model")
     run.workload["serving"] = Serving(levels=loads)
-    if isinstance(model, str):
-        run.workload["serving"]["model"] = model
+    if label(model):
+        run.workload["serving"]["model"] = label(model)
     if timed:
         run.created_ns = min(load["start_ns"] for load in timed)
         message = "totals without single requests: energy is that of the whole load with its ramps; no bills"
@@ -81,22 +83,21 @@ def read(path: Path, options: ImportOptions) -> Run:
 def _load(found: dict[str, Any], left: Left, number: int) -> Load | None:
     """A result; None if it is none."""
     aggregate = "tput_per_gpu" in found
-    size = found.get("conc") if aggregate else found.get("max_concurrency")
     if not aggregate and "request_throughput" not in found:
         return None
-    about = [str(found[key]) for key in ("hw", "framework", "precision") if aggregate and found.get(key)]
-    if aggregate and found.get("isl") and found.get("osl"):
-        about.append(f"{found['isl']}/{found['osl']} tokens")
-    rate = _number(found.get("request_rate"))
-    offered = f"{size} at once" if isinstance(size, int) else f"{rate:g}/s" if rate else f"load {number + 1}"
-    load = Load(name=", ".join([*about, offered]), kind="closed" if isinstance(size, int) else "open")
-    if isinstance(size, int) and 0 <= size < 2**53:
+    stated = found.get("conc" if aggregate else "max_concurrency")
+    size = number_of(stated)
+    name = _name(found, aggregate, size, number)
+    if size is None and stated is not None:
+        left.add("no_concurrency", "loads have a concurrency that is no number of requests", place=name)
+    load = Load(name=name, kind="open" if size is None else "closed")
+    if size is not None:
         load["concurrency"] = size
-    load["stated"] = _stated(found, aggregate)
-    if aggregate and found.get("power_valid") == 0:
-        left.add("power_not_valid", "results whose power InferenceX itself calls invalid", place=load["name"])
+    load["stated"] = _stated(found, aggregate, left, name)
     totals = _totals(found)
-    start, end = _number(found.get(_START)), _number(found.get(_END))
+    if not load["stated"] and totals is None:
+        return None
+    start, end = amount(found.get(_START)), amount(found.get(_END))
     if totals is not None and start is not None and end is not None and 0 < start < end < 2**33:
         load["totals"] = totals
         load["seconds"] = end - start
@@ -104,7 +105,18 @@ def _load(found: dict[str, Any], left: Left, number: int) -> Load | None:
     return load
 
 
-def _stated(found: dict[str, Any], aggregate: bool) -> dict[str, float]:
+def _name(found: dict[str, Any], aggregate: bool, size: int | None, number: int) -> str:
+    """What was measured, and what was offered."""
+    about = [label(found.get(key)) for key in ("hw", "framework", "precision") if aggregate]
+    lengths = [number_of(found.get(key)) for key in ("isl", "osl")]
+    if aggregate and None not in lengths:
+        about.append("{}/{} tokens".format(*lengths))
+    rate = amount(found.get("request_rate"))
+    offered = f"{size} at once" if size is not None else f"{rate:g}/s" if rate else f"load {number + 1}"
+    return ", ".join(filter(None, [cut(", ".join(filter(None, about))), offered]))
+
+
+def _stated(found: dict[str, Any], aggregate: bool, left: Left, place: str) -> dict[str, float]:
     """What the result states, in SI units by metric: seconds in an aggregate, milliseconds in a client's file."""
     names = {
         f"{which}_{name}{'' if aggregate else '_ms'}": f"{metric}_{label}_s"
@@ -114,21 +126,27 @@ def _stated(found: dict[str, Any], aggregate: bool) -> dict[str, float]:
     scale = 1.0 if aggregate else 1e-3
     there = {metric: (found.get(key), scale) for key, metric in names.items()}
     there |= {metric: (found.get(key), 1.0) for key, metric in (_ENERGIES if aggregate else _RAW).items()}
-    if aggregate and found.get("power_valid") == 0:
+    if aggregate and found.get("power_valid") is not None and not _flag(found["power_valid"]):
+        left.add("power_not_valid", "results whose power InferenceX itself calls invalid", place=place)
         there = {metric: one for metric, one in there.items() if metric not in _ENERGIES.values()}
-    if aggregate and not found.get("is_multinode"):
-        gpus = math.prod(_number(found.get(key)) or 1.0 for key in ("tp", "pp", "pcp"))
-        there["tokens_per_s"] = (found.get("output_tput_per_gpu"), gpus)
-    return {metric: value * by for metric, (one, by) in there.items() if (value := _number(one)) is not None}
+    several = found.get("is_multinode") is not None and _flag(found["is_multinode"]) is not False
+    if aggregate and not several:  # the counts are of one node
+        counts = [1 if found.get(key) is None else number_of(found[key]) for key in ("tp", "pp", "pcp")]
+        known = [count for count in counts if count is not None]
+        if len(known) == len(counts):
+            there["tokens_per_s"] = (found.get("output_tput_per_gpu"), float(math.prod(known)))
+        elif found.get("output_tput_per_gpu") is not None:
+            left.add("no_gpu_count", "results do not state on how many GPUs they ran", place=place)
+    return {metric: value * by for metric, (one, by) in there.items() if (value := amount(one)) is not None}
 
 
 def _totals(found: dict[str, Any]) -> Totals | None:
     """Requests and tokens of the load; None where one is missing."""
-    counts = [found.get(key) for key in ("completed", "total_input_tokens", "total_output_tokens")]
-    known = [one for one in counts if isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 2**53]
-    if len(known) < len(counts):
+    names = ("completed", "total_input_tokens", "total_output_tokens")
+    requests, inputs, outputs = (whole(found.get(name)) for name in names)
+    if requests is None or inputs is None or outputs is None:
         return None
-    return {"requests": known[0], "input_tokens": known[1], "output_tokens": known[2]}
+    return {"requests": requests, "input_tokens": inputs, "output_tokens": outputs}
 
 
 def _named(load: Load, others: list[Load]) -> Load:
@@ -137,6 +155,8 @@ def _named(load: Load, others: list[Load]) -> Load:
     return load | Load(name=f"{load['name']} ({same + 1})") if same else load
 
 
-def _number(value: object) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-    return float(value) if known and value < 1e15 else None  # type: ignore[arg-type,operator]  # it is a number
+def _flag(value: object) -> bool | None:
+    """What a yes or no means, which some versions write as a number or as text; None if it means neither."""
+    if isinstance(value, str):
+        return {"1": True, "true": True, "0": False, "false": False}.get(value.lower())
+    return bool(value) if isinstance(value, int | float) and value in (0, 1) else None

@@ -10,7 +10,10 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import Left, new_run
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import Load, Serving
+from jouletrace.run.names import cut
 from jouletrace.run.sound import sound_rows
+
+_MOST = 1 << 31
 
 Row = dict[str, Any]
 """A row of ``requests``, without the level."""
@@ -40,4 +43,22 @@ def load_run(path: Path, form: str, clock: str, levels: Sequence[tuple[Load, lis
 
 def whole(value: object) -> int | None:
     """A count as an integer; None for anything else."""
-    return round(value) if isinstance(value, int | float) and 0 <= value < 2**53 else None
+    number = amount(value)
+    return None if number is None else round(number)
+
+
+def amount(value: object) -> float | None:
+    """A non-negative number below 1e15, in the value's own unit; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < 1e15 else None  # compared first: no float holds a longer integer
+
+
+def number_of(value: object) -> int | None:
+    """How many requests or GPUs there are, an integer from 1 on; None for anything else, numbers as text included."""
+    return value if type(value) is int and 1 <= value <= _MOST else None
+
+
+def label(value: object) -> str:
+    """A text as a part of a name, cut; "" for anything else."""
+    return cut(value) if isinstance(value, str) else ""

@@ -13,7 +13,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, read_text
-from jouletrace.formats.importers.load_results import Row, load_run, whole
+from jouletrace.formats.importers.load_results import Row, amount, load_run, number_of, whole
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.run import Run
 from jouletrace.run.forms import Load
@@ -65,10 +65,11 @@ def _level(
     number: int, found: dict[str, Any], options: ImportOptions | None, path: Path, left: Left
 ) -> tuple[Load, list[Row]]:
     """A load and its requests; on Unix time if ``options`` are given."""
-    rate = found.get("request_rate")
-    rate = float(rate) if isinstance(rate, int | float) and 0 < rate < 1e9 else None
-    size = found.get("max_concurrency")
-    names = [f"{rate:g}/s" if rate else "", f"{size} at once" if isinstance(size, int) else ""]
+    rate = amount(found.get("request_rate")) or None
+    size = number_of(found.get("max_concurrency"))
+    if size is None and found.get("max_concurrency") is not None:
+        left.add("no_concurrency", "loads have a concurrency that is no number of requests", place=f"load {number + 1}")
+    names = [f"{rate:g}/s" if rate else "", f"{size} at once" if size else ""]
     name = ", at most ".join(filter(None, names)) or f"load {number + 1}"
     columns = [found.get(key) for key in ("start_times", "ttfts", "itls", "input_lens", "output_lens", "errors")]
     if any(one is not None and (not isinstance(one, list) or len(one) != len(columns[0] or ())) for one in columns):
@@ -79,18 +80,18 @@ def _level(
         try:
             first, rest = float(firsts[k] or 0.0), float(sum(gaps[k] or ()))
             sent = round(float(start) * 1e9)
+            begun, last = sent + round(first * 1e9), sent + round(first * 1e9) + round(rest * 1e9)
         except (TypeError, ValueError, OverflowError):
             left.add("no_times", "requests have no times", place=f"request {k + 1}")
             continue
         why = errors[k] or ("" if first > 0 else "no token")
-        begun = sent + round(first * 1e9)
         rows.append(
             {
                 "id": k,
                 "scheduled_ns": sent,
                 "sent_ns": sent,
                 "first_ns": None if why else begun,
-                "last_ns": begun + round(rest * 1e9),
+                "last_ns": last,
                 "input_tokens": whole(inputs[k]),
                 "output_tokens": whole(outputs[k]),
                 "status": "failed" if why else "ok",
@@ -99,10 +100,10 @@ def _level(
         )
     if options is not None and rows:
         _place(rows, str(found["date"]), options, path)
-    seconds = float(found.get("duration") or 0.0)
+    seconds = amount(found.get("duration")) or 0.0
     kind = "closed" if rate is None else "open"
     load = Load(name=name, kind=kind, rate_per_s=rate, seconds=seconds)
-    return (load | Load(name=name, concurrency=size)) if isinstance(size, int) else load, rows
+    return (load | Load(name=name, concurrency=size)) if size else load, rows
 
 
 def _place(rows: list[Row], date: str, options: ImportOptions, path: Path) -> None:

@@ -26,11 +26,14 @@ from jouletrace.profiler.serving.steps import NOT_READ, join, read_steps
 from jouletrace.recording.session import Session
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import Load
+from jouletrace.run.names import cut
 from jouletrace.run.store import save
 
 MODULE = "jouletrace.profiler.serving.client"
 COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
 _WAIT_S = 0.5
+_MOST_SAID = 300
+"""Characters of a server's refusal that are repeated."""
 
 
 @dataclass(frozen=True)
@@ -219,10 +222,10 @@ class Client:
         for event in self._events():
             if "failed" in event:
                 kind = NotPossibleError if event["failed"].startswith("cannot connect") else BadInputError
-                raise kind(f"{base}: {event['failed']}")
+                raise kind(f"{base}: {cut(event['failed'], _MOST_SAID)}")
             if "ready" in event:
                 ready: dict[str, Any] = event["ready"]
-                return ready
+                return {**ready, "model": cut(ready["model"])}  # the client keeps the name that the server knows
         raise NotPossibleError("the client ended")  # pragma: no cover  # _events says so itself
 
     def level(self, number: int, level: Level, check: Callable[[], object]) -> Iterator[dict[str, Any]]:

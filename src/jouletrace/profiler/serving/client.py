@@ -65,7 +65,7 @@ class Client:
         self._url = ""
         self.rows: list[Row] = []
         self.priority = RealTime()
-        self.without_usage = self.short = self.failed_in_row = self.answered = 0
+        self.without_usage = self.short = self.over = self.failed_in_row = self.answered = 0
 
     def now_ns(self) -> int:
         """Nanoseconds since the Unix epoch, on a clock that doesn't step within a level."""
@@ -113,7 +113,7 @@ class Client:
                     return None
                 found = json.loads(text)["data"]
                 return [str(one["id"]) for one in found]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         except (self._http.ClientError, TimeoutError, OSError) as error:
             raise _RefusedError(self._said(error)) from None
@@ -151,7 +151,9 @@ class Client:
         if status == "ok":
             self.failed_in_row, self.answered = 0, self.answered + 1
             self.without_usage += counted is None
-            self.short += (answer.chunks if counted is None else counted) < output_tokens
+            tokens = answer.chunks if counted is None else counted
+            self.short += tokens < output_tokens
+            self.over += tokens > output_tokens
         else:
             self.failed_in_row += 1
         row = [
@@ -188,7 +190,7 @@ class Client:
             Facts of the level: the client's CPU time, why it was given up, counts.
         """
         self._offset_ns = time.time_ns() - time.monotonic_ns()
-        self.without_usage = self.short = self.failed_in_row = self.answered = 0
+        self.without_usage = self.short = self.over = self.failed_in_row = self.answered = 0
         cpu, wall = time.process_time(), time.monotonic()
         send = self._open if plan["kind"] == "open" else self._closed
         with self.priority if plan["kind"] == "open" else nullcontext():
@@ -202,6 +204,7 @@ class Client:
             "client_real_time": real_time,
             "without_usage": self.without_usage,
             "short": self.short,
+            "over": self.over,
             "given_up": given_up,
         }
 

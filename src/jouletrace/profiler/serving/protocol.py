@@ -126,16 +126,14 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
 class _Chunk(msgspec.Struct):
     choices: Sequence[_Choice] = ()
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw()
     error: Any = None
 
+
+MOST_TOKENS = 1 << 31
+"""Of a prompt or an answer, far beyond any model's."""
 
 _DECODE = msgspec.json.Decoder(_Chunk)
 
@@ -180,14 +178,14 @@ class Answer:
             return
         try:
             chunk = _DECODE.decode(text)
-        except msgspec.MsgspecError:
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
             raise StreamError(
                 f"an event that is no chunk of an answer: {text[:80].decode('utf-8', 'replace')}"
             ) from None
         if chunk.error is not None:
             raise StreamError(error_text(text))
-        if chunk.usage is not None:
-            self.input_tokens, self.output_tokens = chunk.usage.prompt_tokens, chunk.usage.completion_tokens
+        if bytes(chunk.usage) not in (b"", b"null"):
+            self.input_tokens, self.output_tokens = _counts(bytes(chunk.usage))
         for choice in chunk.choices:
             self.done |= choice.finish_reason is not None
             if choice.delta is not None:
@@ -198,6 +196,17 @@ class Answer:
                 self.first_ns = self.first_ns or now_ns
                 self.last_ns = now_ns
                 self.chunks += 1
+
+
+def _counts(usage: bytes) -> tuple[int | None, int | None]:
+    """Tokens of prompt and answer in the JSON of usage figures; None for what is no such count."""
+    try:
+        found = msgspec.json.decode(usage)
+    except (ValueError, RecursionError):
+        return None, None
+    stated = [found.get(name) if isinstance(found, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+    prompt, answer = (one if type(one) is int and 0 <= one <= MOST_TOKENS else None for one in stated)
+    return prompt, answer
 
 
 def error_text(body: bytes) -> str:

@@ -10,9 +10,9 @@ sequences (optional); ``decoding`` sequences each get a token, and have ``contex
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -27,13 +27,18 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
 from jouletrace.run.header import RUN_JSON
+from jouletrace.run.names import with_article
 from jouletrace.run.sound import MOST_NS
 
 MOST_BYTES = 1 << 30
-NOT_READ, NOT_TRACED = "steps_not_read", "steps_not_traced"
-"""Warnings: the log can't be used; the server's Run gives no energies of steps."""
+NOT_READ, NOT_TRACED, MISSING = "steps_not_read", "steps_not_traced", "steps_missing"
+"""Warnings: the log can't be used; the server's Run gives no energies of steps; the log covers a part of the load."""
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_SLACK_STEPS, _SLACK_S = 5, 0.1
+"""Longest time by which an answer may end after the last logged step, in long steps and in seconds: answers travel."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+_Context = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=MOST_NS)]
 
 
@@ -44,7 +49,7 @@ class Step(msgspec.Struct):
     end_ns: _Time
     new_tokens: _Count
     decoding: _Count
-    context_tokens: _Count
+    context_tokens: _Context
     prefilling: _Count | None = None
 
 
@@ -64,20 +69,26 @@ def read_steps(path: Path) -> pa.Table:
             data = file.read()
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror or error}") from None
-    *lines, rest = data.split(b"\n")
+    found = [one for one in _decoded(path, data) if one.new_tokens or one.decoding]
+    if not found:
+        raise BadInputError(f"{path}: it has no step with a token")
+    return _table(path, found)
+
+
+def _decoded(path: Path, data: bytes) -> list[Step]:
+    """The steps of all lines; a last line without its end may still be being written, unless it is the only one."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise BadInputError(f"{path}: its byte order mark says UTF-16: write it in UTF-8")
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     found, decode = list[Step](), msgspec.json.Decoder(Step).decode
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
                 found.append(decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise BadInputError(f"{path}: line {number} is no step: {error}") from None
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # a last line may still be being written
-        found += [decode(rest)] if rest.strip() else []
-    found = [one for one in found if one.new_tokens or one.decoding]
-    if not found:
-        raise BadInputError(f"{path}: it has no step with a token")
-    return _table(path, found)
+            except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+                if number < len(lines) or not found:
+                    raise BadInputError(f"{path}: line {number} is no step: {error}") from None
+    return found
 
 
 def _table(path: Path, found: Sequence[Step]) -> pa.Table:
@@ -90,6 +101,14 @@ def _table(path: Path, found: Sequence[Step]) -> pa.Table:
     if (wrong := 2 * (moved - start) > end - start).any():
         at = int(start[np.argmax(wrong)])
         raise BadInputError(f"{path}: steps overlap at {at} ns: each engine needs a log of its own, and its own GPUs")
+    new, prefilling = table["new_tokens"].to_numpy(), table["prefilling"]
+    stated = pc.fill_null(prefilling, pa.scalar(-1, pa.int64())).to_numpy()
+    if (wrong := (stated > new) | ((stated == 0) & (new > 0))).any():
+        at = int(np.argmax(wrong))
+        raise BadInputError(
+            f"{path}: the step at {int(start[at])} ns reads {int(new[at])} new_tokens of {int(stated[at])} prefilling "
+            "sequences: each of these reads at least one; leave prefilling out if it isn't known"
+        )
     return tables.changed(table, "start_ns", moved)
 
 
@@ -128,7 +147,28 @@ def join(run: Run, steps: pa.Table, server: Path | None = None) -> Run:
         begin, end = min(begin, pc.min(samples).as_py()), max(end, pc.max(samples).as_py())
     inside = pc.and_(pc.greater(steps["end_ns"], begin), pc.less(steps["start_ns"], end))
     run.steps = tables.conform(steps.filter(inside), "steps")
+    run.warnings = [one for one in run.warnings if one.code not in (NOT_READ, MISSING)]  # of another log
+    _warn_of_missing(run)
     return run
+
+
+def _warn_of_missing(run: Run) -> None:
+    """Warn if the log begins after the first answer, or ends before the last: its steps then carry others' energy."""
+    ok = run.requests.filter(pc.equal(run.requests["status"], "ok"))
+    if not len(ok):
+        return
+    start, end = run.steps["start_ns"].to_numpy(), run.steps["end_ns"].to_numpy()
+    slack_ns = max(_SLACK_STEPS * float(np.quantile(end - start, 0.95)), _SLACK_S * 1e9)
+    first, last = pc.min(ok["first_ns"]).as_py(), pc.max(ok["last_ns"]).as_py()
+    late_s = 0.0 if first is None else (int(start[0]) - first) / 1e9
+    early_s = (last - int(end[-1])) / 1e9
+    for missing_s, what in (
+        (late_s, "begins {:.3g} s after the first answer"),
+        (early_s, "ends {:.3g} s before the last answer"),
+    ):
+        if missing_s * 1e9 > slack_ns:
+            message = f"the log of steps {what.format(missing_s)}: bills by steps lack what ran then"
+            run.warn(MISSING, message)
 
 
 def _time(ns: int) -> str:
@@ -168,7 +208,7 @@ def traced_steps(
 def _of_gpus(run: Run, place: Path) -> dict[str, Run]:
     """The Runs of single GPUs in that of a program, by the GPU's id."""
     if run.kind != "program":
-        raise BadInputError(f"{place}: a {run.kind}, not a Run of jouletrace run")
+        raise BadInputError(f"{place}: {with_article(run.kind)}, not a Run of jouletrace run")
     folder = place.parent if place.name == RUN_JSON else place
     apart = [load(folder / gpu["name"]) for gpu in run.workload.get("gpus", ()) if (folder / gpu["name"]).exists()]
     found = [one for one in (run, *apart) if has_recording(one)]

@@ -1,0 +1,31 @@
+"""A program that is killed can't say where its Run is: the recorder does."""
+
+import signal
+
+from commands import PATIENCE_S, command, only_run, start, wait_for
+
+KILLED = "import os, signal, time\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+def test_the_place_of_the_run_of_a_killed_program_is_said(workspace, capsys):
+    (workspace / "dies.py").write_text(KILLED)
+    with (workspace / "errors").open("w") as errors:
+        process = start("run", "-d", "sim:h100?realtime=1", "dies.py", cwd=workspace, stderr=errors)
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+    said = workspace / "errors"
+    wait_for(lambda: "jouletrace show" in said.read_text())
+    place = only_run(workspace)
+    lines = said.read_text().splitlines()
+    assert lines[-1] == (
+        f"jouletrace: process {process.pid} was killed; what it had recorded: "
+        f"jouletrace show {place.relative_to(workspace)}"
+    )
+    assert command(capsys, "show", str(place)).code == 0
+
+
+def test_a_program_that_ends_by_itself_has_no_such_line(workspace):
+    (workspace / "ends.py").write_text("import time\ntime.sleep(1)\n")
+    with (workspace / "errors").open("w") as errors:
+        process = start("run", "-d", "sim:h100?realtime=1", "ends.py", cwd=workspace, stderr=errors)
+        assert process.wait(PATIENCE_S) == 0
+    assert "was killed" not in (workspace / "errors").read_text()
