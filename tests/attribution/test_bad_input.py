@@ -9,7 +9,7 @@ import pytest
 from energy_tables import energy_table
 from gpu_recordings import load
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.checks import checks, verdict
+from jouletrace.attribution.checks import Check, checks, verdict
 from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.errors import BadInputError
@@ -119,7 +119,7 @@ def test_one_kind():
     if says.startswith("trust: yes"):
         assert powers_hold(table, recording, truth) == 1
     else:
-        refused(says, ";")
+        refused(says, ": ")
 
 
 def test_a_gpu_whose_clock_jumps():
@@ -130,7 +130,7 @@ def test_a_gpu_whose_clock_jumps():
 
 def test_another_process():
     says, *_ = analysed("foreign_load")
-    refused(says, ";")
+    refused(says, ": ")
 
 
 def test_a_timeline_that_is_5_ms_late():
@@ -138,7 +138,7 @@ def test_a_timeline_that_is_5_ms_late():
     if says.startswith("trust: yes"):
         assert powers_hold(table, recording, truth) >= 0.8
     else:
-        refused(says, ";")
+        refused(says, ": ")
 
 
 def test_a_timeline_that_drifts_by_100_ppm():
@@ -149,7 +149,7 @@ def test_a_timeline_that_drifts_by_100_ppm():
 
 def test_a_timeline_whose_clock_jumps_by_2_ms():
     says, *_ = analysed(start=lambda t: t + np.where(t > (t[0] + t[-1]) // 2, 2_000_000, 0))
-    refused(says, ";")
+    refused(says, ": ")
 
 
 def test_no_kernels_and_kernels_of_no_length():
@@ -186,3 +186,8 @@ def test_steps_in_time_with_the_sensor():
     """Seed 1: nine in ten of a kernel's time is never seen, and two of six rows missed."""
     says, *_ = analysed("locked_period", seed=1)
     refused(says, "of the time among kinds of kernels")
+
+
+def test_what_to_do_stands_before_the_reason():
+    asked = [Check("length", True, "fine"), Check("sample_rate", False, "1.5 W (evidence 3)", "record for longer")]
+    assert verdict(asked) == "trust: no, record for longer: 1.5 W (evidence 3)"

@@ -386,3 +386,10 @@ def test_everything_that_can_be_clicked_has_a_name_and_can_be_reached(traced):
         "[...document.querySelectorAll('.tools button')].filter(e => e.offsetHeight && e.offsetHeight < 24).length"
     )
     assert small == 0
+
+
+def test_a_narrow_screen_scrolls_the_icicle_in_place(opened):
+    report = opened(kernels_run(2_000)).drawn()
+    report.page.set_viewport_size({"width": 500, "height": 900})
+    assert report.page.evaluate("document.querySelector('.icicle canvas').clientWidth") >= 760
+    assert report.page.evaluate("document.documentElement.scrollWidth") <= 500

@@ -11,6 +11,7 @@ import jouletrace as jt
 from commands import PATIENCE_S, gone, wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import measure as module
+from jouletrace.report.trust import trust
 from jouletrace.simulator.boards import open_simulated
 
 SQUARE = "sim:h100?realtime=1&load=0.4:120,0.4:500"
@@ -139,6 +140,19 @@ def test_a_simulated_gpu_runs_in_real_time_by_itself():
         time.sleep(0.05)
     assert m.time_s.value >= 0.05
     assert not m._recording.devices[0].clock.virtual
+
+
+def test_the_energy_of_a_program_beside_an_idle_simulated_gpu_is_not_its_own():
+    said = "the program did not run on this simulated GPU: this is its idle power; ?load=1:300 gives it a load"
+    with jt.measure(device="sim:h100") as m, jt.record(device="sim:h100") as recording:
+        time.sleep(0.05)
+    assert str(m).endswith(said)
+    assert str(recording).endswith(said)
+    assert trust(recording.run).level == "no"
+    with jt.measure(device=STEADY) as m, jt.record(device=STEADY) as recording:
+        time.sleep(0.05)
+    assert "idle power" not in str(m) + str(recording)
+    assert trust(recording.run).level == "yes"
 
 
 def test_device_and_devices_are_the_same():

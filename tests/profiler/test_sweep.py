@@ -75,6 +75,19 @@ def test_a_sweep_is_resumed_where_it_ended(tmp_path):
     assert {entry.outcome for entry in found} == {"done"}
 
 
+def test_a_point_interrupted_before_its_figures_is_measured_again(tmp_path):
+    first = Runner(b64=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(GRID, SETTINGS, tmp_path / "s", runner=first)
+    (place,) = [run.parent for run in (tmp_path / "s").rglob("run.json") if load(run).workload["batch"] == 8]
+    recorded = load(place)
+    recorded.results = tables.empty("results")
+    save(recorded, place, overwrite=True)
+    second = Runner()
+    run_sweep(GRID, SETTINGS, tmp_path / "s", runner=second)
+    assert [batch for batch, _ in second.ran] == [8, 64]
+
+
 def test_a_point_that_runs_out_of_memory_is_reported_to(tmp_path):
     runner = Runner(b64=NotPossibleError("deit: out of memory; try a smaller --batch"))
     found = run_sweep(GRID, SETTINGS, tmp_path / "s", runner=runner)

@@ -75,6 +75,47 @@ def test_what_lies_within_something_else_is_not_drawn_beside_it():
     assert list(paths(apart)) == ["/net", "/net/call 1", "/net/call 2"]
 
 
+def layer(id: int, module: str, parent: int = 0, name: str = "") -> dict[str, object]:
+    return {"id": id, "parent": parent, "level": "layer", "name": name or module, "module": module, "count": 1}
+
+
+def test_phases_and_layers_are_not_drawn_beside_one_another():
+    """Of a training step: one division, into phases with what runs in them; each joule once."""
+    phases = [{"id": i, "parent": 0, "level": "phase", "name": name} for i, name in ((10, "forward"), (11, "backward"))]
+    ops = [
+        op(1, "body.*") | {"phase": "forward"},
+        op(2, "body.*") | {"phase": "backward"},
+        op(3, "head", "aten.add", parent=5) | {"phase": "backward"},
+        op(4, "", "idle") | {"op": None, "module": None},
+        op(5, "", "2 operators together") | {"op": None, "module": None},
+    ]
+    sites = [op(20, "body.0") | {"parent": 1, "level": "site"}]
+    energies = {0: 10.0, 10: 3.0, 11: 5.0, 1: 3.0, 2: 4.0, 4: 2.0, 5: 1.0, 30: 8.0}
+    run = run_of([*phases, *ops, layer(30, "body"), *sites], energies, {3: 0.1})
+    found = paths(run)
+    assert sum(joules for path, joules in found.items() if path.count("/") == 2) == pytest.approx(10.0)
+    assert found["/net/forward/body.*/mm"] == 3.0
+    assert found["/net/backward/body.*/mm"] == 4.0
+    assert found["/net/backward/head/add"] is None  # known in a pool alone
+    assert found["/net/no kernel running"] == 2.0
+
+
+def test_phases_of_a_generation_hold_their_idle_time():
+    phases = [{"id": i, "parent": 0, "level": "phase", "name": name} for i, name in ((10, "prefill"), (11, "decode"))]
+    token = {"id": 12, "parent": 11, "level": "length", "name": "one token"}
+    context = {"id": 13, "parent": 0, "level": "context", "name": "prompt of 128 tokens"}
+    ops = [op(1, "body") | {"phase": "decode"}, op(4, "", "idle") | {"op": None, "module": None}]
+    energies = {0: 10.0, 10: 2.0, 11: 8.0, 12: 0.1, 13: 2.0, 1: 1.0, 4: 9.0}
+    run = run_of([*phases, token, context, *ops, layer(30, "body")], energies)
+    run.workload["generation"] = {}
+    assert list(paths(run)) == ["/net", "/net/prefill", "/net/decode", "/net/decode/body", "/net/decode/body/mm"]
+
+
+def test_calls_of_a_layer_are_not_drawn_beside_the_layers_in_it():
+    layers = [layer(1, "body"), layer(2, "body", 1, "body (call 1)"), layer(3, "body.fc", 1)]
+    assert list(paths(run_of(layers, {0: 9.0, 1: 8.0, 2: 4.0, 3: 7.0}))) == ["/net", "/net/body", "/net/body/fc"]
+
+
 def test_what_is_in_no_layer_comes_behind_the_layers():
     gaps = {"id": 1, "parent": 0, "level": "op", "name": "launch and gaps", "count": 1}
     layer = {"id": 2, "parent": 0, "level": "layer", "name": "body", "module": "body", "count": 1}

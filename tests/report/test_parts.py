@@ -156,7 +156,17 @@ def test_names_made_to_fit_stay_different_or_stay_whole(lost):
     for width in (6, 10, 16, 24, 40):
         found = fitted(names, width, lost)
         assert len(set(found)) == len(names)
-        assert found == names or all(len(name) <= width for name in found)
+        assert all(len(short) <= width or short == name for short, name in zip(found, names, strict=True))
+
+
+def test_two_names_that_would_read_alike_do_not_fold_all_others():
+    """Of hundreds of rows two often do: each other name keeps to its line."""
+    alike = ["first_" + "x" * 20 + middle + "x" * 40 + "_last" for middle in ("one", "two")]
+    others = [f"{n}.threshold_backward_of_many" for n in range(5)]
+    found = fitted([*alike, *others], 12)
+    assert found[:2] == alike
+    assert all(len(name) <= 12 for name in found[2:])
+    assert len(set(found)) == 7
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -208,3 +218,25 @@ def test_phases_of_training_keep_their_names():
     rows = [{**row, "name": row["name"].replace("prefill", "forward")} for row in run.units.to_pylist()]
     run.units = tables.from_rows(rows, "units")
     assert any(line.startswith("forward  ") for line in lines(report.render([run], width=120, verbose=True), "Phases"))
+
+
+def test_a_page_has_energy_and_share_before_other_figures():
+    (table,) = html_parts(graph_run(named=0), Results(graph_run(named=0)))
+    keys = [column.key for column in table.columns]
+    assert keys[keys.index("energy_total_j") :] == ["energy_total_j", "share", "time_s", "energy_active_j"]
+    assert table.rows[0][keys.index("share")].value == pytest.approx(0.28)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_shares_of_time_are_marked(timed):
+    """Without energies a share is of time: its column says so, in every table."""
+    units = [{"id": 0, "level": "model", "name": "net"}]
+    units += [{"id": 1, "parent": 0, "level": "phase", "name": "forward", "count": 1}]
+    share = Estimate(0.4, n=9, method="trace") if timed else e(0.4, 0.01)
+    rows = [result(1, "time_s", e(1e-3, 1e-5)), result(1, "share", share)]
+    run = Run(kind="profile", units=tables.from_rows(units, "units"), results=tables.from_rows(rows, "results"))
+    for verbose in (True, False):
+        assert ("share of time (%)" in report.render([run], detail="phase", verbose=verbose)) == timed
+    assert (
+        any("share of time" in column.name for one in html_parts(run, Results(run)) for column in one.columns) == timed
+    )

@@ -21,7 +21,7 @@ from jouletrace.report.rules import ATTRIBUTION, CARE, NO, RULES, YES
 from jouletrace.report.scale import NBSP
 from jouletrace.report.trust import Failed, joined, of, trust
 from jouletrace.run import Estimate, load, tables
-from make_runs import cpu_run, monitor_run, profile_run, simulated_run
+from make_runs import cpu_run, e, monitor_run, profile_run, result, simulated_run
 from places import REPOSITORY
 
 PACKAGE = Path(jouletrace.__file__).parent
@@ -178,6 +178,17 @@ def test_a_failure_counts_once_a_check_and_says_what_to_do():
     )
     assert len(found.lines()) == 2, "one kind of failure is one line"
     assert len(found.failed) == 2, "none is lost"
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_rest_is_advised_for_a_real_gpu_alone(simulated):
+    run = profile_run()
+    run.devices[0].simulated = simulated
+    run.results = tables.from_rows(
+        [*run.results.to_pylist(), result(0, "x_w", e(70.0, 1.0), "baseline_drifted")], "results"
+    )
+    (failed,) = [one for one in trust(run).failed if one.code == "baseline_drifted"]
+    assert ("rest" in failed.action) != simulated
 
 
 def test_the_warm_up_to_give_is_longer_than_the_one_that_ran():

@@ -127,8 +127,10 @@ def test_a_run_without_one_shows_nothing_new(tmp_path):
     assert '<figure class="waveform">' not in html.write([run], tmp_path / "page.html").read_text()
     without = Run(spans=run.spans, samples=run.samples, devices=run.devices)
     assert spans_of(without).table.num_rows == len(run.spans)
-    with pytest.raises(BadInputError, match="no power within an iteration"):
-        exporters.export(run, "svg", tmp_path / "a.svg")
+    for kind, advice in (("program", "--format collapsed"), ("profile", "profile with --detail kernel")):
+        run.kind = kind
+        with pytest.raises(BadInputError, match=f"no power within an iteration: {advice}"):
+            exporters.export(run, "svg", tmp_path / "a.svg")
     assert TRACK not in exporters.export(run, "chrome", tmp_path / "a.json").read_text()
 
 

@@ -300,3 +300,24 @@ def test_a_name_that_is_nearly_right_is_answered_with_those_that_are_there(tmp_p
         load("runs")
     with pytest.raises(BadInputError, match=r"folder$"):
         load("nothing")
+
+
+UNITS = [
+    {"id": 1, "parent": 0, "level": "op", "name": "aten.mm", "op": "aten.mm", "count": 1},
+    {"id": 2, "parent": 1, "level": "kernel", "name": "gemm", "op": "aten.mm", "count": 1},
+]
+"""Of a recording that was not analysed: the whole, unit 0, is added by the analysis."""
+
+
+def test_a_run_saved_before_its_analysis_opens(tmp_path):
+    save(Run(units=tables.from_rows(UNITS, "units")), tmp_path / "run")
+    assert load(tmp_path / "run").units.to_pylist()[1]["name"] == "gemm"
+
+
+def test_units_spooled_before_the_analysis_are_kept(tmp_path):
+    save_header(Run(complete=False), tmp_path)
+    with SpoolWriter(tmp_path / SPOOL, "units") as writer:
+        writer.append({name: [row[name] for row in UNITS] for name in UNITS[0]})
+    back = load(tmp_path)
+    assert len(back.units) == len(UNITS)
+    assert "rows_left_out" not in [warning.code for warning in back.warnings]

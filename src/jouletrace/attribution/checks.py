@@ -59,11 +59,12 @@ def check_lock(lock: Lock) -> Check:
     found = lock.search
     assert found is not None
     says = (
-        f"the power sensor takes {found.rate_hz:.1f} samples per second: the residual is {found.residual_w:.1f} W, "
+        f"the residual is {found.residual_w:.1f} W at {found.rate_hz:.1f} samples per second of the power sensor, "
         f"and {found.runner_up_w:.1f} W at the second best rate (evidence {found.evidence:.0f}, needed {EVIDENCE:.0f})"
     )
     advice = (
-        "record for longer, with pauses between iterations, or another program on this GPU first: its rate is stored"
+        "record for longer (profile: --detail-time 60), or first another program on this GPU, whose sample rate is "
+        "then stored"
     )
     return Check("sample_rate", found.evidence >= EVIDENCE, says, advice)
 
@@ -150,11 +151,11 @@ def checks(lock: Lock, readings: Readings, kernels: int = 1, dropped: int = 0) -
 
 
 def verdict(found: list[Check]) -> str:
-    """One line: whether rows of kernels can be trusted, and if not, why and what to do."""
+    """One line: whether rows of kernels can be trusted, and if not, what to do and why."""
     failed = [check for check in found if not check.passed]
     if not failed:
         return f"trust: yes, {len(found)} of {len(found)} checks passed"
-    return f"trust: no, {failed[0].says}; {failed[0].advice}"
+    return f"trust: no, {failed[0].advice}: {failed[0].says}"
 
 
 def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn: NDArray[np.bool_]) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jouletrace.cli.output import say
+from jouletrace.cli.output import opened, say
 
 
 def export(
@@ -22,9 +22,8 @@ def export(
 ) -> None:
     """Convert a Run for other programs: tables, one zip, a trace, or a picture."""
     from jouletrace.formats import exporters
-    from jouletrace.run import load
 
-    source = load(run)
+    source = opened(run)
     say(f"wrote {exporters.export(source, form, output or _beside(Path(run), form))}")
 
 

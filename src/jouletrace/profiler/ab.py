@@ -136,7 +136,7 @@ def run_ab(
             run = session.finish()
     finally:
         device.close()
-    progress.begin("computing the figures", 0)
+    progress.begin("computing the figures (seconds to minutes)", 0)
     try:
         comparison = paired(run, fail_if)
     except BadInputError as error:

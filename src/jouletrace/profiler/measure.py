@@ -23,10 +23,11 @@ from typing import Self
 from jouletrace import analysis
 from jouletrace.analysis.power import tail_s
 from jouletrace.devices import one_or_several, open_devices
+from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.recording.session import Session
-from jouletrace.run import Estimate
+from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import total
 
 
@@ -149,7 +150,8 @@ class Measurement:
         """Energy, mean power and time in a line, and where."""
         # The name of a simulated GPU begins with SIMULATED, which every output of its figures must show.
         devices = ", ".join(device.info.name for device in self._recording.devices)
-        return f"{self.label}: {self.energy_j}, {self.power_w}, {self.time_s} on {devices}"
+        idle = next((f"; {text}" for device in self._recording.devices if (text := idle_simulated(device))), "")
+        return f"{self.label}: {self.energy_j}, {self.power_w}, {self.time_s} on {devices}{idle}"
 
     def __repr__(self) -> str:
         return f"Measurement({self})"
@@ -178,6 +180,23 @@ def measure(
         NotPossibleError: If no device can be recorded.
     """
     return Measurement(label, one_or_several("measure", device, devices))
+
+
+def idle_simulated(device: Device) -> str:
+    """What is wrong with the energy of a program on a device that no program can run on; "" for others.
+
+    A simulated GPU beside a program is idle unless its name gives it a load.
+    """
+    if not device.info.simulated or "load=" in device.spec:
+        return ""
+    return "the program did not run on this simulated GPU: this is its idle power; ?load=1:300 gives it a load"
+
+
+def warn_of_idle(run: Run, devices: Sequence[Device]) -> None:
+    """Warn in a Run of simulated GPUs that were idle beside the program."""
+    for device in devices:
+        if text := idle_simulated(device):
+            run.warn("simulated_idle", text, device.info.id)
 
 
 def synchronize() -> None:

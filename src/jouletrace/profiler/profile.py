@@ -80,7 +80,7 @@ def profile_workload(
             run = session.finish()
     finally:
         device.close()
-    progress.begin("computing the figures", 0)
+    progress.begin("computing the figures (seconds to minutes)", 0)
     return finish(run, session.folder)
 
 

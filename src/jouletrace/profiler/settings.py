@@ -58,7 +58,9 @@ class ProfileSettings:
         numbers=True,
     )
     dtype: str | None = option(
-        None, "fp32 (IEEE), tf32, fp16, bf16, fp64, amp. [default: fp16, on a CPU fp32; your own model as it is]"
+        None,
+        "fp32 (IEEE), tf32, fp16, bf16, fp64; amp: fp32, with autocast to fp16 (CPU: bf16). "
+        "[default: fp16, on a CPU fp32; your own model as it is]",
     )
     quantization: str | None = option(
         None,

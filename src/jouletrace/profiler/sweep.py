@@ -89,7 +89,7 @@ def run_sweep(
             stack.enter_context(changing(limiter, settings.device))
         for number, point in enumerate(points, start=1):
             place = folder / POINTS / _slug(point)
-            if (place / RUN_JSON).exists() and load(place).complete:
+            if _has_figures(place):
                 outcome, reason = DONE, ""
             else:
                 progress.begin(f"point {number} of {len(points)}", 0)
@@ -101,6 +101,14 @@ def run_sweep(
         reasons = dict.fromkeys(entry.reason for entry in found)
         raise NotPossibleError(f"none of {len(points)} points could be measured: {'; '.join(reasons)}")
     return found
+
+
+def _has_figures(place: Path) -> bool:
+    """Whether a point was measured: a sweep that is interrupted while it computes figures leaves a Run without any."""
+    if not (place / RUN_JSON).exists():
+        return False
+    run = load(place)
+    return run.complete and len(run.results) > 0
 
 
 def _outcome(runner: Runner, workload: str, settings: ProfileSettings, place: Path, limit_s: float) -> tuple[str, str]:

@@ -181,7 +181,7 @@ def run(config: Config) -> None:
 
 
 def _say_where(config: Config) -> None:
-    """Tell the user of a parent that was killed, which can't say so itself, where its Run is."""
+    """Write where the Run of a killed parent is, which can't write it itself."""
     folder = Path(config.spool).parent
     if config.errors is None or not (folder / RUN_JSON).exists():
         return

@@ -91,7 +91,7 @@ def to_json_object(
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
     }
-    for name, level in (("contexts", "context"), ("loads", "load")):
+    for name, level in (("contexts", "context"), ("loads", "load"), ("idle_causes", "cause")):
         if results.units(level):
             found[name] = parts(level)
     if compared is not None:

@@ -190,4 +190,6 @@ def cost_line(run: Run, results: Results, given: Tariff | None) -> list[str]:
         elif results.units("load"):
             whose = "" if server is None else f" of {servers[server]['url']}"
             lines.append(f"no cost per {per}{whose}: no load states it")
+        elif per:
+            lines.append(f"no cost: {reasons.reason(energy.reason)}")
     return lines

@@ -9,7 +9,7 @@ from dataclasses import replace
 from jouletrace.analysis.ranges import OF_RANKS, TOGETHER
 from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
-from jouletrace.report.results import CLOSURES, OF_PARTS, Figure, Results, metric, ordered, printed
+from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, Figure, Results, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
@@ -54,6 +54,9 @@ _SMALL = 0.01
 MOST_ROWS = 20
 """Rows of a table below a verdict, unless more are asked for."""
 
+_CAUSE = 0.05
+"""Share of a program's energy below which a cause of the time between kernels isn't listed below a verdict."""
+
 _SHARE_DIGITS = 3
 
 _LEAST = (0.01, 0.02, 0.05, 0.1)
@@ -69,7 +72,7 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
         return [_tree_section(results, marks), *checks]
     section, rest, unattributed = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
     if rest:
-        section.notes.append(_rest(results, rest) + ("; --top lists more" if run.kind == "import" else ""))
+        section.notes.append(f"{_rest(results, rest)}; --top lists more")
     if unattributed:
         section.notes += _unattributed(results, unattributed, top)
     return [section, *checks]
@@ -88,7 +91,7 @@ def short(run: Run, results: Results, level: str, top: int | None) -> Section:
         ranked = top is not None or level in ("kernel", "op")
         known = level not in ("device", "range", "load")
         found, rest, unattributed = table(
-            run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=known
+            run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=known, cause=_CAUSE
         )
         found.notes = [_rest(results, rest, ("energy_total_j", "share"))] if rest else []
         if unattributed:
@@ -136,10 +139,12 @@ def table(
     *,
     ranked: bool,
     known: bool = False,
+    cause: float = 0.0,
 ) -> tuple[Section, list[UnitRow], list[UnitRow]]:
     """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
 
-    With ``known`` only those with an energy, if any has one.
+    With ``known`` only those with an energy, if any has one. The time between kernels has a row for each of its causes
+    with a share of ``cause`` of the whole below its own.
 
     Returns:
         The table with at most ``top`` rows, the costliest first if ``ranked``; units that are beyond, and kernels
@@ -155,7 +160,8 @@ def table(
         if any(value is not None for value in energies.values()):
             unattributed = [*unattributed, *(unit for unit in units if energies[unit["id"]] is None)]
             units = [unit for unit in units if energies[unit["id"]] is not None]
-    shown = units if top is None else units[:top]
+    shown, rest = (units, []) if top is None else (units[:top], units[top:])
+    shown = [row for unit in shown for row in (unit, *_causes(results, unit, cause))]
     columns, fields = _naming(level, shown)
     short = short_names(unit["name"] or "?" for unit in shown if unit["level"] == "kernel")
     labels = _labels(shown, short)
@@ -169,7 +175,12 @@ def table(
     figures, meant = _distinguished(run, results, shown) if level == "range" else (figures, [])
     add_figures(section, figures, names, marks, _secondary(names))
     section.notes += meant
-    return section, units[len(shown) :], unattributed
+    return section, rest, unattributed
+
+
+def _causes(results: Results, unit: UnitRow, least: float) -> list[UnitRow]:
+    """Units of the causes of the time between kernels, if that is what the unit is."""
+    return [cause for cause in results.causes(least) if cause["parent"] == unit["id"]]
 
 
 def _attributed(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
@@ -262,6 +273,9 @@ def _labels(units: Sequence[UnitRow], short: dict[str, str]) -> dict[int, str]:
 def _named(run: Run, unit: UnitRow, field: str, short: dict[str, str], labels: dict[int, str]) -> str:
     if field == "device":
         return device_name(run, unit)
+    if unit["level"] == "cause":
+        named = field in ("operator", "name")
+        return Cell(2 * NBSP + str(unit["name"]), full=f"{NO_KERNEL}: {unit['name']}") if named else ""
     if field == "operator":
         return labels[unit["id"]]
     if unit["level"] == "kernel" and field in ("kernel", "name"):
@@ -304,7 +318,7 @@ def add_figures(
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
     places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
     for name in names:
-        unit, short = units[name], metric(name).short
+        unit, short = units[name], "share of time" if _of_time(name, figures) else metric(name).short
         heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
         wide = places.get(name, 0)
         section.columns.append(Column(heading, numeric=True, wide=wide, brief=name == "share", key=name))
@@ -321,6 +335,12 @@ def add_figures(
         for row, codes in zip(section.rows, apart, strict=True):
             row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
     section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
+
+
+def _of_time(name: str, figures: Sequence[dict[str, Figure]]) -> bool:
+    """Whether shares are of time, as where energies aren't known."""
+    shares = [row[name].estimate for row in figures if name == "share" and name in row]
+    return any(one.value is not None for one in shares) and all(one.method == "trace" for one in shares)
 
 
 def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:
@@ -390,7 +410,11 @@ def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[t
         if own and not least:
             found.append(("  " * (depth + 1) + "(own operators)", own))
         waiting += [(child, depth + 1) for child in reversed(children.get(unit["id"], []))]
-    return found + [(printed(unit["name"]), results.metrics(unit["id"])) for unit in results.outside() if found]
+    for unit in results.outside() if found else ():
+        found.append((printed(unit["name"]), results.metrics(unit["id"])))
+        causes = _causes(results, unit, _CAUSE if brief else 0.0)
+        found += [(f"  {cause['name']}", results.metrics(cause["id"])) for cause in causes]
+    return found
 
 
 _SPREAD = "±: how they differ from one to the next, steps in blocks of many"

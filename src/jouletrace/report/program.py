@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING, WAITING
 from jouletrace.report.reasons import reason
-from jouletrace.report.results import Results, printed
+from jouletrace.report.results import Results, idle_by, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Recording
@@ -12,13 +12,6 @@ from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
 
 _MOST = 3
-
-_CAUSES = {
-    "data loading": "waiting for the data loader",
-    "between launches": "between launches",
-    "synchronisation": "after the host had waited for the GPU",
-    "host": "waiting for the host",
-}
 
 
 def verdict(run: Run, results: Results) -> list[str]:
@@ -59,10 +52,12 @@ def _of_ranks(run: Run) -> list[str]:
         share = 100 * last["last"] / last["collectives"]
         lines.append(
             f"{last['name']} comes last in {share:.0f}{NBSP}% of {last['collectives']} collectives; "
-            f"the others wait for {quantity(sum(waits) / (len(ranked) - 1), 's')} on average"
+            f"the others wait {quantity(sum(waits) / (len(ranked) - 1), 's')} in total"
+            f"{', on average' if len(ranked) > 2 else ''}"
         )
     if gpus:
-        lines.append(f"each GPU by its parts: {', '.join(gpu['name'] for gpu in gpus)} in the folder of this Run")
+        names = ", ".join(gpu["name"] for gpu in gpus)
+        lines.append(f"a Run of each GPU: {names}, in the folder of this Run, or beside its zip in NAME.ranks")
     return lines
 
 
@@ -91,11 +86,11 @@ def _causes_of_all(run: Run, results: Results) -> list[str]:
 
 def _of_idle(run: Run, unit: UnitRow) -> str:
     """The largest cause of the time without a kernel, behind its share."""
-    by = run.workload.get(RECORDING, Recording()).get("idle_by", {})
+    by = idle_by(run)
     if unit["name"] != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
-    return f" ({100 * by[cause]:.0f}{NBSP}% of it {_CAUSES[cause]})"
+    return f" ({100 * by[cause]:.0f}{NBSP}% of it {cause})"
 
 
 def matched(run: Run) -> str | None:

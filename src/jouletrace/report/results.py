@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from jouletrace.analysis.recording_names import IDLE_NAME
+from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.forms import Recording
 from jouletrace.run.metrics import METRICS, Metric
 from jouletrace.run.tables import UnitRow
 
 NO_KERNEL = "no kernel running"
 """The time between kernels, and its energy, as it is printed: in files it is ``IDLE_NAME``, which people take for the
 power of an idle GPU."""
+
+_CAUSES = {
+    "host": "waiting for the host",
+    "synchronisation": "after the host had waited for the GPU",
+    "data loading": "waiting for the data loader",
+    "between launches": "between launches",
+}
+"""Causes of the time between kernels, by their keys in a Run, as they are printed."""
+
+_OF_GPU = re.compile(rf"((?:rank-\d+|gpu-\d+|rank-\d+-gpu-\d+): ){IDLE_NAME}")
+"""The same in the Run of several GPUs."""
 
 ABSENT = Estimate.null("not_measured")
 """The figure in place of one that isn't stated."""
@@ -44,6 +57,27 @@ class Results:
             metrics = self._figures.setdefault(row["unit"], {})
             metrics.setdefault(row["metric"], Figure(Estimate.from_dict(row), flags))
         self._units: list[UnitRow] = run.units.to_pylist()
+        self._causes: list[UnitRow] = []
+        self._add_causes(idle_by(run))
+
+    def _add_causes(self, shares: dict[str, float]) -> None:
+        """Add a unit of level "cause" under idle for each cause: its part of the time, at the power of all of it."""
+        idle = next((unit for unit in self._units if unit["level"] == "op" and unit["name"] == IDLE_NAME), None)
+        if idle is None:
+            return
+        free = 1 + max(unit["id"] for unit in self._units)
+        for id, (name, share) in enumerate(shares.items(), free):
+            self._causes.append({**idle, "id": id, "parent": idle["id"], "level": "cause", "name": name, "count": None})
+            self._figures[id] = {
+                metric: found
+                if metric == "power_w"
+                else replace(found, estimate=replace(found.estimate.scaled(share), method="share"))
+                for metric, found in self._figures.get(idle["id"], {}).items()
+            }
+
+    def causes(self, least: float = 0.0) -> list[UnitRow]:
+        """Units of the causes of idle, the largest first: those with a share of ``least`` of the whole."""
+        return [unit for unit in self.ranked("cause") if (self.get("share", unit["id"]).value or 0.0) >= least]
 
     def get(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
         """A figure; null with reason ``not_measured`` if it isn't there."""
@@ -58,8 +92,8 @@ class Results:
         return self._figures.get(unit, {})
 
     def all(self) -> list[UnitRow]:
-        """Rows of all units."""
-        return self._units
+        """Rows of all units, with the causes of idle."""
+        return self._units + self._causes
 
     def units(self, level: str) -> list[UnitRow]:
         """Rows of the units of a level, in stored order.
@@ -67,6 +101,8 @@ class Results:
         Those of level "kernel" are all that parts come down to, each joule once: the kernels under
         operators, operators whose kernels aren't known, pools of small operators as a whole, idle.
         """
+        if level == "cause":
+            return self._causes
         if level != "kernel":
             return [unit for unit in self._units if unit["level"] == level]
         ops = {unit["id"]: unit for unit in self._units if unit["level"] == "op"}
@@ -103,8 +139,16 @@ class Results:
         return units
 
 
+def idle_by(run: Run) -> dict[str, float]:
+    """Shares of the time between kernels by its cause, as printed; empty where causes aren't known."""
+    stored = run.workload.get(RECORDING, Recording()).get("idle_by", {})
+    return {words: share for key, words in _CAUSES.items() if (share := stored.get(key, 0.0)) > 0}
+
+
 def printed(name: str | None) -> str:
-    """A unit's name as it is printed, in parentheses or not."""
+    """A unit's name as it is printed, in parentheses or not, or behind the name of a GPU of several."""
+    if name is not None and (of_gpu := _OF_GPU.fullmatch(name)):
+        return of_gpu[1] + NO_KERNEL
     if name is not None and name.strip("()") == IDLE_NAME:
         return name.replace(IDLE_NAME, NO_KERNEL)
     return str(name or "?")

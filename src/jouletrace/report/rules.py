@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 YES, CARE, NO = "yes", "with care", "no"
-"""Levels: nothing is in doubt; a figure is qualified; a figure itself is in doubt, or missing."""
+"""Levels: nothing is in doubt; a figure is qualified, or this machine can't measure it; a figure itself is in doubt, or
+missing although it can be measured."""
 
 
 class Rule(NamedTuple):
@@ -50,6 +51,7 @@ RULES: dict[str, Rule] = {
     "not_measured": Rule("power sensor", CARE),
     "unknown": Rule("power sensor", NO),
     "no_counter": Rule("power sensor", YES),
+    "simulated_idle": Rule("power sensor", NO),
     "power_implausible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "power_impossible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "sensor_unknown": Rule("power sensor", CARE),
@@ -153,6 +155,7 @@ RULES: dict[str, Rule] = {
     "traced": Rule("parts and whole", YES),
     "whole_stretch": Rule("parts and whole", YES),
     "not_traced": Rule("tracing", CARE),
+    "no_gpu": Rule("tracing", YES),
     "records_dropped": Rule("tracing", NO, "trace a shorter part: --duty 5/60"),
     "kernels_not_joined": Rule("tracing", CARE, "use inputs of one shape"),
     "nodes_not_timed": Rule("tracing", YES),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Any
@@ -135,12 +136,12 @@ def _bars(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[Text
 
 
 def fitted(names: Sequence[str], width: int, lost: str = "middle") -> list[str]:
-    """Names in so many columns, longer ones without their middle or start; whole where two would read alike."""
-    for part in _TAILS[lost]:
-        found = [_elided(name, width, part) for name in names]
-        if len(set(found)) == len(set(names)):
-            return found
-    return list(names)
+    """Names in so many columns, longer ones without their middle or start; those whole that would read alike."""
+    every = list(dict.fromkeys(names))
+    tries = [{name: _elided(name, width, part) for name in every} for part in _TAILS[lost]]
+    short = max(tries, key=lambda found: len(set(found.values())))
+    read = Counter(short.values())
+    return [short[name] if read[short[name]] == 1 else name for name in names]
 
 
 def _fitting(section: Section, width: int) -> tuple[list[Column], list[list[str]]]:

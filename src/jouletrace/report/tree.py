@@ -8,13 +8,13 @@ name where a trace is all there is, and the part of the GPU's idle power where n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.recording_names import OUTSIDE
+from jouletrace.analysis.recording_names import IDLE_NAME, OUTSIDE
 from jouletrace.report.results import ABSENT, Results, printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.tables import UnitRow
@@ -24,8 +24,9 @@ _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
 
 ENERGY, TIME = "energy_total_j", "time_s"
-_NO_ROWS = ("site", "group")
-"""Levels that are no parts of the whole: where an operator is called, and modules removed as a whole."""
+_NO_ROWS = ("site", "group", "length", "context")
+"""Levels that are no parts of the whole: where an operator is called, modules removed as a whole, forwards of one
+token or prompt."""
 
 ROOT = "0"
 """Key of the whole."""
@@ -65,6 +66,9 @@ def tree(run: Run, results: Results) -> list[Node]:
     """All parts that have energy or time, each behind the one around it; the root alone without parts."""
     root = _root(run, results)
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _NO_ROWS]
+    modules: dict[int | None, str | None] = {u["id"]: u["module"] for u in units if u["level"] == "layer"}
+    # The calls of a layer divide it once more, beside the layers within it.
+    units = [u for u in units if u["level"] != "layer" or not u["module"] or u["module"] != modules.get(u["parent"])]
     # Levels whose units take time that others take too would be drawn beside one another.
     twice = {"op"} if results.apart() else set()
     if run.kind == "record" and results.units("range"):
@@ -73,12 +77,18 @@ def tree(run: Run, results: Results) -> list[Node]:
     within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
     if root.time.value and within > _WITHIN * root.time.value:
         twice.add("range")  # they lie within one another, such as the functions of a call stack
+    phases = {str(u["name"]): str(u["id"]) for u in units if u["level"] == "phase" and _has_figure(results, u)}
+    if phases:
+        twice.add("layer")  # a layer runs in several phases
     units = [unit for unit in units if unit["level"] not in twice]
+    if phases and "generation" in run.workload:  # its phases hold what the GPU takes between their kernels
+        units = [unit for unit in units if unit["name"] != IDLE_NAME]
+    units = _in_phases(units, phases) if phases else units
     layered = any(unit["level"] == "layer" for unit in units)
     nodes = [root, *_of_units(results, units, layered)]
     if layered:
         nodes += _operators_in_layers(results)
-    nodes = _in_modules(_ordered(nodes)) if not layered else _ordered(nodes)
+    nodes = _in_modules(_ordered(nodes), {ROOT, *phases.values()}) if not layered else _ordered(nodes)
     if len(nodes) == 1:
         nodes += _of_trace(by_name(run)) or _of_baselines(results)
     return _totalled(nodes)
@@ -132,6 +142,20 @@ def _of_devices(root: Node, results: Results) -> Node:
     return root
 
 
+def _in_phases(units: Sequence[UnitRow], phases: dict[str, str]) -> list[UnitRow]:
+    """Operators within their phases; pools are left out, since one may hold operators of several phases."""
+    ops = {unit["id"] for unit in units if unit["level"] == "op"}
+    pools = {unit["parent"] for unit in units if unit["level"] == "op"} & ops
+    found: list[UnitRow] = []
+    for unit in units:
+        phase = phases.get(unit["phase"] or "")
+        if unit["level"] == "op" and phase is not None:
+            found.append({**unit, "parent": int(phase)})
+        elif unit["id"] not in pools:
+            found.append(unit)
+    return found
+
+
 def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list[Node]:
     """A node for each unit that has a figure; operators that layers call are left to them."""
     there = {unit["id"] for unit in units}
@@ -180,10 +204,14 @@ def _operators_in_layers(results: Results) -> list[Node]:
     return found
 
 
+def _has_figure(results: Results, unit: UnitRow) -> bool:
+    return any(results.get(name, unit["id"]).value is not None for name in (ENERGY, TIME))
+
+
 def _node(results: Results, unit: UnitRow, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
     """A unit, or a share of what it takes; None if it has no figure."""
     energy, time = (results.figure(name, unit["id"]) for name in (ENERGY, TIME))
-    if energy.estimate.value is None and time.estimate.value is None:
+    if not _has_figure(results, unit):
         return None
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
     remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
@@ -191,18 +219,18 @@ def _node(results: Results, unit: UnitRow, key: str, parent: str, detail: str, s
     return Node(key, parent, _label(unit), unit["level"], *part, detail, remarks, how)
 
 
-def _in_modules(nodes: Sequence[Node]) -> list[Node]:
-    """Operators under the modules that call them, where no layers were measured."""
+def _in_modules(nodes: Sequence[Node], tops: Collection[str]) -> list[Node]:
+    """Operators right below nodes of these keys under the modules that call them, where no layers are shown."""
     found: dict[str, Node] = {}
     for node in nodes:
-        if node.level != "op" or node.parent != ROOT or not node.detail:
+        if node.level != "op" or node.parent not in tops or not node.detail:
             found[node.key] = node
             continue
         module, _, shapes = node.detail.partition("\n")
-        parent, path = ROOT, ""
+        parent, path = node.parent, ""
         for step in _steps(module):
             path = f"{path}.{step}" if path else step
-            key = f"module {path}"
+            key = f"{node.parent} module {path}"
             found.setdefault(key, Node(key, parent, step, "module", detail=path, how="sum of its parts"))
             parent = key
         found[node.key] = replace(node, parent=parent, detail=shapes)

@@ -166,6 +166,7 @@ def _once(failed: Iterable[Failed]) -> list[Failed]:
 def asked(run: Run, results: Results) -> list[str]:
     """Names of the checks that are made of a Run: what its kind and its sensors allow."""
     power = any(run.channel(device.id, POWER) is not None for device in run.devices)
+    gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
     there = results.metrics()
@@ -181,7 +182,7 @@ def asked(run: Run, results: Results) -> list[str]:
         "aliasing": power and timed,
         "precision": timed,
         "inputs and outputs": timed,
-        "tracing": run.kind == "program" or bool(results.units("kernel")),
+        "tracing": (run.kind == "program" and gpus) or bool(results.units("kernel")),
         "parts and whole": any(there[name].estimate.value is not None for name in OF_PARTS if name in there),
         "ranges": bool(results.units("range")) and run.kind in ("record", "monitor", "measure"),
         "ranks": bool(run.settings.get("ranks") or run.workload.get("gpus")),
@@ -279,6 +280,8 @@ def _action(run: Run, own: Rule) -> str:
     """What to do in this Run, with longer times in place of those that were too short."""
     if run.kind == "import" and (own.check == "sensor response" or own.action == AGAIN):
         return ""  # the GPU may be anywhere, and last night can't be logged again
+    if run.simulated and own.check == "idle power":
+        return ""  # a simulated GPU does not cool down between commands
     settings: Any = run.settings
     about: Any = run.workload.get("warm_up") or {}
     longer = {}

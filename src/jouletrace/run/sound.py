@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.run.model import MODEL_UNIT
+
 MOST_NS = 2**62 + 2**61
 """The year 2189: the difference of any two earlier times fits into 64 bits."""
 
@@ -129,7 +131,7 @@ def _beyond(table: pa.Table, column: str, low: int, high: int, null: int = 0) ->
 
 
 def _tree(table: pa.Table) -> Iterator[tuple[Mask, str]]:
-    """Unit ids are unique, parents exist, and there is no cycle."""
+    """Unit ids are unique, parents exist, and there is no cycle. The analysis adds the whole, which may be missing."""
     ids, parent = table["id"].to_numpy(), pc.fill_null(table["parent"], -_MOST_ID - 1).to_numpy()
     order = np.argsort(ids, kind="stable")
     twice = np.zeros(len(ids), bool)
@@ -139,6 +141,7 @@ def _tree(table: pa.Table) -> Iterator[tuple[Mask, str]]:
         return
     place = order[np.minimum(np.searchsorted(ids[order], parent), len(ids) - 1)]
     has = parent >= -_MOST_ID
+    has &= (ids[place] == parent) | (parent != MODEL_UNIT)
     lost = has & (ids[place] != parent)
     yield lost, "its parent is not there"
     # Each pass doubles the levels climbed: a unit that never reaches the top lies on a cycle.

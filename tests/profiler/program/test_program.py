@@ -14,6 +14,7 @@ from jouletrace.profiler.program import program as recording
 from jouletrace.profiler.program import tracer
 from jouletrace.profiler.program.command import program_of
 from jouletrace.profiler.program.script import Script
+from jouletrace.report.trust import trust
 from jouletrace.run import load
 
 
@@ -130,3 +131,21 @@ def test_a_syntax_error_names_its_line(tmp_path):
 def test_a_command_line_without_a_program_is_refused():
     with pytest.raises(BadInputError, match="name a script"):
         program_of([], False)
+
+
+def test_a_program_beside_an_idle_simulated_gpu_is_not_trusted(tmp_path):
+    path = tmp_path / "quick.py"
+    path.write_text("pass")
+    for spec, levels in (("sim:h100", ["no"]), ("sim:h100?load=1:300", [])):
+        found, _ = recording.run_program(Script(str(path), []), recording.Settings([spec]))
+        assert [one.level for one in trust(found).failed if one.code == "simulated_idle"] == levels
+
+
+def test_a_program_without_a_gpu_has_no_tracing_to_fail(tmp_path):
+    path = tmp_path / "quick.py"
+    path.write_text("pass")
+    found, _ = recording.run_program(Script(str(path), []), recording.Settings(["cpu"]))
+    asked = trust(found)
+    assert [one.check for one in asked.failed if one.check != "power sensor"] == []
+    assert "tracing" not in asked.passed
+    assert asked.level != "no", "the machine can't measure the energy"

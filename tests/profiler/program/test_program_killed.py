@@ -7,7 +7,7 @@ from commands import PATIENCE_S, command, only_run, start, wait_for
 KILLED = "import os, signal, time\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
 
 
-def test_the_place_of_the_run_of_a_killed_program_is_said(workspace, capsys):
+def test_the_place_of_the_run_of_a_killed_program_is_reported(workspace, capsys):
     (workspace / "dies.py").write_text(KILLED)
     with (workspace / "errors").open("w") as errors:
         process = start("run", "-d", "sim:h100?realtime=1", "dies.py", cwd=workspace, stderr=errors)

@@ -142,6 +142,24 @@ def test_lightning_reports_its_steps_epochs_and_validations(lightning):
     check_training(ours.run)
 
 
+def test_the_sanity_check_of_lightning_has_its_name(lightning):
+    ours = jt.lightning_callback(devices=REAL)
+    ours.on_fit_start(None, None)
+    for checking in (True, False):
+        trainer = SimpleNamespace(sanity_checking=checking)
+        ours.on_validation_start(trainer, None)
+        ours.on_validation_end(trainer, None)
+    ours.on_fit_end(None, None)
+    assert [row["name"] for row in spans(ours.run, "range")] == ["sanity check", "evaluation"]
+
+
+def test_why_a_callback_has_no_energy_is_in_words(capsys, no_rapl):
+    ours = jt.trainer_callback("tiny", device="cpu")
+    ours._start()
+    ours._end()
+    assert "energy unknown: no RAPL energy counter here" in capsys.readouterr().err
+
+
 @pytest.mark.thorough
 def test_a_fit_that_fails_keeps_what_it_had(lightning):
     ours = jt.lightning_callback(devices=REAL)

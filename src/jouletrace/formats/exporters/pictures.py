@@ -27,7 +27,9 @@ def write_svg(run: Run, path: Path | str) -> Path:
     with new_file(path) as file:
         drawn = picture(run)
         if drawn is None:
-            raise BadInputError("this Run holds no power within an iteration: profile with --detail kernel or layer")
+            own = "--format collapsed draws where the energy of a program went"
+            instead = own if run.kind == "program" else "profile with --detail kernel or layer"
+            raise BadInputError(f"this Run holds no power within an iteration: {instead}")
         file.write(drawn[0].encode())
     return Path(path)
 

@@ -17,6 +17,7 @@ from jouletrace.devices.cuda_order import cuda_uuids_apart
 from jouletrace.devices.rapl import beside_gpus
 from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import calibrations
+from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.duty import Duty
@@ -103,6 +104,7 @@ def run_program(
             for device in devices:
                 calibrations.attach(session.run, device)
                 _note_others(session.run, device)
+            warn_of_idle(session.run, devices)
             live = Live(session) if settings.live else None
             starting = Starting(devices)
 
@@ -215,7 +217,7 @@ def _add_gpu(session: Session, gpu: Gpu) -> None:
 def _note(run: Run, tracer: Tracer, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
     """Say what is missing."""
     if no_gpu and not found:
-        run.warn("not_traced", "kernels: there is no GPU here, so that only the time of the program is known")
+        run.warn("no_gpu", "there is no GPU here, so that no kernels were traced")
     elif tracer.problem or not found:
         run.warn("not_traced", f"kernels: {tracer.problem or 'the program ran none, or no process handed any over'}")
     for code, text in dict.fromkeys(note for traced in found for note in traced.notes):

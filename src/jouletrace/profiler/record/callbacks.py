@@ -224,11 +224,15 @@ def lightning_callback(
                 _log(trainer, self._logged())
 
         def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-            self._enter("evaluation")
+            self._enter(self._validation(trainer))
 
         def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-            self._leave("evaluation")
+            self._leave(self._validation(trainer))
             self._skip()
+
+        def _validation(self, trainer: Any) -> str:
+            """Name of a validation; before the first epoch Lightning tries two batches."""
+            return "sanity check" if getattr(trainer, "sanity_checking", False) else "evaluation"
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             self._leave("epoch")

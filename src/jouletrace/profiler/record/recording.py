@@ -18,7 +18,7 @@ from jouletrace import analysis
 from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.measure import synchronize
+from jouletrace.profiler.measure import synchronize, warn_of_idle
 from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer, settle
 from jouletrace.profiler.record import active
@@ -291,6 +291,7 @@ class Recording:
             session.start_recorder()
             for device in session.devices:
                 calibrations.attach(session.run, device)
+            warn_of_idle(session.run, session.devices)
             self._sums = LiveSums(session.run, session.recorder.follow(), self._start_ns)
         except JouletraceError as error:
             self._failed = error if isinstance(error, RecorderDiedError) else RecorderDiedError(str(error))

@@ -22,7 +22,8 @@ from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.timeline import Part
 from jouletrace.report.document import printable
 from jouletrace.report.program import energy_by_part, verdict
-from jouletrace.report.results import Results
+from jouletrace.report.reasons import reason
+from jouletrace.report.results import Results, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
@@ -154,8 +155,11 @@ def summary(run: Run, split: Run | None) -> str:
     mark = "SIMULATED " if run.simulated else ""
     if split is None:
         time_s, energy = whole(run)
-        joules = figure(energy, "J") if energy.value is not None else f"energy unknown: {energy.reason}"
+        joules = (
+            figure(energy, "J") if energy.value is not None else f"energy unknown: {reason(energy.reason or 'unknown')}"
+        )
         lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}"]
+        lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
     else:
         results = Results(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
@@ -212,6 +216,6 @@ def _gpus(split: Run) -> list[str]:
     lines = []
     for gpu in gpus[:ROWS]:
         parts = sorted(gpu["parts"], key=lambda part: -(part["energy_j"] or 0.0))
-        named = [f"{part['name']} {quantity(part['energy_j'], 'J')}" for part in parts if part["energy_j"]]
+        named = [f"{printed(part['name'])} {quantity(part['energy_j'], 'J')}" for part in parts if part["energy_j"]]
         lines.append(f"  {gpu['name']}: {', '.join(named) or 'no energies'}")
     return lines + ([f"  and {len(gpus) - ROWS} more"] if len(gpus) > ROWS else [])

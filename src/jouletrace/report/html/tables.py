@@ -53,13 +53,23 @@ def of_parts(run: Run, results: Results, marks: Footnotes | None = None) -> list
     found: list[Section] = []
     for level in levels:
         table, rest, unattributed = parts.table(run, results, level, MOST_ROWS, marks, ranked=True)
-        found.append(_level(results, level, of_section(table, level)))
+        found.append(_level(results, level, _leading(of_section(table, level))))
         if rest:
             hint = f"jouletrace show --detail {level}"
             found[-1].notes.append(f"{len(rest)} more rows, the cheapest, are in the Run: {hint}")
         if unattributed:
             found.append(_unattributed(results, unattributed))
     return found
+
+
+def _leading(table: Section) -> Section:
+    """The same with energy and share before other figures: a narrow screen shows the first ones."""
+    keys = [column.key for column in table.columns]
+    leads = [n for n, key in enumerate(keys) if key in ("energy_total_j", "share")]
+    first = next((n for n, key in enumerate(keys) if key in _FIRST), 0)
+    order = [*range(first), *leads, *(n for n in range(first, len(keys)) if n not in leads)]
+    rows: list[list[str]] = [[row[n] for n in order] for row in table.rows]
+    return replace(table, columns=[table.columns[n] for n in order], rows=rows)
 
 
 def _level(results: Results, level: str, table: Section) -> Section:
