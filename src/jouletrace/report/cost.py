@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.report import serving
+from jouletrace.report import reasons, serving
 from jouletrace.report.facts import power_channels
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
