@@ -108,8 +108,8 @@ MUTANTS = [
         ),
         (
             "correlation dropped from the level of idle",
-            "power[kept & ~high], correlated=True",
-            "power[kept & ~high], correlated=False",
+            "power[lower], correlated=True",
+            "power[lower], correlated=False",
         ),
         (
             "correlation dropped from the level of work",
