@@ -118,8 +118,10 @@ def overview(page: Any, place: Path) -> None:
 
 
 def iteration(page: Any, place: Path) -> None:
-    """The timeline, zoomed to the kernels of one iteration."""
+    """The timeline, zoomed to the kernels of one iteration, if the Run has iterations."""
     timeline = page.locator(".run:not([hidden]) .timeline")
+    if not timeline.locator("button", has_text="An iteration").count():
+        return
     timeline.locator("button", has_text="An iteration").click()
     page.evaluate("scrollTo(0, 0)")
     page.set_viewport_size({"width": WIDE, "height": 3000})
