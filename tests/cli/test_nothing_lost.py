@@ -97,7 +97,7 @@ def test_a_check_of_ab_that_fits_nothing_costs_no_measurement(capsys, noisy):
 
 def test_an_option_of_b_that_makes_no_sense_is_reported_to_be_b_s(capsys, workspace):
     said = command(capsys, "ab", "gemm", "gemm", "-d", "sim:h100", "--mode-b", "slow")
-    assert (said.code, said.complaint) == (2, "jouletrace: B: --mode slow: must be one of eager, graph, compile")
+    assert (said.code, said.complaint) == (2, "jouletrace: B: --mode-b slow: must be one of eager, graph, compile")
 
 
 def test_a_sweep_of_a_device_that_is_not_there_runs_nothing(capsys, workspace):

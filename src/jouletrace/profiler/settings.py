@@ -134,13 +134,10 @@ class ProfileSettings:
                 raise BadInputError(f"--{name} {value}: must be one of {', '.join(allowed)}")
         for name in ("batch", "seq_len", "threads", "streams", "input_sets", "block", "latency_iterations"):
             value = getattr(self, name)
-            if value is not None and not 1 <= value <= MOST_COUNT:
-                bound = "at least 1" if value < 1 else f"at most {MOST_COUNT}"
+            most = MOST_THREADS if name in ("threads", "streams") else MOST_COUNT
+            if value is not None and not 1 <= value <= most:
+                bound = "at least 1" if value < 1 else f"at most {most}"
                 raise BadInputError(f"--{name.replace('_', '-')} {value}: must be {bound}")
-        for name in ("threads", "streams"):
-            value = getattr(self, name)
-            if value is not None and value > MOST_THREADS:
-                raise BadInputError(f"--{name} {value}: must be at most {MOST_THREADS}")
         check_seed(self.seed)
         check_loss_and_optimizer(self.label_smoothing, self.optimizer)
         for name in ("max_time_s", "warmup_s", "idle_s", "latency_s", "window_s", "detail_time_s"):
