@@ -10,6 +10,7 @@ columns. --site: the first page of a site that ``make docs`` has built. It needs
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import pty
 import shutil
@@ -74,7 +75,7 @@ def main() -> None:
 
 def terminal(browser: Any, command: list[str], place: Path) -> None:
     """What a command prints on a terminal of 80 columns, in its colours."""
-    printed = Console(record=True, width=80, file=open(os.devnull, "w"))  # noqa: SIM115
+    printed = Console(record=True, width=80, file=io.StringIO())
     printed.print(f"$ {' '.join(command)}", highlight=False)
     printed.print(Text.from_ansi(on_terminal([sys.executable, "-m", *command])))
     page = browser.new_page(viewport={"width": 820, "height": 100}, device_scale_factor=2)

@@ -95,15 +95,21 @@ def open_bench(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | Non
         return SimulatedBench(gpu, slices)
     if not slices:
         raise NotPossibleError(f"{backend.info.name} has no MIG instance that CUDA can use")
-    sources: Sequence[ActivitySource]
-    if dcgm_url is not None:
-        known = {one.instance: (one.uuid, one.profile.memory_mib << 20) for one in slices}
-        exporter = DcgmExporter(dcgm_url, backend.info.id, backend.info.index, known)
-        exporter.check()
-        sources = [exporter]
-    else:
-        sources = instance_activity(backend.info.id, {one.uuid: one.instance for one in slices})
-    return RealBench(open_device(backend.info.id), slices, Activity(sources))
+    return RealBench(open_device(backend.info.id), slices, Activity(activity_sources(backend, slices, dcgm_url)))
+
+
+def activity_sources(backend: MigBackend, slices: Sequence[Slice], dcgm_url: str | None) -> Sequence[ActivitySource]:
+    """Where the activity of slices of a real GPU is read: a DCGM exporter, or the driver's counters (maybe none).
+
+    Raises:
+        NotPossibleError: If the exporter doesn't answer or doesn't report the slices.
+    """
+    if dcgm_url is None:
+        return instance_activity(backend.info.id, {one.uuid: one.instance for one in slices})
+    known = {one.instance: (one.uuid, one.profile.memory_mib << 20) for one in slices}
+    exporter = DcgmExporter(dcgm_url, backend.info.id, backend.info.index, known)
+    exporter.check()
+    return [exporter]
 
 
 class Child(children.Child):

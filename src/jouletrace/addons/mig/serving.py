@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 
 from jouletrace import analysis
-from jouletrace.addons.mig.activity import Activity, ActivitySource, DcgmExporter
-from jouletrace.addons.mig.bench import slices_of
+from jouletrace.addons.mig.activity import Activity
+from jouletrace.addons.mig.bench import activity_sources, slices_of
 from jouletrace.addons.mig.jobs import Slice
 from jouletrace.addons.mig.plan import make_plan
 from jouletrace.analysis.serving.slices import ACTIVITY
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device, Samples
 from jouletrace.devices.mig import MigBackend
-from jouletrace.devices.nvml.mig import instance_activity
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.simulated import SimulatedStep, simulate_generation, simulate_workload
 from jouletrace.profiler import calibrations
@@ -397,14 +396,7 @@ def open_servers(
         ]
         return SimulatedServers(SimulatedGpu(device), found, names, task)
     found = _chosen(wanted, slices_of(backend), backend.info.name)
-    sources: Sequence[ActivitySource]
-    if dcgm_url is not None:
-        known = {one.instance: (one.uuid, one.profile.memory_mib << 20) for one in found}
-        exporter = DcgmExporter(dcgm_url, backend.info.id, backend.info.index, known)
-        exporter.check()
-        sources = [exporter]
-    else:
-        sources = instance_activity(backend.info.id, {one.uuid: one.instance for one in found})
+    sources = activity_sources(backend, found, dcgm_url)
     if not sources:
         raise NotPossibleError(f"{backend.info.name} has no counters of slices' activity: give --dcgm-url")
     return HttpServers(open_device(backend.info.id), found, Activity(sources), names)
