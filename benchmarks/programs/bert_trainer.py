@@ -1,11 +1,12 @@
 """BERT-base by transformers' Trainer, as its example scripts use it."""
 
+import os
 import sys
 import tempfile
 import time
 
 import torch
-from common import seconds
+from common import Turns, seconds
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 from transformers.trainer_callback import TrainerCallback
 
@@ -34,11 +35,20 @@ class Limit(TrainerCallback):
             control.should_training_stop = True
 
 
+class InTurns(TrainerCallback):
+    def __init__(self):
+        self.turns = Turns(torch.cuda.synchronize)
+
+    def on_step_end(self, args, state, control, **_):
+        control.should_training_stop = not self.turns.more()
+
+
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         folder, per_device_train_batch_size=32, bf16=True, max_steps=100_000, logging_steps=50, report_to=[],
         save_strategy="no", dataloader_num_workers=4, disable_tqdm=True,
     )  # fmt: skip
     model = BertForSequenceClassification(BertConfig())
-    Trainer(model, arguments, train_dataset=Texts(), callbacks=[Limit(seconds())]).train()
+    until = InTurns() if "TURNS" in os.environ else Limit(seconds())
+    Trainer(model, arguments, train_dataset=Texts(), callbacks=[until]).train()
 sys.exit(0)

@@ -3,20 +3,12 @@
 import numpy as np
 import pytest
 
+from cupti_records import made
 from jouletrace.tracing.decode import DRIVER, KERNEL, MEMCPY, RUNTIME, UnknownRecordError, column, decode, layouts_for
 from places import DATA
 
 RECORDED = np.load(DATA / "cupti_13_0_h100.npz")
 LAYOUTS = layouts_for(int(RECORDED["version"]))
-
-
-def made(kind, version=130001, **fields):
-    """One record's bytes."""
-    record = np.zeros(1, layouts_for(version).dtypes[kind])
-    record["kind"] = kind
-    for name, value in fields.items():
-        record[name] = value
-    return record.view(np.uint8)
 
 
 def test_recorded_kernels_have_possible_times_grids_and_names():

@@ -22,6 +22,13 @@ from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, Chunks, Layouts, c
 
 BUFFER_BYTES = 8 * 2**20
 
+_ENABLE_CALL, _WAITING_CALLS = "cuptiActivityEnableRuntimeApi", (131, 137, 165)
+"""Calls of CUDA's runtime in which the host waits for the GPU, by CUPTI's numbers (``cupti_runtime_cbid.h``):
+cudaStreamSynchronize, cudaEventSynchronize, cudaDeviceSynchronize. Records of the kind SYNCHRONIZATION say more and
+slow every launch: an eager program that the host limits takes 25 to 40 % longer with them, and 10 % with these
+(docs/results/run-h100.md).
+"""
+
 _REQUESTED = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
 )
@@ -88,6 +95,10 @@ class Cupti:
             said = f": {text.value.decode()}" if text.value else f" with error {result}"
             raise NotPossibleError(f"kernel tracing: {_ERRORS.get(result) or f'{function} failed{said}'}")
 
+    def has(self, function: str) -> bool:
+        """Whether this version has a function."""
+        return hasattr(self._library, function)
+
     def next_record(self, buffer: int, valid: int, record: ctypes.c_void_p) -> bool:
         """Advance ``record`` to the next record of a buffer by CUPTI's own iteration; False at the end."""
         return not self._library.cuptiActivityGetNextRecord(
@@ -100,16 +111,20 @@ class CuptiTracer:
 
     Args:
         kinds: Record kinds to enable (``layouts``).
+        waits: Whether calls in which the host waits for the GPU are recorded, as RUNTIME.
         cupti: The library; located by ``find_library`` if None.
 
     Attributes:
         dropped: Number of records that CUPTI dropped, known after ``stop``.
     """
 
-    def __init__(self, kinds: tuple[int, ...] = (KERNEL, MEMCPY, MEMSET), cupti: Cupti | None = None) -> None:
+    def __init__(
+        self, kinds: tuple[int, ...] = (KERNEL, MEMCPY, MEMSET), *, waits: bool = False, cupti: Cupti | None = None
+    ) -> None:
         self.cupti = cupti or Cupti()
         self.dropped = 0
         self._kinds = kinds
+        self._calls = _WAITING_CALLS if waits and self.cupti.has(_ENABLE_CALL) else ()
         self._open: dict[int, Any] = {}
         self._free: list[Any] = []
         self._filled: list[tuple[Any, int]] = []
@@ -126,13 +141,17 @@ class CuptiTracer:
         """
         self._free = [_buffer() for _ in range(spare_buffers)]
         self.cupti.call("cuptiActivityRegisterCallbacks", self._requested, self._completed)
+        self._enable(True)
+
+    def _enable(self, on: bool) -> None:
         for kind in self._kinds:
-            self.cupti.call("cuptiActivityEnable", ctypes.c_int(kind))
+            self.cupti.call("cuptiActivityEnable" if on else "cuptiActivityDisable", ctypes.c_int(kind))
+        for call in self._calls:
+            self.cupti.call(_ENABLE_CALL, ctypes.c_uint32(call), ctypes.c_uint8(on))
 
     def stop(self) -> None:
         """Disable recording, flush all buffers, and count dropped records."""
-        for kind in self._kinds:
-            self.cupti.call("cuptiActivityDisable", ctypes.c_int(kind))
+        self._enable(False)
         self.cupti.call("cuptiActivityFlushAll", ctypes.c_uint32(1))
         dropped = ctypes.c_size_t()
         self.cupti.call("cuptiActivityGetNumDroppedRecords", None, ctypes.c_uint32(0), ctypes.byref(dropped))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Chunks = dict[int, list[NDArray[np.void]]]
 """Records by kind, in pieces; views into CUPTI's buffers where possible."""
 
-MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL, SYNC = 1, 2, 4, 5, 10, 38
+MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL = 1, 2, 4, 5, 10
 """CUPTI_ACTIVITY_KIND_* of the records that are read; KERNEL is CONCURRENT_KERNEL."""
 
 _KERNEL_FIELDS = {
@@ -45,7 +45,6 @@ _SET_FIELDS = {
 }
 _COPY_FIELDS = {"copy_kind": ("u1", 4), **_SET_FIELDS}
 _API_FIELDS = {"start": ("u8", 8), "end": ("u8", 16), "correlation": ("u4", 32)}
-_SYNC_FIELDS = {"type": ("u4", 4), "start": ("u8", 8), "end": ("u8", 16)}
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,6 @@ def layouts_for(version: int) -> Layouts | None:
         DRIVER: _dtype(_API_FIELDS, 40),
         RUNTIME: _dtype(_API_FIELDS, 40),
     }
-    # From 26 to CUDA 13 the record of a synchronisation grew by an amount that isn't known here.
-    if version >= 130000 or version < 26:
-        dtypes[SYNC] = _dtype(_SYNC_FIELDS, 56 if version >= 130000 else 40)
     return Layouts(version, dtypes)
 
 

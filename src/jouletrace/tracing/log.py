@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.tracing.cupti import Cupti, CuptiTracer, demangle
-from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, SYNC, decode
+from jouletrace.tracing.cupti import CuptiTracer, demangle
+from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, RUNTIME, decode
 
 Ints = NDArray[np.int64]
 
@@ -24,9 +24,6 @@ MARK_BYTES = 64
 
 _COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 """By ``copy_kind``: CUpti_ActivityMemcpyKind."""
-
-_WAITS_FOR_GPU = (1, 3, 4)
-"""Types of synchronisation for which the host waits: for an event, a stream, a context."""
 
 _NON_BLOCKING, _RELAXED = 1, 2
 """CU_STREAM_NON_BLOCKING, CU_STREAM_CAPTURE_MODE_RELAXED."""
@@ -72,9 +69,7 @@ class KernelLog:
 
     def __init__(self) -> None:
         self.dropped = self._decoded = 0
-        cupti = Cupti()
-        sync = (SYNC,) if SYNC in cupti.layouts.dtypes else ()
-        self._tracer = CuptiTracer((KERNEL, MEMCPY, MEMSET, *sync), cupti)
+        self._tracer = CuptiTracer((KERNEL, MEMCPY, MEMSET), waits=True)
         self._syncs: list[Ints] = []
         self._parts: list[dict[str, Ints]] = []
         self._codes: dict[str, int] = {}
@@ -119,9 +114,8 @@ class KernelLog:
         with self._taking:
             full = self._tracer.take()
             chunks = decode(full, self._tracer.cupti.layouts)
-            for chunk in chunks.get(SYNC, []):
-                held = chunk[np.isin(chunk["type"], _WAITS_FOR_GPU)]
-                self._syncs.append(np.stack([held["start"], held["end"]], axis=1).astype(np.int64))
+            for chunk in chunks.get(RUNTIME, []):
+                self._syncs.append(np.stack([chunk["start"], chunk["end"]], axis=1).astype(np.int64))
             for kind, name_of in ((KERNEL, self._kernel_codes), (MEMCPY, self._copy_codes), (MEMSET, self._set_codes)):
                 for chunk in chunks.get(kind, []):
                     self._decoded += len(chunk)

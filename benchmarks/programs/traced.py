@@ -1,0 +1,31 @@
+"""Run a program with CUPTI attached before it starts CUDA, or half a second after: ``traced.py first|later SCRIPT``."""
+
+import runpy
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from jouletrace.tracing.log import KernelLog
+
+when = sys.argv[1]
+sys.argv = sys.argv[2:]
+sys.path[0] = str(Path(sys.argv[0]).parent)
+log = KernelLog()
+
+
+def start_later() -> None:
+    """Attach once the program has used CUDA for a while."""
+    while not torch.cuda.is_initialized():
+        time.sleep(0.1)
+    time.sleep(0.5)
+    log.start()
+
+
+if when == "first":
+    log.start()
+else:
+    threading.Thread(target=start_later, daemon=True).start()
+runpy.run_path(sys.argv[0], run_name="__main__")

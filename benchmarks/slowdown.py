@@ -1,0 +1,208 @@
+"""What ``jouletrace run`` costs a program: time and energy per iteration, without it, with it, with torch's profiler.
+
+    PYTHONPATH=src python benchmarks/slowdown.py resnet_train bert_trainer deit_eager --output OUT.json
+
+Processes of each kind load the program (of ``benchmarks/programs``) at the same time and then take turns on the GPU,
+so that the host and the die are the same for all. What differs from process to process isn't in the intervals of the
+ratios: there are two of a kind, and each is stated. Energy is that of the GPU's own counter, which includes idling
+until it steps; idle power is subtracted for that. torch's profiler traces what it does by default, and is killed at
+the end. ``traced.py`` is CUPTI alone, attached before or after the program has started CUDA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+PROGRAMS = Path(__file__).parent / "programs"
+KINDS = {
+    "python": [],
+    "run": ["-m", "jouletrace", "run", "--duty", "59/60"],
+    "run --no-operators": ["-m", "jouletrace", "run", "--duty", "59/60", "--no-operators"],
+    "CUPTI first": [str(PROGRAMS / "traced.py"), "first"],
+    "CUPTI later": [str(PROGRAMS / "traced.py"), "later"],
+    "torch.profiler": [str(PROGRAMS / "profiled.py")],
+}
+
+
+class Counter:
+    """The energy counter of the first GPU."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._read, self._gpu = pynvml.nvmlDeviceGetTotalEnergyConsumption, pynvml.nvmlDeviceGetHandleByIndex(0)
+
+    def stepped(self) -> tuple[float, float]:
+        """Seconds and joules of the next step of the counter."""
+        before = now = self._read(self._gpu)
+        while now == before:
+            now = self._read(self._gpu)
+        return time.perf_counter(), now / 1e3
+
+
+class NoCounter:
+    """In place of a GPU."""
+
+    def stepped(self) -> tuple[float, float]:
+        """Seconds, and no energy."""
+        return time.perf_counter(), float("nan")
+
+
+class Program:
+    """A process that works in its turns."""
+
+    def __init__(self, kind: str, script: Path, folder: Path, number: int) -> None:
+        self.kind, name = kind, f"{kind}-{number}"
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(folder / name))
+        server.listen(1)
+        server.settimeout(180)
+        self.log = (folder / f"{name}.log").open("w")
+        command = [sys.executable, *KINDS[kind]]
+        if "jouletrace" in command:
+            command += ["--output", str(folder / f"{name}-run")]
+        environment = {**os.environ, "TURNS": str(folder / name)}
+        self._server = server
+        self._process = subprocess.Popen(
+            [*command, str(script)], env=environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
+        )
+
+    def ready(self) -> None:
+        """Wait until the program has loaded."""
+        self._line, _ = self._server.accept()
+        self._line.settimeout(60)
+        self._answers = self._line.makefile("r")
+        self._answers.readline()
+
+    def turn(self, length: float) -> tuple[int, float]:
+        """Iterations and seconds of one turn."""
+        self._line.sendall(f"{length}\n".encode())
+        count, took = self._answers.readline().split()
+        return int(count), float(took)
+
+    def end(self) -> None:
+        """Let the program end; torch's profiler would take minutes."""
+        if self.kind == "torch.profiler":
+            self._process.kill()
+        with contextlib.suppress(OSError, AttributeError):
+            self._line.shutdown(socket.SHUT_RDWR)
+
+    def wait(self, patience: float) -> str:
+        """What the program printed, once it has ended."""
+        try:
+            code = f"exit code {self._process.wait(patience)}"
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = f"killed after {patience:g} s"
+        self.log.close()
+        return f"--- {self.kind}: {code}\n{Path(self.log.name).read_text()[-1500:]}"
+
+
+def measure(script: Path, chosen: argparse.Namespace) -> list[dict]:
+    """Turns of all processes: kind, process, round, iterations, seconds, joules of these, idle power (W)."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        kinds = [
+            kind for kind in chosen.kinds.split(",") for _ in range(1 if kind == "torch.profiler" else chosen.each)
+        ]
+        programs = [Program(kind, script, folder, number) for number, kind in enumerate(kinds)]
+        found = []
+        try:
+            for one in programs:
+                one.ready()
+            counter = Counter() if Path("/dev/nvidiactl").exists() else NoCounter()
+            for one in programs:
+                one.turn(chosen.seconds / 2)
+            for number in range(chosen.rounds):
+                order = np.random.default_rng(number).permutation(len(programs))
+                time.sleep(0.2)
+                idle_from = counter.stepped()
+                time.sleep(0.3)
+                before = counter.stepped()
+                idle_w = (before[1] - idle_from[1]) / (before[0] - idle_from[0])
+                for place in order:
+                    count, took = programs[place].turn(chosen.seconds)
+                    after = counter.stepped()
+                    energy = after[1] - before[1] - idle_w * (after[0] - before[0] - took)
+                    row = {"kind": kinds[place], "process": int(place), "round": number, "iterations": count}
+                    found.append({**row, "s": took, "j": energy, "idle_w": idle_w})
+                    before = after
+        finally:
+            for one in programs:
+                one.end()
+            for one in programs:
+                print(one.wait(chosen.patience), file=sys.stderr)
+        return found
+
+
+def table(rows: list[dict]) -> str:
+    """Time, energy, energy above idle per iteration over the plain program's: ratio of medians of turns, 95 % interval.
+
+    Medians, since single turns take up to three times as long on a machine that others use, too. The interval is by
+    resampling rounds.
+    """
+    lines = []
+    per = {
+        "time": lambda r: r["s"],
+        "energy": lambda r: r["j"],
+        "energy above idle": lambda r: r["j"] - r["idle_w"] * r["s"],
+    }
+    rounds = sorted({row["round"] for row in rows})
+    drawn = [rounds, *np.random.default_rng(0).choice(rounds, (2000, len(rounds)))]
+    for what, of in per.items():
+        turns = defaultdict(lambda: defaultdict(list))
+        for row in rows:
+            turns[row["kind"]][row["round"]].append(of(row) / row["iterations"])
+        if not np.isfinite(turns["python"][0]).all():  # energy, without a GPU
+            continue
+        for kind in [one for one in turns if one != "python"]:
+            medians = [
+                [np.median([value for number in chosen for value in turns[one][number]]) for one in (kind, "python")]
+                for chosen in drawn
+            ]
+            ratios = [100 * (traced / plain - 1) for traced, plain in medians]
+            low, high = np.quantile(ratios[1:], (0.025, 0.975))
+            lines.append(f"{what:18s} {kind:20s} {ratios[0]:+7.2f} %  [{low:+.2f}, {high:+.2f}]")
+    for process in sorted({row["process"] for row in rows}):
+        own = [row for row in rows if row["process"] == process]
+        rate = sum(row["iterations"] for row in own) / sum(row["s"] for row in own)
+        lines.append(f"process {process}, {own[0]['kind']:15s} {rate:9.2f} iterations/s")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure each program; print its table."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("programs", nargs="+", help="names in benchmarks/programs, or paths")
+    options.add_argument("--kinds", default="python,run,torch.profiler", help=", ".join(KINDS))
+    options.add_argument("--patience", type=float, default=30.0, help="s until processes are killed that don't end")
+    options.add_argument("--each", type=int, default=2, help="processes of a kind")
+    options.add_argument("--rounds", type=int, default=8)
+    options.add_argument("--seconds", type=float, default=1.2, help="of a turn")
+    options.add_argument("--output", type=Path)
+    chosen = options.parse_args()
+    all_of = {}
+    for name in chosen.programs:
+        script = Path(name) if name.endswith(".py") else PROGRAMS / f"{name}.py"
+        began = time.perf_counter()
+        rows = all_of[script.stem] = measure(script, chosen)
+        print(f"== {script.stem}, {time.perf_counter() - began:.0f} s\n{table(rows)}", flush=True)
+        if chosen.output:
+            chosen.output.write_text(json.dumps(all_of))
+
+
+if __name__ == "__main__":
+    main()
