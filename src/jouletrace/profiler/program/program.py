@@ -24,6 +24,7 @@ from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
 from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
+from jouletrace.profiler.program.parking import park_threads
 from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.starting import Starting
@@ -124,6 +125,7 @@ def run_program(
                 with finishing:
                     if not finished:
                         if ends:  # the program has ended, and with it what could need pandas, but for its threads
+                            park_threads()
                             hide_pandas(threading.get_ident())
                         streams.restore()
                         if live is not None:
