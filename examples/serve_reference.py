@@ -43,7 +43,7 @@ SIZES: dict[str, dict[str, int]] = {
         "num_key_value_heads": 8,
     },
 }
-PAGE = {"tiny": ContinuousBatchingConfig(page_size=32, num_blocks=256, max_batch_tokens=512, use_cuda_graph=False)}
+PAGE = {"tiny": ContinuousBatchingConfig(num_blocks=256, max_batch_tokens=512, use_cuda_graph=False)}
 
 
 class StepLog:

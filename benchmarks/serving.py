@@ -1,0 +1,165 @@
+"""Bills and joules per token of a server on this machine: two equal runs, a mix of requests against loads of one kind.
+
+    PYTHONPATH=src python benchmarks/serving.py OUT --size 1b --server-device cuda
+
+Starts ``examples/serve_reference.py`` with a log of its steps. ``run`` measures four rates twice with the same
+requests. ``kinds`` measures two kinds of requests alone, 16 at once, and then mixed in an open loop at half the rate
+of each: what the bill of each kind is there over what it is alone. ``profile`` measures the same model as
+``jouletrace profile --task generate``. ``traced`` starts the server again, under ``jouletrace run``, for one load,
+whose bills come from its kernels. Saves the Runs in OUT and prints the comparisons; ``table`` prints them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+JOULETRACE = [sys.executable, "-m", "jouletrace"]
+KINDS = {"short": (100, 32), "long": (600, 96)}
+"""Tokens of prompt and answer."""
+
+PORT = 8123
+URL = f"http://127.0.0.1:{PORT}"
+
+
+@contextmanager
+def served(options: argparse.Namespace, before: list[str]) -> Any:
+    """The server, until the end of ``with``; the path of the log of its steps."""
+    out = options.output
+    steps = out / f"steps-{len(list(out.glob('steps-*')))}.jsonl"
+    log = (out / "server.log").open("a")
+    command = [*before, str(ROOT / "examples" / "serve_reference.py"), "--size", options.size]
+    command += ["--device", options.server_device, "--port", str(PORT), "--steps", str(steps)]
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        for _ in range(900):
+            try:
+                urllib.request.urlopen(f"{URL}/v1/models", timeout=1).read()
+                break
+            except OSError:
+                assert process.poll() is None, "the server ended: see server.log"
+                time.sleep(0.1)
+        yield steps
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(90)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def bench(options: argparse.Namespace, name: str, steps: Path, *load: str) -> dict[str, Any]:
+    """Run ``jouletrace bench``; what it states as JSON."""
+    command = [*JOULETRACE, "bench", URL, "--steps", str(steps), "-o", str(options.output / name), "--json"]
+    for one in options.device or []:
+        command += ["--device", one]
+    found = subprocess.run([*command, "--pause", "2", *load], stdout=subprocess.PIPE, text=True, check=False)
+    (options.output / f"{name}.json").write_text(found.stdout)
+    return json.loads(found.stdout) if found.stdout.strip() else {}
+
+
+def run(options: argparse.Namespace, steps: Path) -> None:
+    """Four rates, twice."""
+    lengths = ["--input-tokens", "64:512", "--output-tokens", "32:128", "--duration", str(options.seconds)]
+    for name in ("rates-a", "rates-b"):
+        bench(options, name, steps, "--rate", options.rates, *lengths)
+
+
+def kinds(options: argparse.Namespace, steps: Path) -> None:
+    """Each kind alone, 16 at once, then mixed."""
+    rates = {}
+    for kind, (prompt, answer) in KINDS.items():
+        lengths = ["--input-tokens", str(prompt), "--output-tokens", str(answer), "--duration", str(options.seconds)]
+        found = bench(options, kind, steps, "--concurrency", "16", *lengths)
+        rates[kind] = found["loads"][0]["other"]["requests_per_s"]["value"] / 2  # of a closed loop, valid or not
+    rows = [(n / rate, *KINDS[kind]) for kind, rate in rates.items() for n in range(int(rate * options.seconds))]
+    trace = options.output / "mix.csv"
+    lines = [f"{arrival:.6f},{prompt},{answer}" for arrival, prompt, answer in sorted(rows)]
+    trace.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *lines]))
+    bench(options, "mix", steps, "--trace", str(trace))
+
+
+def traced(options: argparse.Namespace) -> None:
+    """One load on a server under ``jouletrace run``, with bills by its kernels."""
+    out = options.output
+    with served(options, [*JOULETRACE, "run", "-o", str(out / "server-run")]) as steps:
+        lengths = ["--input-tokens", "64:512", "--output-tokens", "32:128", "--duration", str(options.seconds)]
+        bench(options, "traced", steps, "--rate", options.rates.split(",")[1], *lengths)
+    where = [str(out / "traced"), str(steps), "--server-run", str(out / "server-run")]
+    subprocess.run([*JOULETRACE, "bill", *where, "-o", str(out / "traced-billed")], check=False)
+
+
+def profile(options: argparse.Namespace) -> None:
+    """The same model without a server."""
+    generate = ["--task", "generate", "--batch", "16", "--prompt-len", "100", "--max-new-tokens", "32"]
+    where = ["-o", str(options.output / "profile")]
+    subprocess.run([*JOULETRACE, "profile", f"llama-{options.size}", *generate, *where], check=False)
+
+
+def bills(path: Path, prompt: int, answer: int) -> np.ndarray:
+    """Joules of the requests of these lengths that lie wholly in the steady window."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path / "requests.parquet").to_pydict()
+    keys = zip(table["input_tokens"], table["output_tokens"], table["billed"], table["energy_j"], strict=True)
+    return np.array([e for p, a, billed, e in keys if (p, a) == (prompt, answer) and billed == 1 and e is not None])
+
+
+def table(out: Path) -> None:
+    """Print what the saved Runs say."""
+    both = [json.loads((out / f"{name}.json").read_text() or "{}") for name in ("rates-a", "rates-b")]
+    for pair in zip(*(one.get("loads", []) for one in both), strict=True):
+        per_token = [load["other"]["energy_per_output_token_j"] for load in pair]
+        said = [f"{one['value']:.4f} [{one['low']:.4f}, {one['high']:.4f}] J" for one in per_token if one["value"]]
+        if len(said) < len(pair):
+            print(f"{pair[0]['name']}: {[one['reason'] for one in per_token]}")
+            continue
+        closure = [f"{load['other']['closure_bills']['value']:.6f}" for load in pair]
+        ratio = per_token[1]["value"] / per_token[0]["value"]
+        print(f"{pair[0]['name']}: per output token {' and '.join(said)}, ratio {ratio:.4f}; bills/energy {closure}")
+    for kind, lengths in KINDS.items() if (out / "mix.json").exists() else ():
+        alone, mixed = bills(out / kind, *lengths), bills(out / "mix", *lengths)
+        if not (len(alone) and len(mixed)):
+            print(f"{kind}: no bills")
+            continue
+        ratio = mixed.mean() / alone.mean()
+        error = 2 * ratio * np.hypot(*(x.std() / len(x) ** 0.5 / x.mean() for x in (alone, mixed)))
+        said = f"alone {alone.mean():.3f} J ({len(alone)}), in the mix {mixed.mean():.3f} J ({len(mixed)})"
+        print(f"{kind}: bill {said}, ratio {ratio:.4f} ± {error:.4f}")
+
+
+def main() -> None:
+    """Measure, or print again."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("output", type=Path)
+    options.add_argument("parts", nargs="*", default=["run", "kinds", "traced", "profile"])
+    options.add_argument("--size", default="1b")
+    options.add_argument("--server-device", default="cuda")
+    options.add_argument("--device", action="append", help="of bench, as sim:h100")
+    options.add_argument("--rates", default="2,4,8,16")
+    options.add_argument("--seconds", type=float, default=25.0, help="of a load")
+    chosen = options.parse_args()
+    chosen.output.mkdir(parents=True, exist_ok=True)
+    with served(chosen, [sys.executable]) if {"run", "kinds"} & set(chosen.parts) else nullcontext() as steps:
+        if steps is not None:
+            bench(chosen, "warm-up", steps, "--concurrency", "8", "--duration", "5")
+        for part in [one for one in (run, kinds) if one.__name__ in chosen.parts]:
+            part(chosen, steps)
+    table(chosen.output)
+    for part in [one for one in (traced, profile) if one.__name__ in chosen.parts]:
+        part(chosen)
+
+
+if __name__ == "__main__":
+    main()
