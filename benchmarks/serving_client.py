@@ -138,7 +138,7 @@ def main() -> None:
         [options.rate], "poisson", options.seconds, 1, (Lengths(16, 16), Lengths(tokens, tokens)), seed=1
     )
     child = Child("jouletrace.profiler.serving.client")
-    child.tell({"start": {"base": base, "model": "", "timeout_s": 60.0, "seed": 1, "api": "auto"}})
+    child.tell({"start": {"base": base, "model": "", "timeout_s": 60.0, "api": "auto"}})
     requests = [[one.at_s, one.input_tokens, one.output_tokens] for one in level.requests]
     bare, of_bare = multiprocessing.Pipe()
     multiprocessing.Process(target=sleeps, args=(of_bare, [one.at_s for one in level.requests]), daemon=True).start()

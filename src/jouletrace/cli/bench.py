@@ -55,7 +55,7 @@ def bench(
     ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Within which an answer must end.")] = 120.0,
     pause: Annotated[float, typer.Option(metavar="SECONDS", help="Without requests before and after each load.")] = 5.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 0,
     output: options.Output = None,
     price: options.Price = None,
     carbon: options.Carbon = None,

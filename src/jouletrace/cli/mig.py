@@ -189,7 +189,7 @@ def bench(
         str | None, typer.Option(metavar="URL", help="A dcgm-exporter for activity. [default: GPM]")
     ] = None,
     pause: Annotated[float, typer.Option(metavar="SECONDS", help="Without requests before and after each load.")] = 5.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals, lengths and prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and lengths.")] = 0,
     output: Output = None,
     verbose: Verbose = False,
     form: Format = "table",

@@ -42,8 +42,8 @@ def test_other_addresses_are_refused(typed, said):
 
 @pytest.mark.parametrize("length", [1, 3, 6, 7, 500, 100_000])
 def test_prompts_have_the_wanted_number_of_tokens_and_differ(length):
-    bodies = Bodies("m", Dialect(), seed=1)
-    first, second = (json.loads(bodies.body(length, 9)) for _ in range(2))
+    bodies = Bodies("m", Dialect()), Bodies("m", Dialect())
+    first, second = (json.loads(one.body(length, 9)) for one in bodies)
     assert len(first["prompt"]) == len(second["prompt"]) == length
     assert first["max_tokens"] == 9
     assert first["stream"] is True
@@ -54,7 +54,7 @@ def test_prompts_have_the_wanted_number_of_tokens_and_differ(length):
 
 
 def test_chats_have_words():
-    body = json.loads(Bodies("", Dialect("chat", False, {}), seed=1).body(12, 5))
+    body = json.loads(Bodies("", Dialect("chat", False, {})).body(12, 5))
     assert len(body["messages"][0]["content"].split()) == 12
     assert "model" not in body
     assert "ignore_eos" not in body

@@ -48,7 +48,7 @@ class BenchSettings:
         slo_s: Limits in seconds by name: "ttft", "tpot", "e2e".
         timeout_s: Seconds within which an answer must end.
         pause_s: Seconds without requests before, between and after levels, in which idle power is seen.
-        seed: Of arrivals, lengths and prompts.
+        seed: Of arrivals and lengths.
         steps: The log that the server writes of its scheduler's steps; None without.
     """
 
@@ -217,7 +217,7 @@ class Client:
 
     def start(self, base: str, settings: BenchSettings) -> dict[str, Any]:
         """Connect; what the server takes."""
-        order = {"base": base, "model": settings.model, "timeout_s": settings.timeout_s, "seed": settings.seed}
+        order = {"base": base, "model": settings.model, "timeout_s": settings.timeout_s}
         self._child.tell({"start": {**order, "api": settings.api}})
         for event in self._events():
             if "failed" in event:

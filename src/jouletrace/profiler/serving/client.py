@@ -45,14 +45,13 @@ class Client:
         base: Address, as of ``protocol.base_url``.
         model: Name of the model; "" for the only one.
         timeout_s: Seconds within which an answer must end.
-        seed: Of the prompts.
     """
 
-    def __init__(self, base: str, model: str, timeout_s: float, seed: int) -> None:
+    def __init__(self, base: str, model: str, timeout_s: float) -> None:
         import aiohttp
 
         self._http = aiohttp
-        self._base, self._model, self._timeout_s, self._seed = base, model, timeout_s, seed
+        self._base, self._model, self._timeout_s = base, model, timeout_s
         key = os.environ.get(KEY)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S, ttl_dns_cache=3600),
@@ -120,7 +119,7 @@ class Client:
 
     def _speak(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self._bodies = Bodies(self._model, dialect, self._seed)
+        self._bodies = Bodies(self._model, dialect)
         self._url = f"{self._base}{PATHS[dialect.api]}"
 
     async def _ask(self, id: int, level: int, scheduled_ns: int, input_tokens: int, output_tokens: int) -> Row:
@@ -287,7 +286,7 @@ async def serve() -> None:
     client: Client | None = None
     while (order := await orders.get()) is not None:
         if start := order.get("start"):
-            client = Client(start["base"], start["model"], start["timeout_s"], start["seed"])
+            client = Client(start["base"], start["model"], start["timeout_s"])
             try:
                 _say(ready=await client.find_out(start["api"]))
             except _RefusedError as error:

@@ -75,17 +75,16 @@ def dialects(api: str) -> Iterator[Dialect]:
 
 
 class Bodies:
-    """Bodies of requests with random prompts.
+    """Bodies of requests with random prompts, other ones each time: a server may have cached those of an earlier load.
 
     Args:
         model: Name of the model; "" for none.
         dialect: What the server takes.
-        seed: Of the prompts.
         vocabulary: Token ids are below it.
     """
 
-    def __init__(self, model: str, dialect: Dialect, seed: int, vocabulary: int = 1000) -> None:
-        self._chance = random.Random(seed)
+    def __init__(self, model: str, dialect: Dialect, vocabulary: int = 1000) -> None:
+        self._chance = random.Random()
         self._ids = dialect.token_ids
         draw = [str(self._chance.randrange(10, vocabulary)) for _ in range(_POOL)]
         self._pool = draw if self._ids else [_WORDS[int(one) % len(_WORDS)] for one in draw]
