@@ -121,6 +121,46 @@ def test_the_bill_in_a_mix_is_that_in_a_uniform_load_of_its_kind(kind):
     assert abs(by_tokens / alone - 1) > 0.1  # what division by tokens would say
 
 
+def test_attention_over_the_whole_batch_is_a_factor_of_its_own_and_paid_by_queries_and_keys():
+    law = replace(LAW, pair_j=2e-6)
+    run, _, scheduled = loaded(law)
+    results = Results(analyse(run))
+    for metric, truth in {**FACTORS, "energy_pair_j": law.pair_j}.items():
+        assert results.get(metric).value == pytest.approx(truth, rel=0.02)
+    for level, unit in enumerate(units(results)):
+        rows, inside, _ = steps_in(run, scheduled, level)
+        _, _, new, decoding, context, parts = rows.T
+        shared = law.step_j * parts / (parts + decoding)
+        of_prompts = law.pair_j * new * (2 * new + decoding + context) / 2
+        prefill = inside @ (law.new_j * new + shared + of_prompts)
+        assert results.get("energy_prefill_j", unit).value == pytest.approx(prefill, rel=0.01)
+        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.005)
+
+
+def test_a_request_pays_half_of_the_pairs_of_its_queries_and_of_its_keys():
+    law = replace(LAW, pair_j=2e-6)
+    run, _, scheduled = loaded(law)
+    analyse(run)
+    _, end, new, decoding, context, parts = np.array(scheduled.rows, float).T
+    queries, keys = new + decoding, new + context
+    checked = 0
+    for row in [one for one in run.requests.to_pylist() if one["billed"] == 1.0]:
+        first, last = ((row[name] - START_NS) / 1e9 for name in ("first_ns", "last_ns"))
+        read = np.searchsorted(end, first) - 1
+        if parts[read] != 1 or new[read] != row["input_tokens"]:
+            continue  # its prompt was read in several steps, or beside another
+        prompt, count = row["input_tokens"], row["output_tokens"] - 1
+        later = np.arange(read + 1, np.searchsorted(end, last))
+        assert len(later) == count
+        pairs = prompt * (keys[read] + queries[read])
+        pairs += sum(keys[s] + (prompt + s - read) * queries[s] for s in later)
+        own = law.new_j * prompt + law.sequence_j * count + law.pair_j * pairs / 2
+        own += law.context_j * (count * prompt + count * (count + 1) / 2)
+        assert row["energy_own_j"] == pytest.approx(own, rel=0.02)
+        checked += 1
+    assert checked > 20
+
+
 def test_without_prefilling_in_the_log_it_comes_from_the_requests(served):
     _, _, _, results = served
     run, *_ = loaded(logged=())

@@ -25,6 +25,7 @@ class Law:
     new_j: float = 0.04
     sequence_j: float = 0.25
     context_j: float = 0.0002
+    pair_j: float = 0.0
     step_s: float = 0.012
     new_s: float = 0.00006
     sequence_s: float = 0.0002
@@ -40,7 +41,10 @@ class Law:
 
     def energy(self, new, decoding, context):
         """Of a step, J."""
-        return self.step_j + self.new_j * new + self.sequence_j * decoding + self.context_j * context
+        pairs = (new + decoding) * (new + context)
+        return (
+            self.step_j + self.new_j * new + self.sequence_j * decoding + self.context_j * context + self.pair_j * pairs
+        )
 
 
 class Scheduled:

@@ -259,7 +259,7 @@ class Serving(TypedDict, total=False):
         token_ids, ignore_eos, usage: What the server took.
         servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
-        traced_covariance: Of a step's factors by its traced energy (``analysis.serving.step_powers``), shape (4, 4).
+        traced_covariance: Of a step's factors by its traced energy (``analysis.serving.step_powers``), shape (5, 5).
     """
 
     url: str
@@ -273,7 +273,7 @@ class Serving(TypedDict, total=False):
     processes: list[str]
     clock: str
     traced_covariance: Annotated[
-        list[Annotated[list[_Variance], Meta(min_length=4, max_length=4)]], Meta(min_length=4, max_length=4)
+        list[Annotated[list[_Variance], Meta(min_length=4, max_length=5)]], Meta(min_length=4, max_length=5)
     ]
     servers: list[Server]
     slices: _Natural

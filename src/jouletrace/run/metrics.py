@@ -62,6 +62,7 @@ METRICS: dict[str, Metric] = {
     "energy_new_token_j": Metric("Step: a prompt's token", "J", "new token"),
     "energy_sequence_j": Metric("Step: a decoding sequence", "J", "sequence"),
     "energy_context_token_j": Metric("Step: a token in a cache", "J", "context token"),
+    "energy_pair_j": Metric("Step: a query and a key", "J", "pair"),
     "bill_p50_j": Metric("Bill of a request, median", "J", "bill, median"),
     "bill_p90_j": Metric("Bill of a request, p90", "J", "bill, p90"),
     "bill_p99_j": Metric("Bill of a request, p99", "J", "bill, p99"),

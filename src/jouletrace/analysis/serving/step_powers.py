@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.serving.steps import amounts_of_steps
 from jouletrace.attribution.fit import Fit
 from jouletrace.run import Run
 
@@ -22,8 +23,8 @@ class StepPowers:
 
     Attributes:
         energy_j: Of each step, NaN outside of the part of the program that was analysed; shape (n,).
-        covariance: Of the factors of a step, what is common to it, per new token, sequence and context token, by the
-            covariance of the kernels' powers; shape (4, 4).
+        covariance: Of the factors of a step but idle power (``steps.FACTORS``), by the covariance of the kernels'
+            powers; shape (5, 5).
     """
 
     energy_j: Floats
@@ -50,15 +51,14 @@ def step_powers(server: Run, steps: pa.Table) -> StepPowers | str:
     energy = np.where(inside, _energies(fit, start, end), np.nan)
     chosen = np.flatnonzero(inside)
     if not len(chosen):
-        return StepPowers(energy, np.zeros((4, 4)))
-    amounts = np.column_stack(
-        [
-            np.ones(len(chosen)),
-            *(steps[name].to_numpy()[chosen] for name in ("new_tokens", "decoding", "context_tokens")),
-        ]
-    )
+        return StepPowers(energy, np.zeros((5, 5)))
+    columns = ("new_tokens", "decoding", "context_tokens")
+    amounts = amounts_of_steps(*(steps[name].to_numpy()[chosen].astype(float) for name in columns))
     # What an error of each power does to the factors: least squares of the time in each kind on the amounts.
-    moved = np.linalg.lstsq(amounts, _seconds(fit, start[chosen], end[chosen]), rcond=None)[0]
+    scale = amounts.max(axis=0)
+    scale[scale == 0] = 1.0
+    seconds = _seconds(fit, start[chosen], end[chosen])
+    moved = np.linalg.lstsq(amounts / scale, seconds, rcond=None)[0] / scale[:, None]
     return StepPowers(energy, np.asarray(moved @ fit.covariance[:-1, :-1] @ moved.T))
 
 

@@ -2,11 +2,15 @@
 
 **The model.** The GPUs draw idle power all the time: the host delays steps by any time, at that power. Above it a
 step costs what is common to all in it (reading the weights), and what each prompt token that it reads, each decoding
-sequence, and each token in the caches of these adds::
+sequence, each token in the caches of these, and each pair of a query and a key in it adds::
 
-    energy of a step = idle power * time + step + new token * new tokens + sequence * decoding + context token * context
+    energy of a step = idle power * time + step + new token * new tokens + sequence * decoding
+                       + context token * context + pair * (new tokens + decoding) * (new tokens + context)
 
-All five factors are those of non-negative least squares, on the readings (each as the sensor shows it), or on the
+Pairs are for servers whose attention computes the whole batch and masks what doesn't belong together: on transformers'
+own they are a third of the energy of a full step (docs/results/serving-h100.md). Others have a factor of 0 there.
+
+All six factors are those of non-negative least squares, on the readings (each as the sensor shows it), or on the
 energies of steps by the server's traced kernels. One is dropped if the steps don't distinguish it from the others, in
 the order of ``DROPPED``: its figure is null, its energy is then in the others.
 
@@ -14,7 +18,8 @@ the order of ``DROPPED``: its figure is null, its energy is then in the others.
 factor is a figure: ``closure_steps``, model over measured.
 
 **The bill.** A request pays for its prompt tokens, for one sequence at each step after its first token, and for its
-cache at these, with idle power for the time by which these lengthen steps (by least squares). What is common to a step,
+cache at these, with idle power for the time by which these lengthen steps (by least squares). Of pairs it pays half
+for its queries and half for its keys. What is common to a step,
 with idle power for the rest of its time, is shared equally by the sequences in it. Idle power between steps is shared
 at each moment by the requests that are open then, equally; while none is open, by all requests of the window, by their
 share in it. Prefill and decode are the same sums over steps: what is common to a step goes to them by the sequences of
@@ -46,12 +51,13 @@ FACTORS = (
     "energy_new_token_j",
     "energy_sequence_j",
     "energy_context_token_j",
+    "energy_pair_j",
 )
 """Metrics of the factors, in the order of all arrays here."""
 
-_IDLE, _STEP, _NEW, _SEQUENCE, _CONTEXT = range(5)
+_IDLE, _STEP, _NEW, _SEQUENCE, _CONTEXT, _PAIR = range(6)
 
-DROPPED = (_CONTEXT, _SEQUENCE, _NEW, _STEP, _IDLE)
+DROPPED = (_PAIR, _CONTEXT, _SEQUENCE, _NEW, _STEP, _IDLE)
 """Which factor is dropped first where several can't be distinguished."""
 
 FEWEST = 30
@@ -89,9 +95,24 @@ class Timeline:
         return replace(self, origin_ns=origin_ns, start=self.start + by, end=self.end + by)
 
     @property
+    def queries(self) -> Floats:
+        """Of the attention of each step, shape (n,)."""
+        return self.new + self.decoding
+
+    @property
+    def keys(self) -> Floats:
+        """Of the attention of each step, shape (n,)."""
+        return self.new + self.context
+
+    @property
     def amounts(self) -> Floats:
-        """What each factor but idle is multiplied by, shape (n, 4)."""
-        return np.column_stack([np.ones(len(self.start)), self.new, self.decoding, self.context])
+        """What each factor but idle is multiplied by, shape (n, 5)."""
+        return amounts_of_steps(self.new, self.decoding, self.context)
+
+
+def amounts_of_steps(new: Floats, decoding: Floats, context: Floats) -> Floats:
+    """What each factor but idle is multiplied by, shape (n, 5), from what steps did, shape (n,) each."""
+    return np.column_stack([np.ones(len(new)), new, decoding, context, (new + decoding) * (new + context)])
 
 
 def timeline_of(run: Run) -> Timeline | None:
@@ -113,10 +134,10 @@ class Model:
     """Energy of steps.
 
     Attributes:
-        x: The factors, 0 of a dropped one, shape (5,).
-        covariance: Shape (5, 5).
+        x: The factors, 0 of a dropped one, shape (6,).
+        covariance: Shape (6, 6).
         quantile: Standard errors in a 95 % half-width.
-        known: Which factors aren't dropped, shape (5,).
+        known: Which factors aren't dropped, shape (6,).
         residual_w: Root mean square of the residuals of the readings.
         method: What the factors are from.
         n: Rows behind them.
@@ -150,8 +171,10 @@ def model_of(run: Run, steps: Timeline) -> Model | str:
     traced = np.flatnonzero(np.isfinite(steps.traced_j))
     if len(traced) < FEWEST:
         return model
-    common = run.workload["serving"].get("traced_covariance") or np.zeros((4, 4)).tolist()
-    return _by_traced(steps, traced, model, np.array(common))
+    common = np.zeros((5, 5))
+    if stored := run.workload["serving"].get("traced_covariance"):  # without pairs in Runs of versions before 2026-12
+        common[: len(stored), : len(stored)] = stored
+    return _by_traced(steps, traced, model, common)
 
 
 def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats) -> Model:
@@ -170,12 +193,12 @@ def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats
     x, covariance = found.x.copy(), found.covariance.copy()
     covariance[1:, 1:] += common * np.outer(known, known)
     x[_IDLE], covariance[_IDLE, _IDLE] = by_readings.x[_IDLE], by_readings.covariance[_IDLE, _IDLE]
-    every = found.known | (by_readings.known & (np.arange(5) == _IDLE))
+    every = found.known | (by_readings.known & (np.arange(6) == _IDLE))
     return replace(found, x=x, covariance=covariance, known=every, residual_w=by_readings.residual_w)
 
 
 def _seen(steps: Timeline, time: Floats, response: Response) -> Floats:
-    """1 for idle power, and the amounts of each factor per second as readings show them, shape (n, 5)."""
+    """1 for idle power, and the amounts of each factor per second as readings show them, shape (n, 6)."""
     rates = [Steps(steps.start, steps.end, one / (steps.end - steps.start)) for one in steps.amounts.T]
     return np.column_stack([np.ones(len(time)), shown([(one, None) for one in rates], time, response)])
 
@@ -203,9 +226,9 @@ class Amounts:
     """What the factors are multiplied by within a steady window.
 
     Attributes:
-        requests: Of each request, shape (n, 5).
+        requests: Of each request, shape (n, 6).
         own_s: Seconds by which a request's own tokens lengthen steps, shape (n,).
-        prefill, decode, idle: Of these parts of the window, shape (5,) each; they and ``requests`` have the same sum.
+        prefill, decode, idle: Of these parts of the window, shape (6,) each; they and ``requests`` have the same sum.
         share: Share of each request's time in the window, shape (n,).
         accounted: Tokens of the requests over those of the steps.
     """
@@ -220,7 +243,7 @@ class Amounts:
 
     @property
     def whole(self) -> Floats:
-        """Of the window, shape (5,)."""
+        """Of the window, shape (6,)."""
         return self.prefill + self.decode + self.idle
 
 
@@ -231,12 +254,12 @@ def amounts_of(level: Steady, steps: Timeline) -> Amounts:
     first, last, read = _part_in(level, steps)
     reading = _sequences(steps, first, read)
     sequences = np.maximum(reading + steps.decoding, 1.0)
-    new, decoding, context = (float(inside @ one) for one in (steps.new, steps.decoding, steps.context))
+    new, decoding, context, pairs = (float(one) for one in inside @ steps.amounts[:, 1:])
     part = reading / sequences
     idle_each, unused_s = _idle(level, steps)
     share = overlap(level.requests.sent, level.requests.last, window)
     idle_s = float(idle_each.sum()) + unused_s
-    own = _own(level, steps, first, read)
+    own = (*_own(level, steps, first, read), _pairs(level, steps, (first, read, last), inside))
 
     def of_whole(each: Floats, whole: float) -> Floats:
         weight = each if each.sum() > 0 else share
@@ -244,22 +267,24 @@ def amounts_of(level: Steady, steps: Timeline) -> Amounts:
 
     done = np.append(0.0, np.cumsum(inside / sequences))
     common = np.where(last >= first, done[last + 1] - done[first], 0.0)
-    wholes = (float(inside.sum()), new, decoding, context)
+    wholes = (float(inside.sum()), new, decoding, context, pairs)
     parts = [of_whole(each, whole) for each, whole in zip((common, *own), wholes, strict=True)]
     times = _times(steps, inside)
     own_s = sum(time * each for time, each in zip(times[1:], parts[1:], strict=True))
     idle_each = idle_each + of_whole(share, unused_s)
     requests = np.column_stack([idle_each + times[0] * parts[0] + own_s, *parts])
     of_prefill, of_decode = float(inside @ part), float(inside @ (1 - part))
-    prefill = np.array([times[:2] @ np.array([of_prefill, new]), of_prefill, new, 0.0, 0.0])
-    decode = np.array([times[[0, 2, 3]] @ np.array([of_decode, decoding, context]), of_decode, 0.0, decoding, context])
+    of_prompts = float(inside @ (steps.new * (steps.keys + steps.queries))) / 2
+    prefill = np.array([of_prefill, new, 0.0, 0.0, of_prompts])
+    decode = np.array([of_decode, 0.0, decoding, context, pairs - of_prompts])
+    prefill, decode = (np.append(times @ one, one) for one in (prefill, decode))
     accounted = float(own[0].sum() + own[1].sum()) / max(new + decoding, 1e-300)
-    idle = np.array([idle_s, 0.0, 0.0, 0.0, 0.0])
+    idle = np.array([idle_s, 0.0, 0.0, 0.0, 0.0, 0.0])
     return Amounts(requests, own_s, prefill, decode, idle, share, accounted)
 
 
 def _times(steps: Timeline, inside: Floats) -> Floats:
-    """By what each amount lengthens steps, s, shape (4,); what isn't explained by amounts is common to the steps."""
+    """By what each amount lengthens steps, s, shape (5,); what isn't explained by amounts is common to the steps."""
     from scipy.optimize import nnls  # a quarter of a second to import
 
     seconds, amounts = steps.end - steps.start, steps.amounts
@@ -310,6 +335,28 @@ def _own(level: Steady, steps: Timeline, first: Ints, read: Ints) -> tuple[Float
     count = np.maximum(r.output_tokens - 1, 0.0)
     decoding = count * (until - from_)
     return new, decoding, decoding * (r.input_tokens + count * (from_ + until) / 2)
+
+
+def _pairs(level: Steady, steps: Timeline, part: tuple[Ints, Ints, Ints], inside: Floats) -> Floats:
+    """Half of the pairs of its queries and half of those of its keys in the window, shape (n,); as ``_part_in``.
+
+    A request adds one query and one key with each step after its prompt, whose tokens are both.
+    """
+    first, read, last = part
+    r, place = level.requests, np.arange(len(steps.new))
+
+    def summed(each: Floats, since: Ints, until: Ints) -> Floats:
+        total = np.append(0.0, np.cumsum(each))
+        return np.asarray(total[until + 1] - total[since])
+
+    some = read >= 0
+    read_, last_ = np.where(some, read, 0), np.where(some, np.maximum(last, read), 0)
+    new = np.maximum(summed(steps.new, first, read_), 1.0)
+    prompt = r.input_tokens / new * summed(inside * steps.new * (steps.keys + steps.queries), first, read_)
+    queries = summed(inside * steps.keys, read_ + 1, last_)
+    keys = (r.input_tokens - read_) * summed(inside * steps.queries, read_ + 1, last_)
+    keys += summed(inside * place * steps.queries, read_ + 1, last_)
+    return np.where(some, prompt + queries + keys, 0.0) / 2
 
 
 def _idle(level: Steady, steps: Timeline) -> tuple[Floats, float]:

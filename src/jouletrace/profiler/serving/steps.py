@@ -189,7 +189,7 @@ def traced_steps(
     from jouletrace.analysis.serving.step_powers import step_powers
 
     parts = _of_gpus(load(server), server)
-    total, covariance = np.zeros(len(steps)), np.zeros((4, 4))
+    total, covariance = np.zeros(len(steps)), np.zeros((5, 5))
     for device in run.devices:
         if device.id not in parts:
             there = ", ".join(sorted(parts)) or "no GPU"
