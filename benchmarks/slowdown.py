@@ -148,13 +148,12 @@ def measure(script: Path, chosen: argparse.Namespace) -> list[dict]:
         return found
 
 
-def table(rows: list[dict]) -> str:
-    """Time, energy, energy above idle per iteration over the plain program's: ratio of medians of turns, 95 % interval.
+def ratios(rows: list[dict]) -> dict[tuple[str, str], tuple[float, float, float]]:
+    """Time, energy, energy above idle per iteration by kind, over the plain program's: % more, with its 95 % interval.
 
-    Medians, since single turns take up to three times as long on a machine that others use, too. The interval is by
-    resampling rounds.
+    Of medians of turns, since single turns take up to three times as long on a machine that others use, too. The
+    interval is by resampling rounds.
     """
-    lines = []
     per = {
         "time": lambda r: r["s"],
         "energy": lambda r: r["j"],
@@ -162,6 +161,7 @@ def table(rows: list[dict]) -> str:
     }
     rounds = sorted({row["round"] for row in rows})
     drawn = [rounds, *np.random.default_rng(0).choice(rounds, (2000, len(rounds)))]
+    found = {}
     for what, of in per.items():
         turns = defaultdict(lambda: defaultdict(list))
         for row in rows:
@@ -173,9 +173,17 @@ def table(rows: list[dict]) -> str:
                 [np.median([value for number in chosen for value in turns[one][number]]) for one in (kind, "python")]
                 for chosen in drawn
             ]
-            ratios = [100 * (traced / plain - 1) for traced, plain in medians]
-            low, high = np.quantile(ratios[1:], (0.025, 0.975))
-            lines.append(f"{what:18s} {kind:20s} {ratios[0]:+7.2f} %  [{low:+.2f}, {high:+.2f}]")
+            more = [100 * (traced / plain - 1) for traced, plain in medians]
+            found[what, kind] = (more[0], *np.quantile(more[1:], (0.025, 0.975)).tolist())
+    return found
+
+
+def table(rows: list[dict]) -> str:
+    """The ratios, and the rate of each process."""
+    lines = [
+        f"{what:18s} {kind:20s} {more:+7.2f} %  [{low:+.2f}, {high:+.2f}]"
+        for (what, kind), (more, low, high) in ratios(rows).items()
+    ]
     for process in sorted({row["process"] for row in rows}):
         own = [row for row in rows if row["process"] == process]
         rate = sum(row["iterations"] for row in own) / sum(row["s"] for row in own)

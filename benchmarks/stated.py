@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent / "attribution"))
 from any_model import figures as resolved
 
 import bursts
+import slowdown
 from jouletrace.analysis import analyse
 from jouletrace.compare.paired import paired
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -102,6 +103,35 @@ def part(name: str, of: str) -> Callable[[Data], Values]:
         unit = next(u["id"] for u in run.units.to_pylist() if u["name"] == of and u["parent"] in (MODEL_UNIT, None))
         energy = run.result("energy_total_j", unit)
         return *plus_minus(energy), 100 * energy.value / run.result("energy_total_j").value
+
+    return found
+
+
+def recorded(name: str) -> Callable[[Data], Values]:
+    """Of a recorded program: seconds, energy with its half-width in kJ, power in W."""
+
+    def found(data: Data) -> Values:
+        run = data.run(name)
+        energy = plus_minus(run.result("energy_total_j"), KJ)
+        return run.result("iteration_time_s").value, *energy, run.result("power_w").value
+
+    return found
+
+
+def load_figure(data: Data, name: str, metric: str, number: int) -> Estimate:
+    """A figure of a load of a server, by its number."""
+    run = data.run(name)
+    loads = [unit["id"] for unit in run.units.to_pylist() if unit["level"] == "load"]
+    return run.result(metric, loads[number])
+
+
+def slower(what: str, kind: str, records: str) -> Callable[[Data], Values]:
+    """By how much programs take more with a tracer, % with the ends of the interval, program by program."""
+
+    def found(_: Data) -> Values:
+        measured = json.loads((RUNS / "slowdown-h100.json").read_text())[records]
+        programs = [name for name in ("resnet_train", "deit_eager", "bert_trainer") if name in measured]
+        return [value for name in programs for value in slowdown.ratios(measured[name])[what, kind]]
 
     return found
 
@@ -214,8 +244,12 @@ README, RESULTS = "README.md", "docs/results/index.md"
 METHOD = "docs/explanation/method.md"
 WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
 PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "bursts-h200"))
+PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h100"))
 
 DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
+VIT, LOADER = "deit-run-h100.zip", "loader-run-h100.zip"
+RATES = ("serving-rates-a-h100.zip", "serving-rates-b-h100.zip")
+SHORT = "serving-short-h100.zip"
 EAGER_GRAPH, FP32_FP16, SEGFORMER = "eager-graph-h100.zip", "fp32-fp16-h100.zip", "segformer-kernels-h200.zip"
 TEN_RUNS = {
     1: "227.95 227.55 228.12 228.25 228.65 228.30 228.37 227.88 228.66 229.10",
@@ -244,13 +278,31 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
       for batch, energies in TEN_RUNS.items()),
     (COMPARE, table_of("eager", "graph", "mJ", "higher"), sides(EAGER_GRAPH, MJ)),
     (COMPARE, table_of("fp32", "fp16", "J", "lower"), sides(FP32_FP16, J)),
-    (PROGRAMS, "CuPy: FFT and sort | {} | {} ± {} kJ | {} W",
-     lambda data: [data.run(CUPY).result("iteration_time_s").value,
-                   *plus_minus(data.run(CUPY).result("energy_total_j"), KJ), data.run(CUPY).result("power_w").value]),
+    (PROGRAMS, "CuPy: FFT and sort | {} | {} ± {} kJ | {} W", recorded(CUPY)),
     (PROGRAMS, "merge sort {} %", lambda data: [kernel_share(data.run(CUPY), "Sort")]),
-    (PROGRAMS, "DistributedDataParallel on two GPUs | {} | {} ± {} kJ | {} W",
-     lambda data: [data.run(DDP).result("iteration_time_s").value,
-                   *plus_minus(data.run(DDP).result("energy_total_j"), KJ), data.run(DDP).result("power_w").value]),
+    (PROGRAMS, "DistributedDataParallel on two GPUs | {} | {} ± {} kJ | {} W", recorded(DDP)),
+    (PROGRAMS_H100, "ViT-B, batch 1, eager | {} | {} ± {} kJ | {} W", recorded(VIT)),
+    (PROGRAMS_H100, "encoder 10 % | {} ± {} |", whole(VIT, ("closure_kernels", 1))),
+    (PROGRAMS_H100, "waiting for its data loader | {} | {} ± {} kJ | {} W", recorded(LOADER)),
+    (PROGRAMS_H100, "convolution 20 % | {} ± {} |", whole(LOADER, ("closure_kernels", 1))),
+    (PROGRAMS_H100, "| time, `run`, with records of synchronisations" + " | {} % [{}, {}]" * 3 + " |",
+     slower("time", "run", "synchronisations")),
+    (PROGRAMS_H100, "| time, torch's profiler" + " | {} % [{}, {}]" * 3 + " |",
+     slower("time", "torch.profiler", "synchronisations")),
+    (PROGRAMS_H100, "| energy above idle, `run`" + " | {} % [{}, {}]" * 3 + " |",
+     slower("energy above idle", "run", "synchronisations")),
+    (PROGRAMS_H100, "| time, `run`, with records of seven calls that wait | –" + " | {} % [{}, {}]" * 2 + " |",
+     slower("time", "run", "calls")),
+    (SERVING, "| 4 requests/s, J per output token | {} ± {} | {} ± {} |",
+     lambda data: [value for name in RATES
+                   for value in plus_minus(load_figure(data, name, "energy_per_output_token_j", 1))]),
+    (SERVING, "| a pair of a query and a key, µJ | {} ± {} | {} ± {} |",
+     lambda data: [value for name in RATES for value in plus_minus(data.run(name).result("energy_pair_j"), 1e6)]),
+    (SERVING, "| steps by these factors / energy of the window | {} ± {} | {} ± {} | {} ± {} |",
+     lambda data: [value for name, number in zip((*RATES, SHORT), (1, 1, 0), strict=True)
+                   for value in plus_minus(load_figure(data, name, "closure_steps", number))]),
+    (SERVING, "an output token takes {} ± {} J",
+     lambda data: plus_minus(load_figure(data, SHORT, "energy_per_output_token_j", 0))),
     (FLEET, "| DeiT-B: time of an iteration | {} ms | {} ± {} %", of_fleet("time_s", MS)),
     (FLEET, "| DeiT-B: energy | {} J | {} ± {} %", of_fleet("energy_j", J)),
     (FLEET, "Of the variance of DeiT-B's time {} % lies between GPUs, none between runs of a GPU, {} % within a run",
