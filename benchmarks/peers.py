@@ -1,0 +1,340 @@
+"""Tools that people use for the energy of a GPU, side by side on one GPU in one session, each as its own pages advise.
+
+    PYTHONPATH=src python benchmarks/peers.py OUT.json
+    PYTHONPATH=src python benchmarks/peers.py OUT.json windows --tools 'zeus; jouletrace'
+    PYTHONPATH=src python benchmarks/peers.py OUT.json table
+
+``windows``: energies of blocks of work of ``PLAN`` seconds, a ViT-B at batch 64 after a pause, in random order of tools
+and lengths; the truth is the GPU's own counter between its steps, less idle power for the rest of that bracket
+(``bursts.py``). ``overhead``: time per iteration of the model at batch 1 within a block of each tool over that without,
+by turns. ``layers``: what each tool says of the parts of the model, where it says anything. Tools that aren't installed
+are left out, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bursts import true_energies
+from counter import PolledCounter, steps_of
+
+PLAN = ((0.05, 8), (0.2, 8), (1.0, 6), (5.0, 4), (20.0, 1))
+"""Seconds of a block, and how many for each tool."""
+
+PAUSE_S = 1.2
+POLL_S = 0.1
+
+
+class Block:
+    """A block of work. ``joules`` is known after it."""
+
+    joules = float("nan")
+
+
+# the tools: what a user writes is the body of each function
+
+
+@contextmanager
+def zeus() -> Iterator[Block]:
+    """Zeus, a window; for short ones its pages advise ``approx_instant_energy``."""
+    from zeus.monitor import ZeusMonitor
+
+    block, monitor = Block(), _once("zeus", lambda: ZeusMonitor(gpu_indices=[0]))
+    monitor.begin_window("block")
+    yield block
+    block.joules = monitor.end_window("block").total_energy
+
+
+@contextmanager
+def zeus_approx() -> Iterator[Block]:
+    """As ``zeus``, with an estimate by the momentary power where the counter didn't step."""
+    from zeus.monitor import ZeusMonitor
+
+    block, monitor = Block(), _once("approx", lambda: ZeusMonitor([0], approx_instant_energy=True))
+    monitor.begin_window("block")
+    yield block
+    block.joules = monitor.end_window("block").total_energy
+
+
+@contextmanager
+def codecarbon() -> Iterator[Block]:
+    """CodeCarbon, offline, its GPU part alone; a reading per second instead of every 15 s."""
+    from codecarbon import OfflineEmissionsTracker
+
+    block = Block()
+    tracker = OfflineEmissionsTracker(
+        country_iso_code="USA", measure_power_secs=1, gpu_ids=[0], save_to_file=False, log_level="critical"
+    )
+    tracker.start()
+    yield block
+    _synchronize()
+    tracker.stop()
+    block.joules = tracker.final_emissions_data.gpu_energy * 3.6e6
+
+
+@contextmanager
+def nvidia_smi() -> Iterator[Block]:
+    """``nvidia-smi -lms``, its mean times the time: what ends up in spreadsheets."""
+    query = ["nvidia-smi", "-i", "0", "--query-gpu=power.draw", "--format=csv,noheader,nounits", "-lms", "100"]
+    block, polling = Block(), subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
+    assert polling.stdout is not None
+    polling.stdout.readline()
+    begin = time.perf_counter()
+    yield block
+    _synchronize()
+    seconds = time.perf_counter() - begin
+    polling.terminate()
+    watts = [float(line) for line in polling.stdout.read().split()]
+    block.joules = seconds * float(np.mean(watts)) if watts else float("nan")
+
+
+@contextmanager
+def instant() -> Iterator[Block]:
+    """NVML's momentary power, polled every 0.1 s by a thread."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    gpu, block, ending, watts = pynvml.nvmlDeviceGetHandleByIndex(0), Block(), threading.Event(), list[float]()
+
+    def poll() -> None:
+        while True:
+            (value,) = pynvml.nvmlDeviceGetFieldValues(gpu, [pynvml.NVML_FI_DEV_POWER_INSTANT])
+            watts.append(value.value.uiVal / 1e3)
+            if ending.wait(POLL_S):
+                return
+
+    begin, thread = time.perf_counter(), threading.Thread(target=poll)
+    thread.start()
+    yield block
+    _synchronize()
+    seconds = time.perf_counter() - begin
+    ending.set()
+    thread.join()
+    block.joules = seconds * float(np.mean(watts))
+
+
+@contextmanager
+def jouletrace() -> Iterator[Block]:
+    """This project, a block of code."""
+    import jouletrace as jt
+
+    block = Block()
+    with jt.measure("block") as measured:
+        yield block
+    block.joules = measured.energy_j.value or float("nan")
+
+
+TOOLS: dict[str, Callable[[], Any]] = {
+    "zeus": zeus,
+    "zeus, approx": zeus_approx,
+    "codecarbon": codecarbon,
+    "nvidia-smi": nvidia_smi,
+    "NVML instant": instant,
+    "jouletrace": jouletrace,
+}
+
+_KEPT: dict[str, Any] = {}
+
+
+def _once(name: str, make: Callable[[], Any]) -> Any:
+    """A monitor that lives for the whole program, as users have it."""
+    if name not in _KEPT:
+        _KEPT[name] = make()
+    return _KEPT[name]
+
+
+def _synchronize() -> None:
+    import torch
+
+    torch.cuda.synchronize()
+
+
+def model(batch: int) -> Callable[[], None]:
+    """A step of ViT-B, fp16, eager."""
+    import torch
+    import torchvision
+
+    net = torchvision.models.vit_b_16().cuda().half().eval()
+    images = torch.randn(batch, 3, 224, 224, device="cuda").half()
+
+    @torch.no_grad()
+    def step() -> None:
+        net(images)
+
+    return step
+
+
+def windows(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Energies of blocks: rows of tool, seconds, joules said, start, end, seconds until the figure was there."""
+    import pynvml
+    import torch
+
+    step = model(64)
+    for _ in range(50):
+        step()
+    _synchronize()
+    begin = time.perf_counter()
+    for _ in range(50):
+        step()
+    _synchronize()
+    iteration_s = (time.perf_counter() - begin) / 50
+    plan = [(tool, seconds) for seconds, count in PLAN for tool in chosen.tools for _ in range(count)]
+    order = np.random.default_rng(0).permutation(len(plan))
+    pynvml.nvmlInit()
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    rows, target = [], Path(tempfile.mkdtemp()) / "counter.npy"
+    for tool in chosen.tools:  # what starts once isn't in the first block
+        with TOOLS[tool]():
+            step()
+    with PolledCounter(uuid, target):
+        time.sleep(3.0)
+        for number in order:
+            tool, seconds = plan[number]
+            time.sleep(PAUSE_S)
+            entered = time.perf_counter()
+            with TOOLS[tool]() as block:
+                ready = time.perf_counter()
+                start_ns = time.time_ns()
+                for _ in range(max(1, round(seconds / iteration_s))):
+                    step()
+                _synchronize()
+                end_ns, ended = time.time_ns(), time.perf_counter()
+            row = {"tool": tool, "seconds": seconds, "joules": block.joules, "start_ns": start_ns, "end_ns": end_ns}
+            rows.append({**row, "before_s": ready - entered, "after_s": time.perf_counter() - ended})
+        time.sleep(2.0)
+    start, end = (np.array([row[name] for row in rows]) for name in ("start_ns", "end_ns"))
+    truth, _ = true_energies(steps_of(target), start, end)
+    return {"rows": [{**row, "truth": float(true)} for row, true in zip(rows, truth, strict=True)]}
+
+
+def overhead(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds per iteration at batch 1 in blocks of 2 s: pairs of without and with."""
+    step = model(1)
+
+    def per_iteration() -> float:
+        begin, count = time.perf_counter(), 0
+        while time.perf_counter() - begin < 2.0:
+            for _ in range(20):
+                step()
+            count += 20
+        _synchronize()
+        return 1e3 * (time.perf_counter() - begin) / count
+
+    per_iteration()
+    found: dict[str, list[tuple[float, float]]] = {tool: [] for tool in chosen.tools}
+    for _ in range(3):
+        for tool in np.random.default_rng(len(found)).permutation(chosen.tools).tolist():
+            plain = per_iteration()
+            with TOOLS[tool]():
+                found[tool].append((plain, per_iteration()))
+    return found
+
+
+def layers(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Joules per iteration by kind of module at batch 64: Zeus around each module, profiler's times, jouletrace."""
+    import torch
+    import torchvision
+
+    net = torchvision.models.vit_b_16().cuda().half().eval()
+    images = torch.randn(64, 3, 224, 224, device="cuda").half()
+    kinds = {"attention": torch.nn.MultiheadAttention, "mlp": torchvision.ops.MLP, "norm": torch.nn.LayerNorm}
+    found: dict[str, Any] = {}
+    with torch.no_grad():
+        for _ in range(20):
+            net(images)
+        if "zeus" in chosen.tools:
+            from zeus.monitor import ZeusMonitor
+
+            monitor, sums, hooks = ZeusMonitor(gpu_indices=[0]), dict.fromkeys(kinds, 0.0), []
+
+            def leave(kind: str) -> None:
+                sums[kind] += monitor.end_window("module").total_energy
+
+            for module in net.modules():
+                for kind, of in kinds.items():
+                    if type(module) is of:
+                        hooks += [
+                            module.register_forward_pre_hook(lambda *_: monitor.begin_window("module")),
+                            module.register_forward_hook(lambda *_, kind=kind: leave(kind)),
+                        ]
+            for _ in range(50):
+                net(images)
+            for hook in hooks:
+                hook.remove()
+            found["zeus around each module"] = {kind: joules / 50 for kind, joules in sums.items()}
+        with torch.profiler.profile() as profiler:
+            for _ in range(20):
+                net(images)
+            torch.cuda.synchronize()
+        events = [one for one in profiler.key_averages() if one.self_device_time_total > 0]
+        found["torch.profiler, device ms"] = {one.key[:80]: one.self_device_time_total / 20e3 for one in events}
+    if "jouletrace" in chosen.tools:
+        import jouletrace as jt
+
+        run = jt.profile(net, (images,), detail="layer")
+        rows = {unit["name"]: run.result("energy_total_j", unit["id"]) for unit in run.units.to_pylist()}
+        found["jouletrace"] = {name: (one.value, one.low, one.high) for name, one in rows.items() if one.value}
+    return found
+
+
+def table(measured: dict[str, Any]) -> str:
+    """Errors of blocks, times, overhead."""
+    lines = []
+    rows = measured.get("windows", {}).get("rows", [])
+    lengths = sorted({row["seconds"] for row in rows})
+    if rows:
+        lines += ["| tool | " + " | ".join(f"{one:g} s" for one in lengths) + " | s before | s after |"]
+        lines += ["|---" * (len(lengths) + 3) + "|"]
+    for tool in dict.fromkeys(row["tool"] for row in rows):
+        cells = []
+        for seconds in lengths:
+            error = [100 * (r["joules"] / r["truth"] - 1) for r in rows if (r["tool"], r["seconds"]) == (tool, seconds)]
+            known = np.array(error)[np.isfinite(error)]
+            missing = f", {len(error) - len(known)} of {len(error)} missing" if len(known) < len(error) else ""
+            spread = f" ± {known.std(ddof=1):.1f}" if len(known) > 1 else ""
+            cells.append((f"{known.mean():+.1f}{spread} %" if len(known) else "–") + missing)
+        waits = [f"{np.median([r[name] for r in rows if r['tool'] == tool]):.2f}" for name in ("before_s", "after_s")]
+        lines.append(f"| {tool} | " + " | ".join([*cells, *waits]) + " |")
+    for tool, pairs in measured.get("overhead", {}).items():
+        ratios = [f"{100 * (inside / plain - 1):+.1f}" for plain, inside in pairs]
+        lines.append(f"overhead of {tool}: {', '.join(ratios)} %")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure parts, each kept as soon as it is there, and print the table."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("output", type=Path)
+    options.add_argument("parts", nargs="*", default=["windows", "overhead", "layers"])
+    options.add_argument("--tools", default="; ".join(TOOLS), type=lambda text: text.split("; "), help="joined by '; '")
+    chosen = options.parse_args()
+    packages = {"zeus": "zeus", "zeus, approx": "zeus", "codecarbon": "codecarbon"}
+    missing = [tool for tool in chosen.tools if tool in packages and not find_spec(packages[tool])]
+    chosen.tools = [tool for tool in chosen.tools if tool not in missing]
+    if missing:
+        print(f"not installed: {', '.join(missing)}", flush=True)
+    measured = json.loads(chosen.output.read_text()) if chosen.output.exists() else {}
+    for part in chosen.parts:
+        if part == "table":
+            continue
+        began = time.perf_counter()
+        measured[part] = {"windows": windows, "overhead": overhead, "layers": layers}[part](chosen)
+        print(f"[{part}: {time.perf_counter() - began:.0f} s]", flush=True)
+        chosen.output.write_text(json.dumps(measured))
+    print(table(measured))
+
+
+if __name__ == "__main__":
+    main()
