@@ -203,7 +203,9 @@ def section(run: Run, results: Results, marks: Footnotes, *, brief: bool = False
     shown = [name for name in _SHOWN if name in known]
     own = () if brief or "energy_prefill_j" not in known else _PARTS
     secondary = [name for name in (*own, *_SECONDARY) if name in known]
-    parts.add_figures(found, figures, [*shown, *secondary], marks, secondary)
+    parts.add_figures(found, figures, shown, marks)
+    parts.add_figures(found, figures, secondary, marks, secondary)  # energies of windows, in a unit of their own
+    found.notes = list(dict.fromkeys(found.notes))
     for place, column in enumerate(found.columns):
         if column.key in _HEADINGS:
             unit = column.name.rpartition("(")[2].rstrip(")") if "(" in column.name else column.name
