@@ -8,7 +8,8 @@ sequence, each token in the caches of these, and each pair of a query and a key 
                        + context token * context + pair * (new tokens + decoding) * (new tokens + context)
 
 Pairs are for servers whose attention computes the whole batch and masks what doesn't belong together: on transformers'
-own they are a quarter of the energy above idle of a full step (docs/results/serving-h100.md). Others have a factor of 0 there.
+own they are a quarter of the energy above idle of a full step (docs/results/serving-h100.md). Others have a factor of
+0 there.
 
 All six factors are those of non-negative least squares, on the readings (each as the sensor shows it), or on the
 energies of steps by the server's traced kernels. One is dropped if the steps don't distinguish it from the others, in
@@ -19,11 +20,11 @@ factor is a figure: ``closure_steps``, model over measured.
 
 **The bill.** A request pays for its prompt tokens, for one sequence at each step after its first token, and for its
 cache at these, with idle power for the time by which these lengthen steps (by least squares). Of pairs it pays half
-for its queries and half for its keys. What is common to a step,
-with idle power for the rest of its time, is shared equally by the sequences in it. Idle power between steps is shared
-at each moment by the requests that are open then, equally; while none is open, by all requests of the window, by their
-share in it. Prefill and decode are the same sums over steps: what is common to a step goes to them by the sequences of
-each. All bills are linear in the factors, so that they have intervals, and they add up to the window's energy exactly.
+for its queries and half for its keys. What is common to a step, with idle power for the rest of its time, is shared
+equally by the sequences in it. Idle power between steps is shared at each moment by the requests that are open then,
+equally; while none is open, by all requests of the window, by their share in it. Prefill and decode are the same sums
+over steps: what is common to a step goes to them by the sequences of each. All bills are linear in the factors, so
+that they have intervals, and they add up to the window's energy exactly.
 """
 
 from __future__ import annotations
