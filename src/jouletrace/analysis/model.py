@@ -17,7 +17,7 @@ from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.counter import find_steps, record_over_counter
 from jouletrace.sensor.power_record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
-from jouletrace.stats.interval import difference, mean_estimate, standard_error, widened
+from jouletrace.stats.interval import Z95, difference, mean_estimate, standard_error, widened
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
@@ -113,7 +113,7 @@ def _shortfall(run: Run) -> list[str]:
 
 def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
     """Widen by what all windows share: what isn't known of the sensor's response."""
-    return estimate if estimate.value is None else widened(estimate, shared_error(energies) * abs(estimate.value))
+    return widened(estimate, Z95 * shared_error(energies) * abs(estimate.value or 0.0))
 
 
 def shared_error(energies: WindowEnergies) -> float:

@@ -16,7 +16,7 @@ from jouletrace.sensor.baseline import idle_and_working_levels
 from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.windows.energy import T95
 from jouletrace.sensor.windows.response import Response
-from jouletrace.stats.interval import widened
+from jouletrace.stats.interval import Z95, widened
 
 _DOUBTS = ("interval_assumed", "power_implausible")
 """Warnings of an import that its energy is flagged with."""
@@ -47,7 +47,7 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
         lower, upper = levels.resting
         text = f"the power rests at {lower:.3g} W and at {upper:.3g} W: idle is the lower level"
         run.warn("idle_levels", text, device.id)
-    rounding = printed_step(record.power_w) / math.sqrt(12)
+    rounding = Z95 * printed_step(record.power_w) / math.sqrt(12)
     figures.add(unit, "power_idle_w", widened(levels.idle, rounding), record.flags)
     figures.add(unit, "power_working_w", widened(levels.working, rounding), record.flags)
     figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)

@@ -16,7 +16,7 @@ from jouletrace.report.facts import power_channels
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
-from jouletrace.stats.interval import total
+from jouletrace.stats.interval import total, widened
 
 _J_PER_KWH = 3.6e6
 _MANY = 1e6
@@ -123,15 +123,7 @@ def kwh(energy_j: float | None) -> str:
 
 def absolute(energy: Estimate, gain: float) -> Estimate:
     """An energy with the relative gain error of its sensor in the interval."""
-    if energy.value is None or not gain:
-        return energy
-    more = gain * abs(energy.value)
-    low, high = (energy.value if end is None else end for end in (energy.low, energy.high))
-    low, high = (
-        energy.value - math.hypot(energy.value - low, more),
-        energy.value + math.hypot(high - energy.value, more),
-    )
-    return Estimate(energy.value, low, high, energy.n, energy.method)
+    return widened(energy, gain * abs(energy.value or 0.0)) if gain else energy
 
 
 def gain_of(run: Run) -> float:
