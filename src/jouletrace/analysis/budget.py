@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from jouletrace.analysis.analyse import figures_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import GAIN_PCT, POWER
 
-GAIN_PCT, OFFSET_W = 5.0, 3.0
-"""Limits of the gain, %, where the sensor states none, and of the offset, W: published comparisons with meters."""
+OFFSET_W = 3.0
+"""Limit of the offset, W: published comparisons with meters."""
 
 GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W"
 

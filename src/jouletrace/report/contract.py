@@ -18,13 +18,14 @@ from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
-from jouletrace.report.cost import Tariff, gain_of, priced
+from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS, Figure, Results
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.tables import UnitRow
+from jouletrace.sensor.gain import stated_gain
 
 SCHEMA = 2
 
@@ -97,7 +98,7 @@ def to_json_object(
     if compared is not None:
         found["comparison"] = compared.to_dict()
     if tariff is not None:
-        found["cost"] = tariff.to_dict(*priced(run, results), gain_of(run))
+        found["cost"] = tariff.to_dict(*priced(run, results), stated_gain(run))
     repeated = (run.settings.get("repeats") or 1) > 1  # intervals contain the scatter between repeats
     return dict(_stated(jsonable(found), "workload" if repeated else "run"))
 

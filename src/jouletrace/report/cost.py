@@ -12,10 +12,10 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.report import reasons, serving
-from jouletrace.report.facts import power_channels
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
+from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total, widened
 
 _J_PER_KWH = 3.6e6
@@ -126,11 +126,6 @@ def absolute(energy: Estimate, gain: float) -> Estimate:
     return widened(energy, gain * abs(energy.value or 0.0)) if gain else energy
 
 
-def gain_of(run: Run) -> float:
-    """Relative gain error of the power sensors of a Run; 0 where none is known, as of a meter."""
-    return max((channel.gain_pct for channel in power_channels(run) if channel.gain_pct), default=0.0) / 100
-
-
 def _three(estimate: Estimate, unit: str) -> str:
     """A figure with its half-width, to three significant digits."""
     if estimate.value is None:
@@ -178,7 +173,7 @@ def cost_line(run: Run, results: Results, given: Tariff | None) -> list[str]:
     for server in range(len(servers)) if servers else (None,):  # each serves a model of its own
         energy, per = priced(run, results, server)
         if energy.value is not None:
-            lines.append(given.line(energy, per, gain_of(run)))
+            lines.append(given.line(energy, per, stated_gain(run)))
         elif results.units("load"):
             whose = "" if server is None else f" of {servers[server]['url']}"
             lines.append(f"no cost per {per}{whose}: no load states it")

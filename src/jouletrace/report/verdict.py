@@ -11,6 +11,7 @@ from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Recording
 from jouletrace.run.tables import UnitRow
+from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total
 
 _DIGITS = 3
@@ -53,13 +54,13 @@ def gain_line(run: Run, results: Results) -> list[str]:
 
     A simulated GPU's gain is known, and in a comparison of two sides on one GPU the gain cancels.
     """
-    gains = [channel.gain_pct for channel in power_channels(run) if channel.gain_pct]
+    gain = stated_gain(run)
     figures = (one for unit in [MODEL_UNIT, *(u["id"] for u in results.all())] for one in results.metrics(unit).items())
     stated = any(name.startswith("energy") and found.estimate.half_width for name, found in figures)
-    if not gains or not stated or run.simulated or run.kind in ("ab", "calibrate"):
+    if not gain or not stated or run.simulated or run.kind in ("ab", "calibrate"):
         return []
     where = " (show --budget)" if run.kind in _BUDGETED else ""
-    return [f"± is of this run; the sensor's gain, ±{NBSP}{max(gains):g}{NBSP}%, is not in it{where}"]
+    return [f"± is of this run; the sensor's gain, ±{NBSP}{100 * gain:g}{NBSP}%, is not in it{where}"]
 
 
 def brief(value: float | None, unit: str) -> str:
