@@ -66,7 +66,7 @@ def test_time_without_a_kernel_is_not_called_idle(place):
 def test_a_line_states_what_the_interval_leaves_out():
     gain = "± is of this run; the sensor's gain, ± 5 %, is not in it"
     assert f"{gain} (show --budget)\n" in short(profile_run())
-    assert f"{gain}\n" in short(monitor_run())
+    assert f"{gain} (show --budget)\n" in short(monitor_run())
     for run in (simulated_run(), cpu_run()):
         assert "sensor's gain" not in short(run)
     same = comparison.render(compare(side(0.99, 1.0, 1.01), side(0.79, 0.8, 0.81)))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import METHOD, join, most_w, no_power_reason, power_record
+from jouletrace.analysis.power import METHOD, RESPONSE, join, most_w, no_power_reason, power_record
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -22,8 +22,8 @@ from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
 
-SPREAD, RESPONSE = "spread of windows", "response of the sensor"
-"""Sources of the uncertainty of a mean over windows."""
+SPREAD = "spread of windows"
+"""A source of the uncertainty of a mean over windows, beside ``RESPONSE``."""
 
 SETTLE_S = 0.3
 """Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""

@@ -45,10 +45,6 @@ def verdict(run: Run, results: Results) -> list[str]:
     return _watched(run, results)
 
 
-_BUDGETED = ("profile", "program")
-"""Kinds of Runs of which ``show --budget`` says what the uncertainty consists of."""
-
-
 def gain_line(run: Run, results: Results) -> list[str]:
     """What the ± of an absolute energy is of, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
 
@@ -60,7 +56,7 @@ def gain_line(run: Run, results: Results) -> list[str]:
     of = {results.measurand(found) for found in energies}
     if not gain or not of or run.simulated or run.kind in ("ab", "calibrate"):
         return []
-    where = " (show --budget)" if run.kind in _BUDGETED else ""
+    where = "" if results.units("load") else " (show --budget)"
     return [f"± is of {_measurand(of)}; the sensor's gain, ±{NBSP}{100 * gain:g}{NBSP}%, is not in it{where}"]
 
 
