@@ -133,7 +133,7 @@ def one(group, seed, seconds):
         "analysis_s": round(used - simulated, 2),
         "memory_gb": round(memory, 2),
         "rows": [
-            [drawn_by(truth, recording, row.names), row.energy.value, row.energy.half_width, row.bound, list(row.names)]
+            [drawn_by(truth, recording, row.names), row.energy.value, row.energy.half_width, list(row.names)]
             for row in made
         ],
     }
@@ -213,10 +213,10 @@ def figures(lines):
     trusted = [line for line in lines if line["trusted"]]
     false = [line for line in lines if false_lock(line)]
     cells = [f"{len(trusted)} of {len(lines)}", f"{len(false)} ({sum(line['trusted'] for line in false)})"]
-    table = np.array([row[:4] for line in trusted for row in line["rows"]], float).reshape(-1, 4)
+    table = np.array([row[:3] for line in trusted for row in line["rows"]], float).reshape(-1, 3)
     if not len(table):
-        return [*cells, "0", *["–"] * 6]
-    true, value, half, bound = table.T
+        return [*cells, "0", *["–"] * 5]
+    true, value, half = table.T
     held = np.abs(value - true) <= half
     each = [[abs(row[1] - row[0]) <= row[2] for row in line["rows"]] for line in trusted]
     # rows of a recording are correlated
@@ -229,7 +229,6 @@ def figures(lines):
         f"{np.std(z):.2f}",
         f"{np.mean(z):+.2f}",
         f"{100 * np.median(half / np.abs(value)):.1f} %",
-        f"{np.median(half / bound):.2f}",
         f"{np.median([line['analysis_s'] for line in lines if 'analysis_s' in line]):.1f} s",
     ]
 
@@ -238,7 +237,7 @@ def table(options):
     """Print the table of some files."""
     lines = [json.loads(text) for path in options.files for text in path.read_text().splitlines()]
     print("| group | trusted | false locks (unflagged) | rows | hold | z, sd | z, mean | half-width ", end="")
-    print("| over bound | analysis |\n|---|---|---|---|---|---|---|---|---|---|")
+    print("| analysis |\n|---|---|---|---|---|---|---|---|---|")
     groups = [group for group in ALL if any(line["group"] == group for line in lines)]
     for group in groups:
         print("|", " | ".join([group, *figures([line for line in lines if line["group"] == group])]), "|")
@@ -263,7 +262,7 @@ def describe(line):
         f"   {what}: rate {line['rate_hz']:.2f} of {line['true_hz']:.2f} Hz, samples off by {line['phase_off']:.3f}, "
         f"evidence {line['evidence']:.0f}, left {line['residual_w']:.1f} W, average {line['averages']}; {line['says']}"
     )
-    for true, value, half, _, names in line["rows"]:
+    for true, value, half, names in line["rows"]:
         if abs(value - true) > half:
             z = 1.96 * (value - true) / half
             print(f"      {value:9.2f} J ± {100 * half / abs(value):.1f} % of {true:9.2f}: z {z:+.1f} {names[0][:40]}")

@@ -2,16 +2,20 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
+from import_logs import query, write
 from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import OFFSET_W, budgets
 from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
+from jouletrace.formats.importers import import_files
 from jouletrace.report import budget as shown
-from jouletrace.run import MODEL_UNIT
+from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.store import load
+from jouletrace.sensor.windows.energy import T95
 from places import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fits_once")
@@ -46,9 +50,9 @@ def test_the_budget_of_a_whole_is_its_interval_with_gain_and_offset_beside_it(wi
 def test_the_budget_of_a_part_is_its_interval(program):
     rows = [row for row in program.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
     largest = sorted(rows, key=lambda row: -row["value"])[1:6]
-    found = {one.unit: one for one in budgets(program, [row["unit"] for row in largest])}
+    _, *found = budgets(program, [row["unit"] for row in largest])
     assert len(found) >= 4
-    for one in found.values():
+    for one in found:
         stated = math.sqrt(sum(term.u_j**2 for term in one.terms if term.stated))
         # the covariance is estimated, so that an interval is wider than 1.96 standard errors
         assert one.energy.half_width / 2.3 < stated < one.energy.half_width / 1.96
@@ -59,9 +63,34 @@ def test_the_budget_of_a_part_is_its_interval(program):
 
 
 def test_the_budget_of_a_program_is_that_of_its_window(program):
-    (found,) = budgets(program, [MODEL_UNIT])
+    (found,) = budgets(program)
+    assert found.unit == MODEL_UNIT
     stated = math.sqrt(sum(term.u_j**2 for term in found.terms if term.stated))
     assert stated == pytest.approx(found.energy.half_width / 2.086, rel=0.02)
+
+
+def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
+    """The whole has no energy of its own."""
+    run = analyse(import_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))
+    (found,) = budgets(run)
+    assert found.unit == next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
+    stated = math.sqrt(sum(term.u_j**2 for term in found.terms if term.stated))
+    assert stated == pytest.approx(found.energy.half_width / T95)
+    assert all(term.u_j > 0 for term in found.terms)
+    (offset,) = (term.u_j for term in found.terms if term.source.startswith("offset"))
+    assert offset == pytest.approx(OFFSET_W * run.result("time_s", found.unit).value / math.sqrt(3))
+
+
+def test_each_device_has_the_gain_of_its_own_sensor(tmp_path):
+    run = analyse(import_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))
+    other = replace(run.devices[0], id="GPU-other")
+    rows = [{**row, "device": other.id} for row in run.samples.to_pylist()]
+    run.samples = tables.concat([run.samples, tables.from_rows(rows, "samples")], "samples")
+    run.devices.append(other)
+    run.channels += [replace(one, device=other.id, gain_pct=1.0) for one in run.channels]
+    one, two = budgets(analyse(run))
+    gains = [next(term.u_j for term in each.terms if term.source.startswith("gain")) for each in (one, two)]
+    assert gains[0] == pytest.approx(5 * gains[1])
 
 
 def test_a_budget_is_printed_and_given_as_json(windows):

@@ -30,12 +30,12 @@ MUTANTS = [
     *_of(
         "analysis/between_runs.py",
         ["analysis/test_between_runs.py"],
-        ("scatter between runs dropped", "more = student(0.975, runs - 1) * u", "more = 0.0"),
-        ("normal quantile for few runs", "student(0.975, runs - 1)", "1.96"),
+        ("scatter between runs dropped", "t = student(0.975, n - 1)", "t = 0.0"),
+        ("normal quantile for few runs", "student(0.975, n - 1)", "1.96"),
         (
             "scatter of active energies from the active alone",
-            "_widened(figures.get(MODEL_UNIT, metric), u_j, n)",
-            "_widened(figures.get(MODEL_UNIT, metric), energy * figures.get(MODEL_UNIT, metric).value, n)",
+            "widened(figures.get(MODEL_UNIT, metric), t * u_j)",
+            "widened(figures.get(MODEL_UNIT, metric), t * energy * figures.get(MODEL_UNIT, metric).value)",
         ),
         ("unsteady windows ignored", "if within > UNSTEADY_PCT else 0.0", "if within > 1e9 else 0.0"),
     ),
@@ -59,8 +59,13 @@ MUTANTS = [
         ),
         (
             "widening drops what it adds",
-            "estimate.half_width or 0.0, Z95 * common_sd",
-            "estimate.half_width or 0.0, 0 * common_sd",
+            "math.hypot(high - estimate.value, half)",
+            "high - estimate.value",
+        ),
+        (
+            "widening makes an interval symmetric",
+            "math.hypot(estimate.value - low, half)",
+            "math.hypot(high - estimate.value, half)",
         ),
         (
             "factors of a sum dropped from its variance",

@@ -7,6 +7,7 @@ import pytest
 from compare_runs import side
 from jouletrace import report
 from jouletrace.addons.mig.tables import _plus_minus
+from jouletrace.analysis.between_runs import FLAG
 from jouletrace.compare import compare
 from jouletrace.report import comparison
 from jouletrace.report.verdict import brief
@@ -67,11 +68,42 @@ def test_time_without_a_kernel_is_not_called_idle(place):
 def test_a_line_states_what_the_interval_leaves_out():
     gain = "± is of this run; the sensor's gain, ± 5 %, is not in it"
     assert f"{gain} (show --budget)\n" in short(profile_run())
-    assert f"{gain}\n" in short(monitor_run())
+    assert f"{gain} (show --budget)\n" in short(monitor_run())
     for run in (simulated_run(), cpu_run()):
         assert "sensor's gain" not in short(run)
     same = comparison.render(compare(side(0.99, 1.0, 1.01), side(0.79, 0.8, 0.81)))
     assert "sensor's gain" not in same, "it cancels on one GPU"
+
+
+def flagged(run, *metrics, unit=MODEL_UNIT):
+    """The Run, whose figures hold a stored scatter between runs."""
+    rows = run.results.to_pylist()
+    for row in rows:
+        if row["unit"] == unit and row["metric"] in metrics:
+            row["flags"] = ",".join(filter(None, [row["flags"], FLAG]))
+    run.results = tables.from_rows(rows, "results")
+    return run
+
+
+WHOLE = ("energy_total_j", "energy_active_over_context_idle_j", "energy_active_over_deep_idle_j")
+
+
+def test_the_line_says_what_the_interval_is_of():
+    rest = "the sensor's gain, ± 5 %, is not in it (show --budget)"
+    alone = flagged(profile_run(), *WHOLE)
+    assert f"± is of this workload on this GPU; {rest}" in " ".join(short(alone).split())
+    repeated = profile_run()
+    repeated.settings["repeats"] = 3
+    assert f"± is of this workload on this GPU; {rest}" in " ".join(short(repeated).split())
+    parts = flagged(profile_run(kernels=3), *WHOLE)
+    said = f"± is of this workload on this GPU, that of parts of this run; {rest}"
+    assert said in " ".join(short(parts).split())
+
+
+def test_the_line_and_the_object_state_the_same_measurand():
+    for run in (profile_run(), flagged(profile_run(), *WHOLE)):
+        of = report.contract.to_json_object(run)["model"]["energy_j"]["total"]["of"]
+        assert ("this workload" in short(run)) is (of == "workload")
 
 
 def test_without_power_the_time_is_stated_and_why_there_is_no_energy():

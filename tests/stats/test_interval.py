@@ -92,9 +92,16 @@ def test_nulls_carry_their_reason_on():
     assert interval.widened(null, 1.0).reason == "no_power_sensor"
 
 
-def test_widening_adds_in_quadrature():
-    found = interval.widened(Estimate(10.0, 7.0, 13.0, 9), 4 / 1.959964)
-    assert found.half_width == pytest.approx(5)
+def test_widening_adds_to_each_end_in_quadrature():
+    found = interval.widened(Estimate(10.0, 7.0, 22.0, 9, "x"), 4.0)
+    assert (found.low, found.high) == pytest.approx((10 - 5, 10 + np.hypot(12, 4)))
+    assert (found.value, found.n, found.method) == (10.0, 9, "x")
+
+
+def test_a_figure_without_an_interval_has_that_of_what_widens_it():
+    found = interval.widened(Estimate(10.0, n=1), 4.0)
+    assert (found.low, found.high) == (6.0, 14.0)
+    assert interval.widened(found, 0.0) == found
 
 
 def test_values_that_are_not_finite_are_refused():

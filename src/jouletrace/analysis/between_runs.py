@@ -7,11 +7,11 @@ this workload on this GPU. Figures of latency, parts and baselines, and ratios w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.stats.interval import widened
 from jouletrace.stats.quantiles import student
 
 FLAG = "between_runs_stored"
@@ -29,6 +29,7 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     if stored is None or repeated:
         return
     n = int(stored["runs"])
+    t = student(0.975, n - 1)
 
     def share(spread: str) -> float:
         within = figures.get(MODEL_UNIT, spread).value or 0.0
@@ -42,20 +43,10 @@ def add_between_runs(run: Run, figures: Figures) -> None:
         figures.sources[MODEL_UNIT] = _with(sources, {SOURCE.format(n): u_j})
     for metric, relative in (("power_w", energy), ("iteration_time_s", time), ("throughput_per_s", time)):
         own = figures.get(MODEL_UNIT, metric)
-        figures.change(MODEL_UNIT, metric, _widened(own, relative * abs(own.value or 0.0), n), FLAG)
+        figures.change(MODEL_UNIT, metric, widened(own, t * relative * abs(own.value or 0.0)), FLAG)
     for metric in ("energy_total_j", "energy_active_over_context_idle_j", "energy_active_over_deep_idle_j"):
-        figures.change(MODEL_UNIT, metric, _widened(figures.get(MODEL_UNIT, metric), u_j, n), FLAG)
+        figures.change(MODEL_UNIT, metric, widened(figures.get(MODEL_UNIT, metric), t * u_j), FLAG)
 
 
 def _with(sources: Callable[[], Sources], more: Sources) -> Callable[[], Sources]:
     return lambda: {**sources(), **more}
-
-
-def _widened(estimate: Estimate, u: float, runs: int) -> Estimate:
-    """With a standard uncertainty that was estimated from so many runs, by Student's t."""
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return estimate
-    more = student(0.975, runs - 1) * u
-    low = estimate.value - math.hypot(estimate.value - estimate.low, more)
-    high = estimate.value + math.hypot(estimate.high - estimate.value, more)
-    return Estimate(estimate.value, low, high, estimate.n, estimate.method)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from jouletrace.analysis.analyse import figures_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import GAIN_PCT, POWER
 
-GAIN_PCT, OFFSET_W = 5.0, 3.0
-"""Limits of the gain, %, where the sensor states none, and of the offset, W: published comparisons with meters."""
+OFFSET_W = 3.0
+"""Limit of the offset, W: published comparisons with meters."""
 
 GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W"
 
@@ -67,17 +67,18 @@ class Budget:
         return math.hypot(self.energy.half_width or 0.0, COVERAGE * math.sqrt(unseen))
 
 
-def budgets(run: Run, units: Iterable[int] | None = None) -> list[Budget]:
+def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
     """Budgets of energies of a Run, computed again from its raw tables, in the order of its units.
 
     Args:
-        run: A profile, an ``ab`` side or a program; of others none is known.
-        units: Ids; the whole alone if None. Units without an energy have no budget.
+        run: A Run; of a served load none is known.
+        parts: Ids of units that are wanted beside the whole, or beside devices where these alone have a budget. One
+            without an energy has none.
     """
-    wanted = set(units) if units is not None else {MODEL_UNIT}
-    channel = next((one for one in run.channels if one.name == POWER), None)
     figures = figures_of(run)
-    names = {row["id"]: str(row["name"]) for row in figures.units().to_pylist()}
+    rows = {row["id"]: row for row in figures.units().to_pylist()}
+    devices = (id for id, row in rows.items() if row["level"] == "device")
+    wanted = {*parts, *([MODEL_UNIT] if MODEL_UNIT in figures.sources else devices)}
     found = []
     for unit in sorted(wanted & set(figures.sources)):
         energy = figures.get(unit, "energy_total_j")
@@ -85,8 +86,10 @@ def budgets(run: Run, units: Iterable[int] | None = None) -> list[Budget]:
         if energy.value is None:
             continue
         terms = [Term(source, u, stated=True) for source, u in figures.sources[unit]().items()]
+        own = rows[unit]["module"] if rows[unit]["level"] == "device" else None
+        channel = next((one for one in run.channels if one.name == POWER and own in (None, one.device)), None)
         gain = channel.gain_pct if channel is not None and channel.gain_pct is not None else GAIN_PCT
         terms.append(Term(GAIN.format(gain), abs(energy.value) * gain / 100 / math.sqrt(3), stated=False))
         terms.append(Term(OFFSET.format(OFFSET_W), OFFSET_W * (time or 0.0) / math.sqrt(3), stated=False))
-        found.append(Budget(unit, names[unit], energy, tuple(terms)))
+        found.append(Budget(unit, str(rows[unit]["name"]), energy, tuple(terms)))
     return found

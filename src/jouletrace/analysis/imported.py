@@ -14,7 +14,7 @@ from jouletrace.analysis import latency as latencies
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
 from jouletrace.analysis.monitor import add_device
-from jouletrace.analysis.power import power_record, window_estimate
+from jouletrace.analysis.power import power_record, window_estimate, window_sources
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
 from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels, tables
@@ -95,6 +95,9 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     figures.add(MODEL_UNIT, "iteration_time_s", time, flags)
     figures.add(MODEL_UNIT, "energy_total_j", whole.scaled(1 / iterations), flags)
     figures.add(MODEL_UNIT, "power_w", whole.scaled(1 / seconds), flags)
+    figures.sources[MODEL_UNIT] = lambda: {
+        source: u / iterations for source, u in window_sources(run, [about["device"]], start_ns, end_ns).items()
+    }
     found.add(scaled=False)
     return True
 

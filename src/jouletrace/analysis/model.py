@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import METHOD, join, most_w, no_power_reason, power_record
+from jouletrace.analysis.power import METHOD, RESPONSE, join, most_w, no_power_reason, power_record
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -17,13 +17,13 @@ from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.counter import find_steps, record_over_counter
 from jouletrace.sensor.power_record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
-from jouletrace.stats.interval import difference, mean_estimate, standard_error, widened
+from jouletrace.stats.interval import Z95, difference, mean_estimate, standard_error, widened
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
 
-SPREAD, RESPONSE = "spread of windows", "response of the sensor"
-"""Sources of the uncertainty of a mean over windows."""
+SPREAD = "spread of windows"
+"""A source of the uncertainty of a mean over windows, beside ``RESPONSE``."""
 
 SETTLE_S = 0.3
 """Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""
@@ -113,7 +113,7 @@ def _shortfall(run: Run) -> list[str]:
 
 def with_model_error(estimate: Estimate, energies: WindowEnergies) -> Estimate:
     """Widen by what all windows share: what isn't known of the sensor's response."""
-    return estimate if estimate.value is None else widened(estimate, shared_error(energies) * abs(estimate.value))
+    return widened(estimate, Z95 * shared_error(energies) * abs(estimate.value or 0.0))
 
 
 def shared_error(energies: WindowEnergies) -> float:

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import of_steps
-from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import energies, join, no_power_reason, power_record
+from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_reason, power_record
 from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.sensor.baseline import idle_and_working_levels
 from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.windows.energy import T95
 from jouletrace.sensor.windows.response import Response
-from jouletrace.stats.interval import widened
+from jouletrace.stats.interval import Z95, widened
 
 _DOUBTS = ("interval_assumed", "power_implausible")
 """Warnings of an import that its energy is flagged with."""
@@ -47,12 +47,12 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
         lower, upper = levels.resting
         text = f"the power rests at {lower:.3g} W and at {upper:.3g} W: idle is the lower level"
         run.warn("idle_levels", text, device.id)
-    rounding = printed_step(record.power_w) / math.sqrt(12)
+    rounding = Z95 * printed_step(record.power_w) / math.sqrt(12)
     figures.add(unit, "power_idle_w", widened(levels.idle, rounding), record.flags)
     figures.add(unit, "power_working_w", widened(levels.working, rounding), record.flags)
     figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)
     start, end = _watched(run, device.id, record, response)
-    total, seconds, codes = _energy(run, device.id, record, start, end)
+    total, seconds, codes, sources = _energy(run, device.id, record, start, end)
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
     if total.value is None:
         figures.add(unit, "power_w", total)
@@ -65,10 +65,13 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     flags = [*codes, *assumed, *of_steps(run, device.id, seconds)]
     figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
     figures.add(unit, "energy_total_j", total, flags)
+    figures.sources[unit] = lambda: sources
 
 
-def _energy(run: Run, device: str, record: PowerRecord, start: int, end: int) -> tuple[Estimate, float, list[str]]:
-    """Energy from ``start`` to ``end`` in joules, the seconds that it is of, and its flags.
+def _energy(
+    run: Run, device: str, record: PowerRecord, start: int, end: int
+) -> tuple[Estimate, float, list[str], Sources]:
+    """Energy from ``start`` to ``end`` in joules, the seconds that it is of, its flags, and its uncertainty by source.
 
     Where holes are too long to be bridged it is that of the time between them: one lost hour must not cost the night.
     """
@@ -79,17 +82,22 @@ def _energy(run: Run, device: str, record: PowerRecord, start: int, end: int) ->
         covered = [(int(a), int(b)) for a, b in edges if b > a]
         window = energies(run, device, *np.array(covered).T)
     if window is None:
-        return Estimate.null("no_samples", "record"), (end - start) / 1e9, []
+        return Estimate.null("no_samples", "record"), (end - start) / 1e9, [], {}
     known = [n for n, reason in enumerate(window.reason) if reason is None]
     if not known:
-        return Estimate.null(str(window.reason[0]), "record"), (end - start) / 1e9, []
+        return Estimate.null(str(window.reason[0]), "record"), (end - start) / 1e9, [], {}
     seconds = sum(covered[n][1] - covered[n][0] for n in known) / 1e9
     value = float(window.energy_j[known].sum())
-    half = T95 * math.hypot(float(np.linalg.norm(window.sd_statistical_j[known])), window.sd_model_j[known].sum())
+    # what isn't known of the response is the same in all
+    sources = {
+        NOISE: float(np.linalg.norm(window.sd_statistical_j[known])),
+        RESPONSE: float(window.sd_model_j[known].sum()),
+    }
+    half = T95 * math.hypot(*sources.values())
     flags = join(window.flags[n] for n in known)
     if len(covered) > 1:
         flags.append("covered_alone")
-    return Estimate(value, value - half, value + half, len(record), "record"), seconds, flags
+    return Estimate(value, value - half, value + half, len(record), "record"), seconds, flags, sources
 
 
 def printed_step(power_w: NDArray[np.float64]) -> float:

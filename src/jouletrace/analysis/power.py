@@ -18,6 +18,9 @@ from jouletrace.sensor.windows.response import Response
 
 METHOD = "windows"
 
+NOISE, RESPONSE = "noise of the readings, stamps", "response of the sensor"
+"""Sources of the uncertainty of a window's energy."""
+
 
 def no_power_reason(run: Run, device: str) -> str:
     """Why a device has no power record: the reason that was noted when it was opened."""
@@ -90,6 +93,13 @@ def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estima
     if reason is not None:
         return Estimate.null(reason, "window")
     return Estimate(float(energy.energy_j[0]), float(energy.low_j[0]), float(energy.high_j[0]), 1, "window")
+
+
+def window_sources(run: Run, devices: Iterable[str], start_ns: int, end_ns: int) -> dict[str, float]:
+    """Standard uncertainties by source of what devices drew together in a window, J; of ``window_estimate`` for one."""
+    found = [one for device in devices if (one := energies(run, device, [start_ns], [end_ns])) is not None]
+    parts = {NOISE: [one.sd_statistical_j[0] for one in found], RESPONSE: [one.sd_model_j[0] for one in found]}
+    return {source: float(np.linalg.norm(each)) for source, each in parts.items()}
 
 
 def join(flags: Iterable[tuple[str, ...]]) -> list[str]:

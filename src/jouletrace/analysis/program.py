@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.analysis.model import RESPONSE
-from jouletrace.analysis.power import energies, no_power_reason, power_record, window_estimate
+from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.power import no_power_reason, power_record, window_estimate, window_sources
 from jouletrace.analysis.recording_names import RECORDING, has_recording
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import PartOfGpu
@@ -38,7 +36,7 @@ def add_program(run: Run, figures: Figures) -> None:
     figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
     figures.add(MODEL_UNIT, "energy_total_j", energy)
     figures.add(MODEL_UNIT, "power_w", energy.scaled(1 / seconds))
-    figures.sources[MODEL_UNIT] = lambda: _sources(run, [device.id for device in gpus], begin, end)
+    figures.sources[MODEL_UNIT] = lambda: window_sources(run, [device.id for device in gpus], begin, end)
     if has_recording(run):
         _add_parts(run, figures, begin, end)
     if len(gpus) > 1:
@@ -49,16 +47,6 @@ def add_program(run: Run, figures: Figures) -> None:
         if device.kind == "cpu":  # beside the GPUs, and in no sum
             unit = figures.unit(figures.last_unit() + 1, "device", device.name, MODEL_UNIT, module=device.id)
             _add_row(figures, unit, seconds, _energy(run, device.id, begin, end), None)
-
-
-def _sources(run: Run, devices: Sequence[str], begin_ns: int, end_ns: int) -> Sources:
-    """What the interval of the energy of devices in a window consists of."""
-    found = [energies(run, device, [begin_ns], [end_ns]) for device in devices]
-    sums = [
-        math.sqrt(sum(float(sd[0]) ** 2 for sd in sds))
-        for sds in zip(*((one.sd_statistical_j, one.sd_model_j) for one in found if one is not None), strict=True)
-    ]
-    return dict(zip(("noise of the readings, stamps", RESPONSE), sums, strict=False))
 
 
 def _add_device(run: Run, figures: Figures, device: DeviceInfo, energy: Estimate, seconds: float) -> None:

@@ -58,5 +58,5 @@ def _budgets(run: Run, form: str, top: int | None) -> str:
 
     rows = [row for row in run.results.to_pylist() if row["metric"] == "energy_total_j" and row["value"]]
     largest = sorted((row for row in rows if row["unit"] != MODEL_UNIT), key=lambda row: -row["value"])
-    units = [MODEL_UNIT, *(row["unit"] for row in largest[: top or 0])]
-    return budget.render(str(run.workload.get("name", run.kind)), budgets(run, units), form)
+    parts = [row["unit"] for row in largest[: top or 0]]
+    return budget.render(str(run.workload.get("name", run.kind)), budgets(run, parts), form)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from jouletrace.compare.sides import LOAD_METRICS, PART_METRICS, Source
 from jouletrace.report.results import Figure, Results
 from jouletrace.run import MODEL_UNIT, Estimate
-from jouletrace.stats.interval import widened
+from jouletrace.stats.interval import Z95, widened
 
 LOAD: Final = "load"
 LEVELS = ("phase", "layer", "op", "kernel", "range", LOAD)
@@ -75,7 +75,7 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
 def _with_chance(name: str, metrics: Mapping[str, Figure]) -> Estimate:
     """A figure, its interval widened by the chance within the run where that is stated apart."""
     found, chance = metrics[name].estimate, metrics.get(f"{name.removesuffix('_j')}_error_pct", Figure()).estimate
-    return found if chance.value is None else widened(found, chance.value / 100 * abs(found.value or 0.0))
+    return found if chance.value is None else widened(found, Z95 * chance.value / 100 * abs(found.value or 0.0))
 
 
 def match(a: Sequence[Key], b: Sequence[Key]) -> Matched:

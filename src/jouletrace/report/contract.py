@@ -13,18 +13,18 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
-from jouletrace.analysis.between_runs import FLAG
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
 from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
-from jouletrace.report.cost import Tariff, gain_of, priced
+from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.facts import endings, others
-from jouletrace.report.results import OF_PARTS, Figure, Results
+from jouletrace.report.results import OF_PARTS, RUN, Figure, Results
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.tables import UnitRow
+from jouletrace.sensor.gain import stated_gain
 
 SCHEMA = 2
 
@@ -97,9 +97,8 @@ def to_json_object(
     if compared is not None:
         found["comparison"] = compared.to_dict()
     if tariff is not None:
-        found["cost"] = tariff.to_dict(*priced(run, results), gain_of(run))
-    repeated = (run.settings.get("repeats") or 1) > 1  # intervals contain the scatter between repeats
-    return dict(_stated(jsonable(found), "workload" if repeated else "run"))
+        found["cost"] = tariff.to_dict(*priced(run, results), stated_gain(run))
+    return dict(_stated(jsonable(found), results.measurand()))
 
 
 def upgraded(found: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
     if isinstance(clocks, dict):
         known = {"sm_reported": None, "sm_measured": None}
         conditions["clocks_mhz"] = {**known, **{_RENAMED.get(name, name): value for name, value in clocks.items()}}
-    return dict(_stated({**found, "schema": SCHEMA, "conditions": conditions}, "run"))
+    return dict(_stated({**found, "schema": SCHEMA, "conditions": conditions}, RUN))
 
 
 def _stated(found: Any, of: str) -> Any:
@@ -176,7 +175,7 @@ def _model(run: Run, results: Results) -> dict[str, Any]:
     }
     for name, place in list(_MODEL.items())[2:]:
         group, _, key = place.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results.figure(name))
+        (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results, results.figure(name))
     return found | {
         "flags": {_MODEL.get(name, name): list(figure.flags) for name, figure in there.items() if figure.flags},
         "other": _other(results, MODEL_UNIT, {*_MODEL, *OF_PARTS}),
@@ -213,9 +212,8 @@ def _part(results: Results, unit: UnitRow) -> dict[str, Any]:
 
 def _other(results: Results, unit: int, known: set[str]) -> dict[str, Any]:
     """Metrics that have no place of their own, in SI units by name: nothing is left out."""
-    return {name: _with_measurand(f) for name, f in results.metrics(unit).items() if name not in known}
+    return {name: _with_measurand(results, f) for name, f in results.metrics(unit).items() if name not in known}
 
 
-def _with_measurand(found: Figure) -> dict[str, Any]:
-    """A figure, with its measurand where that isn't the Run's."""
-    return found.estimate.to_dict() | ({"of": "workload"} if FLAG in found.flags else {})
+def _with_measurand(results: Results, found: Figure) -> dict[str, Any]:
+    return found.estimate.to_dict() | {"of": results.measurand(found)}

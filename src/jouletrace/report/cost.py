@@ -12,11 +12,11 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.report import reasons, serving
-from jouletrace.report.facts import power_channels
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
-from jouletrace.stats.interval import total
+from jouletrace.sensor.gain import stated_gain
+from jouletrace.stats.interval import total, widened
 
 _J_PER_KWH = 3.6e6
 _MANY = 1e6
@@ -123,20 +123,7 @@ def kwh(energy_j: float | None) -> str:
 
 def absolute(energy: Estimate, gain: float) -> Estimate:
     """An energy with the relative gain error of its sensor in the interval."""
-    if energy.value is None or not gain:
-        return energy
-    more = gain * abs(energy.value)
-    low, high = (energy.value if end is None else end for end in (energy.low, energy.high))
-    low, high = (
-        energy.value - math.hypot(energy.value - low, more),
-        energy.value + math.hypot(high - energy.value, more),
-    )
-    return Estimate(energy.value, low, high, energy.n, energy.method)
-
-
-def gain_of(run: Run) -> float:
-    """Relative gain error of the power sensors of a Run; 0 where none is known, as of a meter."""
-    return max((channel.gain_pct for channel in power_channels(run) if channel.gain_pct), default=0.0) / 100
+    return widened(energy, gain * abs(energy.value or 0.0)) if gain else energy
 
 
 def _three(estimate: Estimate, unit: str) -> str:
@@ -186,7 +173,7 @@ def cost_line(run: Run, results: Results, given: Tariff | None) -> list[str]:
     for server in range(len(servers)) if servers else (None,):  # each serves a model of its own
         energy, per = priced(run, results, server)
         if energy.value is not None:
-            lines.append(given.line(energy, per, gain_of(run)))
+            lines.append(given.line(energy, per, stated_gain(run)))
         elif results.units("load"):
             whose = "" if server is None else f" of {servers[server]['url']}"
             lines.append(f"no cost per {per}{whose}: no load states it")

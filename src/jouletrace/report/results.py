@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from jouletrace.analysis.between_runs import FLAG
 from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Recording
@@ -45,10 +46,18 @@ class Figure:
     flags: tuple[str, ...] = ()
 
 
+NO_FIGURE = Figure()
+"""What stands in place of one that isn't stated."""
+
+RUN, WORKLOAD = "run", "workload"
+"""What an interval is of: this run, or this workload on this GPU (docs/explanation/method.md)."""
+
+
 class Results:
     """The figures of a Run by unit and metric."""
 
     def __init__(self, run: Run) -> None:
+        self._of = WORKLOAD if (run.settings.get("repeats") or 1) > 1 else RUN
         self._figures: dict[int, dict[str, Figure]] = {}
         for row in run.results.to_pylist():
             if row["unit"] is None or row["metric"] is None:
@@ -85,7 +94,14 @@ class Results:
 
     def figure(self, metric: str, unit: int = MODEL_UNIT) -> Figure:
         """A figure with its flags."""
-        return self._figures.get(unit, {}).get(metric) or Figure()
+        return self._figures.get(unit, {}).get(metric) or NO_FIGURE
+
+    def measurand(self, found: Figure = NO_FIGURE) -> str:
+        """What a figure's interval is of, ``RUN`` or ``WORKLOAD``; without a figure, that of most.
+
+        Intervals contain the scatter between runs if it was measured by repeats, or taken as stored.
+        """
+        return WORKLOAD if FLAG in found.flags else self._of
 
     def metrics(self, unit: int = MODEL_UNIT) -> dict[str, Figure]:
         """All figures of a unit by metric, in stored order."""

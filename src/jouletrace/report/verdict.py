@@ -6,11 +6,12 @@ from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
-from jouletrace.report.results import Figure, Results
+from jouletrace.report.results import WORKLOAD, Figure, Results
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Recording
 from jouletrace.run.tables import UnitRow
+from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total
 
 _DIGITS = 3
@@ -44,22 +45,25 @@ def verdict(run: Run, results: Results) -> list[str]:
     return _watched(run, results)
 
 
-_BUDGETED = ("profile", "program")
-"""Kinds of Runs of which ``show --budget`` says what the uncertainty consists of."""
-
-
 def gain_line(run: Run, results: Results) -> list[str]:
-    """What the ± of an absolute energy leaves out: without it "± 0.0005 %" would read as that of a meter.
+    """What the ± of an absolute energy is of, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
 
     A simulated GPU's gain is known, and in a comparison of two sides on one GPU the gain cancels.
     """
-    gains = [channel.gain_pct for channel in power_channels(run) if channel.gain_pct]
+    gain = stated_gain(run)
     figures = (one for unit in [MODEL_UNIT, *(u["id"] for u in results.all())] for one in results.metrics(unit).items())
-    stated = any(name.startswith("energy") and found.estimate.half_width for name, found in figures)
-    if not gains or not stated or run.simulated or run.kind in ("ab", "calibrate"):
+    energies = (found for name, found in figures if name.startswith("energy") and found.estimate.half_width)
+    of = {results.measurand(found) for found in energies}
+    if not gain or not of or run.simulated or run.kind in ("ab", "calibrate"):
         return []
-    where = " (show --budget)" if run.kind in _BUDGETED else ""
-    return [f"± is of this run; the sensor's gain, ±{NBSP}{max(gains):g}{NBSP}%, is not in it{where}"]
+    where = "" if results.units("load") else " (show --budget)"
+    return [f"± is of {_measurand(of)}; the sensor's gain, ±{NBSP}{100 * gain:g}{NBSP}%, is not in it{where}"]
+
+
+def _measurand(of: set[str]) -> str:
+    if len(of) > 1:
+        return "this workload on this GPU, that of parts of this run"
+    return "this workload on this GPU" if WORKLOAD in of else "this run"
 
 
 def brief(value: float | None, unit: str) -> str:

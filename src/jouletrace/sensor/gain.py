@@ -11,15 +11,22 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import GAIN_PCT, POWER
 
 
-def gain_of(run: Run) -> float:
-    """Relative gain error of the sensors of a Run's devices, the largest; 0 without devices."""
+def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float:
+    """Relative gain error of the sensors of a Run's devices, the largest; 0 without devices.
+
+    A sensor that states none has ``unstated_pct``, but a simulated GPU's has none then.
+    """
     stated = []
     for device in run.devices:
         channel = run.channel(device.id, POWER)
         given = channel.gain_pct if channel is not None else None
-        # A simulated GPU without a gain error states none.
-        stated.append(given if given is not None else 0.0 if device.simulated else GAIN_PCT)
+        stated.append(given if given is not None else 0.0 if device.simulated else unstated_pct)
     return max(stated, default=0.0) / 100
+
+
+def stated_gain(run: Run) -> float:
+    """The same by what sensors state alone, for absolute figures; 0 where none does, as of a meter."""
+    return gain_of(run, unstated_pct=0.0)
 
 
 def gain_between(*gains: float) -> float:

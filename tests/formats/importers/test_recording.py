@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import foreign
 from gpu_recordings import load as load_recorded
 from jouletrace.analysis import analyse, regressed
+from jouletrace.analysis.budget import budgets
 from jouletrace.analysis.recording_names import RECORDING, SAMPLE_RATE
 from jouletrace.analysis.regressed import models
 from jouletrace.attribution.activity import activity_of
@@ -23,6 +24,7 @@ from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import counted
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
 from jouletrace.sensor.readout import on_grid
+from jouletrace.sensor.windows.energy import T95
 from places import REPOSITORY
 
 CHAIN, VIT, VIT_HZ = "chain-shuffled-h100", "vit-repeats-h200", 1238.6
@@ -147,6 +149,13 @@ def test_parts_make_the_whole(chain):
         chain.result("energy_total_j", unit["id"]).value or 0 for unit in units if unit["level"] in ("kernel", "op")
     ]
     assert sum(energy) == pytest.approx(chain.result("energy_total_j").value, rel=0.01)
+
+
+def test_the_whole_has_a_budget(chain):
+    (found,) = budgets(chain)
+    assert found.unit == MODEL_UNIT
+    stated = np.linalg.norm([term.u_j for term in found.terms if term.stated])
+    assert stated == pytest.approx(found.energy.half_width / T95)
 
 
 def test_files_may_come_in_any_order(folder, chain):
