@@ -292,3 +292,13 @@ def test_too_few_blocks_are_null():
     assert found[1].reason == "too_few_windows"
     with pytest.raises(BadInputError, match="overlap"):
         repeated_energy(record, calibrated("a100"), start, end + 10**9)
+
+
+@pytest.mark.parametrize("length", [0.1, 4.0])
+@pytest.mark.parametrize("edges", [[], [1.0], [0.5, 1.0]], ids=str)
+def test_a_window_within_a_steady_load_has_no_edges_of_its_own(edges, length):
+    power = 300 + 0.3 * np.random.default_rng(0).normal(size=500)
+    record = clean(ns(0.02 * np.arange(500)), power)
+    found = window_energy(record, Response(0.02, 0.025), [ns(3.0)], [ns(3.0 + length)], edges_ns=ns(edges))
+    assert found.energy_j == pytest.approx([300 * length], rel=5e-3)
+    assert found.sd_j[0] < 0.05 * found.energy_j[0]

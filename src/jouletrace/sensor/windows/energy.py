@@ -267,7 +267,7 @@ class Neighbourhoods:
         until = np.minimum(until, begin + _MAX_EDGES)
         edge = begin[:, None] + np.arange(max(int((until - begin).max()), 1))
         known = edge < until[:, None]
-        edge = np.clip(edge, 0, max(len(between.edges_s) - 1, 0))
+        edge = np.minimum(edge, len(between.edges_s))
 
         middle = left[:, None] + self.bin * (np.arange(bins) + 0.5)
         power = self.power[safe]
@@ -281,8 +281,8 @@ class Neighbourhoods:
             power_w=power,
             noise_w=np.where(real, self.noise[safe], np.inf),
             change_w=self.change[safe],
-            edge_s=np.where(known, between.edges_s[edge], np.nan),
-            jump_w=np.where(known, between.jump_w[edge], 0.0),
+            edge_s=np.where(known, np.append(between.edges_s, np.nan)[edge], np.nan),
+            jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 0.0),
             wander_w=between.wander_w[between.index(middle)],
             tau_s=response.noise_tau_s,
             scale_w=scale,

@@ -207,4 +207,4 @@ def edge_variance(response: Response) -> float:
     reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 2
     delays = phases[:, None] + period * np.arange(-reach, reach)
     shown = response.step(delays).sum(1) * period
-    return float(np.var(shown + phases))
+    return float(np.var(shown - phases))

@@ -1,0 +1,104 @@
+"""How well a plain sum of readings does: against sums of loads whose every joule is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+from jouletrace.sensor.windows.energy import Neighbourhoods
+from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.windows.segments import edge_variance, stretches, sum_rate
+
+RESPONSES = [
+    Response(0.02, 0.01),
+    Response(0.02, 0.02),
+    Response(0.02, 0.025, lag_s=-0.004),
+    Response(0.1, 0.025, lag_s=0.01),
+    Response(0.02, rise_s=0.0125, lag_s=0.002),
+    Response(0.02, 0.005, tail_share=0.2, tail_s=0.03),
+]
+
+
+@pytest.mark.parametrize("response", RESPONSES, ids=["parts", "gapless", "overlapping", "a100", "h100", "tailed"])
+def test_a_sum_over_a_step_errs_by_where_readings_fall_about_it(response):
+    """A boxcar without gaps sees every joule once: its sum doesn't err at all."""
+    off = []
+    time = response.period_s * np.arange(200)
+    between = stretches(time, np.ones(200), np.array([100.0 * response.period_s]), response)
+    for phase in (np.arange(200) + 0.5) / 200:
+        edge = (100 + phase) * response.period_s
+        near = Neighbourhoods(time, 0 * time, response.step(time - edge), between, response)
+        begin, end = time[10] + 0.003, time[190] + 0.001
+        off.append(float(near.plain_sum(np.array([begin]), np.array([end]))[0]) - (end - edge))
+    assert edge_variance(response) == pytest.approx(np.var(off), rel=0.02, abs=1e-9 * response.period_s)
+
+
+def gained(response, time):
+    """Variance that a sum of readings gains per second of a fluctuation of 1 W, in steps of an eightieth of a period."""
+    middle = time - response.delay_s
+    cells = (middle[1:] + middle[:-1]) / 2
+    step = response.period_s / 80
+
+    def variance(first, last):
+        bounds = np.arange(cells[first] - 0.5, cells[last] + 0.5, step)
+        missed = np.diff(np.clip(bounds, cells[first], cells[last]))
+        for k in range(first + 1, last + 1):
+            missed += (cells[k] - cells[k - 1]) * np.diff(response.step(time[k] - bounds))
+        decay = np.exp(-step / response.noise_tau_s)
+        ahead, back = (lfilter([1.0], [1.0, -decay], some) for some in (missed, missed[::-1]))
+        return missed @ (ahead + back[::-1] - missed)
+
+    return (variance(0, 120) - variance(0, 40)) / (cells[120] - cells[40])
+
+
+@pytest.mark.parametrize("response", [RESPONSES[0], *RESPONSES[3:5]], ids=["parts", "a100", "h100"])
+@pytest.mark.parametrize("uneven", [0.0, 0.3])
+def test_a_sum_of_readings_that_leave_time_unseen_gains_variance_with_its_length(response, uneven):
+    shift = uneven * np.random.default_rng(5).uniform(-1, 1, 125)
+    time = response.period_s * (np.arange(125) + shift)
+    assert sum_rate(time, response) == pytest.approx(gained(response, time), rel=0.15)
+
+
+def test_a_sum_of_readings_without_gaps_gains_none():
+    assert sum_rate(0.02 * np.arange(200), Response(0.02, 0.02)) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("hole_s", [1e4, 1e8])
+def test_a_hole_of_hours_or_years_is_in_no_sum(hole_s):
+    time = 0.02 * np.arange(1000)
+    response = RESPONSES[0]
+    plain = sum_rate(time, response)
+    assert sum_rate(np.where(time > 10.0, time + hole_s, time), response) == pytest.approx(plain, rel=0.05)
+
+
+def test_of_a_few_readings_the_most_is_taken():
+    """All of a fluctuation is missed: twice its correlation time is what an integral of it gains."""
+    assert sum_rate(0.02 * np.arange(15), RESPONSES[0]) == 2 * RESPONSES[0].noise_tau_s
+
+
+def test_variance_of_sums_counts_segments_and_edges_within():
+    response = Response(0.02, 0.01, noise_w=2.0, wander_relative=0.0)
+    time = 0.02 * np.arange(1500)
+    edges = np.array([10.0, 20.0])
+    power = np.array([100.0, 400.0, 300.0])[np.searchsorted(edges, time)]
+    found = replace(stretches(time, power, edges, response), rate=np.array([1.0, 2.0, 3.0]))
+    found = replace(found, error_j2=np.array([50.0, 90.0]))
+    start, end = np.array([2.0, 12.0, 22.0, 2.0, 12.0, 5.0]), np.array([5.0, 13.0, 25.0, 12.0, 22.0, 2.0])
+    assert found.sum_variance(start, end) == pytest.approx([3.0, 2.0, 9.0, 8 + 50 + 4, 90 - 50 - 4 + 6, 0.0])
+    assert found.index(np.array([9.9, 10.0, 19.9, 20.1])).tolist() == [0, 1, 1, 2]
+    assert found.jump_w == pytest.approx([300.0, -100.0])
+
+
+def test_levels_and_sums_of_a_record_with_edges():
+    """Noise alone: each reading's variance over its period; and at each edge the square of the jump."""
+    response = Response(0.02, 0.01, noise_w=2.0, wander_relative=0.0)
+    time, edges = 0.02 * np.arange(1500), np.array([10.0, 20.0])
+    power = np.array([100.0, 400.0, 300.0])[np.searchsorted(edges, time - 0.005)]
+    found = stretches(time, power, edges, response)
+    assert found.level_w == pytest.approx([100.0, 400.0, 300.0])
+    assert found.rate == pytest.approx(np.full(3, 4.0 * 0.02), rel=1e-6)
+    edge = edge_variance(response)
+    assert found.error_j2 == pytest.approx(
+        [300.0**2 * edge, (300.0**2 + 100.0**2) * edge + 10 * 4.0 * 0.02], rel=1e-6
+    )
