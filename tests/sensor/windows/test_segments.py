@@ -35,7 +35,7 @@ def test_a_sum_over_a_step_errs_by_where_readings_fall_about_it(response):
 
 
 def gained(response, time):
-    """Variance that a sum of readings gains per second of a fluctuation of 1 W, in steps of an eightieth of a period."""
+    """Variance that a sum of readings gains per second of a fluctuation of 1 W, by eightieths of a period."""
     middle = time - response.delay_s
     cells = (middle[1:] + middle[:-1]) / 2
     step = response.period_s / 80
@@ -99,6 +99,4 @@ def test_levels_and_sums_of_a_record_with_edges():
     assert found.level_w == pytest.approx([100.0, 400.0, 300.0])
     assert found.rate == pytest.approx(np.full(3, 4.0 * 0.02), rel=1e-6)
     edge = edge_variance(response)
-    assert found.error_j2 == pytest.approx(
-        [300.0**2 * edge, (300.0**2 + 100.0**2) * edge + 10 * 4.0 * 0.02], rel=1e-6
-    )
+    assert found.error_j2 == pytest.approx([300.0**2 * edge, (300.0**2 + 100.0**2) * edge + 10 * 4.0 * 0.02], rel=1e-6)
