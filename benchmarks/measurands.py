@@ -5,7 +5,8 @@
 Each GPU runs a step of four kernels: ten runs of another GPU give the stored scatter between runs, one run gives the
 interval, three give that of ``--repeats``. Intervals of *this run* are compared with what its windows drew, those of
 *this workload on this GPU* with the GPU's mean over all runs at the temperature of its windows. Of *such GPUs*: fleets
-of eight GPUs, drawn from these, each of which ran once, against the mean of all.
+of eight GPUs, drawn from these, each of which ran once, against the mean of all. A t-interval of what the runs really
+drew shows what chance alone does: nothing is measured for it.
 """
 
 import argparse
@@ -75,8 +76,11 @@ def of_gpu(board: str, seed: int, *, repeats: int = 1, others: bool = False) -> 
         "this workload, stored figure": (energy(run, SIMULATED_SCATTER), anywhere),
     }
     if repeats > 1:
-        repeated = merge([run, *(profiled(f"{gpu}&run={n}")[0] for n in range(2, repeats + 1))])
+        further = [profiled(f"{gpu}&run={n}") for n in range(2, repeats + 1)]
+        repeated = merge([run, *(one for one, _, _ in further)])
         found[f"this workload, --repeats {repeats}"] = (energy(repeated, SIMULATED_SCATTER), anywhere)
+        drawn = np.array([here, *(one for _, one, _ in further)])
+        found[f"the same, by what these {repeats} runs really drew"] = (mean_estimate(drawn), anywhere)
     if others:
         found["this workload, ten runs of another GPU"] = (energy(run, scatter(other)), anywhere)
     return found

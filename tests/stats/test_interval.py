@@ -18,8 +18,9 @@ def hits(make, truth, n=TRIALS, seed=0):
     return sum(e.low <= truth <= e.high for e in found)
 
 
-def test_the_mean_of_eight_windows_is_covered_in_95_percent():
-    held = hits(lambda rng: interval.mean_estimate(rng.normal(7, 2, 8)), 7)
+@pytest.mark.parametrize("n", [3, 8])
+def test_the_mean_of_a_few_runs_or_windows_is_covered_in_95_percent(n):
+    held = hits(lambda rng: interval.mean_estimate(rng.normal(7, 2, n)), 7)
     assert fewest(TRIALS) <= held <= most(TRIALS)
 
 
