@@ -97,9 +97,10 @@ def test_a_block_with_few_readings_is_bridged(recorded):
     assert np.abs(off[600:-1200]).max() < 1 / 10
 
 
-def test_seven_readings_of_a_block_are_enough(recorded):
+@pytest.mark.parametrize("apart", [7, 10])
+def test_five_readings_of_a_block_are_enough(recorded, apart):
     activity, above, true, readings = recorded
-    few = Readings(readings.time_s[::7], readings.watts[::7], 0)
+    few = Readings(readings.time_s[::apart], readings.watts[::apart], 0)
     found = follow(HOPPER_SENSOR, activity, few, 1225.0, 120.0, above)
     off = (found.instants() - true.instants()[: found.count]) * 1225.0
     off -= np.round(np.median(off))
