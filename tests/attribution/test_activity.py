@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.attribution.activity import LONG_S, Kind, activity_of
+from jouletrace.attribution.activity import LONG_S, Kind, activity_of, slowness_of
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER
 
@@ -96,3 +96,151 @@ def test_bad_timelines_are_named():
         activity_of(np.empty(0, int), np.empty(0, int), np.empty(0, int), (A,), 0)
     with pytest.raises(BadInputError, match="kernel 1 ends before it starts"):
         of((0, 10, 0), (20, 15, 1))
+
+
+def irregular(seed=0, count=300):
+    """Kernels of three kinds, one of them repeated, some of which overlap; of 5 to 150 us."""
+    rng = np.random.default_rng(seed)
+    start = np.cumsum(rng.integers(20, 120, count))
+    kinds = (A, B, Kind("a", repeat=True))
+    kernels = [(int(s), int(s + rng.integers(5, 150)), int(rng.integers(0, 3))) for s in start]
+    return of(*kernels, kinds=kinds)
+
+
+def running(activity, at_s):
+    """Number of the interval at each time; -1 between them."""
+    which = np.searchsorted(activity.start_s, at_s, side="right") - 1
+    inside = (which >= 0) & (at_s < activity.end_s[np.maximum(which, 0)])
+    return np.where(inside, which, -1)
+
+
+def test_integrals_are_those_of_what_runs_at_each_moment():
+    activity = irregular()
+    step = 1e-7
+    at = np.arange(activity.begin_s - 5e-5, activity.finish_s + 5e-5, step) + step / 2
+    which = running(activity, at)
+    value = np.random.default_rng(1).normal(size=len(activity.column))
+    asked = np.array([30_000, 7, 30_000, 100_000, 12_345, len(at) - 1])
+    table, total = activity.integrals(at[asked] + step / 2, value)
+    for row, until in enumerate(asked):
+        seen = which[: until + 1]
+        mine = np.bincount(activity.column[seen[seen >= 0]], minlength=len(activity.members)) * step
+        assert table[row, :-1] == pytest.approx(mine, abs=5e-6)
+        assert total[row] == pytest.approx(value[seen[seen >= 0]].sum() * step, abs=5e-6)
+    assert table.sum(axis=1) == pytest.approx(at[asked] + step / 2)  # idle is the rest since 0
+
+
+def test_bins_of_a_grid_have_the_share_of_each_column_and_what_is_between():
+    activity = irregular()
+    edges = np.linspace(activity.begin_s, activity.finish_s, 200)
+    value = np.random.default_rng(1).normal(size=len(activity.column))
+    fine = np.linspace(edges[0], edges[-1], 199 * 500 + 1)
+    middle = (fine[1:] + fine[:-1]) / 2
+    which = running(activity, middle).reshape(199, 500)
+    mean = np.where(which >= 0, value[which], 0.0).mean(axis=1)
+    assert activity.power(edges, value) == pytest.approx(mean, abs=0.02)
+
+    table = activity.table(edges, 2)
+    assert table.shape == (199, 2 + 3)
+    assert table[:, :-1].sum(axis=1) == pytest.approx(np.ones(199))
+    busy = (which >= 0).mean(axis=1)
+    assert table[:, -2] == pytest.approx(1 - busy, abs=0.01)
+    # the two largest: repeats count as their kernels
+    groups = {}
+    for column, key in enumerate(zip(activity.of, activity.part, strict=True)):
+        groups.setdefault(key, []).append(column)
+    sizes = sorted(groups.values(), key=lambda columns: -activity.seconds[columns].sum())
+    for k in range(2):
+        share = (np.isin(activity.column, sizes[k])[which] & (which >= 0)).mean(axis=1)
+        assert table[:, k] == pytest.approx(share, abs=0.01)
+
+
+def test_a_part_of_a_timeline_has_its_intervals_and_its_span():
+    activity = irregular()
+    begin, finish = activity.start_s[40], activity.end_s[90]
+    part = activity.between(begin, finish)
+    assert part.start_s.tolist() == activity.start_s[40:91].tolist()
+    assert part.column.tolist() == activity.column[40:91].tolist()
+    assert (part.begin_s, part.finish_s) == (begin, finish)
+    assert part.seconds.sum() == pytest.approx(finish - begin)
+    assert len(activity.between(begin + 1e-9, finish - 1e-9).column) == 49
+
+
+def test_kernels_whole_have_one_column_from_start_to_end():
+    activity = of(*[(1000 * i, 1000 * i + (300 if i % 2 else 50), i % 2) for i in range(10)])
+    whole = activity.whole()
+    assert whole.members == ((0,), (1,))
+    assert whole.part == (0, 0)
+    assert whole.seconds == pytest.approx([5 * 50e-6, 5 * 300e-6, activity.seconds[-1]])
+
+
+def test_heads_and_tails_are_a_third_at_most_of_a_kernel():
+    kernels = [(0, 30, 0), (1000, 1200, 0), (2000, 2090, 0)]  # 107 us on average: long, the first of 30 us too
+    activity = of(*kernels)
+    parts = {(round(s * 1e6), round(e * 1e6)): activity.part[c] for s, e, c in zip(activity.start_s, activity.end_s, activity.column, strict=True)}  # fmt: skip  # noqa: E501
+    assert parts == {
+        (0, 10): 1, (10, 20): 0, (20, 30): 2,
+        (1000, 1040): 1, (1040, 1140): 0, (1140, 1200): 2,
+        (2000, 2030): 1, (2030, 2060): 0, (2060, 2090): 2,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("length", "parts"), [(60, {0}), (61, {0, 1, 2})])
+def test_kernels_above_60_us_are_long(length, parts):
+    assert set(of(*[(1000 * i, 1000 * i + length, 0) for i in range(4)]).part) == parts
+
+
+@pytest.mark.parametrize(("late", "apart"), [(3, False), (5, True)])
+def test_overlaps_of_two_in_a_thousand_are_cut_off_and_larger_ones_kept(late, apart):
+    activity = of((0, 1000, 0), (1000 - late, 2000 - late, 1))
+    assert activity.overlap == pytest.approx(late / 2000)
+    assert ((0, 1) in activity.members) == apart
+    assert activity.seconds[:-1].sum() == pytest.approx((2000 - late) * 1e-6)
+
+
+def test_a_kernel_within_another_is_no_gap():
+    activity = of((0, 10_000, 0), (100, 110, 1), (10_000, 10_100, 1))
+    assert activity.overlap == pytest.approx(10 / 10_110)
+    assert activity.seconds[-1] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_members_count_repeats_as_their_kernels():
+    a, b = Kind("a"), Kind("a", repeat=True)
+    activity = of((0, 40, 0), (50, 90, 1), (100, 140, 2), (120, 160, 1), kinds=(a, b, C))
+    assert activity.members == ((0,), (1,), (2,), (1, 2))
+    assert activity.of == ((0,), (0,), (2,), (0, 2))
+    assert activity.repeated.tolist() == [False, True, False, True]
+
+
+def test_slowness_needs_a_hundred_kernels_alike_and_a_hundredth_of_the_time():
+    """Classes of 8 % apart are kept apart; those that scatter, of few kernels or of little time say nothing."""
+
+    def slowness(length, kind, step=200):
+        start = 1e-6 * step * np.arange(len(length))
+        return slowness_of(start, start + 1e-6 * np.asarray(length, float), np.asarray(kind))
+
+    swing = 1 + 0.02 * np.sin(np.arange(400) / 60)
+    assert np.std(slowness(100 * swing, np.zeros(400, int))) == pytest.approx(0.0141, rel=0.1)
+    assert not slowness(100 * swing[:99], np.zeros(99, int)).any()
+    assert slowness(100 * swing[:100], np.zeros(100, int)).any()
+    # two shapes of one kind in turn, 50 and 100 us: each has its own mean
+    shapes = np.where(np.arange(400) % 2, 50.0, 100.0) * swing
+    assert np.std(slowness(shapes, np.zeros(400, int))) == pytest.approx(0.0141, rel=0.1)
+    # a kind of less than a hundredth of the time
+    small = np.where(np.arange(400) % 2, 0.4 * swing, 100.0)
+    assert np.abs(slowness(small, np.arange(400) % 2)).max() < 1e-12
+    # 100 and 107 us are one class, which scatters by less than 6 %, 100 and 109 us two
+    for other, spread in ((107.0, 0.0338), (109.0, 0.0)):
+        pairs = np.where(np.arange(400) // 200, other, 100.0)
+        assert np.std(slowness(pairs, np.zeros(400, int))) == pytest.approx(spread, abs=2e-3)
+
+
+def test_slowness_is_a_mean_over_10_ms_of_mean_0():
+    start = 190e-6 * np.arange(2000)
+    length = np.where(np.arange(2000) == 1000, 104e-6, 100e-6)
+    found = slowness_of(start, start + length, np.zeros(2000, np.int64))
+    # one kernel of 53 within 5 ms to either side is 4 % longer
+    there = np.flatnonzero(found > found.max() / 2)
+    assert (there[0], there[-1]) == (974, 1026)
+    assert found.max() - found.min() == pytest.approx(np.log(1.04) * 1.04 / (52 + 1.04), rel=1e-3)
+    assert (found * length).sum() == pytest.approx(0.0, abs=1e-15)

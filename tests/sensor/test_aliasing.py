@@ -39,6 +39,22 @@ def test_no_more_of_a_swing_is_left_than_said(period_ms):
     assert seen >= 0.02 * left(period_ms / 1e3, SAMPLING_S, 0.5)
 
 
+@pytest.mark.parametrize(("turns", "harmonic", "off"), [(0.95, 1, 0.05), (1.9, 1, 0.1), (2.8, 1, 0.2), (0.55, 2, 0.1)])
+def test_a_rate_that_is_not_known_is_taken_to_be_the_worst_that_it_may_be(turns, harmonic, off):
+    """Of the harmonic that is left most: its distance to a whole number of turns less what it is not known by."""
+    sure = 0.01
+    off -= sure * harmonic * turns
+    found = left(SAMPLING_S / turns, SAMPLING_S, 0.5, sure)
+    assert found == pytest.approx(1 / harmonic / (np.pi * 0.5 / SAMPLING_S * off))
+    assert left(SAMPLING_S / turns, SAMPLING_S, 1.0, sure) == pytest.approx(found / 2)
+
+
+def test_harmonics_beyond_three_and_a_half_samples_swing_less():
+    assert left(SAMPLING_S / 3.49, SAMPLING_S, 0.5) > 0
+    assert left(SAMPLING_S / 3.51, SAMPLING_S, 0.5) == 0.0
+    assert left(SAMPLING_S, SAMPLING_S, 0.5) == 1.0
+
+
 HOPPER = Response(0.02, rise_s=0.0127, lag_s=0.003)
 
 

@@ -57,6 +57,8 @@ def test_a_log_of_one_level_is_not_split():
 
 def test_a_log_too_short_to_split_says_so():
     assert idle_and_working_levels([T0, T0 + 1], [1.0, 2.0]).idle.reason == "too_few_values"
+    found = idle_and_working_levels(T0 + np.arange(5) * SECOND, [60.0, 60.0, 60.1, 180.0, 180.0])
+    assert {one.reason for one in (found.idle, found.working, found.difference)} == {"too_few_values"}
 
 
 def test_bad_logs_are_refused():

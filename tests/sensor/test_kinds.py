@@ -2,7 +2,8 @@
 
 import pytest
 
-from jouletrace.sensor.kinds import AVERAGE, INSTANT, KINDS, RECORD, USAGE, PowerField, sensor_behind
+from jouletrace.run import ChannelInfo
+from jouletrace.sensor.kinds import AVERAGE, INSTANT, KINDS, RECORD, USAGE, PowerField, kind_of, sensor_behind
 
 
 def test_a_field_with_capabilities_alone_is_not_that_of_a_gpu_whose_capability_is_unknown():
@@ -38,3 +39,17 @@ def test_a_field_without_a_window_has_that_of_its_response_unless_the_longest_po
     found = {name: sensor_behind(name)[1] for name in (AVERAGE, INSTANT, USAGE)}
     assert [(one.window_s, one.period_s) for one in found.values()] == [(1.0, 0.1), (None, 0.1), (None, 0.1)]
     assert found[USAGE].most_s == 1.0
+
+
+def test_a_channel_that_states_no_sensor_is_taken_for_one_of_its_period():
+    def taken(**stated):
+        return kind_of(ChannelInfo("GPU-1", "power_w", "W", "polled", **stated))
+
+    assert taken(period_s=0.02) is KINDS["volta"]
+    assert taken(period_s=0.05) is KINDS["ampere_datacenter"]
+    assert taken(period_s=0.1) is KINDS["ampere_datacenter"]
+    assert taken(period_s=0.02, gapless=True) is KINDS["hopper"]
+    assert taken(period_s=0.1, window_s=1.0) is KINDS["average_1s"]
+    assert taken(period_s=0.1, window_s=0.4) is KINDS["ampere_datacenter"]
+    assert taken(period_s=0.001, window_s=0.001, gapless=True, delay_s=0.0005) is KINDS["counter"]
+    assert taken() is KINDS["volta"]

@@ -125,3 +125,21 @@ def test_a_reading_made_half_a_period_late_is_put_there():
     assert taken[100] == pytest.approx(0.010)
     assert np.delete(taken, 100) == pytest.approx(0)
     assert grid.taken(0) == pytest.approx((time - time[0]) / 1e9, abs=1e-9)
+
+
+def test_the_standard_error_of_a_grids_period_is_of_the_size_of_its_error():
+    off = []
+    for seed in range(60):
+        stamp = np.arange(300) * 0.020006 + np.clip(np.random.default_rng(seed).normal(0, 0.003, 300), -0.008, 0.008)
+        grid = find_grid(T0 + np.round(stamp * 1e9).astype(np.int64))
+        off.append((grid.period_s - 0.020006) / grid.period_se_s)
+    assert 0.7 < np.sqrt(np.mean(np.square(off))) < 1.6  # 1.15 in 60 trials, to 0.1
+
+
+@pytest.mark.parametrize("guess", [0.86, 0.95, 1.05, 1.14])
+def test_a_first_guess_of_a_grids_period_may_be_15_percent_off_either_way(guess):
+    jitter = np.clip(np.random.default_rng(0).normal(0, 0.003, 2000), -0.008, 0.008)
+    stamp = np.arange(2000) * 0.020006 + jitter
+    grid = find_grid(T0 + np.round(stamp * 1e9).astype(np.int64), 0.020006 * guess)
+    assert grid.period_s == pytest.approx(0.020006, rel=1e-5)
+    assert np.array_equal(grid.slot, np.arange(2000))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from covering import fewest, most
 from energy_signals import wander
@@ -161,3 +162,32 @@ def test_a_weighted_mean_is_as_sure_as_its_weights_let_it_be():
     mean = float(weights @ values)
     variance = float(np.sum((weights * (values - mean)) ** 2)) * 4 / 3
     assert interval.mean_estimate(values, weights).half_width == pytest.approx(3.182446 * np.sqrt(variance), rel=1e-6)
+
+
+def few(value, sd, n):
+    """An estimate with this standard error, of n windows."""
+    half = stats.t.ppf(0.975, n - 1) * sd
+    return Estimate(value, value - half, value + half, n)
+
+
+def test_freedom_of_a_ratio_is_that_of_its_relative_variances():
+    """Satterthwaite's: with relative standard errors of 3 and 4 %, of 5 and 4 windows."""
+    a, b = 0.03, 0.04
+    free = (a**2 + b**2) ** 2 / (a**4 / 4 + b**4 / 3)
+    found = interval.ratio(few(20.0, 20.0 * a, 5), few(10.0, 10.0 * b, 4))
+    assert found.n == round(free) + 1 == 7
+    t = stats.t.ppf(0.975, free)
+    for end in (found.low, found.high):
+        assert abs(20.0 - end * 10.0) == pytest.approx(t * np.hypot(20.0 * a, end * 10.0 * b), rel=1e-6)
+
+
+def test_freedom_of_a_difference_is_welchs():
+    free = (0.6**2 + 0.4**2) ** 2 / (0.6**4 / 4 + 0.4**4 / 3)
+    found = interval.difference(few(20.0, 0.6, 5), few(10.0, 0.4, 4))
+    assert found.n == round(free) + 1 == 8
+    assert found.half_width == pytest.approx(stats.t.ppf(0.975, free) * np.hypot(0.6, 0.4))
+
+
+def test_a_ratio_of_what_is_known_exactly_has_no_width():
+    found = interval.ratio(Estimate(20.0, 20.0, 20.0, 5), Estimate(10.0, 10.0, 10.0, 4))
+    assert (found.low, found.value, found.high, found.n) == (2.0, 2.0, 2.0, 4)

@@ -91,3 +91,9 @@ def test_equivalent_noise_grows_with_correlation():
     rng = np.random.default_rng(3)
     assert equivalent_noise(rng.normal(size=4000)) == pytest.approx(1.0, rel=0.06)
     assert equivalent_noise(autocorrelated(rng, 20000, 0.6)) == pytest.approx(2.0, rel=0.1)
+
+
+def test_the_limit_that_a_design_sets_shrinks_with_its_readings_and_grows_with_noise():
+    design = np.ones((20, 1))
+    prior = Prior.of(np.array([0.0]), np.array([2.0]))
+    assert posterior(design, prior, 3.0)[0, 0] == pytest.approx(1 / (20 / 3.0**2 + 1 / 2.0**2))

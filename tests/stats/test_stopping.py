@@ -113,3 +113,18 @@ def test_the_first_stage_says_how_well_its_own_spread_is_known():
     found = two_stage_estimate(values, 4)
     half = stats.t.ppf(0.975, 3) * np.std(first, ddof=1) / math.sqrt(16)
     assert found.half_width == pytest.approx(half)
+
+
+def test_four_windows_that_stick_together_count_for_less():
+    """An arch of four has the largest correlation of neighbours that four can have: the cosine of 72 degrees."""
+    values = TRUE + np.sin(2 * np.pi * np.arange(1, 5) / 5)
+    r = math.cos(math.radians(72)) + 1 / 4  # less its bias
+    excess = r - 1 / math.sqrt(4)  # beyond its standard error
+    half = stats.t.ppf(0.975, 3) * np.std(values, ddof=1) / 2 * math.sqrt((1 + excess) / (1 - excess))
+    assert two_stage_estimate(values, 4).half_width == pytest.approx(half)
+
+
+def test_a_second_stage_that_spreads_more_has_its_own_spread_and_freedom():
+    values = TRUE + np.array([0.1, -0.1, 0.1, -0.1, 3.0, -3.0, 2.0, -2.0])
+    half = stats.t.ppf(0.975, 7) * np.std(values, ddof=1) / math.sqrt(8)
+    assert two_stage_estimate(values, 4).half_width == pytest.approx(half)

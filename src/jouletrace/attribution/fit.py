@@ -291,5 +291,5 @@ def _drift(time: Array) -> Array:
     if pieces < 2:
         return np.zeros((len(time), 0))
     knots = np.concatenate([[0] * 2, np.linspace(0, 1, pieces + 1), [1] * 2])
-    basis = BSpline.design_matrix(np.clip((time - time[0]) / span, 0, 1 - 1e-9), knots, 2).toarray()
+    basis = BSpline.design_matrix((time - time[0]) / span, knots, 2).toarray()
     return np.asarray((basis - basis.mean(axis=0))[:, 1:])

@@ -198,3 +198,5 @@ def test_calibration_refuses_what_it_cannot_use():
         fit_response(stamps, np.where(np.arange(len(power)) == 3, np.nan, power), edges)
     with pytest.raises(BadInputError, match="increase"):
         fit_response(stamps[::-1], power, edges)
+    with pytest.raises(BadInputError, match="do not go with"):
+        fit_response(stamps, power[1:], edges)

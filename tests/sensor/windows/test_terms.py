@@ -191,7 +191,7 @@ def test_what_scatters_as_chance_allows_is_left_as_it_is(monkeypatch):
 
 
 def drawn(problems, response, target, size, draws=20_000):
-    """Standard deviation of the energy's error over loads drawn from the model itself, settlings of one size.
+    """Mean, and standard deviation of its error, of the energy of loads drawn from the model, settlings of one size.
 
     Best linear estimates from the draws: nothing of the posterior's own algebra is used.
     """
@@ -215,20 +215,24 @@ def drawn(problems, response, target, size, draws=20_000):
             seen = seen + settling * (share @ course)
             energy = energy + settling[:, 0] * float(course @ inside)
     level = problems.scale_w[0] * rng.normal(size=(draws, 1))
+    energy = energy + level[:, 0] * inside.sum() - (seen + level) @ target.less_s[0]
     seen = seen + level + problems.noise_w[0] * rng.normal(size=seen.shape)
-    energy = energy + level[:, 0] * inside.sum()
     best, *_ = np.linalg.lstsq(seen, energy, rcond=None)
-    return float(np.std(energy - seen @ best))
+    return float(problems.power_w[0] @ best), float(np.std(energy - seen @ best))
 
 
 @pytest.mark.parametrize(("wander_w", "noise_w"), [(10.0, 1.0), (1.0, 20.0), (40.0, 5.0)])
-def test_the_posterior_is_as_uncertain_as_the_best_estimate_of_loads_drawn_from_its_model(
-    monkeypatch, wander_w, noise_w
+@pytest.mark.parametrize("less_s", [0.0, 0.01])
+def test_the_posterior_is_the_best_estimate_of_loads_drawn_from_its_model_and_as_uncertain(
+    monkeypatch, wander_w, noise_w, less_s
 ):
     monkeypatch.setattr(posterior, "SETTLE_SIZES", (0.03,))
-    given = problem(wander_w, noise_w)
-    found = posterior._solve(*given)
-    assert np.sqrt(found.variance[0]) == pytest.approx(drawn(*given, 0.03), rel=0.05)
+    problems, response, target = problem(wander_w, noise_w)
+    target = replace(target, less_s=np.where(np.arange(20) < 8, less_s, 0.0)[None])
+    found = posterior._solve(problems, response, target)
+    mean, sd = drawn(problems, response, target, 0.03)
+    assert np.sqrt(found.variance[0]) == pytest.approx(sd, rel=0.05)
+    assert found.mean[0] == pytest.approx(mean, abs=0.2 * sd)
 
 
 def test_what_hypotheses_of_settling_disagree_by_is_in_the_variance(monkeypatch):

@@ -117,10 +117,8 @@ def _some(batch: Batch, rows: NDArray[np.intp]) -> Batch:
 def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
     kernel = kernels(problems, response)
     n, k, bins = kernel.shape
-    base = np.sum(np.where(np.isfinite(problems.noise_w), problems.power_w, 0), 1) / np.maximum(
-        np.isfinite(problems.noise_w).sum(1), 1
-    )
     real = np.isfinite(problems.noise_w)
+    base = problems.power_w.mean(1)  # about which the prior of the level is wide
     y = np.where(real, problems.power_w - base[:, None], 0.0)
     noise = np.where(real, problems.noise_w, 1e6)
 

@@ -1,0 +1,115 @@
+"""The search over a sampler's rate: which windows, which rates, and how much surer one is than the next."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jouletrace.attribution.acquire import WINDOW_S, _apart, _mean_squares, _windows, search
+from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.sensor.kinds import HOPPER_SENSOR
+
+SENSOR = replace(HOPPER_SENSOR, rates_hz=(1200.0, 1212.0))
+
+
+class Window:
+    """A part of a recording whose mean square residual is lowest at given rates; for each it is stated, W²."""
+
+    def __init__(self, start_s, readings, squares, spread_w=20.0):
+        self.start_s, self.end_s = start_s, start_s + 3.0
+        self.watts = spread_w * np.resize([1.0, -1.0], readings)
+        self.squares = squares
+
+    def least(self, rates_hz):
+        wells = [square + 50 * np.abs(rates_hz - rate) for rate, square in self.squares.items()]
+        return np.minimum(np.min(wells, axis=0), 100.0)
+
+    def best(self, rates_hz):
+        square = self.least(rates_hz)
+        k = int(np.argmin(square))
+        return float(square[k]), float(rates_hz[k]), self.start_s + 1e-4
+
+
+def timeline(*spans, gap_s=0.01):
+    """Kernels of 9 ms, one every 10 ms, within spans of seconds."""
+    start = np.concatenate([np.arange(begin, end, gap_s) for begin, end in spans])
+    start_ns = np.round(start * 1e9).astype(np.int64)
+    return activity_of(start_ns, start_ns + 9_000_000, np.arange(len(start)) % 2, (Kind("a"), Kind("b")), 0)
+
+
+def searched(*windows):
+    return search(SENSOR, timeline((0, 10)), None, known={False: list(windows)})
+
+
+def test_evidence_is_of_the_best_rate_over_the_second_best():
+    squares = {1203.0: 4.0, 1206.0: 9.0, 1209.0: 16.0}
+    found = searched(Window(0.0, 150, squares), Window(3.0, 100, squares))
+    assert found.rate_hz == pytest.approx(1203.0)
+    assert (found.residual_w, found.runner_up_w) == (pytest.approx(2.0), pytest.approx(3.0))
+    assert found.evidence == pytest.approx(250 / 2 * np.log(9 / 4))
+
+
+def test_windows_count_by_their_readings_and_those_that_lack_them_not_at_all():
+    one, other = Window(0.0, 150, {1203.0: 4.0, 1206.0: 16.0}), Window(3.0, 100, {1203.0: 9.0, 1206.0: 25.0})
+    lacking = Window(6.0, 75, {1206.0: 0.01})
+    found = searched(one, other, lacking)
+    assert found.rate_hz == pytest.approx(1203.0)
+    assert found.residual_w == pytest.approx(np.sqrt((150 * 4 + 100 * 9) / 250))
+    assert found.runner_up_w == pytest.approx(np.sqrt((150 * 16 + 100 * 25) / 250))
+    assert searched(one, other, Window(6.0, 76, {1206.0: 0.01})).rate_hz == pytest.approx(1206.0)
+
+
+def test_a_lock_begins_in_the_window_that_is_explained_best():
+    squares = {1203.0: 4.0}
+    calm, lively = Window(0.0, 150, squares, spread_w=5.0), Window(3.0, 150, squares, spread_w=20.0)
+    assert searched(calm, lively).place == (pytest.approx(1203.0), 3.0, 3.0001)
+    assert searched(lively, calm).end_s == 6.0
+
+
+def test_rates_within_a_hertz_are_one_and_six_are_refined():
+    rates = 1200 + 0.3 * np.arange(40)
+    chosen = _apart(rates, np.abs(rates - 1206.0))
+    assert chosen[0] == pytest.approx(1206.0)
+    assert len(chosen) == 6
+    assert np.diff(sorted(chosen)) == pytest.approx(np.full(5, 1.2))
+    assert len(_apart(rates[:5], np.arange(5.0))) == 2
+
+
+def test_windows_lie_where_kernels_run_from_the_first_to_the_last_busy_part():
+    """A part counts as busy with half as many kernels as the busiest has: here from 2.5 s on, and to 20.5 s."""
+    found = np.array(_windows(timeline((0, 0.1), (4, 19), (23.9, 24)), inner=False))
+    assert len(found) == 3
+    assert found[:, 1] - found[:, 0] == pytest.approx(np.full(3, WINDOW_S))
+    assert found[0, 0] == pytest.approx(2.5, abs=0.15)
+    assert found[-1, 0] == pytest.approx(17.5, abs=0.15)
+    assert found[1, 0] == pytest.approx(10.0, abs=0.15)
+
+
+def test_inner_windows_lie_in_the_middle_of_equal_shares_of_the_time_in_which_kernels_run():
+    found = np.array(_windows(timeline((0, 6), (12, 24)), inner=True))
+    # 18 s in which kernels run: the middles of thirds are at 3, 15 and 21 s
+    assert found.mean(axis=1) == pytest.approx([3.0, 15.0, 21.0], abs=0.15)
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(2.0, 1), (6.4, 1), (6.6, 2), (9.4, 2), (9.6, 3), (60.0, 3)])
+def test_a_recording_has_as_many_windows_as_fit(seconds, count):
+    found = _windows(timeline((0, seconds)), inner=False)
+    assert len(found) == count
+    assert found[0][0] == pytest.approx(0.35, abs=0.02)
+    assert found[-1][1] <= seconds
+    assert count == 1 or found[-1][1] == pytest.approx(seconds, abs=0.25)
+
+
+def test_powers_that_explain_the_readings_leave_nothing_and_others_their_mean_square():
+    rng = np.random.default_rng(0)
+    right = rng.dirichlet(np.ones(3), 60)
+    watts = right @ np.array([700.0, 400.0, 130.0])
+    left = _mean_squares(np.stack([right, np.ones((60, 3)) / 3]), watts)
+    assert left[0] < 1e-5 * watts.var()
+    assert left[1] == pytest.approx(watts.var(), rel=1e-3)
+
+
+def test_a_column_without_information_is_taken_for_500_w():
+    design = np.zeros((1, 4, 2))
+    design[..., 0] = 1.0
+    assert _mean_squares(design, np.full(4, 300.0))[0] == pytest.approx((0.0025 / 4.0025 * 200) ** 2, rel=1e-6)

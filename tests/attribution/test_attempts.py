@@ -1,0 +1,93 @@
+"""Which of several attempts is trusted, and what is tried next: with locks and checks that are made up."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from jouletrace.attribution import attempts as trying
+from jouletrace.attribution.attempts import attempts, trusted
+from jouletrace.attribution.checks import Check
+
+
+def locked(evidence):
+    return SimpleNamespace(search=None if evidence is None else SimpleNamespace(evidence=evidence))
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """What is chosen of the attempts at each sensor, and which of them were checked."""
+    asked = []
+
+    def run(*sensors):
+        of = {id(sensor): sensor for sensor in sensors}
+        monkeypatch.setattr(trying, "attempts", lambda activity, sensor, readings, known: iter(of[id(sensor)]))
+
+        def judged(one, *_):
+            asked.append(one)
+            return [Check(name, name not in one.failed, "") for name in ("length", "traced", "held_out")]
+
+        monkeypatch.setattr(trying, "checks", judged)
+        return trusted(None, sensors, None)[0], asked
+
+    return run
+
+
+def attempt(evidence, *failed):
+    one = locked(evidence)
+    one.failed = failed
+    return one
+
+
+def test_a_sure_rate_that_passes_needs_no_other_range(tried):
+    sure, other = attempt(50.0), attempt(99.0)
+    assert tried([sure], [other]) == (sure, [sure])
+
+
+def test_a_weak_one_is_compared_with_those_of_all_ranges(tried):
+    weak, better, worse = attempt(49.9), attempt(60.0, "held_out"), attempt(48.0)
+    assert tried([weak], [better, worse]) == (weak, [weak, better, worse])
+    again, stronger = attempt(30.0), attempt(31.0)
+    assert tried([again], [stronger])[0] is stronger
+
+
+def test_later_attempts_of_a_range_follow_those_that_fail(tried):
+    first, second, third = attempt(70.0, "held_out"), attempt(60.0), attempt(80.0)
+    assert tried([first, second, third]) == (second, [first, second])
+
+
+def test_if_none_passes_the_one_with_the_most_evidence_says_why(tried):
+    one, other = attempt(30.0, "held_out"), attempt(40.0, "held_out")
+    assert tried([one], [other])[0] is other
+    assert tried([other], [one])[0] is other
+
+
+def test_an_averaging_sensor_has_no_rate_to_doubt(tried):
+    means, other = attempt(None), attempt(99.0)
+    assert tried([means], [other])[0] is means
+
+
+@pytest.mark.parametrize("why", ["length", "traced"])
+def test_a_fault_of_the_recording_itself_ends_the_search(tried, why):
+    one, other = attempt(10.0, why), attempt(99.0)
+    found, asked = tried([one, other])
+    assert found is one
+    assert asked == [one]
+
+
+def test_attempts_are_two_searches_each_with_other_phases(monkeypatch):
+    made = []
+
+    def lock(activity, sensor, readings, inner, known):
+        made.append((inner, known))
+        return locked(1.0)
+
+    monkeypatch.setattr(trying, "lock", lock)
+    monkeypatch.setattr(trying, "rephased", lambda one, readings: (one, "rephased"))
+    found = list(attempts(None, None, None, "known"))
+    assert made == [(False, "known"), (True, "known")]
+    assert [found[1], found[3]] == [(found[0], "rephased"), (found[2], "rephased")]
+
+
+def test_an_averaging_sensor_is_tried_once(monkeypatch):
+    monkeypatch.setattr(trying, "lock", lambda *_: locked(None))
+    assert len(list(attempts(None, None, None))) == 1

@@ -1,0 +1,185 @@
+"""Each check at its bound, on fits that are made by hand."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jouletrace.attribution import checks as judging
+from jouletrace.attribution.acquire import Search
+from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.checks import (
+    Check,
+    check_held_out,
+    check_idle,
+    check_lock,
+    check_placebo,
+    check_seen,
+    checks,
+    verdict,
+)
+from jouletrace.attribution.fit import fit
+from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.observer import Averaged, Sampled
+from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor.models import Means
+from jouletrace.sensor.readout import Readings
+from jouletrace.sensor.sampler import Track
+
+
+def timeline(seconds=10.0, seed=0):
+    """Kernels of two kinds, of 10 to 50 ms, half of the time."""
+    rng = np.random.default_rng(seed)
+    length, pause = rng.uniform(1e7, 5e7, 400), rng.uniform(1e7, 5e7, 400)
+    start = np.cumsum(length + pause) - length - pause
+    keep = start + length < seconds * 1e9
+    kind = rng.integers(0, 2, 400)
+    return activity_of(
+        start[keep].astype(np.int64), (start + length)[keep].astype(np.int64), kind[keep], [Kind("a"), Kind("b")], 0
+    )
+
+
+def readings(activity, watts=(400.0, 700.0, 130.0), noise_w=1.0, seconds=10.0):
+    """Means over 20 ms of what kernels of the two kinds draw, whose heads and tails draw the same."""
+    time = np.arange(0.02, seconds, 0.02)
+    power = np.array([watts[members[0]] for members in activity.members])
+    shares, _ = activity.integrals(np.concatenate([time - 0.02, time]), np.zeros(len(activity.column)))
+    mean = (shares[len(time) :] - shares[: len(time)]) / 0.02 @ np.append(power, watts[2])
+    return Readings(time, mean + noise_w * np.random.default_rng(1).normal(size=len(time)), 0)
+
+
+MEANS = Averaged(Means(0.02, delay_s=0.0, delay_spread_s=1e-3), 0.0)
+
+
+@pytest.fixture(scope="module")
+def good():
+    activity = timeline()
+    given = readings(activity)
+    return fit(activity, MEANS, given), given
+
+
+def failed(found):
+    return [check.name for check in found if not check.passed]
+
+
+def test_a_good_recording_passes_every_check(good):
+    fitted, given = good
+    found = checks(Lock(None, fitted), given)
+    assert failed(found) == []
+    assert [check.name for check in found] == ["length", "traced", "rest", "seen", "held_out"]
+    assert verdict(found) == "trust: yes, 5 of 5 checks passed"
+
+
+def evidence(value):
+    return check_lock(Lock(Search(1225.0, 2.0, 3.0, value, 0.0, 3.0, 1.0), None))
+
+
+def test_evidence_of_20_is_needed():
+    assert evidence(20.0).passed
+    assert not evidence(19.9).passed
+    assert "2.0 W at 1225.0 samples per second of the power sensor, and 3.0 W at the second best rate" in (
+        evidence(7.0).says
+    )
+    assert "(evidence 7, needed 20)" in evidence(7.0).says
+
+
+@pytest.mark.parametrize(("moved", "passed"), [(0.0, True), (0.029, True), (0.031, False)])
+def test_readings_may_misplace_3_percent_of_the_time(good, moved, passed):
+    """Time that is taken from one kind is given to another, and counts once."""
+    fitted, _ = good
+    between = fitted.time_s[[0, -1]]
+    table, _ = fitted.activity.integrals(between, np.zeros(len(fitted.activity.column)))
+    ran = (table[1] - table[0]) / (between[1] - between[0])
+    ran[0] += moved
+    ran[1] -= moved
+    found = check_seen(replace(fitted, seen=ran))
+    assert found.passed == passed
+    assert f"misplace {moved:.1%} of the time" in found.says
+
+
+@pytest.mark.parametrize(("rest", "passed"), [(289.0, True), (291.0, False)])
+def test_a_gpu_that_rests_draws_at_most_280_w_within_its_interval(rest, passed):
+    covariance = np.diag([1.0, 1.0, 25.0, 9.0])  # of two kinds, of idle (5 W) and of the exponent
+    fitted = SimpleNamespace(power_w=np.array([500.0, 400.0, rest]), covariance=covariance, errors95=2.0)
+    found = check_idle(fitted)
+    assert found.passed == passed
+    assert f"{rest:.0f} ± 10 W (at most 280 W)" in found.says
+
+
+def test_powers_of_half_of_the_readings_predict_the_other_half_to_their_noise(good):
+    fitted, given = good
+    found = check_held_out(fitted, given)
+    assert found.passed
+    kinds, plain = (float(words.split(" W")[0].split()[-1]) for words in found.says.split(" by ")[:2])
+    assert kinds < 1.5  # the noise is 1 W
+    # with one power for both kinds, which draw 400 and 700 W for a quarter of the time each, much is left
+    assert plain > 40
+
+
+def test_kinds_that_draw_alike_predict_no_better_than_one():
+    activity = timeline()
+    given = readings(activity, (500.0, 500.0, 130.0))
+    assert not check_held_out(fit(activity, MEANS, given), given).passed
+
+
+@pytest.mark.parametrize(("seconds", "passed"), [(4.9, True), (4.2, False)])
+def test_two_blocks_of_2_s_are_needed_to_hold_readings_out(seconds, passed):
+    activity = timeline(seconds)
+    given = readings(activity, seconds=seconds)
+    fitted = fit(activity, MEANS, given)
+    span = fitted.time_s[-1] - fitted.time_s[0]
+    assert (span >= 4.0) == passed
+    assert check_held_out(fitted, given).passed == passed
+
+
+@pytest.mark.parametrize(("ratio", "passed"), [(1.14, False), (1.16, True)])
+def test_samples_half_a_period_later_must_leave_15_percent_more(monkeypatch, ratio, passed):
+    track = Track(1.0, 1250.0, 9, np.zeros(4))
+    fitted = SimpleNamespace(observer=Sampled(HOPPER_SENSOR, track), activity=None, residual_rms_w=2.0)
+    later = []
+
+    def refitted(activity, observer, readings, fit_place):
+        assert not fit_place
+        later.append(observer.track)
+        return SimpleNamespace(residual_rms_w=ratio * 2.0)
+
+    monkeypatch.setattr(judging, "fit", refitted)
+    assert check_placebo(fitted, None).passed == passed
+    assert later[0].start_s == pytest.approx(1.0004)
+    assert (later[0].rate_hz, later[0].count, later[0].shift_s) == (1250.0, 9, track.shift_s)
+
+
+def test_a_recording_lasts_5_s_at_least_and_has_readings_in_four_fifths_of_them(good):
+    fitted, given = good
+    short = replace(fitted, activity=replace(fitted.activity, finish_s=fitted.activity.begin_s + 4.99))
+    assert failed(checks(Lock(None, short), given))[0] == "length"
+    for share, passed in ((0.79, False), (0.81, True)):
+        # Readings that lack at the end: the mean spacing of the others stays
+        kept = round(share * (10.0 - 0.35 - 0.06) / 0.02)
+        part = replace(
+            fitted, time_s=fitted.time_s[:kept], watts=fitted.watts[:kept], residual_w=fitted.residual_w[:kept],
+            design=fitted.design[:kept], drift_w=fitted.drift_w[:kept],
+            activity=replace(fitted.activity, finish_s=fitted.activity.begin_s + 10.0),
+        )  # fmt: skip
+        (length, *_) = checks(Lock(None, part), given)
+        assert length.passed == passed
+        assert f"of which {share:.0%} have readings" in length.says
+
+
+@pytest.mark.parametrize(("dropped", "passed"), [(0, True), (10, True), (11, False)])
+def test_the_tracer_may_miss_one_kernel_in_a_thousand(good, dropped, passed):
+    fitted, given = good
+    traced = checks(Lock(None, fitted), given, kernels=9990, dropped=dropped)[1]
+    assert traced.passed == passed
+    assert f"missed {dropped / (9990 + dropped):.2%} of the kernels" in traced.says
+
+
+def test_checks_of_the_sample_rate_stand_before_their_effects(good, monkeypatch):
+    fitted, given = good
+    monkeypatch.setattr(judging, "check_placebo", lambda *_: Check("placebo", True, ""))
+    found = checks(Lock(Search(1225.0, 2.0, 3.0, 7.0, 0.0, 3.0, 1.0), fitted), given)
+    assert [check.name for check in found] == [
+        *("length", "traced", "sample_rate", "rest", "seen", "held_out", "placebo"),
+    ]
+    assert verdict(found).startswith("trust: no, record for longer (profile: --detail-time 60)")

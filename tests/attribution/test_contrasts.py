@@ -1,0 +1,178 @@
+"""Rows of a table, from powers and covariances that are given."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.contrasts import IDLE, Contrasts, by_operator, pools
+
+US = 1000
+
+
+def fitted(kernels, kinds, power_w, sd_w, exponent=0.0, *, prior_sd_w=300.0, bound_w=None, slowness=None):
+    """A fit of kernels (start, end, kind), in us: independent powers with these errors, idle last.
+
+    The last entry of ``sd_w`` is that of the exponent.
+    """
+    start, end, kind = (np.array(column) for column in zip(*kernels, strict=True))
+    activity = activity_of(start * US, end * US, kind, kinds, 0)
+    if slowness is not None:
+        activity.slowness[:] = slowness
+    sd = np.array(sd_w, float)
+    bound = sd if bound_w is None else np.array([*bound_w, sd[-1]])
+    return SimpleNamespace(
+        activity=activity,
+        power_w=np.array(power_w, float),
+        clock_exponent=exponent,
+        covariance=np.diag(sd**2),
+        design_covariance=np.diag(bound**2),
+        prior_covariance=np.diag(np.append(np.full(len(power_w), prior_sd_w), 5.0) ** 2),
+        covariances={"noise of the readings": np.diag((0.6 * sd) ** 2), "drift": np.diag(sd**2)},
+        errors95=2.0,
+        watts=np.zeros(77),
+    )
+
+
+A, B, C, D = Kind("a", "op"), Kind("b", "op"), Kind("c", "other"), Kind("d", "other")
+KERNELS = [(0, 40, 0), (50, 60, 1), (70, 100, 2)]
+
+
+@pytest.fixture
+def simple():
+    """40 us at 500 W, 10 us at 300 W, 30 us at 700 W, and 20 us of idle at 100 W; errors of 1, 2, 3 and 4 W."""
+    return fitted(KERNELS, (A, B, C), [500.0, 300.0, 700.0, 100.0], [1.0, 2.0, 3.0, 4.0, 0.0])
+
+
+def test_a_row_is_the_power_of_its_kinds_times_their_time(simple):
+    contrasts = Contrasts(simple, by_operator)
+    assert contrasts.names == ["op", "other", IDLE]
+    assert contrasts.seconds == pytest.approx([50e-6, 30e-6, 20e-6])
+    row = contrasts.row([0])
+    assert row.seconds == pytest.approx(50e-6)
+    assert row.energy.value == pytest.approx(40e-6 * 500 + 10e-6 * 300)
+    assert row.energy.half_width == pytest.approx(2.0 * np.hypot(40e-6 * 1, 10e-6 * 2))
+    assert row.relative == pytest.approx(row.energy.half_width / row.energy.value)
+    assert row.energy.n == 77
+    assert row.overlapped == 0.0
+    whole = contrasts.row([0, 1, 2])
+    assert whole.seconds == pytest.approx(100e-6)
+    assert whole.energy.value == pytest.approx(40e-6 * 500 + 10e-6 * 300 + 30e-6 * 700 + 20e-6 * 100)
+
+
+def test_a_mixture_takes_rows_by_their_amounts(simple):
+    mixed = Contrasts(simple, by_operator).mixture(np.array([0.5, 2.0, 0.0]))
+    assert mixed.seconds == pytest.approx(85e-6)
+    assert mixed.energy.value == pytest.approx(0.5 * 23e-3 + 2 * 21e-3)
+    assert mixed.energy.half_width == pytest.approx(2 * np.linalg.norm([20e-6 * 1, 5e-6 * 2, 60e-6 * 3]))
+
+
+def test_sources_of_an_uncertainty_add_up_to_it(simple):
+    contrasts = Contrasts(simple, by_operator)
+    amounts = np.array([1.0, 0.0, 0.0])
+    found = contrasts.sources(amounts)
+    whole = np.hypot(40e-6 * 1, 10e-6 * 2)
+    assert found == {"noise of the readings": pytest.approx(0.6 * whole), "drift": pytest.approx(0.8 * whole)}
+
+
+def test_kernels_at_the_same_time_share_the_power():
+    fit = fitted(
+        [(0, 40, 0), (20, 60, 2), (80, 100, 1)], (A, B, C), [500.0, 300.0, 700.0, 900.0, 100.0], [0.0] * 5 + [0.0]
+    )
+    assert fit.activity.members == ((0,), (1,), (2,), (0, 2))
+    contrasts = Contrasts(fit, by_operator)
+    op, other = contrasts.row([0]), contrasts.row([1])
+    assert op.seconds == pytest.approx(20e-6 + 10e-6 + 20e-6)
+    assert op.energy.value == pytest.approx(20e-6 * 500 + 20e-6 / 2 * 900 + 20e-6 * 300)
+    assert op.overlapped == pytest.approx(10 / 50)
+    assert other.energy.value == pytest.approx(20e-6 * 700 + 10e-6 * 900)
+    assert other.overlapped == pytest.approx(10 / 30)
+    assert sum(contrasts.seconds) == pytest.approx(100e-6)
+    assert contrasts.row([0, 1]).overlapped == pytest.approx(20 / 80)
+
+
+def test_energy_follows_the_clock_around_each_kernel():
+    """Two kernels of a kind, one 10 % slower and one faster; power above idle goes with the square of the clock."""
+    fit = fitted(
+        [(0, 40, 0), (50, 60, 0), (70, 100, 1)], (A, C), [500.0, 700.0, 100.0], [0.0, 0.0, 0.0, 0.5], -2.0,
+        slowness=[0.1, -0.1, 0.0],
+    )  # fmt: skip
+    row = Contrasts(fit, by_operator).row([0])
+    corrected = 400 * (40e-6 * (1 - 0.2) + 10e-6 * (1 + 0.2))
+    assert row.energy.value == pytest.approx(50e-6 * 100 + corrected)
+    assert row.energy.half_width == pytest.approx(2 * 0.5 * 400 * (0.1 * 40e-6 - 0.1 * 10e-6))
+
+
+def test_repeats_are_in_no_row():
+    fit = fitted(KERNELS, (A, Kind("a", "op", repeat=True), C), [500.0, 300.0, 700.0, 100.0], [1.0, 2.0, 3.0, 4.0, 0.0])
+    contrasts = Contrasts(fit, by_operator)
+    assert contrasts.names == ["op", "other", IDLE]
+    assert contrasts.row([0]).energy.value == pytest.approx(40e-6 * 500)
+
+
+def test_a_row_without_time_has_no_share_that_overlaps(simple):
+    nothing = Contrasts(simple, by_operator).row([])
+    assert (nothing.seconds, nothing.energy.value, nothing.overlapped) == (0.0, 0.0, 0.0)
+    assert nothing.relative == np.inf
+
+
+@pytest.mark.parametrize(("bound", "determined"), [(74.0, True), (76.0, False)])
+def test_readings_determine_what_they_narrow_to_a_quarter(bound, determined):
+    """Of a prior of 300 W; the interval itself is narrow."""
+    fit = fitted(KERNELS, (A, B, C), [500.0, 300.0, 700.0, 100.0], [1.0] * 4 + [0.0], bound_w=[bound] * 4)
+    contrasts = Contrasts(fit, by_operator)
+    assert contrasts.resolved([1]) == determined
+    assert contrasts.resolved([2])  # idle, which may be known beforehand
+
+
+@pytest.mark.parametrize(("sd", "determined"), [(174.0, True), (176.0, False)])
+def test_figures_need_an_interval_of_at_most_half_of_the_value(sd, determined):
+    fit = fitted(KERNELS, (A, B, C), [500.0, 300.0, 700.0, 100.0], [1.0, 1.0, sd, 1.0, 0.0], bound_w=[1.0] * 4)
+    assert Contrasts(fit, by_operator).resolved([1]) == determined
+
+
+def pooled(sd_w, lengths=(40, 30, 20), **more):
+    """Pools of kernels a, b, c and so on of these lengths in us, at 500, 400, 300 W with these errors."""
+    begin = np.concatenate([[0], np.cumsum(np.array(lengths) + 10)[:-1]])
+    kernels = [(at, at + length, k) for k, (at, length) in enumerate(zip(begin, lengths, strict=True))]
+    count = len(lengths)
+    watts = [500.0, 400.0, 300.0, 300.0][:count]
+    fit = fitted(kernels, (A, B, C, D)[:count], [*watts, 100.0], [*sd_w, 1.0, 0.0], bound_w=[1.0] * (count + 1))
+    return pools(fit, lambda kind: kind.name, **more)
+
+
+def test_rows_that_are_resolved_stand_alone_largest_energy_first():
+    assert pooled([1.0, 1.0, 1.0], lengths=(20, 35, 40)) == [("b",), ("c",), ("a",)]  # 14, 12 and 10 mJ
+    assert pooled([1.0, 1.0, 1.0]) == [("a",), ("b",), ("c",)]
+
+
+def test_what_is_not_resolved_joins_the_shortest_row_with_which_it_is():
+    """20 us at 300 ± 240 W have no figures; with 30 or 40 us beside them they have."""
+    assert pooled([1.0, 1.0, 120.0]) == [("a",), ("b", "c")]
+    assert pooled([1.0, 1.0, 120.0], lengths=(30, 40, 20)) == [("a", "c"), ("b",)]
+
+
+def test_else_it_joins_the_row_with_which_the_sum_is_known_best():
+    """20 us at 300 ± 800 W: with a or b less than half is known, with both 37 ± 16 mJ."""
+    assert pooled([1.0, 1.0, 400.0], lengths=(30, 40, 20)) == [("a", "b", "c")]
+    assert pooled([1.0, 1.0, 600.0], lengths=(30, 40, 20)) == []
+
+
+@pytest.mark.parametrize(("length", "found"), [(40.1, [("a",), ("b",)]), (39.9, [("a",), ("b", "c")])])
+def test_what_takes_less_than_a_hundredth_of_the_time_is_in_no_row(length, found):
+    assert pooled([1.0, 1.0, 400.0], lengths=(59, length, 1)) == found
+
+
+def test_rows_of_an_operator_are_pooled_before_others():
+    """Apart neither a nor b has figures (± 56 and 70 %), together they have (± 44 %)."""
+    assert pooled([140.0, 140.0, 1.0], near=lambda name: "op" if name in "ab" else "") == [("a", "b"), ("c",)]
+
+
+def test_each_operator_is_a_row_of_its_own():
+    found = pooled([140.0, 140.0, 100.0, 100.0], (40, 30, 20, 20), near=lambda name: "op" if name in "ab" else "other")
+    assert found == [("a", "b"), ("c", "d")]
+
+
+def test_what_is_not_resolved_joins_a_row_of_its_own_operator_though_another_is_shorter():
+    assert pooled([1.0, 1.0, 120.0], near=lambda name: "op" if name in "ac" else "") == [("a", "c"), ("b",)]

@@ -1,0 +1,185 @@
+"""What stamps say: repeated updates of a polled sensor, and the parts of the search for a grid."""
+
+import numpy as np
+import pytest
+
+from energy_signals import T0
+from jouletrace.sensor.stamps import (
+    Grid,
+    _first_period,
+    _front,
+    _longest_stretch,
+    _median_slope,
+    _phases,
+    _wrap,
+    find_grid,
+    published,
+)
+
+MS = 1_000_000
+PERIOD_NS = 100 * MS
+
+
+def polled(*changes, every_ms=5, until_ms=2000):
+    """Polls of a sensor that shows a new value at given times: (ms, watts)."""
+    stamps = T0 + np.arange(0, until_ms + 1, every_ms) * MS
+    at = np.array([T0 + round(ms * MS) for ms, _ in changes])
+    return stamps, np.array([watts for _, watts in changes])[np.searchsorted(at, stamps, side="right") - 1]
+
+
+def ms(times):
+    return ((times - T0) / MS).tolist()
+
+
+def test_every_change_is_an_update_at_the_poll_that_saw_it():
+    times, watts = published(*polled((-50, 100.0), (52, 110.0), (152, 120.0), (252, 130.0), until_ms=300), 0.1)
+    assert (ms(times), watts.tolist()) == ([55, 155, 255], [110.0, 120.0, 130.0])
+
+
+def test_a_value_that_stands_still_was_published_again():
+    times, watts = published(*polled((-50, 100.0), (52, 110.0), (152, 120.0), (652, 130.0), until_ms=760), 0.1)
+    assert ms(times) == [55, 155, 255, 355, 455, 555, 655]
+    assert watts.tolist() == [110.0, *[120.0] * 5, 130.0]
+
+
+@pytest.mark.parametrize(("next_ms", "repeats"), [(295, 0), (300, 0), (305, 1), (395, 1), (405, 2)])
+def test_an_update_may_be_half_a_period_late_before_one_is_lost(next_ms, repeats):
+    """After that of 155 ms, seen within 5 ms: the next but one is due by 305 ms."""
+    times, _ = published(*polled((-50, 100.0), (152, 120.0), (next_ms, 130.0), until_ms=next_ms + 20), 0.1)
+    seen = [one for one in ms(times) if 155 <= one < next_ms]
+    assert len(seen) == 1 + repeats
+
+
+@pytest.mark.parametrize(("first_ms", "times"), [(93, [95]), (102, [5, 105]), (252, [55, 155, 255])])
+def test_the_first_read_counts_from_where_it_stood_still_for_a_period(first_ms, times):
+    found, watts = published(*polled((-500, 100.0), (first_ms, 110.0), until_ms=first_ms + 30), 0.1)
+    assert ms(found) == times
+    assert watts.tolist() == [100.0] * (len(times) - 1) + [110.0]
+
+
+def test_a_gpu_whose_power_never_changes_has_updates():
+    times, watts = published(*polled((-500, 100.0), until_ms=1000), 0.1)
+    assert ms(times) == [0, 100, 200, 300, 400, 500, 600, 700, 800, 900]
+    assert set(watts) == {100.0}
+
+
+def test_a_segment_without_polls_stays_a_hole():
+    stamps, values = polled((-50, 100.0), (52, 110.0), until_ms=2000)
+    there = (stamps < T0 + 400 * MS) | (stamps > T0 + 1400 * MS)
+    times, _ = published(stamps[there], values[there], 0.1)
+    # within a period of a poll an update may have been
+    assert ms(times) == [55, 155, 255, 355, 455, 1355, 1455, 1555, 1655, 1755, 1855]
+
+
+def test_no_polls_have_no_updates():
+    none = np.zeros(0, np.int64)
+    assert [len(one) for one in published(none, none.astype(float), 0.1)] == [0, 0]
+
+
+GRID = Grid(0.02, 1e-6, 0.02 * np.arange(6), np.arange(6), np.array([0.0, 0.0093, 0.0095, 0.0193, 0.0195, -0.0005]))
+
+
+def test_readings_are_put_at_parts_of_the_period_that_have_passed():
+    """3 % of a period are taken for the grid's own error."""
+    assert GRID.taken(1) - GRID.time_s == pytest.approx([0, 0, 0, 0, 0.02, 0])
+    assert GRID.taken(2) - GRID.time_s == pytest.approx([0, 0, 0.01, 0.01, 0.02, 0])
+    assert GRID.taken(0) == pytest.approx(GRID.time_s + GRID.late_s)
+
+
+def test_lost_readings_are_slots_without_one():
+    made = Grid(0.02, 1e-6, np.zeros(4), np.array([0, 1, 1, 4]), np.zeros(4))
+    assert made.lost == pytest.approx(2 / 5)
+    assert Grid(0.02, 1e-6, np.zeros(1), np.array([0]), np.zeros(1)).lost == 0.0
+
+
+def test_phases_lie_within_half_a_period():
+    found = _wrap(np.array([-0.011, -0.009, 0.009, 0.011, 0.02]), 0.02)
+    assert found == pytest.approx([0.009, -0.009, 0.009, -0.009, 0.0])
+    assert _wrap(np.array([0.01, -0.01]), 0.02).tolist() == [-0.01, -0.01]
+
+
+def test_phases_are_medians_of_blocks_of_64_and_unwrapped():
+    drifting = 0.02 * np.arange(640) * (1 + 2e-3)
+    late = np.where(np.arange(640) % 5 == 0, 0.004, 0.0)
+    anchor, phase = _phases(drifting + late, 0.02)
+    assert len(anchor) == 10
+    assert anchor[1] - anchor[0] == pytest.approx(64 * 0.02 * 1.002, rel=1e-3)
+    middle = np.arange(10) * 64 + 31.5
+    off = phase - middle * 0.02 * 2e-3
+    assert off - off[0] == pytest.approx(np.zeros(10), abs=1e-4)
+    assert phase[-1] - phase[0] > 0.02  # more than a period: nothing is wrapped
+    assert len(_phases(drifting[:63], 0.02)[0]) == 1
+    assert len(_phases(drifting[:128], 0.02)[0]) == 2
+
+
+def test_a_median_slope_ignores_what_is_off():
+    x = np.arange(400.0)
+    y = 3.0 * x + np.where(np.arange(400) % 9 == 0, 500.0, 0.0)
+    assert _median_slope(x, y) == pytest.approx(3.0, abs=1e-6)
+    assert _median_slope(x[:5], 2 * x[:5]) == 2.0
+    assert _median_slope(x[:2], 2 * x[:2]) == 2.0
+    assert _median_slope(x[:1], x[:1]) == 0.0
+
+
+def test_the_longest_part_without_a_hole_is_looked_at():
+    time = np.concatenate([np.arange(30), 45 + np.arange(50), 106 + np.arange(20)]) * 0.02
+    assert _longest_stretch(time, 0.02).tolist() == time[30:80].tolist()
+    near = np.concatenate([np.arange(30), 39 + np.arange(50)]) * 0.02  # a hole of ten periods
+    assert len(_longest_stretch(near, 0.02 + 1e-9)) == 80
+
+
+@pytest.mark.parametrize("n", [64, 200, 1500])
+def test_a_period_is_known_the_better_the_longer_the_record(n):
+    rng = np.random.default_rng(2)
+    time = 0.020006 * np.arange(n) + rng.normal(0, 2e-4, n)
+    found = _first_period(time - time[0], 0.0195)
+    assert found == pytest.approx(0.020006, abs=0.25 * 0.020006 / min(n, 1024))
+
+
+def front(deviation):
+    return _front(_wrap(deviation, 0.02), 0.02)
+
+
+@pytest.mark.parametrize(
+    ("late", "earliest"), [([0.003, 0.0045, 0.014], -0.006), ([0.001, 0.0185], -0.0015), ([0.009], -0.011)]
+)
+def test_stamps_that_only_come_late_begin_at_the_commonest_place(late, earliest):
+    """Those later by almost a period look like early ones."""
+    rng = np.random.default_rng(0)
+    assert earliest < front(np.where(rng.random(4000) < 0.3, rng.choice(late, 4000), 0.0)) <= 0.0
+
+
+def test_stamps_that_scatter_to_both_sides_begin_where_fewest_are():
+    rng = np.random.default_rng(0)
+    deviation = np.clip(rng.normal(0, 0.003, 4000), -0.0085, 0.0085)
+    assert front(deviation) < -0.0085
+    skewed = np.where(rng.random(4000) < 0.15, rng.uniform(-0.006, -0.004, 4000), rng.normal(0, 2e-4, 4000))
+    assert -0.01 <= front(skewed) <= -0.006
+
+
+def test_a_record_of_a_few_readings_has_its_nominal_grid():
+    time = T0 + np.array([0, 21, 39, 100]) * MS
+    grid = find_grid(time, 0.02)
+    assert (grid.period_s, grid.slot.tolist(), grid.late_s.tolist()) == (0.02, [0, 1, 2, 5], [0.0] * 4)
+    assert np.isnan(grid.period_se_s)
+    assert grid.time_s == pytest.approx([0.0, 0.021, 0.039, 0.1])
+    assert find_grid(time).period_s == pytest.approx(0.021)
+    alone = find_grid(time[:1])
+    assert (alone.slot.tolist(), np.isnan(alone.period_s)) == ([0], True)
+    assert find_grid(time[:1], 0.02).period_s == 0.02
+    eight = T0 + np.arange(8) * 20 * MS
+    assert np.isfinite(find_grid(eight).period_se_s)
+
+
+def test_a_grid_that_drifts_is_followed_and_one_that_does_not_is_straight():
+    rng = np.random.default_rng(1)
+    place = np.arange(4000)
+    drift = 1e-3 * np.sin(2 * np.pi * place / 2000)
+    for moved, off in ((drift, 1.5e-4), (0 * drift, 3e-5)):
+        true = 0.02 * place + moved
+        stamp = true + rng.normal(0, 2e-4, 4000)
+        grid = find_grid(T0 + np.round(stamp * 1e9).astype(np.int64))
+        away = grid.time_s - true
+        assert np.std(away) < off
+        assert grid.slot.tolist() == place.tolist()
+        assert grid.late_s + grid.time_s == pytest.approx(stamp - stamp[0], abs=1e-8)

@@ -1,0 +1,70 @@
+"""Constants of the estimation are those that the pages about it state."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jouletrace.attribution import acquire, activity, checks, contrasts, fit, follow, lock
+from jouletrace.run.channels import GAIN_PCT
+from jouletrace.sensor import counter, kinds, models, readout, sampler, stamps
+from jouletrace.sensor.calibration import fitter
+from jouletrace.sensor.windows import energy, posterior, repeated
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "explanation"
+WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+SEARCHED = kinds.HOPPER_SENSOR
+
+METHOD = [
+    "a settling ({:.0f} and {:.0f} ms) at every known edge".format(*(1e3 * tau for tau in posterior.SETTLE_S)),
+    f"{WORDS[len(posterior.SETTLE_SIZES)]} sizes from none to {posterior.SETTLE_SIZES[-1]:g} of the jump",
+    f"the mean ± {energy.T95:.3f} standard deviations",
+    f"Newey–West weights for {fitter._HAC_LAGS} lags",
+    f"Medians of blocks of {stamps._BLOCK} determine",
+    f"The method needs {WORDS[repeated.MIN_WINDOWS]} windows",
+    f"a floor of ± {counter.FLOOR * 100:g} %",
+    f"gain error of about ±{GAIN_PCT:g} %",
+]
+
+ATTRIBUTION = [
+    f"`y += (x − y) / {SEARCHED.averages}`",
+    f"the stamp of a reading lies {1e3 * SEARCHED.delay_s:g} ms after its last sample",
+    f"A sample within {1e6 * sampler.EDGE_S:.0f} µs of the moment of readout counts in part",
+    f"Kernels of {1e6 * activity.LONG_S:.0f} µs and more have a head ({1e6 * activity.HEAD_S:.0f} µs), a middle "
+    f"and a tail ({1e6 * activity.TAIL_S:.0f} µs)",
+    f"knots every {sampler.KNOT_S:g} s)",
+    f"in bins of {1e6 * models.BIN_S:.0f} µs",
+    "or {:g} ± {:g} W where nothing was measured".format(*readout.Readings.rest_w),
+    f"± {100 * fit.REPEAT_SPREAD:g} % of the power above idle",
+    f"{WORDS[acquire.WINDOWS].capitalize()} windows of {acquire.WINDOW_S:g} s are searched separately",
+    "all rates from {:.0f} to {:.0f} Hz".format(*SEARCHED.rates_hz),
+    "from {:.0f} to {:.0f} Hz if a check fails".format(*SEARCHED.any_rate_hz),
+    f"and {WORDS[acquire.PHASES]} phases, with the powers of the {WORDS[acquire.COLUMNS]} kinds",
+    f"at least {acquire.APART_HZ:g} Hz away",
+    f"over phase and rate in blocks of {follow.BLOCK_S:g} s",
+    f"Averages of {min(lock.AVERAGES)} to {max(lock.AVERAGES)} samples are tried",
+    f"What then takes less than {contrasts.SMALL * 100:g} % of the busy time has no figures",
+    f"the evidence for the sample rate at least {checks.EVIDENCE:g}?",
+    f"predict the other half better (by {100 * (1 - checks.GAIN):.0f} %)",
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [*(("method.md", one) for one in METHOD), *(("attribution.md", one) for one in ATTRIBUTION)],
+)
+def test_a_page_states_it_as_it_is(page, words):
+    assert words in re.sub(r"\s+", " ", (PAGES / page).read_text())
+
+
+def test_the_prior_of_a_tail_is_the_one_that_the_page_states():
+    made = fitter.Fitter(np.arange(40) * 0.02, np.arange(40.0), np.array([0.4]), np.array([0, 1]), 0.02)
+    share, tail = made.unit[3:]
+    sd = 1 / np.sqrt(fitter._PRIOR_PRECISION[3:])
+    mean, most = fitter._PRIOR_MEAN[3:], fitter._HIGH[3]
+    words = (
+        f"(a share of {mean[0] * share:g} ± {sd[0] * share:g} and at most {most * share:.1f}, "
+        f"over {1e3 * mean[1] * tail:g} ± {1e3 * sd[1] * tail:g} ms)"
+    )
+    assert words in (PAGES / "method.md").read_text()
