@@ -31,13 +31,13 @@ def mixtral() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     return transformers.MixtralForCausalLM(config), {"input_ids": _ids(4, 512, 32000)}
 
 
-def whisper() -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """Encoder and decoder of whisper-small on 8 windows of 30 s."""
+def whisper(batch: int = 8) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """Encoder and decoder of whisper-small on windows of 30 s."""
     config = transformers.WhisperConfig(
         d_model=768, encoder_layers=12, decoder_layers=12, encoder_attention_heads=12, decoder_attention_heads=12,
         encoder_ffn_dim=3072, decoder_ffn_dim=3072,
     )  # fmt: skip
-    inputs = {"input_features": torch.randn(8, 80, 3000), "decoder_input_ids": _ids(8, 64, 50000)}
+    inputs = {"input_features": torch.randn(batch, 80, 3000), "decoder_input_ids": _ids(batch, 64, 50000)}
     return transformers.WhisperForConditionalGeneration(config), inputs
 
 
@@ -50,10 +50,10 @@ def t5() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     return transformers.T5ForConditionalGeneration(config), inputs
 
 
-def convnext() -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """ConvNeXt-T on 32 images."""
+def convnext(batch: int = 32) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """ConvNeXt-T on images of 224 × 224."""
     config = transformers.ConvNextConfig(num_labels=1000)
-    return transformers.ConvNextForImageClassification(config), {"pixel_values": torch.randn(32, 3, 224, 224)}
+    return transformers.ConvNextForImageClassification(config), {"pixel_values": torch.randn(batch, 3, 224, 224)}
 
 
 def bart() -> tuple[nn.Module, dict[str, torch.Tensor]]:
@@ -68,13 +68,13 @@ def bart() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     }
 
 
-def gemma2() -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """A decoder of 12 layers with sliding windows and soft caps on 4 × 1024 tokens."""
+def gemma2(batch: int = 4) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """A decoder of 12 layers with sliding windows and soft caps on 1024 tokens a sample."""
     config = transformers.Gemma2Config(
         hidden_size=1536, intermediate_size=6144, num_hidden_layers=12, num_attention_heads=8, num_key_value_heads=4,
         head_dim=192, vocab_size=32000,
     )  # fmt: skip
-    return transformers.Gemma2ForCausalLM(config), {"input_ids": _ids(4, 1024, 32000)}
+    return transformers.Gemma2ForCausalLM(config), {"input_ids": _ids(batch, 1024, 32000)}
 
 
 def deberta() -> tuple[nn.Module, dict[str, torch.Tensor]]:
@@ -87,12 +87,12 @@ def deberta() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     return transformers.DebertaV2Model(config), {"input_ids": _ids(16, 256, 50000)}
 
 
-def segformer() -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """SegFormer-B2 on 8 images of 512 × 512."""
+def segformer(batch: int = 8) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """SegFormer-B2 on images of 512 × 512."""
     config = transformers.SegformerConfig(
         depths=[3, 4, 6, 3], hidden_sizes=[64, 128, 320, 512], decoder_hidden_size=768, num_labels=150
     )
-    return transformers.SegformerForSemanticSegmentation(config), {"pixel_values": torch.randn(8, 3, 512, 512)}
+    return transformers.SegformerForSemanticSegmentation(config), {"pixel_values": torch.randn(batch, 3, 512, 512)}
 
 
 class Tagger(nn.Module):

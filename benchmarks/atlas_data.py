@@ -1,0 +1,237 @@
+"""The data set of the atlas: its tables, what their columns are, and a page that filters and plots them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+import jouletrace as jt
+from jouletrace.analysis.recording_names import IDLE_NAME
+from jouletrace.report.document import printable
+from jouletrace.report.html import assets
+from jouletrace.report.results import Results, printed, three_cells, three_columns
+from jouletrace.report.trust import trust
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.files import write_whole
+from jouletrace.run.names import short_name
+from jouletrace.spreadsheets import csv_file
+from jouletrace.version import __version__
+
+HERE = Path(__file__).parent
+
+Column = tuple[str, pa.DataType, str, str]
+TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
+
+
+def _figure(name: str, unit: str, what: str) -> tuple[Column, ...]:
+    return tuple(
+        (column, REAL, unit, f"{end} of the 95 % interval" if end else what)
+        for column, end in zip(three_columns([name]), ("", "lower end", "upper end"), strict=True)
+    )
+
+
+KEY: tuple[Column, ...] = (
+    ("gpu", TEXT, "", "name of the GPU; a simulated one has SIMULATED in it"),
+    ("model", TEXT, "", "name of the model"),
+    ("batch", WHOLE, "samples", "samples per iteration"),
+    ("mode", TEXT, "", "eager, graph or compile"),
+    ("dtype", TEXT, "", "type of weights and inputs"),
+    ("run", TEXT, "", "id of the Run, which joins the two tables"),
+)
+ATLAS: tuple[Column, ...] = (
+    *KEY,
+    *_figure("latency_ms", "ms", "median time of an iteration by itself"),
+    *_figure("iteration_ms", "ms", "mean time of an iteration, back to back"),
+    *_figure("power_w", "W", "mean power, back to back"),
+    *_figure("energy_j", "J", "energy of an iteration, the GPU's idle power included"),
+    *_figure("energy_per_sample_j", "J", "the same by the batch"),
+    *_figure("idle_w", "W", "power of the GPU with a context and no kernel"),
+    *_figure("parts_by_whole", "1", "sum of the operators' energies by the untraced whole"),
+    ("trust", TEXT, "", "whether the Run passed its checks: yes, with care or no"),
+    ("trust_failed", TEXT, "", "codes of what failed"),
+    ("flags", TEXT, "", "flags of the energy"),
+    ("reason", TEXT, "", "why there is no energy"),
+    ("tokens", WHOLE, "tokens/sample", "length of a sample, for models of text"),
+    ("parameters", WHOLE, "1", "parameters of the model"),
+    ("graph_breaks", WHOLE, "1", "times that the compiler split the model"),
+    ("power_limit_w", REAL, "W", "power limit of the GPU"),
+    ("simulated", pa.bool_(), "", "whether no hardware was measured"),
+    ("measured", TEXT, "UTC", "when the Run began"),
+    *((f"version_{name}", TEXT, "", f"version of {name}") for name in ("jouletrace", "torch", "transformers", "cuda")),
+    ("driver", TEXT, "", "version of the driver"),
+)
+OPERATORS: tuple[Column, ...] = (
+    *KEY,
+    ("operator", TEXT, "", "operator; a kernel where the compiler leaves no operator; a sum of unresolved ones"),
+    ("group", TEXT, "", "kind of the operator, by its name"),
+    ("module", TEXT, "", "module; equal layers have a * and one row"),
+    ("shapes", TEXT, "", "shapes of the inputs"),
+    ("count", WHOLE, "1/iteration", "how often it runs"),
+    *_figure("time_ms", "ms", "time in an iteration, traced; without an interval"),
+    *_figure("power_w", "W", "mean power while it runs"),
+    *_figure("energy_j", "J", "energy in an iteration"),
+    *_figure("energy_share", "1", "energy by that of the untraced iteration"),
+    ("time_share", REAL, "1", "time by that of the iteration"),
+    ("reason", TEXT, "", "why there is no energy"),
+)
+
+IDLE, POOL = printed(IDLE_NAME), "several, unresolved"
+GROUPS = {
+    "compiler's fused kernel": r"^triton_(poi|red|per|for)",
+    "attention": r"attention|flash|fmha|sdpa",
+    "convolution": r"conv(?!ert)|fprop|winograd",
+    "matrix product": r"mm\b|matmul|linear|gemm|gemv|nvjet|cutlass|einsum|triton_tem",
+    "normalisation, softmax": r"norm|softmax",
+    "embedding, gather": r"embedding|gather|scatter|index",
+    "copy, layout": r"copy|clone|contiguous|\bcat\b|\bpad\b|roll|memcpy|memset|permute|transpose",
+    "reduction, pooling": r"pool|\b(sum|mean|var|amax|max|argmax|cumsum)\b|reduce",
+}
+"""Kinds of operators and kernels, by the first expression that occurs in the name; all else is elementwise or other."""
+
+
+def group_of(name: str, pooled: bool) -> str:
+    """The kind of an operator or kernel, by its name."""
+    if name in (IDLE, IDLE_NAME):
+        return IDLE
+    if pooled:
+        return POOL
+    return next((group for group, form in GROUPS.items() if re.search(form, name, re.I)), "elementwise, other")
+
+
+def _scaled(estimates: Iterable[Estimate], factor: float) -> list[float | None]:
+    return three_cells(one.scaled(factor) for one in estimates)
+
+
+def rows(run: Run) -> tuple[list[object], list[list[object]]]:
+    """The row of a Run in the one table, and those in the other, the longest first."""
+    results, workload, device = Results(run), run.workload, run.devices[0]
+    name = printable(str(workload.get("name"))).rpartition(":")[2]
+    items = int(workload.get("items") or workload.get("batch") or 1)
+    key: list[object] = [printable(device.name), name, items, workload.get("mode"), workload.get("dtype"), run.id]
+    energy, parts, judged = results.figure("energy_total_j"), results.get("closure_kernels"), trust(run, results)
+    row = [
+        *key,
+        *_scaled([results.get("latency_s"), results.get("iteration_time_s")], 1e3),
+        *three_cells([results.get("power_w"), energy.estimate, energy.estimate.scaled(1 / items)]),
+        *three_cells([results.get("baseline_context_idle_w"), parts]),
+        judged.level,
+        ", ".join(dict.fromkeys(f.code for f in judged.failed)),
+        ", ".join(energy.flags),
+        energy.estimate.reason,
+        workload.get("seq_len"),
+        workload.get("parameters"),
+        workload.get("compile", {}).get("graph_breaks"),
+        device.power_limit_w,
+        run.simulated,
+        datetime.fromtimestamp(run.created_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M"),
+        *(run.versions.get(one) for one in ("jouletrace", "torch", "transformers", "cuda")),
+        device.driver,
+    ]
+    whole_j, whole_s = energy.estimate.value or math.nan, results.get("iteration_time_s").value or math.nan
+    found = []
+    for unit in results.units("op") + [u for u in results.units("kernel") if u["level"] == "kernel"]:
+        if unit["parent"] != MODEL_UNIT:
+            continue
+        spent = {metric: results.get(metric, unit["id"]) for metric in ("time_s", "power_w", "energy_total_j")}
+        own, seconds = printable(printed(unit["name"])), spent["time_s"].value
+        pooled = unit["level"] == "op" and not unit["op"]
+        cells = [own, group_of(unit["op"] or own, pooled), unit["module"], unit["shapes"], unit["count"]]
+        figures = [*_scaled([spent["time_s"]], 1e3), *three_cells([spent["power_w"], spent["energy_total_j"]])]
+        shares = [*_scaled([spent["energy_total_j"]], 1 / whole_j), None if seconds is None else seconds / whole_s]
+        found.append([*key, *cells, *figures, *shares, spent["energy_total_j"].reason])
+    place = [column for column, *_ in OPERATORS].index("time_share")
+    return row, sorted(found, key=lambda r: -(r[place] or 0.0))
+
+
+def write(columns: tuple[Column, ...], found: list[list[object]], path: Path) -> None:
+    """A table as ``.parquet``, whose fields have unit and description, and as ``.csv``."""
+    fields = [pa.field(name, kind, metadata={"unit": unit, "description": what}) for name, kind, unit, what in columns]
+    values = [pa.array([row[i] for row in found], one.type) for i, one in enumerate(fields)]
+    pq.write_table(pa.Table.from_arrays(values, schema=pa.schema(fields)), path.with_suffix(".parquet"))
+    write_whole(path.with_suffix(".csv"), csv_file([[one.name for one in fields], *found]).encode())
+
+
+def table(places: list[Path], data: Path) -> None:
+    """Write the data set of these Runs, its description and its page."""
+    pairs = [rows(jt.load(str(path))) for place in places for path in sorted(place.glob("*.zip"))]
+    whole, parts = [row for row, _ in pairs], [row for _, some in pairs for row in some]
+    reasons = [path for place in places for path in sorted(place.glob("*.failed.txt"))]
+    failed = [printable(f"{path.name.removesuffix('.failed.txt')}: {path.read_text().strip()}") for path in reasons]
+    data.mkdir(parents=True, exist_ok=True)
+    write(ATLAS, whole, data / "atlas")
+    write(OPERATORS, parts, data / "atlas-operators")
+    write_whole(data / "README.md", readme(len(whole), failed).encode())
+    write_whole(data / "atlas.html", page(whole, parts, failed).encode())
+
+
+def readme(n: int, failed: list[str]) -> str:
+    """What the files and their columns are."""
+    lines = [
+        "# Atlas\n",
+        f"{n} configurations, measured by `benchmarks/atlas.py` with jouletrace {__version__}: `atlas` has a row for",
+        "each, `atlas-operators` one for each of its operators, `atlas.html` plots both. The tables are the same in",
+        "Parquet, whose fields have unit and description, and in CSV. Intervals are of 95 %; the gain error of the",
+        "GPU's sensor (± 5 %) is not in them. A figure that wasn't determined is empty, with its reason. Weights and",
+        "inputs are random.",
+    ]
+    for title, columns in (("atlas", ATLAS), ("atlas-operators", OPERATORS)):
+        lines += [f"\n## {title}\n", "| column | unit | what |", "|---|---|---|"]
+        lines += [f"| {name} | {unit} | {what} |" for name, _, unit, what in columns]
+    if failed:
+        lines += ["\n## Not measured\n", *(f"- {one}" for one in failed)]
+    return "\n".join(lines) + "\n"
+
+
+SHOWN = {
+    **{name: name for name in ("gpu", "model", "batch", "mode")},
+    "latency_ms": "latency (ms)",
+    "power_w": "power (W)",
+    "energy_j": "energy (J)",
+    "energy_per_sample_j": "per sample (J)",
+    "parts_by_whole": "parts / whole",
+    "trust": "trust",
+    "trust_failed": "failed checks",
+}
+"""Columns of the page's table, with their headings."""
+
+
+def page(whole: list[list[object]], parts: list[list[object]], failed: list[str]) -> str:
+    """The page: one file that loads nothing."""
+    names = [name for name, *_ in ATLAS]
+    data = [dict(zip(names, row, strict=True)) for row in whole]
+    split: dict[object, dict[str, list[Any]]] = {}
+    for row in parts:
+        part = dict(zip((name for name, *_ in OPERATORS), row, strict=True))
+        shares = split.setdefault(part["run"], {}).setdefault(str(part["group"]), [0.0, 0.0, []])
+        shares[0] += part["energy_share"] or 0.0
+        shares[1] += part["time_share"] or 0.0
+        shares[2] = [*shares[2], short_name(str(part["operator"]))][:4]
+    for one in data:
+        one["split"] = split.get(one["run"], {})
+    library, hashed = assets.plotly()
+    own = (HERE / "atlas_page.js").read_text()
+    script = "\n".join([assets.text("base.js"), assets.text("tables.js"), own])
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string((HERE / "atlas_page.html.j2").read_text()).render(
+        rows=data,
+        columns=SHOWN,
+        numbers={name for name, kind, *_ in ATLAS if kind in (REAL, WHOLE)},
+        groups=[*GROUPS, "elementwise, other", POOL, IDLE],
+        failed=failed,
+        simulated=any(one["simulated"] for one in data),
+        version=__version__,
+        style=Markup(assets.text("style.css")),
+        script=Markup(script),
+        library=Markup(library),
+        data=assets.embedded(data),
+        policy=assets.policy(assets.fingerprint(script.encode()), hashed),
+    )
