@@ -69,7 +69,7 @@ def bart() -> tuple[nn.Module, dict[str, torch.Tensor]]:
 
 
 def gemma2(batch: int = 4) -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """A decoder of 12 layers with sliding windows and soft caps on 1024 tokens a sample."""
+    """A decoder of 12 layers with sliding windows and soft caps on 1024 tokens per sample."""
     config = transformers.Gemma2Config(
         hidden_size=1536, intermediate_size=6144, num_hidden_layers=12, num_attention_heads=8, num_key_value_heads=4,
         head_dim=192, vocab_size=32000,
