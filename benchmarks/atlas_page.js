@@ -37,6 +37,7 @@
   jt.table(document.getElementById("atlas"), document.body.classList.contains("simulated"));
   jt.unpack(document.getElementById("library").textContent).then((bytes) => {
     document.head.append(Object.assign(document.createElement("script"), { textContent: new TextDecoder().decode(bytes) }));
+    if (!data.some((row) => Object.values(row.split).some(([energy]) => energy > 0))) of.value = "1"; // times are known at least
     [...filters, of].forEach((one) => one.addEventListener("change", draw));
     draw();
   });
