@@ -120,7 +120,8 @@ def test_integrals_are_those_of_what_runs_at_each_moment():
     at = np.arange(activity.begin_s - 5e-5, activity.finish_s + 5e-5, step) + step / 2
     which = running(activity, at)
     value = np.random.default_rng(1).normal(size=len(activity.column))
-    asked = np.array([30_000, 7, 30_000, 100_000, 12_345, len(at) - 1])
+    in_the_last = int(np.searchsorted(at, (activity.start_s[-1] + activity.end_s[-1]) / 2))
+    asked = np.array([30_000, 7, 30_000, 100_000, 12_345, len(at) - 1, in_the_last])
     table, total = activity.integrals(at[asked] + step / 2, value)
     for row, until in enumerate(asked):
         seen = which[: until + 1]

@@ -131,6 +131,9 @@ def test_two_blocks_of_2_s_are_needed_to_hold_readings_out(seconds, passed):
     span = fitted.time_s[-1] - fitted.time_s[0]
     assert (span >= 4.0) == passed
     assert check_held_out(fitted, given).passed == passed
+    for end, enough in ((3.999, False), (4.001, True)):
+        of_span = replace(fitted, time_s=np.linspace(0.0, end, len(fitted.time_s)))
+        assert ("too short" not in check_held_out(of_span, given).says) == enough
 
 
 @pytest.mark.parametrize(("ratio", "passed"), [(1.14, False), (1.16, True)])

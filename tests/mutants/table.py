@@ -202,6 +202,11 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "sensor/windows/segments.py",
+        ["sensor/windows/test_segments.py"],
+        ("sign in the error of a sum over a step", "np.var(shown - phases)", "np.var(shown + phases)"),
+    ),
+    *_of(
         "sensor/windows/response.py",
         ["sensor/windows/test_terms.py"],
         ("variance in place of standard deviation", "step = np.sqrt(scale) * axis", "step = scale * axis"),
@@ -297,10 +302,110 @@ MUTANTS = [
             "student(0.975, n - 1) * sd / math.sqrt(n)",
         ),
         ("a wild second stage hidden", "half = max(half, _half_width", "half = min(half, _half_width"),
+        ("correlation of windows dropped", "half *= math.sqrt(_inflation(values))", "half *= 1.0"),
+        (
+            "sign of the autocorrelation term",
+            "return (1 + excess) / (1 - excess)",
+            "return (1 - excess) / (1 + excess)",
+        ),
+    ),
+    *_of(
+        "stats/regression.py",
+        ["stats/test_regression.py"],
+        ("leverage dropped from the residuals", "(residuals / np.sqrt(1 - np.minimum(leverage, 0.9)))", "residuals"),
+        (
+            "correlation of residuals dropped",
+            "np.maximum(1 - np.arange(len(residuals)) / (lags + 1), 0)",
+            "1.0 * (np.arange(len(residuals)) == 0)",
+        ),
+        ("the prior's own variance dropped", "(meat + noise**4 * prior.rows.T @ prior.rows)", "meat"),
+        ("sign of the neighbours' correlation", "np.sqrt((1 + r) / (1 - r))", "np.sqrt((1 - r) / (1 + r))"),
+    ),
+    *_of(
+        "compare/contrast.py",
+        ["compare/test_compare.py"],
+        (
+            "denominator's variance dropped from a change",
+            "self.var_b * (1 - near) + value**2 * self.var_a",
+            "self.var_b * (1 - near)",
+        ),
+        ("sign in Fieller's formula, under the root", "self.var_b * (1 - near)", "self.var_b * (1 + near)"),
+        ("sign in Fieller's formula, half-width", "0.0)) / (1 - near)", "0.0)) / (1 + near)"),
+        ("sign in Fieller's formula, middle", "middle = value / (1 - near)", "middle = value / (1 + near)"),
+        (
+            "one side dropped from a difference",
+            "math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)",
+            "math.sqrt(self.var_b) + self.gain * abs(self.b)",
+        ),
+        (
+            "sensors' gain dropped from a difference",
+            "math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)",
+            "math.sqrt(self.var_a + self.var_b)",
+        ),
+        ("one side dropped from a test", "self.var_b + ratio**2 * self.var_a", "self.var_b"),
+        (
+            "one side dropped from what can be detected",
+            "quantiles * math.sqrt(self.var_a + self.var_b) / self.a",
+            "quantiles * math.sqrt(self.var_b) / self.a",
+        ),
+        ("gain dropped from what can be detected", "/ self.a + self.gain", "/ self.a"),
+        ("gain forgives no increase", "self._statistic(ratio * (1 + self.gain))", "self._statistic(ratio)"),
+        ("gain forgives no decrease", "-self._statistic(ratio * (1 - self.gain))", "-self._statistic(ratio)"),
+    ),
+    *_of(
+        "sensor/gain.py",
+        ["compare/test_compare.py"],
+        (
+            "sensors' gain dropped from a change",
+            "sorted([(1 + change.low) * (1 - gain), (1 + change.high) * (1 + gain)])",
+            "sorted([1 + change.low, 1 + change.high])",
+        ),
+    ),
+    *_of(
+        "compare/spread.py",
+        ["compare/test_compare.py"],
+        (
+            "spread of runs in place of their mean's",
+            "scale) ** 2 / len(group) for group in (a, b))",
+            "scale) ** 2 for group in (a, b))",
+        ),
+        ("what parts share dropped", "found.append((common + variance, (", "found.append((variance, ("),
+        ("a part's own scatter dropped", "found.append((common + variance, (", "found.append((common, ("),
+        (
+            "a part believed on the word of the others",
+            "np.maximum(own, left).tolist()",
+            "own.tolist()",
+        ),
+    ),
+    *_of(
+        "compare/paired.py",
+        ["profiler/test_ab.py::test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more"],
+        ("spread of blocks in place of their mean's", "/ math.sqrt(len(logs))", "/ len(logs)"),
+        (
+            "a wild second stage hidden",
+            "error = max(float(first.std(ddof=1)), float(logs.std(ddof=1)))",
+            "error = float(first.std(ddof=1))",
+        ),
+        ("freedom of all blocks", "float(len(first) - 1))", "float(9 * len(logs)))"),
     ),
     *_of(
         "addons/fleet/variance.py",
         ["addons/fleet/test_variance.py"],
+        (
+            "levels below not taken out",
+            "- lower / freedom, freedom + 1",
+            "+ 0 * lower, freedom + 1",
+        ),
+        (
+            "noise of means dropped",
+            "np.bincount(codes[1]), noise[1:])",
+            "np.bincount(codes[1]), 1e-9 * noise[1:])",
+        ),
+        (
+            "chance of mean squares dropped",
+            "np.append(freedom, rng.chisquare(freedom, DRAWS))",
+            "np.full(DRAWS + 1, freedom)",
+        ),
         (
             "uncertain middle of all dropped",
             "centre += rng.standard_normal(len(centre)) / np.sqrt(known.sum(axis=1))",
