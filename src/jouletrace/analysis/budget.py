@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jouletrace.analysis.analyse import figures_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -75,7 +75,7 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
         parts: Ids of units that are wanted beside the whole, or beside devices where these alone have a budget. One
             without an energy has none.
     """
-    figures = figures_of(run)
+    figures = figures_of(replace(run, warnings=list(run.warnings)))  # which prepares the units of the Run
     rows = {row["id"]: row for row in figures.units().to_pylist()}
     devices = (id for id, row in rows.items() if row["level"] == "device")
     wanted = {*parts, *([MODEL_UNIT] if MODEL_UNIT in figures.sources else devices)}
