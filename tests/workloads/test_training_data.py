@@ -21,14 +21,15 @@ TINY = {"num_hidden_layers": "1", "image_size": "32"}
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two classes: dark images and bright ones, of several forms."""
+    """Two classes: dark images and bright ones, of several forms; no two have the same pixels."""
     place = tmp_path / "data"
+    drawn = np.random.default_rng(3)
     for name, value in (("bright", 250), ("dark", 5)):
         (place / name).mkdir(parents=True)
         for i, suffix in enumerate(("png", "jpg", "bmp")):
-            pixels = np.full((40 + i, 50, 3), value, np.uint8)
+            pixels = np.clip(value + drawn.integers(-60, 61, (40 + i, 50, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(place / name / f"{i}.{suffix}")
-    Image.fromarray(np.full((9, 9), 250, np.uint8)).save(place / "bright" / "grey.png")
+    Image.fromarray(np.full((9, 9), 230, np.uint8)).save(place / "bright" / "grey.png")
     (place / "bright" / "notes.txt").write_text("not an image")
     return place
 
