@@ -30,7 +30,7 @@ import numpy as np
 from bursts import true_energies
 from counter import PolledCounter, steps_of
 
-PLAN = ((0.05, 8), (0.2, 8), (1.0, 6), (5.0, 4), (20.0, 1))
+PLAN = ((0.05, 6), (0.2, 6), (1.0, 5), (5.0, 3), (10.0, 1))
 """Seconds of a block, and how many for each tool."""
 
 PAUSE_S = 1.2
@@ -220,12 +220,12 @@ def windows(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def overhead(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds per iteration at batch 1 in blocks of 2 s: pairs of without and with."""
+    """Milliseconds per iteration at batch 1 in blocks of 1 s: pairs of without and with."""
     step = model(1)
 
     def per_iteration() -> float:
         begin, count = time.perf_counter(), 0
-        while time.perf_counter() - begin < 2.0:
+        while time.perf_counter() - begin < 1.0:
             for _ in range(20):
                 step()
             count += 20
