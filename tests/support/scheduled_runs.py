@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from jouletrace.analysis.serving.streams import stream_of
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from serving_runs import PERIOD_S, START_NS, serving_run
 
@@ -143,6 +144,24 @@ def scheduled_run(law, levels, *, pause_s=5.0, logged=("prefilling",), delayed=0
         "steps",
     )
     return run, record, scheduled
+
+
+def streams_of(levels, *, pause_s=5.0, late_s=0.001, jitter_s=0.0, per_chunk=1, seed=0):
+    """The answers of these levels as they arrive, ``per_chunk`` tokens at once, each later by an exponential delay."""
+    rng, begin, found = np.random.default_rng(seed), pause_s, []
+    for level, steps in levels:
+        end = np.array([row[1] for row in steps])
+        for sent, first, inputs, outputs in zip(
+            *(level[name] for name in ("sent", "first", "input_tokens", "output_tokens")), strict=True
+        ):
+            step = int(np.argmin(np.abs(end + 0.001 - first)))
+            arrived = end[step : step + outputs][::per_chunk] + late_s
+            arrived = np.maximum.accumulate(arrived + rng.exponential(jitter_s, len(arrived)) * (jitter_s > 0))
+            sent_ns = START_NS + round((begin + sent) * 1e9)
+            request = {"sent_ns": sent_ns, "input_tokens": int(inputs), "output_tokens": int(outputs)}
+            found.append(stream_of(request, (arrived - sent) * 1e9))
+        begin += float(level["last"].max()) + pause_s
+    return found
 
 
 def drawn(rng, rate, seconds, inputs, outputs):

@@ -167,7 +167,7 @@ def energy_between(record, start_s, end_s):
     return last - first
 
 
-def aiperf_line(row, phase="profiling", **metadata):
+def aiperf_line(row, phase="profiling", metrics=(), **metadata):
     """A line of AIPerf's profile_export.jsonl."""
     return json.dumps(
         {
@@ -185,6 +185,7 @@ def aiperf_line(row, phase="profiling", **metadata):
                 "output_sequence_length": {"value": row["output_tokens"], "unit": "tokens"},
                 "time_to_first_token": {"value": (row["first_ns"] - row["sent_ns"]) / 1e6, "unit": "ms"},
                 "request_latency": {"value": (row["last_ns"] - row["sent_ns"]) / 1e6, "unit": "ms"},
+                **dict(metrics),
             },
             "error": None,
         }

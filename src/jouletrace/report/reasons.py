@@ -121,6 +121,7 @@ METHODS: dict[str, str] = {
     "request timeline": "regression of power on the timeline of requests",
     "bill": "sum of the bills of requests",
     "scheduler steps": "regression of power on the scheduler's steps",
+    "streamed steps": "regression of power on the steps that the answers show",
     "traced steps": "regression of traced kernels' energy on the scheduler's steps",
 }
 """By method: how a figure and its interval were obtained."""

@@ -259,6 +259,7 @@ class Serving(TypedDict, total=False):
         token_ids, ignore_eos, usage: What the server took.
         servers, slices: Servers on slices of one GPU, and how many compute slices that has.
         clock: How the clock of the power record was brought to that of the requests, where they differ.
+        streamed: Of steps seen in the answers: how complete they are (``analysis.serving.streams``); absent if logged.
         traced_covariance: Of a step's factors by its traced energy (``analysis.serving.step_powers``), shape (5, 5).
     """
 
@@ -272,6 +273,7 @@ class Serving(TypedDict, total=False):
     slo_s: dict[str, _Number]
     processes: list[str]
     clock: str
+    streamed: _Number
     traced_covariance: Annotated[
         list[Annotated[list[_Variance], Meta(min_length=4, max_length=5)]], Meta(min_length=4, max_length=5)
     ]

@@ -11,6 +11,7 @@ from jouletrace.formats.importers import import_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.report import render
 from jouletrace.report.results import Results
+from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving_runs import START_NS, Truth, aiperf_line, level_of, serving_run, vllm_object
 
 TRUTH = Truth()
@@ -93,6 +94,68 @@ def test_several_loads_of_vllm_and_of_several_files_are_loads_of_one_run(tmp_pat
     assert [one["name"] for one in run.workload["serving"]["levels"]] == ["4/s", "8 at once", "p"]
     assert [unit["name"] for unit in Results(run).units("load")] == ["4/s", "8 at once", "p"]
     assert len(run.requests) == 3 * len(rows)
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory):
+    """A Run of a scheduler with its log, its answers, and its power as CSV."""
+    law = Law(most_new=4096)
+    levels = [scheduled_level(law, *drawn(np.random.default_rng(1), 4, 30, (50, 400), (20, 100)))]
+    run, *_ = scheduled_run(law, levels)
+    place = tmp_path_factory.mktemp("power") / "power.csv"
+    place.write_text(power_csv(run))
+    return run, [np.diff(one.chunks_ns) for one in streams_of(levels)], place
+
+
+def aiperf_of(run, intervals_ns, unit="ms"):
+    scale = {"ms": 1e6, "us": 1e3}[unit]
+    return "\n".join(
+        aiperf_line(row, metrics={"inter_chunk_latency": {"value": list(one / scale), "unit": unit}})
+        for row, one in zip(run.requests.to_pylist(), intervals_ns, strict=True)
+    )
+
+
+@pytest.mark.parametrize("form", ["aiperf", "vllm"])
+def test_times_of_chunks_show_the_steps(tmp_path, scheduled, form):
+    run, intervals_ns, power = scheduled
+    path = tmp_path / f"{form}.json"
+    if form == "aiperf":
+        path.write_text(aiperf_of(run, intervals_ns, "us"))
+    else:
+        itls = [list(one / 1e9) for one in intervals_ns]
+        path.write_text(json.dumps(vllm_object(run.requests.to_pylist(), itls=itls)))
+    alone = import_files([path], ImportOptions(time_zone="UTC"))
+    late_s = (run.requests["sent_ns"][0].as_py() - alone.requests["sent_ns"][0].as_py()) / 1e9  # by vLLM's date
+    found = analyse(import_files([path, power], ImportOptions(time_zone="UTC", offsets_s={str(path): late_s})))
+    assert found.steps["new_tokens"].to_pylist() == run.steps["new_tokens"].to_pylist()
+    results, true = Results(found), Results(analyse(run))
+    assert results.get("energy_new_token_j").method == "streamed steps"
+    for metric in ("energy_new_token_j", "energy_sequence_j"):
+        # a record of other tools may be late by as much as a step takes
+        assert results.get(metric).value == pytest.approx(true.get(metric).value, rel=0.2)
+
+
+def test_steps_of_two_files_are_those_of_one_run_unless_they_overlap(tmp_path, scheduled):
+    run, intervals_ns, _ = scheduled
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path in paths:
+        path.write_text(aiperf_of(run, intervals_ns))
+    one = len(import_files(paths[:1]).steps)
+    assert one == len(run.steps)
+    assert len(import_files(paths, ImportOptions(offset_s=100.0)).steps) == 2 * one
+    assert len(import_files(paths, ImportOptions(offset_s=1.0)).steps) == 0
+
+
+@pytest.mark.parametrize("value", [[-1.0], [float("nan")], [1e300], "x", ["x"], [None], {"a": 1}, 5])
+def test_impossible_times_of_chunks_show_no_steps(tmp_path, scheduled, value):
+    run, intervals_ns, _ = scheduled
+    lines = aiperf_of(run, intervals_ns).splitlines()
+    record = json.loads(lines[0])
+    record["metrics"]["inter_chunk_latency"]["value"] = value
+    (tmp_path / "p.jsonl").write_text("\n".join([json.dumps(record), *lines[1:]]))
+    found = import_files([tmp_path / "p.jsonl"])
+    assert len(found.requests) == len(run.requests)
+    assert len(found.steps) == 0
 
 
 def test_an_offset_places_requests(tmp_path, load):

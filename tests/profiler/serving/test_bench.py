@@ -13,14 +13,13 @@ from completion_server import Server, answering
 from jouletrace.analysis import analyse
 from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.serving.bench import BenchSettings, Client, bench
+from jouletrace.profiler.serving.bench import BenchSettings, Client, bench, requests_of
 from jouletrace.profiler.serving.client import ALL_FAILED
 from jouletrace.profiler.serving.load import Lengths, Level, Planned, closed_levels, open_levels
 from jouletrace.run import load, tables
 from metric_server import Page, serving
 
 GPU = "sim:h100?realtime=1"
-COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
 
 
 def lengths(inputs="5:20", outputs="3:6"):
@@ -44,7 +43,7 @@ def asked(server, level, model="", api="auto", timeout_s=10.0):
         settings = BenchSettings(server.url, [level], model, api, timeout_s=timeout_s)
         taken = client.start(f"{server.url}/v1", settings)
         events = list(client.level(0, level, lambda: None))
-        rows = [dict(zip(COLUMNS, row, strict=True)) for event in events for row in event.get("rows", ())]
+        rows = requests_of(row for event in events for row in event.get("rows", ()))
         return rows, events[-1]["done"], taken
     finally:
         client.close()
@@ -76,6 +75,9 @@ def test_a_run_holds_requests_and_power_and_is_computed_again_from_the_disk(tmp_
     assert run.result("energy_total_j", 1).value > 0
     results = run.results
     assert analyse(again).results.equals(results)
+    assert sum(run.steps["new_tokens"].to_pylist()) == sum(row["input_tokens"] for row in rows)
+    assert sum(run.steps["decoding"].to_pylist()) == sum(row["chunks"] - 1 for row in rows)
+    assert run.workload["serving"]["streamed"] > 0
     facts = run.workload["serving"]["levels"][0]
     assert 0 < facts["client_cpu_s"] < 2 * facts["client_wall_s"]
 
@@ -164,7 +166,7 @@ def test_requests_that_no_reader_accepts_are_left_out_and_counted(tmp_path, monk
     def spoilt(self, *arguments):
         for event in rows(self, *arguments):
             for row in event.get("rows", ())[:1]:
-                row[COLUMNS.index("chunks")] = -1
+                row[tables.REQUESTS.names.index("chunks")] = -1
             yield event
 
     monkeypatch.setattr(Client, "level", spoilt)

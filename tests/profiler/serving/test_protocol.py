@@ -92,7 +92,7 @@ def test_completions_are_counted_and_timed():
     answer.add(stream(text(" a")), 10)
     answer.add(stream(text(" b")), 20)
     answer.add(stream(text(" c", "length"), USAGE, b"[DONE]"), 30)
-    assert (answer.first_ns, answer.last_ns, answer.chunks) == (10, 30, 3)
+    assert answer.chunks_ns == [10, 20, 30]
     assert (answer.input_tokens, answer.output_tokens, answer.done) == (7, 3, True)
 
 
@@ -102,7 +102,7 @@ def test_events_may_be_split_anywhere():
         answer = Answer()
         for n, at in enumerate(range(0, len(whole), size)):
             answer.add(whole[at : at + size], n + 1)
-        assert (answer.chunks, answer.output_tokens, answer.done) == (2, 3, True)
+        assert (len(answer.chunks_ns), answer.output_tokens, answer.done) == (2, 3, True)
 
 
 def test_a_role_is_no_token_and_reasoning_is_one():
@@ -110,7 +110,7 @@ def test_a_role_is_no_token_and_reasoning_is_one():
     answer.add(stream(delta(role="assistant", content="")), 10)
     answer.add(stream(delta(reasoning_content="hm")), 20)
     answer.add(stream(delta(content="a"), delta(content=None, reason="stop"), b"[DONE]"), 30)
-    assert (answer.first_ns, answer.last_ns, answer.chunks, answer.output_tokens) == (20, 30, 2, None)
+    assert (answer.chunks_ns, answer.output_tokens) == ([20, 30], None)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_errors_in_the_stream_are_detected(data, said):
 def test_comments_and_names_of_events_are_skipped():
     answer = Answer()
     answer.add(b": ping\n\nevent: x\nid: 4\n" + stream(text(" a", "stop")), 5)
-    assert (answer.chunks, answer.done) == (1, True)
+    assert (len(answer.chunks_ns), answer.done) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_token_count_that_is_none_is_no_usage_figure(count):
     answer = Answer()
     usage = {"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": count}}
     answer.add(stream(text(" a", "stop"), usage, b"[DONE]"), 10)
-    assert (answer.input_tokens, answer.output_tokens, answer.chunks, answer.done) == (None, None, 1, True)
+    assert (answer.input_tokens, answer.output_tokens, len(answer.chunks_ns), answer.done) == (None, None, 1, True)
 
 
 @pytest.mark.parametrize("usage", [[1], "x", 5, None])

@@ -10,7 +10,8 @@ pytest.importorskip("aiohttp")
 pytest.importorskip("transformers", minversion="5.0")
 
 from commands import PATIENCE_S, wait_for
-from jouletrace.profiler.serving.bench import BenchSettings, Client
+from jouletrace.analysis.serving.streams import steps_of, stream_of
+from jouletrace.profiler.serving.bench import BenchSettings, Client, requests_of
 from jouletrace.profiler.serving.load import Lengths, open_levels
 from jouletrace.profiler.serving.steps import read_steps
 from places import REPOSITORY
@@ -61,3 +62,7 @@ def test_continuous_batching_answers_every_request_with_its_tokens(reference, tm
     assert sum(one["prefilling"] for one in steps) == len(rows)
     assert sum(one["decoding"] for one in steps) == sum(row[7] - 1 for row in rows)
     assert all((one["context_tokens"] > 0) == (one["decoding"] > 0) for one in steps)
+    shown, together = steps_of([stream_of(one, row[-1]) for one, row in zip(requests_of(rows), rows, strict=True)])
+    assert 0.5 < together < 1.5
+    for name in ("new_tokens", "prefilling", "decoding", "context_tokens"):
+        assert sum(shown[name].to_pylist()) == sum(one[name] for one in steps)

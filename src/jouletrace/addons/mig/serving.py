@@ -29,7 +29,7 @@ from jouletrace.devices.mig import MigBackend
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.simulated import SimulatedStep, simulate_generation, simulate_workload
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.serving.bench import COLUMNS, BenchSettings, Client, pause, refuse
+from jouletrace.profiler.serving.bench import BenchSettings, Client, pause, refuse, requests_of
 from jouletrace.profiler.serving.load import Level
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.recording.session import Session
@@ -133,7 +133,7 @@ class HttpServers(Servers):
             if isinstance(event, BaseException):
                 raise event
             if "rows" in event:
-                store([dict(zip(COLUMNS, row, strict=True)) for row in event["rows"]])
+                store(requests_of(event["rows"]))
             if "done" in event:
                 done[place] = event["done"]
         return done

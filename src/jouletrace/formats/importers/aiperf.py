@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.formats.importers.base import UNIX, ImportOptions, Left, read_text
-from jouletrace.formats.importers.load_results import Row, load_run, whole
+from jouletrace.formats.importers.load_results import Row, arrivals, load_run, whole
 from jouletrace.run import Run
 from jouletrace.run.forms import Load
 
@@ -57,12 +57,14 @@ def _row(id: int, record: dict[str, Any]) -> Row:
     sent, end = int(about["request_start_ns"]), int(about["request_end_ns"])
     first = next((metrics[name] for name in _FIRST if name in metrics), None)
     latency = metrics.get("request_latency")
+    between = metrics.get("inter_chunk_latency")
     last = sent + _nanoseconds(latency) if latency else end  # up to the last token, without usage figures behind it
     error = record.get("error")
     cancelled = "cancelled" if about.get("was_cancelled") else None
     why = (error.get("message") or error.get("type") or "failed") if isinstance(error, dict) else error or cancelled
     tokens = {"input_tokens": _INPUT, "output_tokens": _OUTPUT}
     counts = {k: next((whole(metrics[n]["value"]) for n in names if n in metrics), None) for k, names in tokens.items()}
+    after_ns = () if not (first and between) else arrivals(_nanoseconds(first), between["value"], _NS[between["unit"]])
     return {
         "id": id,
         "scheduled_ns": about.get("credit_issued_ns") or sent,
@@ -72,6 +74,7 @@ def _row(id: int, record: dict[str, Any]) -> Row:
         **counts,
         "status": "failed" if why else "ok",
         "error": str(why)[:200] if why else None,
+        "after_ns": after_ns,
     }
 
 

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis.serving.streams import add_streams, stream_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import Left, new_run
 from jouletrace.run import Run, tables
@@ -13,10 +17,12 @@ from jouletrace.run.forms import Load, Serving
 from jouletrace.run.names import cut
 from jouletrace.run.sound import sound_rows
 
-_MOST = 1 << 31
+Floats = NDArray[np.float64]
+
+_MOST, _LONGEST_NS = 1 << 31, 1e15
 
 Row = dict[str, Any]
-"""A row of ``requests``, without the level."""
+"""A row of ``requests``, without the level; ``after_ns`` is when each of its chunks arrived, after it was sent."""
 
 
 def load_run(path: Path, form: str, clock: str, levels: Sequence[tuple[Load, list[Row]]], left: Left) -> Run:
@@ -32,13 +38,35 @@ def load_run(path: Path, form: str, clock: str, levels: Sequence[tuple[Load, lis
     except (ValueError, TypeError, OverflowError) as error:
         raise BadInputError(f"{path}: a request holds no number where one belongs ({error})") from None
     run.requests = sound_rows(table, "requests")
+    streams = [stream_of(row, row.get("after_ns", ())) for row in rows if row["status"] == "ok"]
     left.add("unsound_requests", "requests end before they begin", len(table) - len(run.requests))
     if not len(run.requests):
         raise BadInputError(f"{path}: no request with times{left.first()}")
     run.workload["serving"] = Serving(levels=[load for load, _ in levels])
+    if len(table) == len(run.requests) and all(streams):
+        add_streams(run, [one for one in streams if one is not None])
     run.created_ns = int(run.requests["sent_ns"].to_numpy().min())
     left.warn(run)
     return run
+
+
+def arrivals(first_ns: float, intervals: Any, unit_ns: float) -> Floats:
+    """Times of chunks, shape (n + 1,), ns, from that of the first and n intervals; none if one is no time.
+
+    Args:
+        first_ns: When the first one arrived.
+        intervals: What a file has as the list of intervals.
+        unit_ns: Their unit.
+    """
+    try:
+        found = np.cumsum(np.append(first_ns, unit_ns * np.array([*(intervals or ())], np.float64)))
+    except (TypeError, ValueError, OverflowError):
+        return np.empty(0)
+    return (
+        found
+        if np.isfinite(found).all() and np.all(np.diff(found) >= 0) and 0 <= found[-1] < _LONGEST_NS
+        else found[:0]
+    )
 
 
 def whole(value: object) -> int | None:

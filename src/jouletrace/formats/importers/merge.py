@@ -18,6 +18,7 @@ from jouletrace.formats.importers.ncu_match import match_launches
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Load
+from jouletrace.run.sound import sound_rows
 
 _ANONYMOUS = "imported:"
 """Prefix of the ids of devices whose UUID the file doesn't report; the number follows."""
@@ -32,6 +33,7 @@ _TIMES = {
     "samples": ("time_ns",),
     "windows": ("start_ns", "end_ns"),
     "requests": ("scheduled_ns", "sent_ns", "first_ns", "last_ns"),
+    "steps": ("start_ns", "end_ns"),
 }
 
 
@@ -183,7 +185,14 @@ def _join_loads(runs: list[Run]) -> None:
         _map(run, "requests", "level", len(levels), keep=None)
         levels += run.workload["serving"]["levels"]
     if there:
-        runs[0].workload["serving"] = {**there[0].workload["serving"], "levels": levels}
+        serving = runs[0].workload["serving"] = {**there[0].workload["serving"], "levels": levels}
+    if len(there) > 1:
+        steps = tables.concat([run.steps for run in there], "steps").sort_by("start_ns")
+        apart = all(len(run.steps) for run in there) and sound_rows(steps, "steps").equals(steps)
+        for run in there:
+            run.steps = tables.empty("steps")
+        runs[0].steps = steps if apart else tables.empty("steps")
+        serving["streamed"] = min(run.workload["serving"].get("streamed", 1.0) for run in there)
 
 
 def _map(run: Run, name: str, column: str, by: int, keep: int | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, read_text
-from jouletrace.formats.importers.load_results import Row, amount, load_run, number_of, whole
+from jouletrace.formats.importers.load_results import Row, amount, arrivals, load_run, number_of, whole
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.run import Run
 from jouletrace.run.forms import Load
@@ -80,6 +80,7 @@ def _level(
         try:
             first, rest = float(firsts[k] or 0.0), float(sum(gaps[k] or ()))
             sent = round(float(start) * 1e9)
+            after_ns = arrivals(first * 1e9, gaps[k], 1e9)
             begun, last = sent + round(first * 1e9), sent + round(first * 1e9) + round(rest * 1e9)
         except (TypeError, ValueError, OverflowError):
             left.add("no_times", "requests have no times", place=f"request {k + 1}")
@@ -96,6 +97,7 @@ def _level(
                 "output_tokens": whole(outputs[k]),
                 "status": "failed" if why else "ok",
                 "error": str(why).splitlines()[-1][:200] if why else None,
+                "after_ns": after_ns,
             }
         )
     if options is not None and rows:

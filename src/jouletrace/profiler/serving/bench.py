@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -13,12 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from jouletrace import analysis
+from jouletrace.analysis.serving.streams import Stream, add_streams, stream_of
 from jouletrace.devices import in_real_time
 from jouletrace.devices.base import Device
 from jouletrace.devices.remote import RemoteGpu
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import Child
 from jouletrace.profiler import calibrations
+from jouletrace.profiler.serving.client import Row
 from jouletrace.profiler.serving.load import Level
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.profiler.serving.server_metrics import ServerMetrics
@@ -30,7 +32,7 @@ from jouletrace.run.names import cut
 from jouletrace.run.store import save
 
 MODULE = "jouletrace.profiler.serving.client"
-COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
+_COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
 _WAIT_S = 0.5
 _MOST_SAID = 300
 """Characters of a server's refusal that are repeated."""
@@ -105,12 +107,12 @@ def bench(
                 if len(there := _processes([device])) > 1:
                     message = f"several processes use {device.info.name}: {', '.join(there)}; its energy is that of all"
                     session.run.warn("other_processes", message, device.info.id)
-            metrics = ServerMetrics(base, devices[0].info.id)
+            metrics, streams = ServerMetrics(base, devices[0].info.id), list[Stream]()
             with metrics:
                 pause(session, settings.pause_s)
                 for number, level in enumerate(settings.levels):
                     say(f"{level.name}: {level.seconds:g} s")
-                    done = _level(session, client, number, level)
+                    done = _level(session, client, number, level, streams)
                     pause(session, settings.pause_s)
                     if done.get("given_up") and number + 1 < len(settings.levels):
                         message = f"the server stopped answering at {level.name}: later loads were left out"
@@ -124,6 +126,7 @@ def bench(
     for device in devices:
         if isinstance(device, RemoteGpu) and (moved := device.clock_moved()):
             run.warn("clock_moved", moved, device.info.id)
+    add_streams(run, streams)
     if settings.steps is not None:
         _add_steps(run, settings.steps)
     analysis.analyse_recorded(run)
@@ -185,8 +188,13 @@ def pause(session: Session, seconds: float) -> None:
         session.clock.sleep(seconds)
 
 
-def _level(session: Session, client: Client, number: int, level: Level) -> Load:
-    """Send a load and store its requests; its facts."""
+def requests_of(rows: Iterable[Row]) -> list[dict[str, object]]:
+    """The ``requests`` in rows of the client."""
+    return [dict(zip(_COLUMNS, row, strict=False)) for row in rows]
+
+
+def _level(session: Session, client: Client, number: int, level: Level, streams: list[Stream]) -> Load:
+    """Send a load, store its requests, and add their answers to ``streams``; its facts."""
     facts: Load = {
         "name": level.name,
         "kind": level.kind,
@@ -200,7 +208,9 @@ def _level(session: Session, client: Client, number: int, level: Level) -> Load:
     with session.phase(level.name, "bench"):
         for event in client.level(number, level, session.recorder.check):
             if "rows" in event:
-                session.add_requests([dict(zip(COLUMNS, row, strict=True)) for row in event["rows"]])
+                requests = requests_of(event["rows"])
+                session.add_requests(requests)
+                streams += filter(None, map(stream_of, requests, [row[-1] for row in event["rows"]]))
             facts.update(event.get("done", {}))
     return facts
 

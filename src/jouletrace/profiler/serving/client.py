@@ -35,7 +35,8 @@ _KEEP_S = 4.0
 """Idle connections are dropped before servers close them, after 5 s: a request on a closing one would fail."""
 
 Row = list[Any]
-"""id, level, scheduled_ns, sent_ns, first_ns, last_ns, input_tokens, output_tokens, chunks, status, error."""
+"""id, level, scheduled_ns, sent_ns, first_ns, last_ns, input_tokens, output_tokens, chunks, status, error; and when its
+chunks arrived, nanoseconds after it was sent."""
 
 
 class Client:
@@ -135,7 +136,7 @@ class Client:
                 else:
                     async for data in response.content.iter_any():
                         answer.add(data, self.now_ns())
-                    if not answer.chunks:
+                    if not answer.chunks_ns:
                         error = "the answer holds no token"
                     elif not answer.done:
                         error = "the stream ended before its end was announced"
@@ -145,21 +146,22 @@ class Client:
             error = f"no end within {self._timeout_s:g} s after the last request"
         except (self._http.ClientError, TimeoutError, OSError, StreamError) as failure:
             error = self._said(failure)
-        last_ns = answer.last_ns if status == "ok" else self.now_ns()
+        arrived = answer.chunks_ns
+        last_ns = arrived[-1] if status == "ok" else self.now_ns()
         counted = answer.output_tokens
         if status == "ok":
             self.failed_in_row, self.answered = 0, self.answered + 1
             self.without_usage += counted is None
-            tokens = answer.chunks if counted is None else counted
+            tokens = len(arrived) if counted is None else counted
             self.short += tokens < output_tokens
             self.over += tokens > output_tokens
         else:
             self.failed_in_row += 1
         row = [
-            *(id, level, scheduled_ns, sent_ns, answer.first_ns or None, last_ns),
+            *(id, level, scheduled_ns, sent_ns, arrived[0] if arrived else None, last_ns),
             input_tokens if answer.input_tokens is None else answer.input_tokens,
-            answer.chunks if counted is None else counted,
-            *(answer.chunks, status, error or None),
+            len(arrived) if counted is None else counted,
+            *(len(arrived), status, error or None, [at_ns - sent_ns for at_ns in arrived]),
         ]
         self.rows.append(row)
         return row

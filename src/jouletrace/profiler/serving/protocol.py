@@ -145,14 +145,13 @@ class Answer:
     """A streamed answer as it comes in.
 
     Attributes:
-        first_ns, last_ns: Times of the first and last chunk with a token; 0 before one.
-        chunks: Chunks with a token.
+        chunks_ns: When chunks with a token arrived.
         input_tokens, output_tokens: By the server's usage figures; None without.
         done: Whether the stream ended as it should.
     """
 
     def __init__(self) -> None:
-        self.first_ns = self.last_ns = self.chunks = 0
+        self.chunks_ns: list[int] = []
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.done = False
@@ -192,9 +191,7 @@ class Answer:
             else:
                 token = bool(choice.text) or (choice.text is not None and choice.finish_reason is None)
             if token:
-                self.first_ns = self.first_ns or now_ns
-                self.last_ns = now_ns
-                self.chunks += 1
+                self.chunks_ns.append(now_ns)
 
 
 def _counts(usage: bytes) -> tuple[int | None, int | None]:

@@ -147,6 +147,7 @@ def join(run: Run, steps: pa.Table, server: Path | None = None) -> Run:
         begin, end = min(begin, pc.min(samples).as_py()), max(end, pc.max(samples).as_py())
     inside = pc.and_(pc.greater(steps["end_ns"], begin), pc.less(steps["start_ns"], end))
     run.steps = tables.conform(steps.filter(inside), "steps")
+    run.workload["serving"].pop("streamed", None)
     run.warnings = [one for one in run.warnings if one.code not in (NOT_READ, MISSING)]  # of another log
     _warn_of_missing(run)
     return run
