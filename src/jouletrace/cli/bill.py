@@ -13,7 +13,10 @@ from jouletrace.cli.output import Place, check_form, print_runs
 
 def bill(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A Run of bench, or of imported requests.")],
-    steps: Annotated[Path, typer.Argument(metavar="STEPS", help="The log of the server's steps, in JSON lines.")],
+    steps: Annotated[
+        Path | None,
+        typer.Argument(metavar="[STEPS]", help="The log of the server's steps, in JSON lines.", show_default=False),
+    ] = None,
     server_run: Annotated[
         Path | None,
         typer.Option("--server-run", metavar="RUN", help="The server's Run, if jouletrace run was around it."),
@@ -25,7 +28,7 @@ def bill(
     form: options.Format = "table",
     json: options.Json = False,
 ) -> None:
-    """Bill each request by the steps of the server's scheduler.
+    """Bill each request by the steps of the server's scheduler, logged or as the answers show them.
 
     Energy of prefill, decode and idle, of what a step, a token and a sequence add, and of each request, which add up
     to the GPUs' energy. docs/how-to/serving.md describes the log.
@@ -39,13 +42,17 @@ def bill(
     from jouletrace.run.memory import bounded
 
     form, given = check_form(form, json), tariff(price, carbon)
-    with bounded([steps]):
-        log = read_steps(steps)
+    if steps is None and server_run is None:
+        raise BadInputError("give the log of the server's steps, or --server-run")
+    log = None
+    if steps is not None:
+        with bounded([steps]):
+            log = read_steps(steps)
     loaded = load(run)
     try:
         joined = join(loaded, log, server_run)
     except BadInputError as error:
-        raise BadInputError(f"{run} and {steps}: {error}") from None
+        raise BadInputError(f"{run}{'' if steps is None else f' and {steps}'}: {error}") from None
     billed = analyse(joined)
     billed.command = command_line()
     with Place(output, "bill") as place:

@@ -9,21 +9,25 @@ import pytest
 
 from commands import command
 from jouletrace.analysis import analyse
+from jouletrace.analysis.serving.streams import add_streams
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.steps import join, read_steps
 from jouletrace.report.results import Results
 from jouletrace.run import load, save, tables
-from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run
+from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run, streams_of
 from serving_runs import START_NS
 
 LAW = Law()
 GOOD = {"start_ns": 10, "end_ns": 20, "new_tokens": 5, "decoding": 1, "context_tokens": 7}
 
 
-def served(rates=(2, 4), seconds=25, seed=1, **more):
+def levels_of(rates=(2, 4), seconds=25, seed=1):
     rng = np.random.default_rng(seed)
-    levels = [scheduled_level(LAW, *drawn(rng, rate, seconds, (50, 1500), (20, 200))) for rate in rates]
-    return scheduled_run(LAW, levels, seed=seed, **more)
+    return [scheduled_level(LAW, *drawn(rng, rate, seconds, (50, 1500), (20, 200))) for rate in rates]
+
+
+def served(seed=1, **more):
+    return scheduled_run(LAW, levels_of(seed=seed), seed=seed, **more)
 
 
 def test_a_log_is_read_in_order_of_time_without_empty_steps(tmp_path):
@@ -168,6 +172,39 @@ def test_traced_kernels_give_the_energy_of_steps(places):
         assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.01)
     bills = run.requests["energy_j"].to_numpy()[run.requests["level"].to_numpy() == 1]
     assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 2).value, rel=1e-9)
+
+
+@pytest.mark.parametrize("late_s", [0.0005, 0.003])
+def test_traced_kernels_give_the_energy_of_steps_that_the_answers_show(places, late_s):
+    run = load(places / "bench")
+    add_streams(run, streams_of(levels_of(), late_s=late_s))
+    results = Results(analyse(join(run, None, places / "server")))
+    above = LAW.above_idle()
+    truths = {"energy_step_j": above.step_j, "energy_new_token_j": above.new_j, "energy_sequence_j": above.sequence_j}
+    for metric, truth in truths.items():
+        found = results.get(metric)
+        assert found.method == "traced steps"
+        assert found.value == pytest.approx(truth, rel=0.03)
+        assert found.low < truth < found.high
+    for unit in (1, 2):
+        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.01)
+
+
+def test_a_bill_without_a_log_takes_answers_that_show_the_steps(places, tmp_path, capsys):
+    words = ["bill", places / "bench", "--server-run", places / "server", "-o", tmp_path / "billed"]
+    found = run_command(capsys, *words)
+    assert (found.code, found.err) == (
+        2,
+        f"jouletrace: {places / 'bench'}: its answers don't show the server's steps: give a log of them\n",
+    )
+    run = load(places / "bench")
+    add_streams(run, streams_of(levels_of()))
+    save(run, tmp_path / "streamed")
+    words[1] = tmp_path / "streamed"
+    assert run_command(capsys, *words).code == 0
+    assert load(tmp_path / "billed").requests["energy_own_j"].null_count < len(run.requests)
+    found = run_command(capsys, "bill", places / "bench")
+    assert (found.code, found.err) == (2, "jouletrace: give the log of the server's steps, or --server-run\n")
 
 
 def test_steps_outside_of_the_traced_part_are_explained_by_those_inside(places, tmp_path):

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.analysis.recording_names import RECORDING, has_recording
+from jouletrace.analysis.serving.steps import timeline_of
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
@@ -95,10 +96,10 @@ def _table(path: Path, found: Sequence[Step]) -> pa.Table:
     columns = {name: [getattr(one, name) for one in found] for name in Step.__struct_fields__}
     table = tables.conform(pa.table(columns), "steps").sort_by("start_ns")
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
-    moved = np.maximum(start, np.append(start[:1], end[:-1]))
+    begun = np.maximum(start, np.append(start[:1], end[:-1]))
     if (wrong := end <= start).any():
         raise BadInputError(f"{path}: a step ends before it begins, at {int(start[np.argmax(wrong)])} ns")
-    if (wrong := 2 * (moved - start) > end - start).any():
+    if (wrong := 2 * (begun - start) > end - start).any():
         at = int(start[np.argmax(wrong)])
         raise BadInputError(f"{path}: steps overlap at {at} ns: each engine needs a log of its own, and its own GPUs")
     new, prefilling = table["new_tokens"].to_numpy(), table["prefilling"]
@@ -109,33 +110,36 @@ def _table(path: Path, found: Sequence[Step]) -> pa.Table:
             f"{path}: the step at {int(start[at])} ns reads {int(new[at])} new_tokens of {int(stated[at])} prefilling "
             "sequences: each of these reads at least one; leave prefilling out if it isn't known"
         )
-    return tables.changed(table, "start_ns", moved)
+    return tables.changed(table, "start_ns", begun)
 
 
-def join(run: Run, steps: pa.Table, server: Path | None = None) -> Run:
+def join(run: Run, log: pa.Table | None, server: Path | None = None) -> Run:
     """Add the steps that ran around the requests of a Run, and their energies by the server's traced kernels.
 
     Args:
         run: Of a load.
-        steps: As of ``read_steps``, on the server's clock.
+        log: As of ``read_steps``, on the server's clock; None for the steps that the answers show.
         server: The Run of the server under ``jouletrace run``; None without.
 
     Returns:
         The same Run, to be analysed again.
 
     Raises:
-        BadInputError: If the Run has no requests, or the others are of another time or other GPUs.
+        BadInputError: If the Run has no requests, the others are of another time or other GPUs, or there is no log and
+            the answers don't show the steps.
     """
     if not len(run.requests):
         raise BadInputError("the Run has no requests: give one of jouletrace bench")
+    ahead_ns = round(1e9 * max((float(one.details.get("clock_offset_s", 0.0)) for one in run.devices), key=abs))
+    if log is None and timeline_of(run) is None:
+        raise BadInputError("its answers don't show the server's steps: give a log of them")
+    steps = _moved(run.steps, ahead_ns) if log is None else log
     traced = traced_steps(run, steps, server) if server is not None else None
     if traced is not None:
         joules, covariance = traced
         steps = tables.changed(steps, "traced_j", pa.array(joules, from_pandas=True))
         run.workload["serving"]["traced_covariance"] = covariance.tolist()
-    ahead_ns = round(1e9 * max((float(one.details.get("clock_offset_s", 0.0)) for one in run.devices), key=abs))
-    for name in ("start_ns", "end_ns"):
-        steps = tables.changed(steps, name, pc.subtract(steps[name], ahead_ns))
+    steps = _moved(steps, -ahead_ns)
     begin, end = pc.min(run.requests["sent_ns"]).as_py(), pc.max(run.requests["last_ns"]).as_py()
     there = pc.and_(pc.greater(steps["end_ns"], begin), pc.less(steps["start_ns"], end))
     if not pc.any(there).as_py():
@@ -147,10 +151,18 @@ def join(run: Run, steps: pa.Table, server: Path | None = None) -> Run:
         begin, end = min(begin, pc.min(samples).as_py()), max(end, pc.max(samples).as_py())
     inside = pc.and_(pc.greater(steps["end_ns"], begin), pc.less(steps["start_ns"], end))
     run.steps = tables.conform(steps.filter(inside), "steps")
-    run.workload["serving"].pop("streamed", None)
-    run.warnings = [one for one in run.warnings if one.code not in (NOT_READ, MISSING)]  # of another log
-    _warn_of_missing(run)
+    if log is not None:
+        run.workload["serving"].pop("streamed", None)
+        run.warnings = [one for one in run.warnings if one.code not in (NOT_READ, MISSING)]  # of another log
+        _warn_of_missing(run)
     return run
+
+
+def _moved(steps: pa.Table, by_ns: int) -> pa.Table:
+    """Steps on a clock that is ahead by so much."""
+    for name in ("start_ns", "end_ns"):
+        steps = tables.changed(steps, name, pc.add(steps[name], by_ns))
+    return steps
 
 
 def _warn_of_missing(run: Run) -> None:
