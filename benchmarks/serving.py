@@ -6,7 +6,8 @@ Starts ``examples/serve_reference.py`` with a log of its steps. ``run`` measures
 requests. ``kinds`` measures two kinds of requests alone, 16 at once, and then mixed in an open loop at half the rate
 of each: what the bill of each kind is there over what it is alone. ``profile`` measures the same model as
 ``jouletrace profile --task generate``. ``traced`` starts the server again, under ``jouletrace run``, for one load,
-whose bills come from its kernels. Saves the Runs in OUT and prints the comparisons; ``table`` prints them again.
+whose bills come from its kernels. Bills are by the steps that the answers show, and in ``NAME-logged`` by the log.
+Saves the Runs in OUT and prints the comparisons; ``table`` prints them again.
 """
 
 from __future__ import annotations
@@ -60,18 +61,22 @@ def served(options: argparse.Namespace, before: list[str]) -> Any:
 
 
 def bench(options: argparse.Namespace, name: str, steps: Path, *load: str) -> dict[str, Any]:
-    """Run ``jouletrace bench``; what it states as JSON."""
-    command = [*JOULETRACE, "bench", URL, "--steps", str(steps), "-o", str(options.output / name), "--json"]
+    """Run ``jouletrace bench``, and bill again by the log; what the former states as JSON."""
+    place = options.output / name
+    command = [*JOULETRACE, "bench", URL, "-o", str(place), "--json"]
     for one in options.device or []:
         command += ["--device", one]
     found = subprocess.run([*command, "--pause", "2", *load], stdout=subprocess.PIPE, text=True, check=False)
-    (options.output / f"{name}.json").write_text(found.stdout)
+    place.with_suffix(".json").write_text(found.stdout)
+    logged = [*JOULETRACE, "bill", str(place), str(steps), "-o", f"{place}-logged", "--json"]
+    again = subprocess.run(logged, stdout=subprocess.PIPE, text=True, check=False)
+    Path(f"{place}-logged.json").write_text(again.stdout)
     return json.loads(found.stdout) if found.stdout.strip() else {}
 
 
 def run(options: argparse.Namespace, steps: Path) -> None:
     """Four rates, twice."""
-    lengths = ["--input-tokens", "64:512", "--output-tokens", "32:128", "--duration", str(options.seconds)]
+    lengths = ["--input-tokens", "64:512", "--output-tokens", "16:48", "--duration", str(options.seconds)]
     for name in ("rates-a", "rates-b"):
         bench(options, name, steps, "--rate", options.rates, *lengths)
 
@@ -94,10 +99,11 @@ def traced(options: argparse.Namespace) -> None:
     """One load on a server under ``jouletrace run``, with bills by its kernels."""
     out = options.output
     with served(options, [*JOULETRACE, "run", "-o", str(out / "server-run")]) as steps:
-        lengths = ["--input-tokens", "64:512", "--output-tokens", "32:128", "--duration", str(options.seconds)]
+        lengths = ["--input-tokens", "64:512", "--output-tokens", "16:48", "--duration", str(options.seconds)]
         bench(options, "traced", steps, "--rate", options.rates.split(",")[1], *lengths)
-    where = [str(out / "traced"), str(steps), "--server-run", str(out / "server-run")]
-    subprocess.run([*JOULETRACE, "bill", *where, "-o", str(out / "traced-billed")], check=False)
+    for log, name in (([], "traced-billed"), ([str(steps)], "traced-logged-billed")):
+        where = [str(out / "traced"), *log, "--server-run", str(out / "server-run"), "-o", str(out / name)]
+        subprocess.run([*JOULETRACE, "bill", *where], check=False)
 
 
 def profile(options: argparse.Namespace) -> None:
@@ -107,13 +113,15 @@ def profile(options: argparse.Namespace) -> None:
     subprocess.run([*JOULETRACE, "profile", f"llama-{options.size}", *generate, *where], check=False)
 
 
-def bills(path: Path, prompt: int, answer: int) -> np.ndarray:
-    """Joules of the requests of these lengths that lie wholly in the steady window."""
+def bills(path: Path, prompt: int = 0, answer: int = 0) -> np.ndarray:
+    """Joules of each request (of these lengths), NaN unless it lies wholly in the steady window."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path / "requests.parquet").to_pydict()
     keys = zip(table["input_tokens"], table["output_tokens"], table["billed"], table["energy_j"], strict=True)
-    return np.array([e for p, a, billed, e in keys if (p, a) == (prompt, answer) and billed == 1 and e is not None])
+    return np.array(
+        [e if billed == 1 else np.nan for p, a, billed, e in keys if not prompt or (p, a) == (prompt, answer)], float
+    )
 
 
 def table(out: Path) -> None:
@@ -128,15 +136,21 @@ def table(out: Path) -> None:
         closure = [f"{load['other']['closure_bills']['value']:.6f}" for load in pair]
         ratio = per_token[1]["value"] / per_token[0]["value"]
         print(f"{pair[0]['name']}: per output token {' and '.join(said)}, ratio {ratio:.4f}; bills/energy {closure}")
-    for kind, lengths in KINDS.items() if (out / "mix.json").exists() else ():
-        alone, mixed = bills(out / kind, *lengths), bills(out / "mix", *lengths)
+    for name in ("rates-a", "rates-b", *KINDS, "mix", "traced"):
+        if (out / f"{name}-logged" / "requests.parquet").exists():
+            streamed, logged = (bills(out / which) for which in (name, f"{name}-logged"))
+            ratio = (streamed / logged)[np.isfinite(streamed / logged)]
+            print(f"{name}: bill by the answers / by the log {ratio.mean():.4f} ± {ratio.std():.4f} ({len(ratio)})")
+    places = [(kind, lengths, end) for end in ("", "-logged") for kind, lengths in KINDS.items()]
+    for kind, lengths, end in places if (out / "mix.json").exists() else ():
+        alone, mixed = (one[np.isfinite(one)] for one in (bills(out / f"{k}{end}", *lengths) for k in (kind, "mix")))
         if not (len(alone) and len(mixed)):
-            print(f"{kind}: no bills")
+            print(f"{kind}{end}: no bills")
             continue
         ratio = mixed.mean() / alone.mean()
         error = 2 * ratio * np.hypot(*(x.std() / len(x) ** 0.5 / x.mean() for x in (alone, mixed)))
         said = f"alone {alone.mean():.3f} J ({len(alone)}), in the mix {mixed.mean():.3f} J ({len(mixed)})"
-        print(f"{kind}: bill {said}, ratio {ratio:.4f} ± {error:.4f}")
+        print(f"{kind}{end}: bill {said}, ratio {ratio:.4f} ± {error:.4f}")
 
 
 def main() -> None:
@@ -148,7 +162,7 @@ def main() -> None:
     options.add_argument("--server-device", default="cuda")
     options.add_argument("--device", action="append", help="of bench, as sim:h100")
     options.add_argument("--rates", default="2,4,8,16")
-    options.add_argument("--seconds", type=float, default=25.0, help="of a load")
+    options.add_argument("--seconds", type=float, default=30.0, help="of a load")
     chosen = options.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
     with served(chosen, [sys.executable]) if {"run", "kinds"} & set(chosen.parts) else nullcontext() as steps:
