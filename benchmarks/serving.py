@@ -153,6 +153,31 @@ def table(out: Path) -> None:
         print(f"{kind}{end}: bill {said}, ratio {ratio:.4f} ± {error:.4f}")
 
 
+def phases(out: Path) -> None:
+    """Print joules of prefill and decode per request: 16 short requests at once, served, and by ``profile``."""
+    from jouletrace.report.results import Results
+    from jouletrace.run import load
+
+    if not (out / "profile" / "run.json").exists():
+        return
+    profiled = load(out / "profile")
+    phase = {unit["name"]: profiled.result("energy_total_j", unit["id"]) for unit in Results(profiled).units("phase")}
+    for name in ("short", "short-logged"):
+        run = load(out / name)
+        results = Results(run)
+        (unit,) = (one["id"] for one in results.units("load"))
+        whole, one = (results.get(f"energy_{metric}_j", unit).value for metric in ("total", "per_request"))
+        for part in ("prefill", "decode"):
+            served = results.get(f"energy_{part}_j", unit)
+            if served.value is None or not whole or not one:
+                print(f"{name}: {part}: {served.reason or 'no energy per request'}")
+                continue
+            alone = (phase[part].value or float("nan")) / 16
+            ratio, half = served.value * one / whole / alone, (served.half_width or 0.0) / served.value
+            said = f"{served.value * one / whole:.3f} J per request, profile {alone:.3f} J"
+            print(f"{name}: {part} {said}; ratio {ratio:.3f} ± {ratio * half:.3f}")
+
+
 def main() -> None:
     """Measure, or print again."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -173,6 +198,7 @@ def main() -> None:
     table(chosen.output)
     for part in [one for one in (traced, profile) if one.__name__ in chosen.parts]:
         part(chosen)
+    phases(chosen.output)
 
 
 if __name__ == "__main__":
