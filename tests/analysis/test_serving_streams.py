@@ -83,6 +83,17 @@ def test_bills_and_parts_are_those_by_the_log(in_parts):
         assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.002)
 
 
+def test_half_widths_of_bills_hold_those_by_the_log_where_chunks_are_late(in_parts):
+    levels, run, by_log = in_parts
+    found = with_streams(run, streams_of(levels, jitter_s=0.002))
+    assert 0.95 < found.workload["serving"]["streamed"] < 1
+    table = found.requests
+    half = table["half_width_j"].to_numpy()[table["billed"].to_numpy() == 1.0]
+    error = np.concatenate(bills(found)) - np.concatenate(by_log)
+    assert np.mean(np.abs(error) < half) > 0.93
+    assert np.mean(np.abs(error) < 0.3 * half) < 0.9, "they aren't needlessly wide"
+
+
 @pytest.mark.parametrize("changes", [{"jitter_s": 0.004}, {"per_chunk": 3}])
 def test_answers_that_dont_show_the_steps_are_billed_by_the_timeline(in_parts, changes):
     levels, run, _ = in_parts
@@ -103,13 +114,13 @@ def test_an_answer_that_gets_several_chunks_at_once_makes_no_steps_of_its_own():
     check(steps, "steps")
     assert len(steps) == 40
     assert sum(steps["decoding"].to_pylist()) == 3 * 39
-    assert together == pytest.approx(1, abs=0.1)
+    assert together == pytest.approx((40 + 2 * 31) / 120)
 
 
 def test_a_single_answer_of_one_chunk_is_a_step():
     steps, together = steps_of([Stream(START_NS, 10, 5, np.array([START_NS + 1_000_000]))])
     check(steps, "steps")
-    assert together == 1.0
+    assert together == 0.2, "four of its five tokens are not seen"
     assert steps.to_pylist()[0] | {"traced_j": None} == {
         "start_ns": START_NS,
         "end_ns": START_NS + 1_000_000,
@@ -119,3 +130,10 @@ def test_a_single_answer_of_one_chunk_is_a_step():
         "context_tokens": 0,
         "traced_j": None,
     }
+
+
+def test_answers_that_come_as_a_whole_show_no_steps():
+    at = START_NS + np.arange(1, 21) * 50_000_000
+    for chunks in (1, 30):  # a server that doesn't stream, and one that sends all events together
+        _, together = steps_of([Stream(START_NS, 10, 30, np.full(chunks, one)) for one in at])
+        assert together < 0.1

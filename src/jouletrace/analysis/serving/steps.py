@@ -40,14 +40,16 @@ from jouletrace.analysis.serving.readings import VARIES, Rows, Solution, apart, 
 from jouletrace.analysis.serving.steady import Steady, Steps, overlap
 from jouletrace.run import Estimate, Run
 from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.quantiles import normal
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 METHOD, STREAMED, TRACED = "scheduler steps", "streamed steps", "traced steps"
 
-TOGETHER = 0.9
-"""Least completeness of steps that answers show (``streams``): below it bills are wrong by 3 % and scatter by 10 %."""
+TOGETHER, MISSED = 0.95, (0.015, 2.0)
+"""Least completeness of steps that answers show (``streams``); scatter of bills by them about those by a log, if they
+are complete and per share that is missing (docs/results/serving-sim.md)."""
 
 FACTORS = (
     "baseline_context_idle_w",
@@ -145,6 +147,7 @@ class Model:
         residual_w: Root mean square of the residuals of the readings.
         method: What the factors are from.
         n: Rows behind them.
+        scatter: Of bills about those by the scheduler's own steps, relative.
     """
 
     x: Floats
@@ -154,6 +157,7 @@ class Model:
     residual_w: float
     method: str
     n: int
+    scatter: float = 0.0
 
     def factor(self, k: int) -> Estimate:
         """A factor with its interval, which ends at 0."""
@@ -171,7 +175,10 @@ def model_of(run: Run, steps: Timeline) -> Model | str:
     if isinstance(rows, str):
         return rows
     found, known = _distinguished(rows, DROPPED)
-    model = _placed(found, known, STREAMED if "streamed" in run.workload["serving"] else METHOD, len(rows.target))
+    streamed = run.workload["serving"].get("streamed")
+    model = _placed(found, known, METHOD, len(rows.target))
+    if streamed is not None:
+        model = replace(model, method=STREAMED, scatter=MISSED[0] + MISSED[1] * (1 - streamed))
     traced = np.flatnonzero(np.isfinite(steps.traced_j))
     if len(traced) < FEWEST:
         return model
@@ -193,7 +200,7 @@ def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats
     target = np.bincount(group, above[traced]) / count
     block_s = float(steps.end[traced[-1]] - steps.start[traced[0]]) / len(count)
     own, known = _distinguished(Rows(design, target, block_s), [k - 1 for k in DROPPED if k != _IDLE])
-    found = _placed(own, np.append(False, known), TRACED, len(traced))
+    found = replace(_placed(own, np.append(False, known), TRACED, len(traced)), scatter=by_readings.scatter)
     x, covariance = found.x.copy(), found.covariance.copy()
     covariance[1:, 1:] += common * np.outer(known, known)
     x[_IDLE], covariance[_IDLE, _IDLE] = by_readings.x[_IDLE], by_readings.covariance[_IDLE, _IDLE]
@@ -421,6 +428,7 @@ def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> StepBill | No
         return part * energy, half
 
     energy_j, half_j = scaled(amounts.requests)
+    half_j = np.hypot(half_j, normal(0.975) * model.scatter * energy_j)
     own_j = scale * (amounts.requests[:, _NEW:] @ model.x[_NEW:] + amounts.own_s * model.x[_IDLE])
     values, halves = scaled(np.array([amounts.prefill, amounts.decode, amounts.idle]))
     names = ("energy_prefill_j", "energy_decode_j", "energy_idle_j")

@@ -4,7 +4,7 @@ A server with continuous batching gives each sequence of a step its token when t
 arrive together, and each answer gets its next chunk with the next step. Chunks are taken in order of time:
 
 - A chunk belongs to the step after that of the chunk before it in its answer, the first one of an answer to the latest
-  step, if it arrives within ``LATE`` of a usual interval from that step's first chunk.
+  step, if it arrives within ``LATE`` of a short interval from that step's first chunk.
 - Else it belongs to the latest step, if it arrives in time for that.
 - Else it begins a step, unless the latest began within ``SOON``: then its answer gets several chunks with one step.
 
@@ -32,9 +32,9 @@ from jouletrace.run.forms import Serving
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LATE, SOON = 0.7, 0.1
-"""Largest delay of a chunk within its step, and least length of a step; in median intervals between two chunks of an
-answer."""
+LATE, SOON = 0.9, 0.5
+"""Largest delay of a chunk within its step, and least length of a step; in short intervals (their 10th percentile)
+between two chunks of an answer."""
 
 NO_LIMIT = 1 << 40
 LIMITS = tuple(2**k for k in range(14, 6, -1))
@@ -77,9 +77,10 @@ def add_streams(run: Run, streams: Sequence[Stream]) -> None:
 
 
 def steps_of(streams: Sequence[Stream]) -> tuple[pa.Table, float]:
-    """The ``steps`` of answers, and how complete they are: chunks over the sum of each answer's steps.
+    """The ``steps`` of answers, and how complete they are: 1 if each open answer gets one chunk, a token, in each step.
 
-    It is 1 if each open answer gets a chunk in each step; 1/3 if answers get them in turns of three.
+    It is the number of an answer's steps with a chunk, of all answers, over that of its steps, of chunks or of tokens,
+    whichever is most: 1/3 if answers get chunks in turns of three, or three tokens per chunk.
     """
     count = np.array([len(one.chunks_ns) for one in streams])
     time = np.concatenate([one.chunks_ns for one in streams])
@@ -88,13 +89,12 @@ def steps_of(streams: Sequence[Stream]) -> tuple[pa.Table, float]:
     intervals = np.diff(time)[place[1:] > 0]
     order = np.lexsort((place, time))
     time, owner, place = time[order], owner[order], place[order]
-    usual_ns = float(np.median(intervals)) if len(intervals) else 0.0
-    step, end = _assigned(time.tolist(), owner.tolist(), len(streams), usual_ns)
+    short_ns = float(np.quantile(intervals, 0.1)) if len(intervals) else 0.0
+    step, end = _assigned(time.tolist(), owner.tolist(), len(streams), short_ns)
     sent, prompts = (np.array([getattr(one, name) for one in streams]) for name in ("sent_ns", "input_tokens"))
-    per_chunk = np.array([max(one.output_tokens - 1, 0) / max(len(one.chunks_ns) - 1, 1) for one in streams])
     size, later = len(end), place > 0
     decoding = np.bincount(step[later], minlength=size)
-    context = np.bincount(step[later], (prompts[owner] + place * per_chunk[owner])[later], size)
+    context = np.bincount(step[later], (prompts[owner] + place)[later], size)
     since = np.full(size, np.iinfo(np.int64).max)
     np.minimum.at(since, step, sent[owner])
     start = np.minimum(np.maximum(np.append(since[:1], end[:-1]), since), end - 1)
@@ -117,12 +117,14 @@ def steps_of(streams: Sequence[Stream]) -> tuple[pa.Table, float]:
             "context_tokens": context.round().astype(np.int64),
         }
     )
-    return tables.conform(steps, "steps"), len(time) / float((last - read + 1).sum())
+    shown = len(np.unique(owner * size + step))
+    tokens = sum(max(one.output_tokens, len(one.chunks_ns)) for one in streams)
+    return tables.conform(steps, "steps"), shown / max(tokens, int((last - read + 1).sum()))
 
 
-def _assigned(time: list[int], owner: list[int], streams: int, usual_ns: float) -> tuple[Ints, Ints]:
+def _assigned(time: list[int], owner: list[int], streams: int, short_ns: float) -> tuple[Ints, Ints]:
     """The step of each chunk, shape (n,), and when each step ends, ns."""
-    late_ns, soon_ns = LATE * usual_ns, SOON * usual_ns
+    late_ns, soon_ns = LATE * short_ns, SOON * short_ns
     end: list[int] = []
     last, found = [-1] * streams, []
     for at, one in zip(time, owner, strict=True):
