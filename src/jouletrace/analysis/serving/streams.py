@@ -43,6 +43,8 @@ LIMITS = tuple(2**k for k in range(14, 6, -1))
 CLEARLY = 0.05
 """Share of the sum of residuals by which a limit reduces it."""
 
+_BLOCK = 1 << 17
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -90,7 +92,7 @@ def steps_of(streams: Sequence[Stream]) -> tuple[pa.Table, float]:
     order = np.lexsort((place, time))
     time, owner, place = time[order], owner[order], place[order]
     short_ns = float(np.quantile(intervals, 0.1)) if len(intervals) else 0.0
-    step, end = _assigned(time.tolist(), owner.tolist(), len(streams), short_ns)
+    step, end = _assigned(time, owner, len(streams), short_ns)
     sent, prompts = (np.array([getattr(one, name) for one in streams]) for name in ("sent_ns", "input_tokens"))
     size, later = len(end), place > 0
     decoding = np.bincount(step[later], minlength=size)
@@ -122,23 +124,25 @@ def steps_of(streams: Sequence[Stream]) -> tuple[pa.Table, float]:
     return tables.conform(steps, "steps"), shown / max(tokens, int((last - read + 1).sum()))
 
 
-def _assigned(time: list[int], owner: list[int], streams: int, short_ns: float) -> tuple[Ints, Ints]:
+def _assigned(time: Ints, owner: Ints, streams: int, short_ns: float) -> tuple[Ints, Ints]:
     """The step of each chunk, shape (n,), and when each step ends, ns."""
     late_ns, soon_ns = LATE * short_ns, SOON * short_ns
     end: list[int] = []
-    last, found = [-1] * streams, []
-    for at, one in zip(time, owner, strict=True):
-        newest = len(end) - 1
-        step = newest if last[one] < 0 else last[one] + 1
-        if step < newest and at - end[step] > late_ns:
-            step = newest
-        if not end or (at - end[newest] > soon_ns and (step > newest or at - end[step] > late_ns)):
-            step = newest + 1
-            end.append(at)
-        step = min(step, len(end) - 1)
-        last[one] = step
-        found.append(step)
-    return np.array(found), np.array(end)
+    last, found = [-1] * streams, np.empty(len(time), np.int64)
+    for begin in range(0, len(time), _BLOCK):  # numbers of Python take four times the memory
+        part, steps = slice(begin, begin + _BLOCK), []
+        for at, one in zip(time[part].tolist(), owner[part].tolist(), strict=True):
+            newest = len(end) - 1
+            step = newest if last[one] < 0 else last[one] + 1
+            if step < newest and at - end[step] > late_ns:
+                step = newest
+            if not end or (at - end[newest] > soon_ns and (step > newest or at - end[step] > late_ns)):
+                end.append(at)
+                step = newest + 1
+            last[one] = min(step, len(end) - 1)
+            steps.append(last[one])
+        found[part] = steps
+    return found, np.array(end)
 
 
 def _prompts(seconds: Floats, others: Floats, read: Ints, earliest: Ints, prompts: Ints) -> tuple[Ints, Ints]:
