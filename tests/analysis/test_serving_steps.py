@@ -249,6 +249,16 @@ def test_steps_of_other_clients_are_reported():
     run.requests = run.requests.filter(np.arange(len(run.requests)) % 2 == 0)
     analyse(run)
     assert "steps_of_others" in codes(run)
+    assert "steps_too_few" not in codes(run)
+
+
+def test_prompts_that_no_step_read_are_reported():
+    """A server that finds them in its cache, or a log that lacks steps: other clients add tokens, they remove none."""
+    run, *_ = loaded(rates=(4,), seconds=30)
+    run.steps = tables.changed(run.steps, "new_tokens", run.steps["new_tokens"].to_numpy() // 2)
+    analyse(run)
+    assert "steps_too_few" in codes(run)
+    assert "steps_of_others" not in codes(run)
 
 
 def test_steps_of_another_time_leave_the_bill_by_the_request_timeline():
@@ -268,7 +278,7 @@ def test_steps_that_do_not_explain_the_energy_are_reported():
     stamps = steps["start_ns"].to_numpy()
     lost = (stamps - stamps[0]) // 1_000_000_000 % 2 == 0  # a log that lacks every other second
     run.steps = steps.filter(~lost)
-    assert codes(analyse(run)) & {"steps_not_closed", "steps_of_others"}
+    assert codes(analyse(run)) & {"steps_not_closed", "steps_too_few"}
 
 
 def test_analysis_again_changes_nothing(served):

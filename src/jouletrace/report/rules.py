@@ -217,6 +217,7 @@ RULES: dict[str, Rule] = {
     "steps_not_traced": Rule("scheduler steps", YES),
     "steps_not_used": Rule("scheduler steps", CARE, "log the steps while the load runs"),
     "steps_of_others": Rule("scheduler steps", CARE, "keep other clients off the server"),
+    "steps_too_few": Rule("scheduler steps", CARE, "turn the server's cache of prefixes off, and log all steps"),
     "steps_not_closed": Rule("scheduler steps", CARE, "vary lengths and rates"),
     "no_usage": Rule("tokens counted", CARE),
     "short_answers": Rule("tokens counted", CARE),

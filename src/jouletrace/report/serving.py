@@ -181,15 +181,13 @@ def _billed(results: Results, unit: UnitRow) -> list[str]:
         return []
     named_parts = zip(("prefill", "decode", "idle"), there, strict=True)
     parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in named_parts]
-    bills = [
-        (name, results.get(f"bill_{code}_j", unit["id"]).value) for name, code in (("median", "p50"), ("p99", "p99"))
-    ]
-    said = [f"{name} {quantity(value, 'J')}" for name, value in bills if value is not None]
+    bills = [(name, results.get(f"bill_{code}_j", unit["id"])) for name, code in (("median", "p50"), ("p99", "p99"))]
+    said = [f"{name} {quantity(one.value, 'J')}" for name, one in bills if one.value is not None]
     lines = [f"its steady window took {figure(total, 'J')}: {', '.join(parts)}"]
     if not said:
         return lines
-    count, all_ = results.get("closure_bills", unit["id"]).n, unit["count"] or 0
-    some = f" ({count} of {all_}: the others are not in the window)" if count and count < all_ else ""
+    count, all_ = bills[0][1].n or 0, unit["count"] or 0
+    some = f" (of the {count} of {all_} that lie wholly in the window)" if count < all_ else ""
     return [*lines, f"bills of requests: {', '.join(said)}{some}"]
 
 

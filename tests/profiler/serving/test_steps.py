@@ -265,7 +265,12 @@ def test_the_parts_of_the_energy_are_labelled_with_their_total(places, tmp_path,
     assert "EUR per million output tokens at " in " ".join(found.out.split())
     verdict, table = " ".join(found.out.split()).split("Loads, in their steady state")
     assert "its steady window took" in verdict
-    assert "the others are not in the window" in verdict
+    table_of = load(to).requests
+    own = table_of.filter(table_of["level"].to_numpy() == 1)
+    whole = int((own["billed"].to_numpy() == 1.0).sum())
+    assert 0 < whole < own["energy_j"].drop_null().length()
+    said = f"(of the {whole} of {len(own)} that lie wholly in the window)"
+    assert said in verdict, "those whose bills have the median that is stated"
     assert "prefill" not in table, "prefill alone, without decode and idle, would be misread"
 
 

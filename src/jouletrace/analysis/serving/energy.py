@@ -36,10 +36,13 @@ _WIDEST = 0.5
 """Half-width of a factor over its value beyond which it isn't resolved."""
 
 NO_STEPS, OTHER_STEPS, NOT_CLOSED = "steps_not_used", "steps_of_others", "steps_not_closed"
-"""Warnings: the bills aren't by the steps; the steps aren't those of the requests; they don't explain the energy."""
+"""Warnings: the bills aren't by the steps; the steps have tokens of others too; they don't explain the energy."""
+
+TOO_FEW = "steps_too_few"
+"""Warning: the requests have tokens that no step has."""
 
 OTHERS, OPEN = 0.05, 0.05
-"""Relative differences of tokens and of energy from which these two warnings arise."""
+"""Relative differences of tokens, either way, and of energy from which these warnings arise."""
 
 BILLED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 """Percentiles of the bills of requests that lie within the steady window as a whole."""
@@ -150,8 +153,11 @@ def _warn_of_steps(run: Run, level: Steady, bills: StepBill | None) -> None:
         run.warn(NO_STEPS, f"{name}: no step within its steady window; its bills are by the request timeline", name)
         return
     if abs(bills.accounted - 1) > OTHERS:
-        message = f"{name}: its requests have {bills.accounted:.0%} of the tokens of the steps: were there others?"
-        run.warn(OTHER_STEPS, message, name)
+        message = f"{name}: its requests have {bills.accounted:.0%} of the tokens of the steps"
+        if bills.accounted < 1:
+            run.warn(OTHER_STEPS, f"{message}: were there others?", name)
+        else:
+            run.warn(TOO_FEW, f"{message}: were prompts in the server's cache, or are steps not in the log?", name)
     closure = bills.parts["closure_steps"].value or 0.0
     if abs(closure - 1) > OPEN:
         message = f"{name}: the steps explain {closure:.0%} of the GPUs' energy: their bills are scaled to it"

@@ -11,7 +11,7 @@ import numpy as np
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason
-from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, add_energies
+from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
 from jouletrace.analysis.serving.slices import Division, divide
 from jouletrace.analysis.serving.steady import (
     FEWEST,
@@ -60,6 +60,7 @@ CODES = (
     OTHER_GPU,
     NO_STEPS,
     OTHER_STEPS,
+    TOO_FEW,
     NOT_CLOSED,
 )
 
