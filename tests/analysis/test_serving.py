@@ -211,6 +211,16 @@ def test_a_rate_that_is_reached_is_not_doubted_for_its_chance():
     assert np.mean(doubted) <= 0.1
 
 
+def test_a_short_load_of_few_requests_is_not_called_too_high_a_rate():
+    """It isn't steady, but a request or two that are answered later are no growing queue."""
+    found = []
+    for seed in range(20):
+        run, _ = simulated(TRUTH, (1,), seconds=18, seed=seed)
+        found.append(codes(analyse(run)))
+    assert np.mean(["load_not_steady" in each for each in found]) > 0.3
+    assert np.mean(["rate_not_reached" in each for each in found]) <= 0.1
+
+
 def test_a_few_requests_are_not_enough():
     run, _ = simulated(TRUTH, (0.2,), seconds=40)
     analyse(run)

@@ -45,6 +45,9 @@ BLOCKS = 10
 REACHED = 0.95
 """Share of the offered rate that must be completed."""
 
+GROWS = 2.0
+"""Standard deviations, of the difference of two Poisson counts, by which open requests grow that chance doesn't explain."""
+
 STATED = "stated"
 """Method of figures that the file of a load states."""
 
@@ -304,7 +307,9 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
         )
     done = float((r.ok & (r.last >= start) & (r.last <= end)).sum()) / level.seconds
     sent = float(inside.sum()) / level.seconds
-    if rate is not None and not is_steady and done < REACHED * sent:
+    first, last = (float((r.ok & (r.sent <= at) & (r.last > at)).sum()) for at in (start, end))
+    grows = last - first > GROWS * math.sqrt(first + last)
+    if rate is not None and not is_steady and done < REACHED * sent and grows:
         message = f"{name}: the server answers {done:.3g} requests/s of {sent:.3g}; open requests only grow"
         run.warn("rate_not_reached", message, name)
     if count := load.get("without_usage"):
