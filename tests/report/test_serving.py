@@ -11,10 +11,12 @@ from jouletrace.analysis import analyse
 from jouletrace.report import html
 from jouletrace.report.contract import json_schema
 from jouletrace.report.cost import cost_line, tariff
+from jouletrace.report.document import Footnotes
 from jouletrace.report.results import Results
-from jouletrace.report.serving import best, frontier, verdict
+from jouletrace.report.serving import best, frontier, section, verdict
 from jouletrace.report.trust import trust
 from jouletrace.run import load, save
+from places import REPOSITORY
 from serving_runs import Truth, level_of, serving_run
 
 RATES = (1, 3, 6)
@@ -93,6 +95,12 @@ def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
             )
         assert results.get("energy_total_j", unit["id"]).value is not None, "that of the GPU is measured"
     assert run.requests["energy_j"].null_count == len(run.requests)
+
+
+def test_bills_of_requests_have_a_unit_of_their_own_beside_energies_of_windows():
+    served = load(REPOSITORY / "docs" / "results" / "runs" / "serving-rates-a-h100.zip")
+    headings = [column.name.replace("\u00a0", " ") for column in section(served, Results(served), Footnotes()).columns]
+    assert {"energy (kJ)", "decode (kJ)", "bill, median (J)", "bill, p99 (J)"} <= set(headings)
 
 
 def test_a_rate_that_was_answered_by_chance_is_stated(run):

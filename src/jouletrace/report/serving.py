@@ -202,7 +202,8 @@ def section(run: Run, results: Results, marks: Footnotes, *, brief: bool = False
     own = () if brief or "energy_prefill_j" not in known else _PARTS
     secondary = [name for name in (*own, *_SECONDARY) if name in known]
     parts.add_figures(found, figures, shown, marks)
-    parts.add_figures(found, figures, secondary, marks, secondary)  # energies of windows, in a unit of their own
+    for group in (_PARTS, _SECONDARY):  # energies of windows and of requests each have a unit of their own
+        parts.add_figures(found, figures, [name for name in group if name in secondary], marks, secondary)
     found.notes = list(dict.fromkeys(found.notes))
     for place, column in enumerate(found.columns):
         if column.key in _HEADINGS:
