@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from import_logs import query, write
+from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.analysis.budget import OFFSET_W, budgets
 from jouletrace.bundled import bundled_runs
@@ -91,6 +92,27 @@ def test_each_device_has_the_gain_of_its_own_sensor(tmp_path):
     one, two = budgets(analyse(run))
     gains = [next(term.u_j for term in each.terms if term.source.startswith("gain")) for each in (one, two)]
     assert gains[0] == pytest.approx(5 * gains[1])
+
+
+def test_the_offsets_of_several_gpus_add_up():
+    """Each has a sensor of its own; all may be at the same limit."""
+    run = analyse(load(REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip"))
+    (found,) = budgets(run)
+    (offset,) = (term.u_j for term in found.terms if term.source.startswith("offset"))
+    assert offset == pytest.approx(2 * OFFSET_W * run.result("iteration_time_s").value / math.sqrt(3))
+
+
+@pytest.mark.parametrize(("name", "loads"), [("serving-short-h100", ["16 at once"]), ("serving-rates-a-h100", ["4/s"])])
+def test_a_valid_load_has_a_budget_and_no_other(name, loads):
+    run = analyse(load(REPOSITORY / "docs" / "results" / "runs" / f"{name}.zip"))
+    found = budgets(run)
+    assert [one.name for one in found] == loads
+    for one in found:
+        stated = math.sqrt(sum(term.u_j**2 for term in one.terms if term.stated))
+        assert stated == pytest.approx(one.energy.half_width / T95)
+        (offset,) = (term.u_j for term in one.terms if term.source.startswith("offset"))
+        assert offset == pytest.approx(OFFSET_W * run.result("time_s", one.unit).value / math.sqrt(3))
+    assert "(show --budget)" in report.render([run], width=120)
 
 
 def test_a_budget_is_printed_and_given_as_json(windows):

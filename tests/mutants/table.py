@@ -28,6 +28,13 @@ def _of(path: str, tests: list[str], *changes: tuple[str, str, str]) -> list[Mut
 
 MUTANTS = [
     *_of(
+        "analysis/budget.py",
+        ["analysis/test_budget.py"],
+        ("offset of one GPU for several", "sensors * OFFSET_W * (time or 0.0)", "OFFSET_W * (time or 0.0)"),
+        ("limit of the offset taken for a deviation", "(time or 0.0) / math.sqrt(3)", "(time or 0.0)"),
+        ("limit of the gain taken for a deviation", "* gain / 100 / math.sqrt(3)", "* gain / 100"),
+    ),
+    *_of(
         "analysis/between_runs.py",
         ["analysis/test_between_runs.py"],
         ("scatter between runs dropped", "t = student(0.975, n - 1)", "t = 0.0"),

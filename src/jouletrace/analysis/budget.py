@@ -31,7 +31,7 @@ class Term:
     Attributes:
         source: What it is.
         u_j: Standard uncertainty, J.
-        stated: Whether it is in the interval that figures state; what isn't cancels in ratios on one GPU.
+        stated: Whether it is in the interval that figures state.
     """
 
     source: str
@@ -71,14 +71,15 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
     """Budgets of energies of a Run, computed again from its raw tables, in the order of its units.
 
     Args:
-        run: A Run; of a served load none is known.
-        parts: Ids of units that are wanted beside the whole, or beside devices where these alone have a budget. One
-            without an energy has none.
+        run: A Run.
+        parts: Ids of units that are wanted beside the whole, or beside devices and served loads where these alone have
+            a budget. One without an energy has none.
     """
     figures = figures_of(replace(run, warnings=list(run.warnings)))  # which prepares the units of the Run
     rows = {row["id"]: row for row in figures.units().to_pylist()}
-    devices = (id for id, row in rows.items() if row["level"] == "device")
-    wanted = {*parts, *([MODEL_UNIT] if MODEL_UNIT in figures.sources else devices)}
+    apart = (id for id, row in rows.items() if row["level"] in ("device", "load"))
+    wanted = {*parts, *([MODEL_UNIT] if MODEL_UNIT in figures.sources else apart)}
+    gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
     found = []
     for unit in sorted(wanted & set(figures.sources)):
         energy = figures.get(unit, "energy_total_j")
@@ -90,6 +91,7 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
         channel = next((one for one in run.channels if one.name == POWER and own in (None, one.device)), None)
         gain = channel.gain_pct if channel is not None and channel.gain_pct is not None else GAIN_PCT
         terms.append(Term(GAIN.format(gain), abs(energy.value) * gain / 100 / math.sqrt(3), stated=False))
-        terms.append(Term(OFFSET.format(OFFSET_W), OFFSET_W * (time or 0.0) / math.sqrt(3), stated=False))
+        sensors = len(gpus) if unit == MODEL_UNIT or rows[unit]["level"] == "load" else 1  # all at the same limit
+        terms.append(Term(OFFSET.format(OFFSET_W), sensors * OFFSET_W * (time or 0.0) / math.sqrt(3), stated=False))
         found.append(Budget(unit, str(rows[unit]["name"]), energy, tuple(terms)))
     return found

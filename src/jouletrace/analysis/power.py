@@ -95,9 +95,12 @@ def window_estimate(run: Run, device: str, start_ns: int, end_ns: int) -> Estima
     return Estimate(float(energy.energy_j[0]), float(energy.low_j[0]), float(energy.high_j[0]), 1, "window")
 
 
-def window_sources(run: Run, devices: Iterable[str], start_ns: int, end_ns: int) -> dict[str, float]:
+def window_sources(
+    run: Run, devices: Iterable[str], start_ns: int, end_ns: int, edges_ns: ArrayLike | None = None
+) -> dict[str, float]:
     """Standard uncertainties by source of what devices drew together in a window, J; of ``window_estimate`` for one."""
-    found = [one for device in devices if (one := energies(run, device, [start_ns], [end_ns])) is not None]
+    each = (energies(run, device, [start_ns], [end_ns], edges_ns) for device in devices)
+    found = [one for one in each if one is not None]
     parts = {NOISE: [one.sd_statistical_j[0] for one in found], RESPONSE: [one.sd_model_j[0] for one in found]}
     return {source: float(np.linalg.norm(each)) for source, each in parts.items()}
 

@@ -61,6 +61,11 @@ def any_valid(run: Run) -> bool:
     return any(not doubtful(run, load) for load in serving_of(run)["levels"])
 
 
+def budgeted(run: Run) -> bool:
+    """Whether the energy of a load has a budget: that of a slice is modelled, and one that isn't valid is in doubt."""
+    return any_valid(run) and not serving_of(run).get("servers")
+
+
 def named(load: Load) -> str:
     """A load as the option that makes it, or by its name."""
     if load.get("arrivals") in ("trace", None) or load.get("rate_per_s") == load.get("concurrency"):

@@ -56,7 +56,7 @@ def gain_line(run: Run, results: Results) -> list[str]:
     of = {results.measurand(found) for found in energies}
     if not gain or not of or run.simulated or run.kind in ("ab", "calibrate"):
         return []
-    where = "" if results.units("load") else " (show --budget)"
+    where = " (show --budget)" if serving.budgeted(run) or not results.units("load") else ""
     return [f"± is of {_measurand(of)}; the sensor's gain, ±{NBSP}{100 * gain:g}{NBSP}%, is not in it{where}"]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
+from jouletrace.analysis.budget import budgets
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
@@ -112,6 +113,7 @@ def test_a_clients_result_joins_a_power_record_by_the_times_of_its_load(tmp_path
     assert results.get("e2e_p99_s", unit).value == 2.5
     assert results.get("ttft_p50_s", unit).method == "stated"
     assert results.get("requests_per_s", unit).value == pytest.approx(found["request_throughput"])
+    assert unit in [one.unit for one in budgets(run)]
 
 
 def test_it_says_what_the_file_lacks_and_what_the_window_is(tmp_path, load):

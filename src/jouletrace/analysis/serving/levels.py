@@ -10,7 +10,7 @@ import numpy as np
 
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import energies, join, no_power_reason
+from jouletrace.analysis.power import energies, join, no_power_reason, window_sources
 from jouletrace.analysis.serving.energy import NO_STEPS, NOT_CLOSED, OTHER_GPU, OTHER_STEPS, TOO_FEW, add_energies
 from jouletrace.analysis.serving.slices import Division, divide
 from jouletrace.analysis.serving.steady import (
@@ -46,7 +46,7 @@ REACHED = 0.95
 """Share of the offered rate that must be completed."""
 
 GROWS = 2.0
-"""Standard deviations, of the difference of two Poisson counts, by which open requests grow that chance doesn't explain."""
+"""Growth of open requests that chance doesn't explain: standard deviations of the difference of two Poisson counts."""
 
 STATED = "stated"
 """Method of figures that the file of a load states."""
@@ -104,6 +104,9 @@ def add_serving(run: Run, figures: Figures) -> None:
         _add_divided(figures, steady, divided)
     else:
         add_energies(run, figures, steady, doubts)
+        for level in steady:
+            start_ns, end_ns = (level.requests.nanoseconds(edge) for edge in level.window)
+            _add_sources(run, figures, level.unit, level.load, start_ns, end_ns, edges)
     for level in steady:
         _add_prices(run, figures, level)
 
@@ -159,6 +162,7 @@ def _add_totals(run: Run, figures: Figures, loads: Sequence[Load]) -> None:
                     "energy_total_j": energy,
                     **_prices(energy, totals["requests"], totals["input_tokens"], totals["output_tokens"]),
                 }
+                _add_sources(run, figures, unit, load, start_ns, end_ns, [start_ns, end_ns])
         if totals is not None:
             figures.add(unit, "time_s", Estimate(seconds, n=totals["requests"], method="requests"))
         for metric in dict.fromkeys([*stated, *own]):
@@ -244,6 +248,15 @@ def _add_energy(figures: Figures, level: Steady) -> None:
     energy, flags = level.energy, level.flags
     figures.add(level.unit, "power_w", energy.scaled(1 / level.seconds), flags)
     figures.add(level.unit, "energy_total_j", energy, flags)
+
+
+def _add_sources(
+    run: Run, figures: Figures, unit: int, load: Load, start_ns: int, end_ns: int, edges_ns: Sequence[int]
+) -> None:
+    """Add what the interval of a load's energy consists of, if the load is valid."""
+    if not doubts(run, load["name"]):
+        devices = [device.id for device in run.devices]
+        figures.sources[unit] = lambda: window_sources(run, devices, start_ns, end_ns, edges_ns)
 
 
 def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
