@@ -186,6 +186,18 @@ def test_an_open_verdict_says_what_to_do():
     assert "profile both with --repeats 3, or use jouletrace ab" in text
 
 
+def test_programs_are_compared_in_all_and_repeated_by_hand():
+    """They iterate nothing, and ``jouletrace run`` has no --repeats."""
+    sides = [side(1.0)[:1], side(1.001)[:1]]
+    for ((run, _),) in sides:
+        run.kind = "program"
+    text = " ".join(comparison.render(compare(*sides)).replace("\u00a0", " ").split())
+    assert "energy in all: inconclusive, B took 0.10 % more energy in these runs" in text
+    assert "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3" in text
+    for wrong in ("energy per iteration", "back to back", "--repeats"):
+        assert wrong not in text
+
+
 def test_what_stands_beside_a_figure_has_three_digits():
     assert brief(691.72, "W").replace("\u00a0", " ") == "692 W"
     assert brief(0.0068172, "s").replace("\u00a0", " ") == "6.82 ms"

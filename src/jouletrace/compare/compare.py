@@ -133,6 +133,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         checks=evaluate(checks, entries, rows),
         trust=joined(_trusts(side_a, side_b)),
         same=are_the_same(side_a, side_b),
+        programs=side_a[0].run.kind == "program",
     )
 
 

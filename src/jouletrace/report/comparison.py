@@ -133,6 +133,7 @@ class Comparison:
         checks: Outcomes of ``--fail-if``.
         trust: How far the Runs of both sides can be trusted; None where that isn't known.
         same: Whether both sides are the same Runs, of which there is nothing to compare.
+        programs: Whether the sides are programs under ``run``, which iterate nothing and have no ``--repeats``.
     """
 
     a: Side
@@ -150,6 +151,7 @@ class Comparison:
     checks: list[Check] = field(default_factory=list)
     trust: Trust | None = None
     same: bool = False
+    programs: bool = False
 
     def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
         """A row by metric, and by name below the model.
@@ -368,6 +370,8 @@ def trusted(found: Comparison) -> Trust:
         own = rule(row.reason or "unknown")
         level = NO if own.level == YES else own.level
         action = own.action.format(max_time="80", warmup="15")
+        if found.programs and row.reason in ("one_run", "spread_between_runs"):
+            action = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
         failed.append(Failed("verdict", level, row.reason or "unknown", reason(row.reason), action))
     elif row is not None and SCATTER in row.flags:
         failed.append(stored_scatter())
@@ -382,7 +386,9 @@ def stored_scatter() -> Failed:
 
 def _each(found: Comparison) -> str:
     """What energies and times back to back are of."""
-    return "per sample" if PER_SAMPLE in found.notes else "in all" if _watched(found) else _PER_ITERATION
+    return (
+        "per sample" if PER_SAMPLE in found.notes else "in all" if _watched(found) or found.programs else _PER_ITERATION
+    )
 
 
 def _watched(found: Comparison) -> bool:
@@ -425,6 +431,7 @@ def _model_section(found: Comparison, marks: Footnotes) -> Section:
     section, footnotes = Section("", [Column(_each(found)), *_COLUMNS], apart=True, id="model"), marks.of_table()
     rows = [row for row in found.rows if row.level == "model"]
     apart = {"latency_s": f"Latency {_PER_ITERATION}"} if _each(found) != _PER_ITERATION else {}
+    apart |= {"iteration_time_s": "Time"} if found.programs else {}
     labels = [apart.get(row.metric) or metric(row.metric).label for row in rows]
     section.rows = [
         [Cell(label, full=row.metric), *_figures(row, footnotes)] for label, row in zip(labels, rows, strict=True)

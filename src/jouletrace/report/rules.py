@@ -36,6 +36,7 @@ RULES: dict[str, Rule] = {
     "incomplete": Rule("complete", CARE, AGAIN),
     "failed": Rule("complete", NO, AGAIN),
     "command_failed": Rule("complete", CARE, "mend the command, then run it again"),
+    "program_ended": Rule("complete", CARE, "let it run to its end, unless that was meant"),
     "program_failed": Rule("complete", CARE, "mend the program, then run it again"),
     "run_failed": Rule("complete", NO, AGAIN),
     "out_of_memory": Rule("complete", NO, "give a smaller --batch"),

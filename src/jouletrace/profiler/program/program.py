@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,11 @@ from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.store import save
 from jouletrace.without_pandas import hide_pandas
+
+_SIGNALLED = {
+    128 + number: (f"was ended by {number.name}", "program_ended") for number in (signal.SIGINT, signal.SIGTERM)
+}
+"""Exit codes of programs that were told to end, as servers are: how they ended, and the code of the warning."""
 
 
 class Program(Protocol):
@@ -186,7 +192,8 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
     run = session.run
     run.workload["exit_code"] = code
     if code:
-        run.warn("program_failed", f"the program ended with exit code {code}; figures are of what ran until then")
+        ended, warning = _SIGNALLED.get(code, (f"ended with exit code {code}", "program_failed"))
+        run.warn(warning, f"the program {ended}; figures are of what ran until then")
     for text in lost:
         run.warn("child_lost", text)
     _note(run, tracer, found, all(device.info.kind == "cpu" for device in session.devices))
