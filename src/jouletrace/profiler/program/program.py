@@ -40,7 +40,7 @@ from jouletrace.without_pandas import hide_pandas
 _SIGNALLED = {
     128 + number: (f"was ended by {number.name}", "program_ended") for number in (signal.SIGINT, signal.SIGTERM)
 }
-"""Exit codes of programs that were told to end, as servers are: how they ended, and the code of the warning."""
+"""Exit codes of programs that a signal asked to end: how they ended, and the code of the warning."""
 
 
 class Program(Protocol):
