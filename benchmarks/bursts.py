@@ -19,13 +19,14 @@ from counter import PolledCounter, bracket, inner_bracket, readings, steps_of
 from jouletrace.analysis.power import power_record
 from jouletrace.devices import open_device
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import load
 from jouletrace.sensor.counter import CounterSteps
 from jouletrace.sensor.power_record import integrate
 from jouletrace.sensor.windows.energy import window_energy
+from jouletrace.workloads import resolve
 
 PLAN = ((0.05, 24), (0.2, 24), (1.0, 20), (3.0, 20))
 PAUSE_S = 1.1

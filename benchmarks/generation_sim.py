@@ -22,16 +22,16 @@ from jouletrace.devices import open_device
 from jouletrace.execution.steps.simulated import simulate_generation
 from jouletrace.profiler import generation, passes
 from jouletrace.profiler.passes import warm_up
-from jouletrace.profiler.prepare import resolve
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.stats.interval import standard_error
+from jouletrace.workloads import resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
 
-QUIET = Silent()
+QUIET = Progress()
 HEADER = (
     "| workload, GPU, mode, figure | n | covered | covered, any run | median half-width | RMS error "
     "| RMS error / standard error |\n|---|---|---|---|---|---|---|"

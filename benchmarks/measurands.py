@@ -19,7 +19,7 @@ from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import passes
 from jouletrace.profiler.calibrations import SIMULATED_SCATTER
 from jouletrace.profiler.passes import warm_up
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.repeats import merge
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
@@ -37,9 +37,9 @@ def profiled(spec: str) -> tuple[Run, float, float]:
     device = open_simulated(spec)
     step = SimulatedStep(device, KERNELS)
     with Session("profile", [device], settings=SETTINGS.to_dict(), workload={"name": "measurands"}) as session:
-        warm = warm_up(session, step, SETTINGS.warmup_s, Silent())
-        passes.idle(session, "context idle before", SETTINGS, Silent())
-        passes.energy(session, step, SETTINGS, warm.iteration_s, Silent())
+        warm = warm_up(session, step, SETTINGS.warmup_s, Progress())
+        passes.idle(session, "context idle before", SETTINGS, Progress())
+        passes.energy(session, step, SETTINGS, warm.iteration_s, Progress())
         run = session.finish()
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
     drawn = [device.truth.energy_j(*edges) for edges in zip(start, end, strict=True)]

@@ -25,12 +25,13 @@ from counter import PolledCounter, inner_bracket
 from jouletrace.devices import open_device
 from jouletrace.devices.base import Device
 from jouletrace.devices.nvml.gpu import GPM_SWITCH
-from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording import Recorder, open_recorder
 from jouletrace.run import Estimate, Run
 from jouletrace.stats.interval import mean_estimate
+from jouletrace.workloads import resolve
 
 CASES = {
     "deit-b, batch 64, graph": {"batch": 64, "mode": "graph"},

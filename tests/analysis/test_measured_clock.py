@@ -8,7 +8,7 @@ import pytest
 from boards import board_step, recording
 from jouletrace.execution.steps.base import CountsCycles, Cycles, counted_replay
 from jouletrace.profiler import ab, generation, passes
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 
 MHZ = 1652
@@ -85,7 +85,7 @@ def test_a_device_that_does_not_answer_gives_none(silent):
 def test_every_energy_window_has_the_clock_that_was_counted():
     device, step = counting()
     with recording(device) as session:
-        passes.energy(session, step, ProfileSettings(target_ci=0.5), 2e-4, Silent())
+        passes.energy(session, step, ProfileSettings(target_ci=0.5), 2e-4, Progress())
     assert session.run.windows["counted_mhz"].to_pylist() == pytest.approx([MHZ] * len(session.run.windows), rel=1e-6)
     assert step.asked[0] == "cycles", "what reads them is loaded before the ramp, not between ramp and first window"
 
@@ -93,7 +93,7 @@ def test_every_energy_window_has_the_clock_that_was_counted():
 def test_flushes_alone_are_counted_too():
     device, step = counting(Flushed)
     with recording(device) as session:
-        passes.energy(session, step, ProfileSettings(target_ci=0.5), 2e-4, Silent())
+        passes.energy(session, step, ProfileSettings(target_ci=0.5), 2e-4, Progress())
     rows = session.run.windows.to_pylist()
     assert {row["variant"] for row in rows} == {"untouched", "flush"}
     assert [row["counted_mhz"] for row in rows] == pytest.approx([MHZ] * len(rows), rel=1e-6)
@@ -102,7 +102,7 @@ def test_flushes_alone_are_counted_too():
 def test_windows_of_a_step_that_does_not_count_have_none():
     device, step = board_step()
     with recording(device) as session:
-        passes.energy(session, Plain(step), ProfileSettings(target_ci=0.5), 2e-4, Silent())
+        passes.energy(session, Plain(step), ProfileSettings(target_ci=0.5), 2e-4, Progress())
     assert session.run.windows["counted_mhz"].null_count == len(session.run.windows) > 0
 
 
@@ -121,7 +121,7 @@ def test_windows_of_generation_have_the_mean_over_the_run_within_which_they_lie(
     device, step = counting()
     part = generation._Part("untouched", None, step, 1500, 1000, 0.5)
     with recording(device) as session:
-        generation._stage(session, [part], "energy", 2, random.Random(1), Silent())
+        generation._stage(session, [part], "energy", 2, random.Random(1), Progress())
     rows = session.run.windows.to_pylist()
     assert [row["counted_mhz"] for row in rows] == pytest.approx([MHZ] * 2, rel=1e-6)
     assert step.asked == ["cycles", "replay", "cycles"] * 2

@@ -16,14 +16,15 @@ from jouletrace.errors import BadInputError
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import generation
 from jouletrace.profiler.detail.part_profiler import LayerProfiler
-from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.simulator.boards import SimKernel
+from jouletrace.workloads import resolve
 
 pytestmark = pytest.mark.thorough
 
@@ -124,7 +125,7 @@ def test_what_an_iteration_draws_at_its_head_is_in_its_energy():
     parts = [generation._Part(name, None, step, 21, 7, 0.0) for name, step in steps.items()]
     session = Session("profile", [device], workload={"name": "uneven"})
     with session:
-        generation._stage(session, parts, "energy", 14, Random(1), Silent())
+        generation._stage(session, parts, "energy", 14, Random(1), Progress())
         device.clock.sleep(1.0)
         run = session.finish()
     fill(run)

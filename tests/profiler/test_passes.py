@@ -6,7 +6,7 @@ import pytest
 from boards import board_step, recording
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.profiler import board_store, passes
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import POWER
@@ -52,7 +52,7 @@ def energy_pass(spec="sim:h100?noise=1", step=None, **settings):
     with recording(device) as session:
         iteration_s = counted.replay(2000).seconds / 2000
         counted.replays.clear()
-        passes.energy(session, counted, ProfileSettings(**settings), iteration_s, Silent())
+        passes.energy(session, counted, ProfileSettings(**settings), iteration_s, Progress())
     return session.run, counted
 
 
@@ -92,9 +92,9 @@ def test_a_device_without_power_takes_no_windows():
     device, step = board_step()
     with recording(device) as session:
         session.recorder.channels = [c for c in session.recorder.channels if c.name != POWER]
-        passes.energy(session, step, ProfileSettings(), 1e-3, Silent())
-        passes.idle(session, "context idle before", ProfileSettings(), Silent())
-        passes.deep_idle(session, device, ProfileSettings(), Silent())
+        passes.energy(session, step, ProfileSettings(), 1e-3, Progress())
+        passes.idle(session, "context idle before", ProfileSettings(), Progress())
+        passes.deep_idle(session, device, ProfileSettings(), Progress())
     assert len(session.run.windows) == len(session.run.spans) == 0
 
 
@@ -114,7 +114,7 @@ class Flushed:
 def test_each_window_of_a_flushed_step_is_followed_by_its_flushes():
     device, step = board_step()
     with recording(device) as session:
-        passes.energy(session, Flushed(step), ProfileSettings(target_ci=0.5), 4e-4, Silent())
+        passes.energy(session, Flushed(step), ProfileSettings(target_ci=0.5), 4e-4, Progress())
     rows = session.run.windows.to_pylist()
     assert [row["variant"] for row in rows[:4]] == ["untouched", "flush", "untouched", "flush"]
     assert rows[1]["start_ns"] - rows[0]["end_ns"] < 1_000_000
@@ -124,7 +124,7 @@ def test_each_window_of_a_flushed_step_is_followed_by_its_flushes():
 def test_latencies_are_one_an_iteration():
     device, step = board_step()
     with recording(device) as session:
-        passes.latency(session, step, ProfileSettings(latency_iterations=150), 250e-6, Silent())
+        passes.latency(session, step, ProfileSettings(latency_iterations=150), 250e-6, Progress())
     seconds = latencies_s(session.run)
     assert len(seconds) == 150
     assert np.median(seconds) == pytest.approx(step.replay(100).seconds / 100, rel=0.15)
@@ -140,14 +140,14 @@ def test_slow_iterations_are_timed_nevertheless(iteration_s, least):
             return np.full(n, iteration_s)
 
     with recording(open_simulated("sim:h100")) as session:
-        passes.latency(session, Slow(), ProfileSettings(), iteration_s, Silent())
+        passes.latency(session, Slow(), ProfileSettings(), iteration_s, Progress())
     assert taken == [10, least]
 
 
 def test_deep_idle_is_taken_where_no_one_holds_a_context():
     device = open_simulated("sim:h100")
     with recording(device) as session:
-        passes.deep_idle(session, device, ProfileSettings(), Silent())
+        passes.deep_idle(session, device, ProfileSettings(), Progress())
     (row,) = session.run.spans.to_pylist()
     assert row["name"] == "deep idle"
     assert (row["end_ns"] - row["start_ns"]) / 1e9 > 0.9
@@ -162,7 +162,7 @@ def test_a_deep_idle_that_cannot_be_seen_comes_from_the_store(monkeypatch, reaso
     monkeypatch.setattr(passes, "context_in_this_process", lambda: reason == "context_exists")
     monkeypatch.setattr(device, "processes", lambda: ["somebody"] if reason == "other_processes" else [])
     with recording(device) as session:
-        passes.deep_idle(session, device, ProfileSettings(), Silent())
+        passes.deep_idle(session, device, ProfileSettings(), Progress())
     assert session.run.stored == {"deep_idle_reason": reason, "deep_idle": level}
     assert len(session.run.spans) == 0
 
@@ -171,7 +171,7 @@ def test_idle_lasts_as_long_as_a_slow_sensor_remembers():
     device = open_simulated("sim:h100")
     with recording(device) as session:
         session.recorder.channels = [power(period_s=0.1, window_s=1.0)]
-        passes.idle(session, "deep idle", ProfileSettings(idle_s=1.0), Silent())
+        passes.idle(session, "deep idle", ProfileSettings(idle_s=1.0), Progress())
     (row,) = session.run.spans.to_pylist()
     assert (row["end_ns"] - row["start_ns"]) / 1e9 == pytest.approx(3.4, abs=0.01)
 

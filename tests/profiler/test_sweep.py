@@ -15,7 +15,7 @@ from jouletrace.devices.nvml.identity import NvmlPowerLimit
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
 from jouletrace.processes import locks
 from jouletrace.processes.locks import journal_of
-from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore
+from jouletrace.profiler.power_limits import changing, check_limit, open_limiter, restore_limit
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.profiler.sweep import Grid, run_sweep
 from jouletrace.report.sweep import Entry, render
@@ -249,7 +249,7 @@ def test_after_a_crash_of_all_the_next_sweep_or_restore_brings_the_power_limit_b
     assert limiter.limit_w() == 300.0
     assert command(capsys, "sweep", "--restore", "-d", "sim:h100").err == "the power limit is 700 W again\n"
     assert limiter.limit_w() == 700.0
-    assert restore(limiter) is None
+    assert restore_limit("sim:h100") is None
     subprocess.run([sys.executable, "-c", CRASH], check=False, env=environment)
     assert limiter.limit_w() == 300.0
     limited(tmp_path, Runner())

@@ -7,12 +7,12 @@ import pytest
 
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
-from jouletrace.workloads import ObjectWorkload
+from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.options import WorkloadOptions
 
 pytestmark = pytest.mark.thorough

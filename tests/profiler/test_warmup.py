@@ -9,7 +9,7 @@ from boards import board_step, recording
 from jouletrace.execution.steps.base import Interval
 from jouletrace.profiler.passes import _keeps_changing, warm_up
 from jouletrace.profiler.profile import profile
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
@@ -47,7 +47,7 @@ class Taking:
 def warmed(seconds, watts=None, limit_s=6.0):
     session = Clocked(watts)
     step = Taking(session, seconds)
-    return warm_up(session, step, limit_s, Silent()), session, step
+    return warm_up(session, step, limit_s, Progress()), session, step
 
 
 def test_a_steady_step_ends_the_warm_up_early():
@@ -110,7 +110,7 @@ def test_the_first_iterations_do_not_count():
 def test_a_simulated_gpu_settles():
     device, step = board_step("sim:h100?noise=1")
     with recording(device) as session:
-        found = warm_up(session, step, 20.0, Silent())
+        found = warm_up(session, step, 20.0, Progress())
     assert found.latency_settled is True
     assert found.power_settled is True
 

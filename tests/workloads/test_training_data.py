@@ -7,8 +7,7 @@ import pytest
 
 from commands import command
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.prepare import resolve
-from jouletrace.workloads import ObjectWorkload
+from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.training import ImageFolder, ImageLoader
 

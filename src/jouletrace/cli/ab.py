@@ -45,8 +45,8 @@ def ab(
     """
     from jouletrace.cli.progress import ProgressLine, quiet_output
     from jouletrace.profiler.ab import AbSettings, run_ab
-    from jouletrace.profiler.prepare import resolve
     from jouletrace.recording.session import command_line
+    from jouletrace.workloads import resolve
 
     form = check_form(form, json)
     check_expressions(fail_if or [])

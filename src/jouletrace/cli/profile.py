@@ -34,10 +34,10 @@ def profile(
     measured in separate passes without other instrumentation.
     """
     from jouletrace.cli.progress import ProgressLine, quiet_output
-    from jouletrace.profiler.prepare import resolve
     from jouletrace.profiler.profile import profile_workload
     from jouletrace.profiler.repeats import profile_repeats
     from jouletrace.recording.session import command_line
+    from jouletrace.workloads import resolve
 
     form = check_form(form, json)
     if settings.backend == "trtexec":

@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from jouletrace.profiler.progress import Lines, switched_off
+from jouletrace.profiler.progress import Lines, Progress, switched_off
 from jouletrace.report.document import printable
 
 
@@ -32,7 +32,7 @@ class Drawn:
             self._progress.stop()
 
 
-class ProgressLine(Drawn):
+class ProgressLine(Drawn, Progress):
     """Draws ``profiler.progress.Progress`` with rich if stderr is a terminal, else as lines."""
 
     def __init__(self) -> None:
@@ -43,15 +43,15 @@ class ProgressLine(Drawn):
         if not sys.stderr.isatty():
             self._lines = Lines()
             return
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description:<22}"),
-            BarColumn(bar_width=30),
-            TimeRemainingColumn(),
-            TextColumn("[dim]{task.fields[note]}"),
+        self._progress = rich.Progress(
+            rich.SpinnerColumn(),
+            rich.TextColumn("{task.description:<22}"),
+            rich.BarColumn(bar_width=30),
+            rich.TimeRemainingColumn(),
+            rich.TextColumn("[dim]{task.fields[note]}"),
             console=Console(stderr=True),
             transient=True,
         )

@@ -45,7 +45,8 @@ def sweep(
     exit code is 3. Repeat the command with the same -o to measure what is missing.
     """
     from jouletrace.cli.progress import ProgressLine, quiet_output
-    from jouletrace.profiler.sweep import OUT_OF_MEMORY, POINTS, Grid, restore_limit, run_sweep
+    from jouletrace.profiler.power_limits import restore_limit
+    from jouletrace.profiler.sweep import OUT_OF_MEMORY, POINTS, Grid, run_sweep
     from jouletrace.report.sweep import DONE, FORMATS, render
     from jouletrace.run.store import fresh_folder
 

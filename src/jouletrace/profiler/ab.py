@@ -17,16 +17,16 @@ from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Step, counted_replay
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up
-from jouletrace.profiler.prepare import Prepared, check, prepare, resolve
-from jouletrace.profiler.progress import Progress, Silent, reported, start
+from jouletrace.profiler.passes import LEAST_PERIODS, power_channel, warm_up, window
+from jouletrace.profiler.prepare import Prepared, check, prepare
+from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.report.comparison import Comparison
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings
-from jouletrace.run.store import check_free, save
-from jouletrace.workloads import ObjectWorkload
+from jouletrace.run.store import check_free
+from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit
 
@@ -91,7 +91,7 @@ def run_ab(
         BadInputError, NotPossibleError: As ``prepare``: both must fit the device at once.
         BrokenOffError: If a check matches nothing that was measured.
     """
-    how, progress = how or AbSettings(), progress or Silent()
+    how, progress = how or AbSettings(), progress or Progress()
     found = [resolve(workload) for workload in (a, b)]
     each = [settings, replace(settings_b or settings, device=settings.device)]
     device = open_device(settings.device)
@@ -142,8 +142,7 @@ def run_ab(
     except BadInputError as error:
         raise BrokenOffError(str(error)) from error  # a check that matches nothing: the Run is kept
     add_results(run, comparison)
-    if session.folder is not None:
-        save(run, session.folder, overwrite=True)
+    session.save()
     return run, comparison
 
 
@@ -210,9 +209,7 @@ def _measure(
         with session.phase(f"warm-up {side}"):
             iteration_s.append(warm_up(session, step, settings.warmup_s, progress).iteration_s)
     window_s = max(how.window_s, LEAST_PERIODS * ((power.period_s or 0.0) if power else 0.0))
-    quarters = [
-        _Quarter(side, step, each, window_s, how) for side, step, each in zip(SIDES, steps, iteration_s, strict=True)
-    ]
+    sides = list(zip(SIDES, steps, iteration_s, strict=True))
     rng = np.random.default_rng(settings.seed)
     clock = session.clock
     begin_ns = clock.time_ns()
@@ -223,7 +220,7 @@ def _measure(
         while block < max(wanted, first):
             start_ns = clock.time_ns()
             for turn in _ORDERS[int(rng.integers(2))]:
-                quarters[turn].run(session, block)
+                _quarter(session, *sides[turn], window_s, how, block)
             session.recorder.check()
             block += 1
             took_s = (clock.time_ns() - start_ns) / 1e9
@@ -245,30 +242,12 @@ def not_met(blocks: int, wanted: int, each_s: float) -> str:
     return f"{blocks} of {wanted} required blocks fit the time: give --max-time {longer_s}"
 
 
-@dataclass(frozen=True)
-class _Quarter:
-    """A quarter of a block for one side: ramp-up, a window, then timed iterations."""
-
-    side: str
-    step: Step
-    iteration_s: float
-    window_s: float
-    how: AbSettings
-
-    def run(self, session: Session, block: int) -> None:
-        replays = max(1, math.ceil(self.window_s / self.iteration_s))
-        counted_replay(self.step, max(1, math.ceil(self.how.ramp_s / self.iteration_s)))
-        window, counted_mhz = counted_replay(self.step, replays)
-        session.add_window(
-            variant=self.side,
-            multiplicity=1.0,
-            block=block,
-            replays=replays,
-            start_ns=window.start_ns,
-            end_ns=window.end_ns,
-            counted_mhz=counted_mhz,
-        )
-        n = max(5, min(round(self.how.latency_s / self.iteration_s), 500))
-        start_ns = session.clock.time_ns()
-        seconds = self.step.latencies(n)
-        session.add_iterations(start_ns, seconds, lane(self.side, block))
+def _quarter(
+    session: Session, side: str, step: Step, iteration_s: float, window_s: float, how: AbSettings, block: int
+) -> None:
+    """Measure a quarter of a block for one side: ramp-up, a window, then timed iterations."""
+    counted_replay(step, max(1, math.ceil(how.ramp_s / iteration_s)))
+    window(session, side, step, max(1, math.ceil(window_s / iteration_s)), block=block)
+    start_ns = session.clock.time_ns()
+    seconds = step.latencies(max(5, min(round(how.latency_s / iteration_s), 500)))
+    session.add_iterations(start_ns, seconds, lane(side, block))

@@ -20,12 +20,11 @@ from jouletrace.execution.steps.burst import make_burst
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.backends.torch import torch_device_of
 from jouletrace.profiler.prepare import check_own_time
-from jouletrace.profiler.progress import Progress, Silent, start
+from jouletrace.profiler.progress import Progress, start
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Calibration
-from jouletrace.run.store import save
 
 SHORTEST_S, LONGEST_S = 0.03, 0.6
 WARMUP_S = 2.0
@@ -54,7 +53,7 @@ def calibrate(
     Raises:
         NotPossibleError: If the device has no power sensor that can be read.
     """
-    progress = progress or Silent()
+    progress = progress or Progress()
     device = open_device(device_spec)
     try:
         check_own_time(device)
@@ -104,8 +103,7 @@ def calibrate(
             )
     finally:
         device.close()
-    if session.folder is not None:
-        save(run, session.folder, overwrite=True)
+    session.save()
     return run
 
 

@@ -200,20 +200,22 @@ def _window(session: Session, step: Step, replays: int) -> float:
     if isinstance(step, FlushedStep):
         # The replay includes the flushes: as many flushes alone, directly after it, are subtracted.
         parts.append(("flush", step.flush_only()))
-    seconds = 0.0
-    for variant, part in parts:
-        interval, counted_mhz = counted_replay(part, replays)
-        session.add_window(
-            variant=variant,
-            multiplicity=1.0,
-            block=0,
-            replays=replays,
-            start_ns=interval.start_ns,
-            end_ns=interval.end_ns,
-            counted_mhz=counted_mhz,
-        )
-        seconds += interval.seconds
-    return seconds
+    return sum(window(session, variant, part, replays) for variant, part in parts)
+
+
+def window(session: Session, variant: str, step: Step, replays: int, *, block: int = 0) -> float:
+    """Replay a step as one window of a block; returns the duration in seconds."""
+    interval, counted_mhz = counted_replay(step, replays)
+    session.add_window(
+        variant=variant,
+        multiplicity=1.0,
+        block=block,
+        replays=replays,
+        start_ns=interval.start_ns,
+        end_ns=interval.end_ns,
+        counted_mhz=counted_mhz,
+    )
+    return interval.seconds
 
 
 BLOCK_S = 0.25

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Protocol
 
 from jouletrace.devices import open_device
@@ -60,11 +60,8 @@ def open_limiter(device: str) -> PowerLimiter:
 
         name = "".join(c if c.isalnum() else "_" for c in device.partition("?")[0])
         return SimulatedPowerLimit(device, cache_folder() / f"{name}-power-limit-state.json")
-    opened = open_device(device)
-    try:
+    with closing(open_device(device)) as opened:
         info = opened.info
-    finally:
-        opened.close()
     if info.kind != "gpu":
         raise BadInputError(f"--power-limit on {device}: only a whole GPU has a power limit")
     from jouletrace.devices.nvml.identity import NvmlPowerLimit
@@ -72,14 +69,14 @@ def open_limiter(device: str) -> PowerLimiter:
     return NvmlPowerLimit(info.id)
 
 
-def restore(limiter: PowerLimiter) -> float | None:
-    """Restore the limit that a killed run has left changed; returns the limit in watts, or None if none was left.
+def restore_limit(device: str) -> float | None:
+    """Restore the limit that a killed sweep has left changed; returns the limit in watts, or None if none was left.
 
     Raises:
         BadInputError: If the journal can't be read.
         NotPossibleError: If another jouletrace changes this GPU, or the limit can't be set: the journal is kept.
     """
-    with hold(limiter.info, "restoring the power limit of") as held:
+    with closing(open_limiter(device)) as limiter, hold(limiter.info, "restoring the power limit of") as held:
         return _restore(held, limiter)
 
 
@@ -108,11 +105,8 @@ def changing(limiter: PowerLimiter, device: str) -> Iterator[None]:
 
 def put_back(held: Hold, device: str) -> str | None:
     """Restore the limit of a GPU whose holder has died; for ``watcher``."""
-    limiter = open_limiter(device)
-    try:
+    with closing(open_limiter(device)) as limiter:
         before = _restore(held, limiter)
-    finally:
-        limiter.close()
     return None if before is None else f"its power limit is {before:g} W again"
 
 

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import import_module
 from types import ModuleType
 
-from jouletrace import workloads
 from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.execution.steps.base import Step
@@ -67,15 +66,6 @@ class Prepared:
         if self.make_traceable is None:
             raise NotPossibleError(f"{self.built.facts.get('name', 'this workload')} can't be traced here")
         return self.make_traceable()
-
-
-def resolve(workload: str | Workload) -> Workload:
-    """A workload by its name or path, or the workload itself.
-
-    Raises:
-        BadInputError: If there is none of that name; the nearest are named.
-    """
-    return workloads.resolve(workload) if isinstance(workload, str) else workload
 
 
 def for_workload(workload: Workload, settings: ProfileSettings) -> ProfileSettings:

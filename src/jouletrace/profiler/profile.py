@@ -18,13 +18,13 @@ from jouletrace.execution.steps.base import KnowsNodes
 from jouletrace.profiler import board_store, calibrations, generation, passes
 from jouletrace.profiler.detail.kernel_recording import nodes, record
 from jouletrace.profiler.passes import warm_up
-from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare, resolve
-from jouletrace.profiler.progress import Progress, Silent, reported, start
+from jouletrace.profiler.prepare import Prepared, check, for_workload, load_libraries, prepare
+from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.store import check_free, save
-from jouletrace.workloads import ObjectWorkload
+from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import nearest
 from jouletrace.workloads.user_code import no_silent_exit
@@ -49,7 +49,7 @@ def profile_workload(
         BadInputError, NotPossibleError: As ``prepare``, and for the device.
         RecorderDiedError: If the recorder failed; ``folder`` holds the data recorded so far.
     """
-    progress = progress or Silent()
+    progress = progress or Progress()
     found = resolve(workload)
     settings = for_workload(found, settings)
     device = open_device(settings.device)

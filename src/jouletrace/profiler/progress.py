@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
 from jouletrace.devices.base import Device
 from jouletrace.report.document import printable
@@ -19,8 +18,8 @@ AFTER_S = 0.5
 """Seconds after which a phase is reported: a shorter one is of no interest."""
 
 
-class Progress(Protocol):
-    """Receiver of progress; the command line draws it."""
+class Progress:
+    """Receiver of progress, which ignores it; the command line draws it."""
 
     def start(self, device: str, *, timed: bool = True) -> None:
         """State the device; where seconds are simulated, which pass faster, ``timed`` is False."""
@@ -35,23 +34,7 @@ class Progress(Protocol):
         """Add elapsed seconds to the phase."""
 
 
-class Silent:
-    """Prints nothing."""
-
-    def start(self, device: str, *, timed: bool = True) -> None:
-        """Ignore."""
-
-    def expect(self, seconds: float) -> None:
-        """Ignore."""
-
-    def begin(self, phase: str, seconds: float, *, at_most: bool = False) -> None:
-        """Ignore."""
-
-    def advance(self, seconds: float, note: str = "") -> None:
-        """Ignore."""
-
-
-class Lines:
+class Lines(Progress):
     """One line per phase on stderr, for logs, pipes, notebooks and Python; use it in a ``with`` statement.
 
     A line appears once its phase has taken ``AFTER_S``, from a timer: a phase may report nothing while it runs.
@@ -105,7 +88,7 @@ def reported(progress: bool | Progress) -> Iterator[Progress]:
     if not isinstance(progress, bool):
         yield progress
     elif not progress or switched_off():
-        yield Silent()
+        yield Progress()
     else:
         lines = Lines()
         try:

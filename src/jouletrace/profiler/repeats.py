@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError, RecorderDiedError
 from jouletrace.processes.children import our_child, python_path
 from jouletrace.profiler.profile import finish, profile_workload
-from jouletrace.profiler.progress import Progress, Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
 from jouletrace.run.header import RUN_JSON
@@ -53,7 +53,7 @@ def profile_repeats(
     Raises:
         BadInputError, NotPossibleError: With the message of the first process that failed.
     """
-    progress, folder = progress or Silent(), folder.absolute()
+    progress, folder = progress or Progress(), folder.absolute()
     places = [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
     try:
         for number, place in enumerate(places, start=1):

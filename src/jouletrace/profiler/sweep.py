@@ -15,15 +15,15 @@ from typing import Any, cast
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError
 from jouletrace.processes.locks import LOCK, alone_in
-from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter, restore
-from jouletrace.profiler.prepare import resolve
-from jouletrace.profiler.progress import Progress, Silent
+from jouletrace.profiler.power_limits import PowerLimiter, changing, check_limit, open_limiter
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.repeats import in_fresh_process, numbered
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point
 from jouletrace.run import load
 from jouletrace.run.files import safe_name, shown, write_whole
 from jouletrace.run.header import RUN_JSON
+from jouletrace.workloads import resolve
 
 SETTINGS = "sweep.json"
 POINTS = "points"
@@ -76,7 +76,7 @@ def run_sweep(
             the
             folder.
     """
-    progress, folder = progress or Silent(), folder.absolute()
+    progress, folder = progress or Progress(), folder.absolute()
     points = grid.points()
     _check(points, settings)
     if not limit_s > 0:
@@ -186,15 +186,6 @@ def _limiter(grid: Grid, device: str, permitted: bool) -> Iterator[PowerLimiter 
             name = f"{limiter.info.name} ({limiter.info.id})"
             raise BadInputError(f"this would set the power limit of {name} to {said} W in turn: add --yes to permit it")
         yield limiter
-
-
-def restore_limit(device: str) -> float | None:
-    """Restore the power limit that a killed sweep has left changed; None if none was left."""
-    limiter = open_limiter(device)
-    try:
-        return restore(limiter)
-    finally:
-        limiter.close()
 
 
 def _slug(point: Point) -> str:

@@ -267,11 +267,15 @@ class Session:
         self.run.complete = complete and died is None
         if self._scratch is not None:
             self._scratch.remove()
-        else:
-            save(self.run, self._home, overwrite=True)
+        self.save()
         if died is not None:
             raise died
         return self.run
+
+    def save(self) -> None:
+        """Save the Run, if it has a folder; again, once figures have been added to what ``finish`` saved."""
+        if self.folder is not None:
+            save(self.run, self.folder, overwrite=True)
 
     def _drop_unsound_requests(self) -> None:
         """Leave out what a server's answers made of a request if no reader accepts it: the Run could not be opened."""

@@ -42,14 +42,16 @@ def names() -> list[str]:
     return [*MODELS, *_OWN]
 
 
-def resolve(spec: str) -> Workload:
-    """The workload that ``spec`` names. Imports neither torch nor the user's code.
+def resolve(spec: str | Workload) -> Workload:
+    """The workload that ``spec`` names, or is. Imports neither torch nor the user's code.
 
     Write ``./NAME`` for a folder with the name of a built-in model.
 
     Raises:
         BadInputError: If the name is unknown; the message offers the nearest names.
     """
+    if not isinstance(spec, str):
+        return spec
     if not spec.strip():
         raise BadInputError(f"no workload named (built in: {', '.join(names())}; or {_OTHERS})")
     canonical = ALIASES.get(spec.lower(), spec.lower())
@@ -64,10 +66,8 @@ def resolve(spec: str) -> Workload:
         if spec.startswith(prefix):
             return of_prefix(spec)
     path = Path(spec)
-    if path.is_dir():
-        return LocalFolder(spec)
-    if path.suffix.lower() in MODEL_SUFFIXES:
-        return ModelFile(spec)
+    if path.is_dir() or path.suffix.lower() in MODEL_SUFFIXES:
+        return LocalFolder(spec) if path.is_dir() else ModelFile(spec)
     if path.suffix == ".py":
         raise BadInputError(f"{spec}: which callable in it? Write {spec}:NAME")
     _refuse_near_prefix(spec)

@@ -9,7 +9,7 @@ from jouletrace.addons.fleet.findings import find
 from jouletrace.addons.fleet.results import fleet_of
 from jouletrace.analysis import analyse
 from jouletrace.profiler import passes
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.document import Footnotes
 from jouletrace.run import tables
@@ -32,7 +32,7 @@ def test_it_stands_beside_the_reported_one_where_it_is_known():
 def test_a_runs_windows_bring_it_along():
     device, step = board_step()
     with recording(device) as session:
-        passes.energy(session, step, ProfileSettings(target_ci=0.5), 2e-4, Silent())
+        passes.energy(session, step, ProfileSettings(target_ci=0.5), 2e-4, Progress())
     run = session.run
     rows = [{**row, "counted_mhz": 1650.0 + row["order"]} for row in run.windows.to_pylist()]
     run.windows = tables.from_rows(rows, "windows")

@@ -18,7 +18,7 @@ from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.profiler.detail.kernel_recording import nodes as time_nodes
 from jouletrace.profiler.prepare import for_workload
 from jouletrace.profiler.profile import profile_workload
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import DeviceInfo, Run, load
 from jouletrace.workloads import resolve
@@ -401,7 +401,7 @@ def test_a_gpu_that_onnxruntime_cannot_use_is_reported_and_not_replaced_by_the_c
 def test_nodes_of_a_gpu_are_not_timed_by_their_launches():
     run = Run()
     session = SimpleNamespace(devices=[SimpleNamespace(info=DeviceInfo("GPU-1", "a GPU", kind="gpu"))], run=run)
-    time_nodes(session, None, 0.01, Silent())
+    time_nodes(session, None, 0.01, Progress())
     assert [warning.code for warning in run.warnings] == ["nodes_not_timed"]
     assert "nodes" not in run.workload
 

@@ -10,7 +10,7 @@ from jouletrace.devices.nvml.gpm import METRICS, gpm_sources
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import passes
 from jouletrace.profiler.profile import finish
-from jouletrace.profiler.progress import Silent
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.report import render
@@ -67,9 +67,9 @@ def run():
     session = Session("profile", [device], workload={"name": "x", "items": 1}, settings=settings.to_dict())
     with session:
         step.replay(500)
-        passes.idle(session, "context idle before", settings, Silent())
-        passes.energy(session, step, settings, 2e-3, Silent())
-        passes.idle(session, "context idle after", settings, Silent())
+        passes.idle(session, "context idle before", settings, Progress())
+        passes.energy(session, step, settings, 2e-3, Progress())
+        passes.idle(session, "context idle after", settings, Progress())
         found = session.finish()
     device.close()
     return finish(found, None)

@@ -34,14 +34,16 @@ from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
 from jouletrace.profiler import board_store
 from jouletrace.profiler.passes import LEAST_PERIODS, LEAST_WINDOW_S
-from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.profile import profile_workload
+from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.repeats import numbered
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Fleet
+from jouletrace.workloads import resolve
 
 _SPIN_NS = 2_000_000
 """The last interval before the start is waited for in a busy loop: the scheduler may be late by more than that."""
@@ -65,8 +67,8 @@ _LEAST_READINGS = 5
 _RISEN = 0.9
 
 
-class Talk:
-    """The connection to the parent."""
+class Talk(Progress):
+    """The connection to the parent, which knows the device and measures times itself."""
 
     def __init__(self, orders: IO[str], answers: IO[str]) -> None:
         self._orders = orders
@@ -93,18 +95,9 @@ class Talk:
         readable, _, _ = select.select([self._orders], [], [], 0)
         return bool(readable) and not self._orders.readline()
 
-    def start(self, device: str, *, timed: bool = True) -> None:
-        """See ``profiler.progress.Progress``; the parent knows the device."""
-
-    def expect(self, seconds: float) -> None:
-        """See ``profiler.progress.Progress``; the parent shows phases alone."""
-
     def begin(self, phase: str, seconds: float, *, at_most: bool = False) -> None:
         """See ``profiler.progress.Progress``."""
         self.say("phase", name=phase, seconds=seconds)
-
-    def advance(self, seconds: float, note: str = "") -> None:
-        """See ``profiler.progress.Progress``; the parent measures the time itself."""
 
 
 def measure(order: dict[str, Any], talk: Talk) -> None:

@@ -12,8 +12,9 @@ from jouletrace.addons.fleet.folder import Folder
 from jouletrace.addons.fleet.plan import ALL, FleetGpu, FleetSettings, Key, Task, busy, find_gpus, rounds
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes import children, locks
-from jouletrace.profiler.prepare import check_has_phases, resolve
+from jouletrace.profiler.prepare import check_has_phases
 from jouletrace.run.scratch import Scratch
+from jouletrace.workloads import resolve
 from jouletrace.workloads.kernels import AUTO, GEMMS, whole
 
 MODULE = "jouletrace.addons.fleet.child"

@@ -36,7 +36,6 @@ from jouletrace.recording.session import Session
 from jouletrace.run import ChannelInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.forms import Load, Server
-from jouletrace.run.store import save
 from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
 from jouletrace.simulator.boards.load import Queue, Together
 from jouletrace.workloads import WorkloadOptions, resolve
@@ -314,8 +313,7 @@ def bench_slices(
     for failure in servers.activity.failures:
         run.warn("activity_lost", f"activity of a slice was no longer read: {failure}")
     analysis.analyse_recorded(run)
-    if session.folder is not None:
-        save(run, session.folder, overwrite=True)
+    session.save()
     return run
 
 

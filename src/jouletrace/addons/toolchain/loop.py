@@ -16,11 +16,12 @@ from jouletrace.devices import open_device
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.execution.steps.base import Step
 from jouletrace.processes.children import our_module
-from jouletrace.profiler.prepare import prepare, resolve
+from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT
 from jouletrace.tracing.trace import Trace, trace_call
+from jouletrace.workloads import resolve
 
 _WARM_UP = 3
 """Iterations before the first mark, in which libraries choose their kernels."""

@@ -14,10 +14,11 @@ from jouletrace.addons.toolchain.vendor_run import Recording
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.children import python_path
-from jouletrace.profiler.prepare import check, prepare, resolve
+from jouletrace.profiler.prepare import check, prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.workloads import resolve
 from jouletrace.workloads.base import Workload
 
 TOOLS = {"nsys": nsight.NSYS, "ncu": nsight.NCU}

@@ -18,7 +18,6 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings, WorkloadFacts
 from jouletrace.run.masking import masked_arguments
-from jouletrace.run.store import save
 
 
 def monitor(
@@ -86,8 +85,7 @@ def monitor(
         if counter is not None:
             counter.stop()
     analysis.analyse_recorded(run)
-    if session.folder is not None:
-        save(run, session.folder, overwrite=True)
+    session.save()
     return run, code
 
 

@@ -34,7 +34,6 @@ from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.run.store import save
 from jouletrace.without_pandas import hide_pandas
 
 _SIGNALLED = {
@@ -210,8 +209,7 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
     analysis.analyse_recorded(run)
     if len(gpus) == 1:
         calibrations.remember_rate(run, gpus[0].id)
-    if session.folder is not None:
-        save(run, session.folder, overwrite=True)
+    session.save()
     return run
 
 

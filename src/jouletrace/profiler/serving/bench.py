@@ -29,7 +29,6 @@ from jouletrace.recording.session import Session
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import Load
 from jouletrace.run.names import cut
-from jouletrace.run.store import save
 
 MODULE = "jouletrace.profiler.serving.client"
 _COLUMNS = [name for name in tables.REQUESTS.names if name not in tables.BILL]
@@ -130,8 +129,7 @@ def bench(
     if settings.steps is not None:
         _add_steps(run, settings.steps)
     analysis.analyse_recorded(run)
-    if session.folder is not None:
-        save(run, session.folder, overwrite=True)
+    session.save()
     return run
 
 
