@@ -9,7 +9,7 @@ import pytest
 import jouletrace as jt
 from commands import wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.record import active
+from jouletrace.profiler.record.recording import Recording
 
 REAL = "sim:h100?realtime=1&load=0.5:300"
 
@@ -33,7 +33,7 @@ def check_training(run):
     before = [step for step in steps if step["end_ns"] <= evaluation["start_ns"]]
     after = [step for step in steps if step["start_ns"] >= evaluation["end_ns"]]
     assert (len(before), len(after)) == (2, 4), "an evaluation is in no step"
-    assert active.current is None
+    assert Recording.active is None
 
 
 @pytest.mark.thorough

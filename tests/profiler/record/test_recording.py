@@ -14,9 +14,9 @@ import jouletrace as jt
 from commands import wait_for
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError, NotPossibleError, RecorderDiedError
-from jouletrace.profiler.record import active
 from jouletrace.profiler.record import ranges as marks
 from jouletrace.profiler.record import recording as recordings
+from jouletrace.profiler.record.recording import Recording
 from jouletrace.recording.process import ProcessRecorder
 from live_runs import REAL, energy, spans_of, unit
 from pace import worked
@@ -85,7 +85,7 @@ def test_a_loop_that_fails_keeps_what_it_had(tmp_path):
     assert not run.complete
     assert {row["name"] for row in spans_of(run, "range")} == {"load", "fail"}
     assert any("out of data" in warning.message for warning in run.warnings)
-    assert active.current is None
+    assert Recording.active is None
 
 
 @pytest.mark.thorough
@@ -125,7 +125,7 @@ def test_what_is_too_much_is_counted(monkeypatch):
             jt.step()
     with pytest.warns(RuntimeWarning, match="has ended and records nothing now"), recording:
         jt.step()
-    assert active.current is None
+    assert Recording.active is None
     assert len(spans_of(recording.run, "iteration")) == 5
     assert ["3 spans after" in w.message for w in recording.run.warnings if w.code == "spans_left_out"] == [True]
 
@@ -166,7 +166,7 @@ def test_a_recording_within_another_is_a_range_of_it_and_is_warned_of_once(tmp_p
     with jt.record("first", devices=REAL, save_to=tmp_path / "run") as outer:
         with pytest.warns(RuntimeWarning, match="'second' is within the active 'first'.*nothing is saved to") as said:
             epochs()
-        assert active.current is outer
+        assert Recording.active is outer
     assert len(said) == 1
     assert said[0].filename == __file__
     assert [w.code for w in jt.load(tmp_path / "run").warnings].count("record_within") == 1
@@ -194,7 +194,7 @@ def test_a_recording_within_another_may_outlast_it():
     outer.__exit__(None, None, None)
     inner.__exit__(None, None, None)
     assert {w.code for w in outer.run.warnings} >= {"record_within", "ranges_not_ended"}
-    assert active.current is None
+    assert Recording.active is None
 
 
 @pytest.mark.thorough
@@ -238,7 +238,7 @@ def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_
                 outer.__exit__(None, None, None)
 
     with jt.record("outer", devices=REAL) as outer:
-        monkeypatch.setattr(active, "lock", EndsOuter(active.lock))
+        monkeypatch.setattr(Recording, "lock", EndsOuter(Recording.lock))
         with (
             pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"),
             jt.record("inner", devices=REAL) as inner,
@@ -296,7 +296,7 @@ def test_a_range_that_ends_twice_is_warned_of_once_and_the_loop_goes_on():
 def test_what_cannot_be_recorded_is_refused(options, error, said):
     with pytest.raises(error, match=said), jt.record(**options):
         pass
-    assert active.current is None
+    assert Recording.active is None
 
 
 def test_a_place_that_is_taken_is_refused(tmp_path):

@@ -26,7 +26,6 @@ from typing import Any, Self, TypeVar
 from jouletrace.devices import one_or_several
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.measure import synchronize
-from jouletrace.profiler.record import active
 from jouletrace.profiler.record.ranges import Marks, Opened
 from jouletrace.profiler.record.recording import OnUpdate, Recording, is_seconds
 from jouletrace.workloads.user_code import deferred
@@ -95,7 +94,7 @@ def step(*, sync: bool = False) -> None:
     Args:
         sync: Synchronise with the GPUs first, so that the step includes all work that it launched.
     """
-    recording = active.current
+    recording = Recording.active
     if recording is not None:
         recording.step(sync)
 
@@ -132,7 +131,7 @@ class range(ContextDecorator):
         return type(self)(self.name, sync=self.sync)  # calls of a decorated function may overlap
 
     def __enter__(self) -> Self:
-        recording = active.current
+        recording = Recording.active
         if recording is None:
             self._opened.append(None)
             return self
@@ -152,13 +151,13 @@ class range(ContextDecorator):
         if self.sync:
             synchronize()
         marks, mine = opened
-        recording = active.current
+        recording = Recording.active
         if recording is not None and marks is recording.marks:  # it may have ended inside
             marks.end(mine, self.sync)
 
     def _ended_unopened(self) -> None:
         """Warn and continue: the program's own work is correct."""
-        recording = active.current
+        recording = Recording.active
         if recording is None or recording.marks.unopened(self.name):
             text = f"range {self.name!r} ends without having begun, or twice: this end is ignored"
             warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -7,12 +7,13 @@ import math
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import ClassVar, Self
 
 from jouletrace import analysis
 from jouletrace.devices import open_devices
@@ -21,11 +22,9 @@ from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import synchronize, warn_of_idle
 from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer, settle
-from jouletrace.profiler.record import active
-from jouletrace.profiler.record.active import Within
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.live_sums import LiveSums, SoFar, span_columns
-from jouletrace.profiler.record.ranges import Marks
+from jouletrace.profiler.record.ranges import Marks, Opened
 from jouletrace.profiler.record.ranks import device_of, merge_when_all_ended, parts_of, this_rank
 from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of, summary
 from jouletrace.recording.session import Session
@@ -50,9 +49,14 @@ class Recording:
         rank: Rank of this process; None if the program runs in a single process.
         run: The Run with its figures; None until the recording has ended, and for a recording within another. With
             several ranks, the first rank holds the merged Run if it was saved, and the others hold their own.
+        active: The recording of this process that collects marks; None if there is none.
+        lock: Held while ``active`` changes.
         split: Where the energy went: ranges, modules, operators, kernels and idle, as a Run of kind "program". None
             where there is no ``run``, and without kernels. If ranks are saved, the first holds that of all of them.
     """
+
+    active: ClassVar[Recording | None] = None
+    lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class Recording:
         # Absolute, since the program may change the current folder.
         self._whole = Path(save_to).absolute() if save_to is not None else None
         # A recording within another isn't saved, so its place may exist.
-        self._place = self._checked_place() if active.current is None else None
+        self._place = self._checked_place() if Recording.active is None else None
         self._specs = list(devices)
         if self.rank is not None and self._specs == ["visible"]:
             self._specs = [device_of(self.rank)]
@@ -92,7 +96,7 @@ class Recording:
         self._tracer: Tracer | None = None
         self._annotations: Annotations | None = None
         self._start_ns = 0
-        self._within: list[Within] = []
+        self._within: list[tuple[Recording, Opened] | None] = []
         self._outer: Recording | None = None
         self._warned: set[str] = set()
 
@@ -104,15 +108,13 @@ class Recording:
         Raises:
             BadInputError: If a device can't be recorded.
         """
-        with active.lock:
-            outer = cast("Recording | None", active.current)  # only a Recording claims it
+        with Recording.lock:
+            outer = Recording.active
             if outer is None and self.run is None:
                 self._open()
-                active.claim(self)  # from here on it accepts marks of other threads
+                Recording.active = self  # from here on it accepts marks of other threads
             else:
-                unsaved = self._whole if outer is not self else None
-                lost = f", and nothing is saved to {shown(unsaved)}" if unsaved is not None else ""
-                self._within.append(Within(self.label, outer, lost))
+                self._within.append(self._begin_within(outer))
                 self._outer = outer or self._outer
                 return self
         self._flusher = threading.Thread(target=self._flush_regularly, name="jouletrace-spans", daemon=True)
@@ -122,7 +124,9 @@ class Recording:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._within:
-            self._within.pop().end()
+            opened = self._within.pop()
+            if opened is not None and Recording.active is opened[0]:  # which may have ended
+                opened[0].marks.end(opened[1])
             return
         self._check_begun()
         if threading.current_thread() is self._flusher:
@@ -152,10 +156,6 @@ class Recording:
     def started(self) -> bool:
         """Whether the recorder has started, so that ``now`` returns at once."""
         return self._that_is_on()._started.is_set()
-
-    def has_warned(self, code: str) -> bool:
-        """Whether ``warn`` has added a warning with that code to the Run."""
-        return code in self._warned
 
     def warn(self, code: str, text: str) -> None:
         """Add a warning to the Run, if it is the first with its code."""
@@ -213,6 +213,28 @@ class Recording:
             self._annotations.detach()
         if self._tracer is not None:
             self._tracer.leave()
+
+    def _begin_within(self, outer: Recording | None) -> tuple[Recording, Opened] | None:
+        """Open a range of the active recording in place of a recording of its own, which must not end the program.
+
+        ``lock`` is held since ``outer`` was read, which then can't end before it has the range. None if this recording
+        has ended and no other is active.
+
+        Raises:
+            RuntimeWarning: If warnings are configured as errors; then ``outer`` is unchanged.
+        """
+        if outer is None:
+            text = f"record: {self.label!r} has ended and records nothing now; start another with jt.record()"
+        else:
+            text = f"record: {self.label!r} is within the active {outer.label!r}: it becomes a range there, not a Run"
+            if self._whole is not None and outer is not self:
+                text += f", and nothing is saved to {shown(self._whole)}"
+        if outer is None or "record_within" not in outer._warned:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)  # where the program says `with`
+        if outer is None:
+            return None
+        outer.warn("record_within", text)
+        return outer, outer.marks.begin(self.label)
 
     def _that_is_on(self) -> Recording:
         """The recording that collects this one's marks: the outer one if this is only a range, else itself."""
@@ -349,7 +371,9 @@ class Recording:
                 self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        active.release(self)
+        with Recording.lock:
+            if Recording.active is self:
+                Recording.active = None
         if self._annotations is not None:
             self._annotations.detach()
         atexit.unregister(self._close)
@@ -429,6 +453,18 @@ class Recording:
         else:  # the launcher is about to end all other ranks: later parts need `jouletrace merge`
             with suppress(BadInputError):
                 self.run, self.split = merge_when_all_ended(self._whole, self.rank, wait_s=5.0)
+
+
+def _forget_parent() -> None:
+    """Deactivate the recording in a fork: it belongs to the parent, which may hold the lock at the fork."""
+    Recording.lock = threading.Lock()
+    if Recording.active is not None:
+        Recording.active.leave_to_parent()
+        Recording.active = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
 
 
 def is_seconds(value: object) -> bool:
