@@ -110,7 +110,7 @@ def test_windows_of_both_sides_of_ab_are_counted():
     device, step = counting()
     with recording(device) as session:
         for side in "ab":
-            ab._Quarter(side, step, 2e-4, 0.3, ab.AbSettings()).run(session, 0)
+            ab._quarter(session, side, step, 2e-4, 0.3, ab.AbSettings(), 0)
     rows = session.run.windows.to_pylist()
     assert [row["variant"] for row in rows] == ["a", "b"]
     assert [row["counted_mhz"] for row in rows] == pytest.approx([MHZ] * 2, rel=1e-6)

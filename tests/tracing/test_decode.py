@@ -44,8 +44,8 @@ def test_kinds_keep_their_order_and_buffers_are_joined():
     ("version", "kernel", "memcpy"), [(18, 208, 88), (24, 208, 88), (26, 208, 96), (130001, 216, 96)]
 )
 def test_records_have_the_sizes_of_their_version(version, kernel, memcpy):
-    sizes = layouts_for(version).sizes()
-    assert (sizes[KERNEL], sizes[MEMCPY]) == (kernel, memcpy)
+    layouts = layouts_for(version)
+    assert (layouts[KERNEL].itemsize, layouts[MEMCPY].itemsize) == (kernel, memcpy)
 
 
 def test_a_version_before_cuda_12_is_not_trusted():

@@ -24,7 +24,6 @@ from jouletrace.profiler.progress import Progress, start
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
-from jouletrace.run.forms import Calibration
 
 SHORTEST_S, LONGEST_S = 0.03, 0.6
 WARMUP_S = 2.0
@@ -94,8 +93,8 @@ def calibrate(
             finally:
                 burst.close()
             run = session.finish()
-        run.calibration[device.info.id] = found = calibration_of(run, device.info.id)
-        _describe_channels(run, found)
+        found = calibration_of(run, device.info.id)
+        calibrations.apply(run, device.info.id, found)
         # The host's clock dates the calibration, since a simulated GPU has virtual time.
         if not calibrations.store_calibration(device, {**found, "time_ns": time.time_ns()}):
             run.warn(
@@ -126,10 +125,3 @@ def pulse_train(seconds: float, seed: int) -> NDArray[np.float64]:
 def _rest(session: Session, name: str) -> None:
     with session.phase(name):
         session.clock.sleep(REST_S)
-
-
-def _describe_channels(run: Run, calibration: Calibration) -> None:
-    for channel in run.channels:
-        response = calibration["channels"].get(channel.name)
-        if response:
-            calibrations.describe(channel, response)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store
-from jouletrace.run import ChannelInfo, Run
-from jouletrace.run.forms import Calibration, Facts, StoredLevel, StoredScatter
+from jouletrace.run import Run
+from jouletrace.run.forms import Calibration, StoredLevel, StoredScatter
 
 KEY = "calibration"
 
@@ -31,25 +31,23 @@ def _board(device: Device) -> str:
 
 
 def attach(run: Run, device: Device) -> None:
-    """Add the GPU's stored calibration to a Run, and its parameters to the Run's ``channels``."""
-    calibration = stored_calibration(device)
-    if calibration is None:
-        return
-    run.calibration[device.info.id] = calibration
+    """Add the GPU's stored calibration to a Run, if there is one."""
+    if (calibration := stored_calibration(device)) is not None:
+        apply(run, device.info.id, calibration)
+
+
+def apply(run: Run, device: str, calibration: Calibration) -> None:
+    """Add a calibration to a Run; the parameters measured on this GPU replace the nominal ones of its ``channels``."""
+    run.calibration[device] = calibration
     for channel in run.channels:
         response = calibration.get("channels", {}).get(channel.name)
-        if channel.device == device.info.id and response:
-            describe(channel, response)
-
-
-def describe(channel: ChannelInfo, response: Facts) -> None:
-    """Replace the nominal parameters of a channel by those measured on this GPU."""
-    channel.period_s = response["period_s"]
-    channel.window_s = response["window_s"]
-    channel.delay_s = response["delay_s"]
-    channel.gapless = response["gapless"]
-    channel.origin = "calibrated"
-    channel.response = response
+        if channel.device == device and response:
+            channel.period_s = response["period_s"]
+            channel.window_s = response["window_s"]
+            channel.delay_s = response["delay_s"]
+            channel.gapless = response["gapless"]
+            channel.origin = "calibrated"
+            channel.response = response
 
 
 SCATTER: StoredScatter = {"sd_pct": 0.20, "runs": 10, "source": "DeiT-B, batch 1, as a CUDA graph on an H100"}

@@ -273,7 +273,7 @@ def warm_up(session: Session, step: Step, limit_s: float, progress: Progress) ->
             [float(np.median(times[-i:][:4])) for i in (12, 8, 4) if len(times) >= i], SETTLED
         )
     if power_settled is False:
-        power_settled = not _keeps_changing(_last_seconds_w(session, start_ns), 1.5 * SETTLED)
+        power_settled = not _keeps_changing(_last_seconds_w(session, start_ns, 3), 1.5 * SETTLED)
     _warn(session, "latency", latency_settled, elapsed)
     if records_power:
         _warn(session, "power", power_settled, elapsed)
@@ -312,10 +312,10 @@ def _keeps_changing(levels: Sequence[float], tolerance: float) -> bool:
     return not changes or all(change > tolerance for change in changes) or all(c < -tolerance for c in changes)
 
 
-def _last_seconds_w(session: Session, start_ns: int) -> list[float]:
-    """Mean power of the last whole seconds since ``start_ns``, three at most, oldest first."""
+def _last_seconds_w(session: Session, start_ns: int, most: int) -> list[float]:
+    """Mean power of the last whole seconds since ``start_ns``, so many at most, oldest first."""
     stamps, watts = session.power(start_ns)
-    ends = [int(stamps[-1]) - i * 1_000_000_000 for i in (2, 1, 0)]
+    ends = [int(stamps[-1]) - i * 1_000_000_000 for i in reversed(range(most))] if len(stamps) else []
     seconds = [
         watts[(stamps > end - 1_000_000_000) & (stamps <= end)] for end in ends if end - 1_000_000_000 >= start_ns
     ]
@@ -324,12 +324,5 @@ def _last_seconds_w(session: Session, start_ns: int) -> list[float]:
 
 def _power_settled(session: Session, start_ns: int) -> bool | None:
     """Whether the last two seconds had the same mean power; None if the record is shorter."""
-    stamps, watts = session.power(start_ns)
-    if len(stamps) == 0:
-        return None
-    latest = int(stamps[-1])
-    last = watts[stamps > latest - 1_000_000_000]
-    before = watts[(stamps <= latest - 1_000_000_000) & (stamps > latest - 2_000_000_000)]
-    if latest - start_ns < 2_000_000_000 or len(last) < 5 or len(before) < 5:
-        return None
-    return abs(float(np.mean(last) - np.mean(before))) <= 1.5 * SETTLED * float(np.mean(last))
+    levels = _last_seconds_w(session, start_ns, 2)
+    return abs(levels[1] - levels[0]) <= 1.5 * SETTLED * levels[1] if len(levels) == 2 else None

@@ -162,15 +162,16 @@ class Session:
 
     def add_samples(self, rows: list[dict[str, object]]) -> None:
         """Add and spool readings from outside the recorder; the caller adds their channels to ``run.channels``."""
-        if "samples" not in self._rows:
-            self._rows["samples"] = SpooledRows(self._home / SPOOL, "samples", "beside")
-        self._rows["samples"].append(rows)
+        self._add("samples", rows, "beside")
 
     def add_requests(self, rows: list[dict[str, object]]) -> None:
         """Add and spool requests to a server."""
-        if "requests" not in self._rows:
-            self._rows["requests"] = SpooledRows(self._home / SPOOL, "requests")
-        self._rows["requests"].append(rows)
+        self._add("requests", rows)
+
+    def _add(self, table: str, rows: list[dict[str, object]], part: str = "") -> None:
+        if table not in self._rows:
+            self._rows[table] = SpooledRows(self._home / SPOOL, table, part)
+        self._rows[table].append(rows)
 
     def spool_spans(self, columns: Mapping[str, Sequence[object]]) -> None:
         """Write spans that stay only on disk until the end, for recordings of any length; the caller sets the ids.

@@ -215,7 +215,7 @@ def _bytes(raw: Any, valid: int) -> NDArray[np.uint8]:
     return np.frombuffer(raw, np.uint8, count=valid)
 
 
-def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: int) -> list[str]:
+def check_layouts(tracer: CuptiTracer, before_ns: int, after_ns: int) -> list[str]:
     """Compare the layouts with records that a stopped tracer has just traced; returns the problems, if any.
 
     CUPTI's own iteration must locate the first records of each buffer at the offsets of the layouts, and all times,
@@ -225,13 +225,13 @@ def check_layouts(cupti: Cupti, tracer: CuptiTracer, before_ns: int, after_ns: i
         address, record = buffer.ctypes.data, ctypes.c_void_p()
         at = 0
         for _ in range(CHECKED_RECORDS):
-            if not cupti.next_record(address, len(buffer), record):
+            if not tracer.cupti.next_record(address, len(buffer), record):
                 break
             offset = (record.value or 0) - address
             if offset != at:
                 return [f"buffer {number}: a record lies at byte {offset}, not {at}"]
             kind = int(buffer[offset : offset + 4].view(np.uint32)[0])
-            dtype = cupti.layouts.dtypes.get(kind)
+            dtype = tracer.cupti.layouts.get(kind)
             if dtype is None:
                 return [f"buffer {number}, byte {offset}: unknown kind {kind}"]
             at += dtype.itemsize

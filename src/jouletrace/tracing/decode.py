@@ -8,7 +8,6 @@ versions and grow at the end, so a layout is a set of offsets and a size. A layo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,24 +46,8 @@ _COPY_FIELDS = {"copy_kind": ("u1", 4), **_SET_FIELDS}
 _API_FIELDS = {"start": ("u8", 8), "end": ("u8", 16), "correlation": ("u4", 32)}
 
 
-@dataclass(frozen=True)
-class Layouts:
-    """Record layouts for one range of CUPTI versions.
-
-    Attributes:
-        version: Result of ``cuptiGetVersion``.
-        dtypes: Structured dtype by record kind; its itemsize is the size of the record.
-    """
-
-    version: int
-    dtypes: dict[int, np.dtype[np.void]]
-
-    def sizes(self) -> NDArray[np.int64]:
-        """Record size in bytes by kind, 0 where the kind isn't read; shape (max kind + 1,)."""
-        table = np.zeros(max(self.dtypes) + 1, np.int64)
-        for kind, dtype in self.dtypes.items():
-            table[kind] = dtype.itemsize
-        return table
+Layouts = dict[int, np.dtype[np.void]]
+"""Record layouts for one range of CUPTI versions: structured dtype by record kind, of the size of the record."""
 
 
 def layouts_for(version: int) -> Layouts | None:
@@ -75,14 +58,13 @@ def layouts_for(version: int) -> Layouts | None:
     """
     if version < 18:
         return None
-    dtypes = {
+    return {
         KERNEL: _dtype(_KERNEL_FIELDS, 216 if version >= 130000 else 208),
         MEMCPY: _dtype(_COPY_FIELDS, 96 if version >= 26 else 88),
         MEMSET: _dtype(_SET_FIELDS, 88),
         DRIVER: _dtype(_API_FIELDS, 40),
         RUNTIME: _dtype(_API_FIELDS, 40),
     }
-    return Layouts(version, dtypes)
 
 
 def _dtype(fields: dict[str, tuple[str, int]], size: int) -> np.dtype[np.void]:
@@ -119,7 +101,7 @@ def _split(buffer: NDArray[np.uint8], layouts: Layouts, number: int) -> list[tup
     if len(buffer) < 8:
         return []
     first = int(buffer[:4].view(np.uint32)[0])
-    dtype = layouts.dtypes.get(first)
+    dtype = layouts.get(first)
     if dtype is not None and len(buffer) % dtype.itemsize == 0:
         records = buffer.view(dtype)
         if (records["kind"] == first).all():  # one kind only: no copy
@@ -127,7 +109,9 @@ def _split(buffer: NDArray[np.uint8], layouts: Layouts, number: int) -> list[tup
     # Every record's size is a multiple of 8. For each 8-byte offset, the kind there gives the offset of the next
     # record, if a record started there; the chain from offset 0 is the real one.
     words = buffer[: len(buffer) // 8 * 8].view(np.uint32)[::2].astype(np.int64)
-    sizes = layouts.sizes() // 8
+    sizes = np.zeros(max(layouts) + 1, np.int64)  # in words; 0 where the kind isn't read
+    for kind, known in layouts.items():
+        sizes[kind] = known.itemsize // 8
     steps = np.where(words < len(sizes), sizes[np.minimum(words, len(sizes) - 1)], 0)
     following = (np.arange(len(words)) + steps).tolist()
     places: list[int] = []
@@ -144,6 +128,6 @@ def _split(buffer: NDArray[np.uint8], layouts: Layouts, number: int) -> list[tup
     kinds = words[place]
     found = []
     for kind in np.unique(kinds).tolist():
-        rows = np.lib.stride_tricks.sliding_window_view(buffer, layouts.dtypes[kind].itemsize)[8 * place[kinds == kind]]
-        found.append((kind, np.ascontiguousarray(rows).view(layouts.dtypes[kind])[:, 0]))
+        rows = np.lib.stride_tricks.sliding_window_view(buffer, layouts[kind].itemsize)[8 * place[kinds == kind]]
+        found.append((kind, np.ascontiguousarray(rows).view(layouts[kind])[:, 0]))
     return found

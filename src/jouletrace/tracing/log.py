@@ -97,8 +97,7 @@ class KernelLog:
 
     def stop(self) -> None:
         """End. The caller has waited for the GPU."""
-        self._tracer.stop()
-        self.take_in()
+        self.pause()
         self.dropped = self._tracer.dropped
 
     def mark(self, meaning: int) -> bool:
@@ -140,7 +139,7 @@ class KernelLog:
     @property
     def kernels(self) -> int:
         """Records so far, about."""
-        return self._decoded + self._tracer.filled_bytes // self._tracer.cupti.layouts.dtypes[KERNEL].itemsize
+        return self._decoded + self._tracer.filled_bytes // self._tracer.cupti.layouts[KERNEL].itemsize
 
     def launched(self) -> tuple[Launched, Ints, list[int]]:
         """All work but the marks, the launch number of each mark that was recorded, and the meanings of these."""

@@ -143,7 +143,7 @@ def with_cupti(call: Callable[[], Any]) -> Trace:
     before_ns = time.time_ns() - _CLOCK_SLACK_NS
     with tracer:
         call()
-    problems = check_layouts(tracer.cupti, tracer, before_ns, time.time_ns() + _CLOCK_SLACK_NS)
+    problems = check_layouts(tracer, before_ns, time.time_ns() + _CLOCK_SLACK_NS)
     if problems:
         raise NotPossibleError(f"kernel tracing: CUPTI's records can't be trusted: {problems[0]}")
     chunks = tracer.records()
