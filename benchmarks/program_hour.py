@@ -19,7 +19,7 @@ from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpu_runs import recording_of
 from jouletrace.profiler.program.gpus import gpus_of
-from jouletrace.profiler.program.labels import Marks
+from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run import DeviceInfo, Run, save, tables
@@ -53,7 +53,7 @@ def traced(length_s: float) -> ProcessTrace:
     names = tuple(f"kernel_{k}" for k in range(NAMES))
     work = Launched(names, name, begin_ns, begin_ns + (length * 1e9).astype(np.int64), np.arange(len(start)), zeros)
     edges = [(int(begin * 1e9), int(end * 1e9)) for begin, end in parts]
-    return ProcessTrace(1, "hour", None, ["GPU-0"], work, Marks(zeros[:0], zeros[:0], [], [], 0), edges)
+    return ProcessTrace(1, "hour", None, ["GPU-0"], work, LaunchMarks(zeros[:0], zeros[:0], [], [], 0), edges)
 
 
 def samples(length_s: float) -> pa.Table:
@@ -70,7 +70,7 @@ def main() -> None:
     kept = sum(getattr(one.work, name).nbytes for name in ("name", "start_ns", "end_ns", "correlation", "device"))
     begin = time.process_time()
     gpus, _ = gpus_of([one], ["GPU-0"])
-    rows = rows_of(gpus[0].parts, 1)
+    rows = rows_of(gpus[0].parts)
     took = time.process_time() - begin
     run = Run(kind="program", devices=[DeviceInfo("GPU-0", "gpu", "GPU")], samples=samples(60 * minutes))
     run.units = tables.from_rows(rows.units, "units")

@@ -52,13 +52,13 @@ def run(
     that of the program. Options of jouletrace come before the script.
     """
     from jouletrace.profiler.program.command import program_of
-    from jouletrace.profiler.program.program import Settings, run_program
+    from jouletrace.profiler.program.program import run_program
     from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
     chosen = program_of(program or [], module)
     chosen.check()
-    settings = Settings(device or ["visible"], operators, _duty(duty), live)
+    traced = _duty(duty)
     with Place(output, chosen.name.removesuffix(".py")) as place:
 
         def show(found: Run, code: int) -> None:
@@ -74,7 +74,17 @@ def run(
                 say(f"{chosen.name} ended with exit code {code}")
 
         print_as_python()
-        _, code = run_program(chosen, settings, folder=place.folder, command=command_line(), ends=True, then=show)
+        _, code = run_program(
+            chosen,
+            device=device or ["visible"],
+            operators=operators,
+            duty=traced,
+            live=live,
+            folder=place.folder,
+            command=command_line(),
+            ends=True,
+            then=show,
+        )
     if code:
         raise typer.Exit(code)
 
@@ -83,8 +93,8 @@ FIRST_S = 30.0
 """Traced at the beginning, from which powers come."""
 
 
-def _duty(text: str | None) -> Duty:
-    """The part of the program that is traced.
+def _duty(text: str | None) -> Duty | None:
+    """The part of the program that is traced; None if none is named.
 
     Raises:
         BadInputError: If it isn't two numbers, the first of which is smaller.
@@ -93,7 +103,7 @@ def _duty(text: str | None) -> Duty:
     from jouletrace.profiler.program.duty import Duty
 
     if text is None:
-        return Duty()
+        return None
     try:
         traced, every = (float(word) for word in text.split("/"))
     except ValueError:

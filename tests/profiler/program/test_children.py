@@ -37,7 +37,7 @@ def kernels(run):
 def ran(place, text, child):
     (place / "child.py").write_text(child)
     (place / "main.py").write_text(text)
-    return recording.run_program(Script("main.py"), recording.Settings(["cpu"]))
+    return recording.run_program(Script("main.py"), device=["cpu"])
 
 
 START = "import subprocess, sys\nprocess = subprocess.Popen([sys.executable, 'child.py'])\n"
@@ -131,7 +131,7 @@ def test_a_child_sees_what_it_would_see_without_us(place):
         "text = subprocess.run([sys.executable, 'child.py'], capture_output=True, text=True, check=True).stdout\n"
         "open('seen.json', 'w').write(text)"
     )
-    recording.run_program(Script("main.py"), recording.Settings(["cpu"]))
+    recording.run_program(Script("main.py"), device=["cpu"])
     plain = subprocess.run([sys.executable, "child.py"], capture_output=True, text=True, check=True).stdout
     seen, own = (eval(text.replace("true", "True")) for text in ((place / "seen.json").read_text(), plain))
     assert seen[:3] == own[:3]
@@ -141,12 +141,10 @@ def test_a_child_sees_what_it_would_see_without_us(place):
 
 def test_a_command_runs_as_it_would_and_its_python_is_traced(place):
     (place / "child.py").write_text("import cupy, sys; cupy.launch('gemm', 0.01); sys.exit(5)")
-    found, code = recording.run_program(
-        program_of(["sh", "-c", f"{sys.executable} child.py"], False), recording.Settings(["cpu"])
-    )
+    found, code = recording.run_program(program_of(["sh", "-c", f"{sys.executable} child.py"], False), device=["cpu"])
     assert code == 5
     assert kernels(found) == {"gemm": 1}
-    assert recording.run_program(Command("/bin/sh", ("-c", "kill -9 $$")), recording.Settings(["cpu"]))[1] == 137
+    assert recording.run_program(Command("/bin/sh", ("-c", "kill -9 $$")), device=["cpu"])[1] == 137
 
 
 def test_an_interrupt_reaches_a_command_that_has_just_started(monkeypatch, tmp_path):

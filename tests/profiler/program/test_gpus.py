@@ -8,7 +8,7 @@ import pytest
 from jouletrace.analysis.recording_names import WAITING, waiting_part
 from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
-from jouletrace.profiler.program.labels import Marks
+from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, rows_of
 from jouletrace.run import DeviceInfo, Run
@@ -24,7 +24,7 @@ def traced(rank, kernels, *, pid=0, device=0, uuids=("GPU-a", "GPU-b"), segments
     name = np.array([names.index(name) for name, _, _ in kernels], np.int64)
     start, end = (np.array([row[i] * US for row in kernels], np.int64) for i in (1, 2))
     work = Launched(names, name, start, end, np.arange(len(kernels)), np.full(len(kernels), device))
-    marks = Marks(np.empty(0, np.int64), np.empty(0, np.int64), [("mm", "fc")], [("epoch",)], 1 << 20)
+    marks = LaunchMarks(np.empty(0, np.int64), np.empty(0, np.int64), [("mm", "fc")], [("epoch",)], 1 << 20)
     return ProcessTrace(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, marks, list(segments))
 
 
@@ -60,7 +60,7 @@ def test_a_process_of_the_program_without_collectives_matches_none():
 
 def test_a_kernel_that_runs_for_longer_than_a_block_is_analysed():
     one = traced(None, [("k", 0, 100), ("spin", 200, 40_000_000)], segments=((0, 41 * 10**9),))
-    found = rows_of(gpus_of([one], ["GPU-a"])[0][0].parts, 1)
+    found = rows_of(gpus_of([one], ["GPU-a"])[0][0].parts)
     assert found.end_ns - found.begin_ns > 39 * 10**9
 
 
@@ -73,7 +73,7 @@ def test_collectives_that_cannot_belong_together_are_not_matched():
 def test_the_wait_of_a_collective_is_a_phase_and_times_add_up():
     gpus, _ = gpus_of([rank(1, late=50), rank(0)], ["GPU-a", "GPU-b"])
     assert [(gpu.id, gpu.rank) for gpu in gpus] == [("GPU-a", 0), ("GPU-b", 1)]
-    rows = rows_of(gpus[0].parts, 1)
+    rows = rows_of(gpus[0].parts)
     phase = {row["id"]: row["phase"] for row in rows.units}
     seconds = {}
     for unit, _, s in rows.seconds:
@@ -95,7 +95,7 @@ def test_a_wait_beside_other_kernels_is_communication():
     second = traced(1, [(SUM, 220, 400)], device=1)
     gpus, waits = gpus_of([first, second], ["GPU-a", "GPU-b"])
     assert waits.wait_ns[0].tolist() == [120 * US, 0, 0]
-    rows = rows_of(gpus[0].parts, 1)
+    rows = rows_of(gpus[0].parts)
     names = {row["id"]: row["name"] for row in rows.units}
     seconds = {names[unit]: s for unit, _, s in rows.seconds}
     assert seconds == pytest.approx({"gemm": 110e-6, SUM: 260e-6, waiting_part(SUM): 40e-6})
@@ -146,7 +146,7 @@ def test_idle_time_has_the_cause_that_the_host_shows():
     one.loads.append((450 * US, 650 * US))
     one = dataclasses.replace(one, syncs=np.array([[150 * US, 203 * US], [900 * US, 901 * US]]))
     gpus, _ = gpus_of([one], ["GPU-a"])
-    shares = recording_of(gpus[0], rows_of(gpus[0].parts, 1))["idle_by"]
+    shares = recording_of(gpus[0], rows_of(gpus[0].parts))["idle_by"]
     idle = 10 + 100 + 300 + 200
     assert shares == pytest.approx(
         {

@@ -10,7 +10,7 @@ from torch import nn
 
 import fake_kernels
 from jouletrace.profiler.program import operators
-from jouletrace.profiler.program.labels import Marks, merged, operators_of
+from jouletrace.profiler.program.labels import LaunchMarks, merged, operators_of
 from jouletrace.profiler.program.operators import OperatorSampler
 
 
@@ -65,7 +65,7 @@ def sampled(log, step, iterations=30):
         step()
     sampler.end()
     work, number, meaning = log.launched()
-    return sampler, work, Marks(number, np.array(meaning, np.int64), sampler.labels, [], 1 << 20)
+    return sampler, work, LaunchMarks(number, np.array(meaning, np.int64), sampler.labels, [], 1 << 20)
 
 
 def test_kernels_of_all_iterations_are_named_by_those_of_a_few(log):

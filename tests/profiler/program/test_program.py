@@ -28,7 +28,7 @@ def ran(tmp_path, text, *arguments, name="train.py", folder=None):
     """The Run and the exit code of a script."""
     path = tmp_path / name
     path.write_text(text)
-    return recording.run_program(Script(str(path), arguments), recording.Settings(["cpu"]), folder=folder)
+    return recording.run_program(Script(str(path), arguments), device=["cpu"], folder=folder)
 
 
 RANGES = """
@@ -83,7 +83,7 @@ def test_a_program_that_leaves_by_os_exit_loses_nothing(tmp_path):
     script.write_text("import os\nfrom fake_kernels import launch\nlaunch('one', 0.01)\nos._exit(5)\n")
     place, child = tmp_path / "left", os.fork()
     if child == 0:
-        recording.run_program(Script(str(script)), recording.Settings(["cpu"]), folder=place)
+        recording.run_program(Script(str(script)), device=["cpu"], folder=place)
         os._exit(99)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
     assert len(load(place).activity) == 1
@@ -138,14 +138,14 @@ def test_a_program_beside_an_idle_simulated_gpu_is_not_trusted(tmp_path):
     path = tmp_path / "quick.py"
     path.write_text("pass")
     for spec, levels in (("sim:h100", ["no"]), ("sim:h100?load=1:300", [])):
-        found, _ = recording.run_program(Script(str(path), []), recording.Settings([spec]))
+        found, _ = recording.run_program(Script(str(path), []), device=[spec])
         assert [one.level for one in trust(found).failed if one.code == "simulated_idle"] == levels
 
 
 def test_a_program_without_a_gpu_has_no_tracing_to_fail(tmp_path):
     path = tmp_path / "quick.py"
     path.write_text("pass")
-    found, _ = recording.run_program(Script(str(path), []), recording.Settings(["cpu"]))
+    found, _ = recording.run_program(Script(str(path), []), device=["cpu"])
     asked = trust(found)
     assert [one.check for one in asked.failed if one.check != "power sensor"] == []
     assert "tracing" not in asked.passed

@@ -14,7 +14,7 @@ from fake_kernels import launch
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.program import tracer
-from jouletrace.profiler.program.labels import Marks
+from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
 from jouletrace.profiler.program.tracer import Tracer
@@ -229,7 +229,7 @@ def part_of_rank(place, rank, late_s, since=1.0):
         ("gemm", SUM), numbers % 2, start.astype(np.int64), end.astype(np.int64), numbers, np.zeros(200, int)
     )
     none = np.empty(0, np.int64)
-    marks = Marks(none, none, [], [], 1 << 20)
+    marks = LaunchMarks(none, none, [], [], 1 << 20)
     run = make_run(
         readings(300.0, 10.0, noise=0.3, device=device),
         kind="record",

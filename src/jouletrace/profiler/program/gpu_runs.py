@@ -48,27 +48,23 @@ def recording_of(gpu: Gpu, rows: Rows) -> Recording:
     return about
 
 
-def alone(run: Run, gpu: Gpu, name: str, waits: Waits, folder: Path | None) -> GpuOfProgram:
-    """Save the Run of one of several GPUs in the folder of the whole; returns what the whole states of it."""
-    part = of_gpu(run, gpu, f"{run.workload.get('name', 'program')}, {name.replace('-', ' ')}")
-    if gpu.rank is not None:
-        part.workload["rank"] = gpu.rank
-    if folder is not None:
-        save(part, folder / name)
-    return _stated(part, gpu, waits, name)
-
-
 def add_apart(run: Run, gpus: Sequence[Gpu], waits: Waits, folder: Path | None) -> None:
     """Add what a Run states of each of several GPUs; the Run of each is saved in the folder."""
     ids = [device.id for device in run.devices]
     ranks = [gpu.rank for gpu in gpus]
-    names = []
+    stated = []
     for gpu in gpus:
         words = [] if gpu.rank is None else [f"rank-{gpu.rank}"]
         if gpu.rank is None or ranks.count(gpu.rank) > 1:
             words.append(f"gpu-{ids.index(gpu.id)}")
-        names.append("-".join(words))
-    run.workload["gpus"] = [alone(run, gpu, name, waits, folder) for gpu, name in zip(gpus, names, strict=True)]
+        part = of_gpu(run, gpu, f"{run.workload.get('name', 'program')}, {' '.join(words).replace('-', ' ')}")
+        if gpu.rank is not None:
+            part.workload["rank"] = gpu.rank
+        name = "-".join(words)
+        if folder is not None:
+            save(part, folder / name)
+        stated.append(_stated(part, gpu, waits, name))
+    run.workload["gpus"] = stated
     if waits.matched < 0.5 * waits.collectives:
         text = f"{waits.collectives - waits.matched} of {waits.collectives} collectives couldn't be matched"
         run.warn("collectives_unmatched", f"{text} between ranks: waiting is in their communication")
@@ -76,7 +72,7 @@ def add_apart(run: Run, gpus: Sequence[Gpu], waits: Waits, folder: Path | None) 
 
 def of_gpu(run: Run, gpu: Gpu, name: str) -> Run:
     """The analysed Run of one GPU of a program."""
-    rows = rows_of(gpu.parts, 1)
+    rows = rows_of(gpu.parts)
     part = Run(
         kind="program",
         created_ns=run.created_ns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -76,25 +76,28 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[G
     waits = waits_of(found)
     made: dict[str, list[tuple[ProcessTrace, Part]]] = {}
     for traced, wait in zip(found, waits.wait_ns, strict=True):
-        weight = traced.weights()
+        whole = Part(traced.work, traced.weights(), traced.marks, wait, (), traced.segments)
         for number in np.unique(traced.work.device).tolist():
             here = traced.work.device == number
             id = _device(traced, number, known)
             if id not in known:
                 continue
-            part = Part(traced.work.take(here), weight[here], traced.marks, wait[here], (), traced.segments)
-            made.setdefault(id, []).append((traced, part))
+            made.setdefault(id, []).append((traced, whole.take(here)))
     gpus = []
     for id, members in made.items():
         shared = len(members) > 1
         ranks = {traced.rank for traced, _ in members}
+        syncs = np.concatenate([traced.syncs for traced, _ in members])
         gpus.append(
             Gpu(
                 id,
                 ranks.pop() if len(ranks) == 1 else None,
-                [_within(part, f"{traced.name} ({traced.pid})") if shared else part for traced, part in members],
+                [
+                    replace(part, prefix=(f"{traced.name} ({traced.pid})",)) if shared else part
+                    for traced, part in members
+                ],
                 sorted(load for traced, _ in members for load in traced.loads),
-                _by_end([traced.syncs for traced, _ in members]),
+                syncs[np.argsort(syncs[:, 1], kind="stable")],
                 sum(traced.dropped for traced, _ in members),
                 "; ".join(dict.fromkeys(traced.unsampled for traced, _ in members if traced.unsampled)),
             )
@@ -111,15 +114,6 @@ def unrecorded(found: Sequence[ProcessTrace], known: Sequence[str]) -> list[str]
     """GPUs on which kernels ran and whose power isn't recorded."""
     used = [_device(traced, number, known) for traced in found for number in np.unique(traced.work.device).tolist()]
     return [id for id in dict.fromkeys(used) if id not in known]
-
-
-def _by_end(syncs: Sequence[Ints]) -> Ints:
-    found = np.concatenate(syncs)
-    return found[np.argsort(found[:, 1], kind="stable")]
-
-
-def _within(part: Part, process: str) -> Part:
-    return Part(part.work, part.weight, part.marks, part.wait_ns, (process,), part.segments)
 
 
 def waits_of(found: Sequence[ProcessTrace]) -> Waits:

@@ -22,8 +22,8 @@ SURE = 0.95
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Marks by launch number, ascending; both of shape (m,), and what their meanings stand for.
+class LaunchMarks:
+    """LaunchMarks by launch number, ascending; both of shape (m,), and what their meanings stand for.
 
     Attributes:
         number, meaning: Of each mark. A meaning is ``UNLABELLED``, ``BETWEEN``, the index of a label, or
@@ -42,7 +42,7 @@ class Marks:
     same: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-def ranges_of(work: Launched, marks: Marks) -> tuple[list[tuple[str, ...]], Ints]:
+def ranges_of(work: Launched, marks: LaunchMarks) -> tuple[list[tuple[str, ...]], Ints]:
     """Distinct paths, () first, and the path that is innermost at each launch, shape (n,)."""
     paths: dict[tuple[str, ...], int] = {(): 0}
     chosen = marks.meaning >= marks.first_range
@@ -57,7 +57,7 @@ def ranges_of(work: Launched, marks: Marks) -> tuple[list[tuple[str, ...]], Ints
     return list(paths), np.array(inner, np.int64)[np.searchsorted(numbers, work.correlation)]
 
 
-def operators_of(work: Launched, marks: Marks) -> Ints:
+def operators_of(work: Launched, marks: LaunchMarks) -> Ints:
     """Index of the label of each kernel, ``UNLABELLED`` where it isn't known; shape (n,)."""
     sampled, label = _sampled(work, marks)
     if len(marks.same):
@@ -77,7 +77,7 @@ def operators_of(work: Launched, marks: Marks) -> Ints:
     return found
 
 
-def merged(work: Launched, marks: Marks) -> Marks:
+def merged(work: Launched, marks: LaunchMarks) -> LaunchMarks:
     """The marks with one label for the equal layers of a model, whose kernels no sequence distinguishes."""
     sampled, label = _sampled(work, marks)
     same = np.arange(len(marks.labels))
@@ -107,7 +107,7 @@ def _pattern(modules: Sequence[str]) -> str:
     return ".".join(found)
 
 
-def _sampled(work: Launched, marks: Marks) -> tuple[NDArray[np.bool_], Ints]:
+def _sampled(work: Launched, marks: LaunchMarks) -> tuple[NDArray[np.bool_], Ints]:
     """Which kernels were launched within a sample, and the label of each."""
     chosen = marks.meaning < marks.first_range
     number, meaning = marks.number[chosen], marks.meaning[chosen]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.program.labels import Marks
+from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.run.files import write_whole
 from jouletrace.tracing.log import Ints, Launched
 
@@ -49,7 +49,7 @@ class ProcessTrace:
     rank: int | None
     devices: list[str]
     work: Launched
-    marks: Marks
+    marks: LaunchMarks
     segments: list[Segment]
     loads: list[tuple[int, int]] = field(default_factory=list)
     syncs: Ints = field(default_factory=lambda: np.empty((0, 2), np.int64))
@@ -106,7 +106,7 @@ class ProcessTrace:
         labels = [(op, module) for op, module in about.pop("labels")]
         ranges = [tuple(names) for names in about.pop("ranges")]
         syncs = file["syncs"]
-        marks = Marks(file["number"], file["meaning"], labels, ranges, about.pop("first_range"))
+        marks = LaunchMarks(file["number"], file["meaning"], labels, ranges, about.pop("first_range"))
         about |= {name: [tuple(pair) for pair in about[name]] for name in ("segments", "loads", "notes")}
         return cls(work=work, marks=marks, syncs=syncs, **about)
 

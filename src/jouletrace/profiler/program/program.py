@@ -6,9 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from jouletrace import analysis
 from jouletrace.analysis.recording_names import RECORDING
@@ -19,17 +17,18 @@ from jouletrace.devices.rapl import beside_gpus
 from jouletrace.errors import RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import warn_of_idle
-from jouletrace.profiler.program import timeline
 from jouletrace.profiler.program.children import Children, announce, hand_over
+from jouletrace.profiler.program.command import Command
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
-from jouletrace.profiler.program.gpus import Gpu, gpus_of, unrecorded
+from jouletrace.profiler.program.gpus import gpus_of, unrecorded
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.parking import park_threads
 from jouletrace.profiler.program.process_trace import ProcessTrace
-from jouletrace.profiler.program.script import HardExit
+from jouletrace.profiler.program.script import HardExit, Script
 from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
+from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
@@ -42,42 +41,13 @@ _SIGNALLED = {
 """Exit codes of programs that a signal asked to end: how they ended, and the code of the warning."""
 
 
-class Program(Protocol):
-    """What is recorded: a script in this process, or a command."""
-
-    @property
-    def name(self) -> str:
-        """What the Run is called."""
-
-    @property
-    def arguments(self) -> Sequence[str]:
-        """Its arguments."""
-
-    def run(self, ends: bool = False) -> int:
-        """Run it to its end; returns its exit code."""
-
-
-@dataclass
-class Settings:
-    """How a program is recorded.
-
-    Attributes:
-        devices: As for ``--device``.
-        operators: Whether operators and modules are sampled.
-        duty: Which part of the program is traced.
-        live: Whether lines about the running program go to stderr.
-    """
-
-    devices: list[str] = field(default_factory=lambda: ["visible"])
-    operators: bool = True
-    duty: Duty = field(default_factory=Duty)
-    live: bool = False
-
-
 def run_program(
-    program: Program,
-    settings: Settings,
+    program: Script | Command,
     *,
+    device: Sequence[str] = ("visible",),
+    operators: bool = True,
+    duty: Duty | None = None,
+    live: bool = False,
     folder: Path | None = None,
     command: str = "",
     ends: bool = False,
@@ -87,7 +57,10 @@ def run_program(
 
     Args:
         program: The program, checked.
-        settings: How to record.
+        device: As for ``--device``.
+        operators: Whether operators and modules are sampled.
+        duty: Which part of the program is traced; None for that of ``Duty``.
+        live: Whether lines about the running program go to stderr.
         folder: Folder of the Run; None keeps it in memory. A program on several GPUs has a Run for each in it.
         command: For ``Run.command``.
         ends: As for ``Script.run``.
@@ -100,26 +73,27 @@ def run_program(
         BadInputError, NotPossibleError: If the devices can't be opened.
         RecorderDiedError: If the recorder failed; the folder holds what was recorded.
     """
-    devices = _open(settings.devices)
+    devices = _open(device)
+    duty = duty or Duty()
     try:
         about: WorkloadFacts = {"name": program.name, "arguments": len(program.arguments)}
         session = Session("program", devices, folder=folder, command=command, workload=about)
         owner, finished = os.getpid(), list[Run]()
         finishing, streams = threading.Lock(), Streams()
-        with session, Children(settings.operators, settings.duty) as children:
-            for device in devices:
-                calibrations.attach(session.run, device)
-                _note_others(session.run, device)
+        with session, Children(operators, duty) as children:
+            for opened in devices:
+                calibrations.attach(session.run, opened)
+                _note_others(session.run, opened)
             warn_of_idle(session.run, devices)
-            live = Live(session) if settings.live else None
+            lines = Live(session) if live else None
             starting = Starting(devices)
 
             tracer = Tracer(
                 program.name,
-                operators=settings.operators,
-                duty=settings.duty,
+                operators=operators,
+                duty=duty,
                 begun=lambda: announce() if os.getpid() != owner else None,
-                look=lambda tracer: _look(session, live, starting, tracer),
+                look=lambda tracer: _look(session, lines, starting, tracer),
             )
             begin_ns = session.clock.time_ns()
 
@@ -133,8 +107,8 @@ def run_program(
                             park_threads()
                             hide_pandas(threading.get_ident())
                         streams.restore()
-                        if live is not None:
-                            live.close()
+                        if lines is not None:
+                            lines.close()
                         finished.append(_finish(session, tracer, children, begin_ns, code))
                         then(finished[0], code)
 
@@ -146,8 +120,8 @@ def run_program(
                 os._exit(code)
             finish(code)
     finally:
-        for device in devices:
-            device.close()
+        for opened in devices:
+            opened.close()
     return finished[0], code
 
 
@@ -201,7 +175,10 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
     for id in unrecorded(found, known):
         run.warn("not_recorded", f"kernels ran on {id}, too, whose power isn't recorded: --device all records it", id)
     if len(gpus) == 1:
-        _add_gpu(session, gpus[0])
+        rows = rows_of(gpus[0].parts)
+        session.add_units(rows.units)
+        session.add_activity(rows.activity)
+        run.workload[RECORDING] = recording_of(gpus[0], rows)
         calibrations.recall_rate(run, gpus[0].id)
     session.finish()
     if len(gpus) > 1:
@@ -211,14 +188,6 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
         calibrations.remember_rate(run, gpus[0].id)
     session.save()
     return run
-
-
-def _add_gpu(session: Session, gpu: Gpu) -> None:
-    """Add units and the timeline of the only GPU."""
-    rows = timeline.rows_of(gpu.parts, 1)
-    session.add_units(rows.units)
-    session.add_activity(rows.activity)
-    session.run.workload[RECORDING] = recording_of(gpu, rows)
 
 
 def _note(run: Run, tracer: Tracer, found: Sequence[ProcessTrace], no_gpu: bool) -> None:

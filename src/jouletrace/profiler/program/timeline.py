@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.analysis.unit_rows import UnitRows
-from jouletrace.profiler.program.labels import Marks, merged, operators_of, ranges_of
+from jouletrace.profiler.program.labels import LaunchMarks, merged, operators_of, ranges_of
 from jouletrace.profiler.program.operators import UNLABELLED, Label
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.tracing.log import Ints, Launched
@@ -42,10 +42,14 @@ class Part:
 
     work: Launched
     weight: NDArray[np.float64]
-    marks: Marks
+    marks: LaunchMarks
     wait_ns: Ints
     prefix: tuple[str, ...] = ()
     segments: Sequence[tuple[int, int]] = ()
+
+    def take(self, rows: NDArray[np.bool_]) -> Part:
+        """A selection of its kernels."""
+        return replace(self, work=self.work.take(rows), weight=self.weight[rows], wait_ns=self.wait_ns[rows])
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,9 @@ class Rows:
     unmatched: float | None
 
 
-def rows_of(parts: Sequence[Part], first_id: int) -> Rows:
-    """The rows of a program on one GPU; ``first_id`` is the id of the first unit."""
-    units = UnitRows(first_id)
+def rows_of(parts: Sequence[Part]) -> Rows:
+    """The rows of a program on one GPU."""
+    units = UnitRows(MODEL_UNIT + 1)
     collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
     seconds: list[list[float]] = []

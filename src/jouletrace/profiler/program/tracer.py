@@ -21,7 +21,7 @@ from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.program import wrapped
 from jouletrace.profiler.program.duty import Cycle, Duty
 from jouletrace.profiler.program.imports import AfterImport
-from jouletrace.profiler.program.labels import Marks
+from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.operators import OperatorSampler
 from jouletrace.profiler.program.process_trace import ProcessTrace, Segment
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
@@ -289,7 +289,7 @@ class Tracer:
             rank=self._rank if self._rank is not None else _rank(),
             devices=cuda_uuids() or [],
             work=work,
-            marks=Marks(number, np.array(meanings, np.int64), labels, self.marks.paths, FIRST_RANGE),
+            marks=LaunchMarks(number, np.array(meanings, np.int64), labels, self.marks.paths, FIRST_RANGE),
             segments=self._segments,
             loads=self.loads,
             syncs=log.syncs(),

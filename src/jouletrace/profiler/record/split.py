@@ -19,7 +19,6 @@ from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpu_runs import add_apart, of_gpu
 from jouletrace.profiler.program.gpus import Gpu, gpus_of
 from jouletrace.profiler.program.process_trace import ProcessTrace
-from jouletrace.profiler.program.timeline import Part
 from jouletrace.report.document import printable
 from jouletrace.report.program import energy_by_part, verdict
 from jouletrace.report.reasons import reason
@@ -121,8 +120,7 @@ def _within(gpu: Gpu, begin_ns: int, end_ns: int) -> Gpu:
     for part in gpu.parts:
         here = (part.work.start_ns >= begin_ns) & (part.work.end_ns <= end_ns)
         if here.any():
-            columns = part.work.take(here), part.weight[here], part.marks, part.wait_ns[here]
-            parts.append(Part(*columns, part.prefix, part.segments))
+            parts.append(part.take(here))
     return replace(gpu, parts=parts)
 
 
