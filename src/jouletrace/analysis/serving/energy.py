@@ -20,16 +20,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.serving.readings import VARIES, Rows, apart, rows_of, shown, solved
-from jouletrace.analysis.serving.steady import Requests, Steady, Steps, overlap, percentile
-from jouletrace.analysis.serving.steps import FACTORS, Model, StepBill, bill_by_steps, model_of, timeline_of
+from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Requests, Steady, Steps, overlap, percentile
+from jouletrace.analysis.serving.steps import FACTORS, Model, bill_by_steps, model_of, timeline_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.sensor.windows.response import Response
-
-Floats = NDArray[np.float64]
 
 METHOD = "request timeline"
 _WIDEST = 0.5
@@ -108,9 +105,9 @@ def add_energies(
         figures.add(MODEL_UNIT, "residual_w", Estimate(model.residual_w, method=model.method))
     else:
         _add_powers(figures, levels, powers)
-    columns: list[tuple[NDArray[np.int64], list[Floats]]] = []
+    columns: list[tuple[Ints, list[Floats]]] = []
     for k, level in enumerate(levels):
-        bills: Bill | StepBill | None = None
+        bills: Bill | None = None
         if steps is not None and isinstance(model, Model):
             bills = bill_by_steps(level, steps, model)
             _warn_of_steps(run, level, bills)
@@ -129,9 +126,8 @@ def add_energies(
         complete = bills.energy_j[(bills.share >= 1.0) & level.requests.ok]
         for label, p in BILLED.items():
             figures.add(level.unit, f"bill_{label}_j", percentile(complete, p))
-        some = [bills.energy_j, bills.share]
-        some += [bills.own_j, bills.half_j] if isinstance(bills, StepBill) else []
-        columns.append((level.requests.row[inside], [one[inside] for one in some]))
+        some = (bills.energy_j, bills.share, bills.own_j, bills.half_j)
+        columns.append((level.requests.row[inside], [one[inside] for one in some if one is not None]))
     _write(run, columns)
 
 
@@ -146,7 +142,7 @@ def _add_powers(figures: Figures, levels: Sequence[Steady], found: Regression) -
         figures.add(unit, "energy_output_token_j", powers.output_j)
 
 
-def _warn_of_steps(run: Run, level: Steady, bills: StepBill | None) -> None:
+def _warn_of_steps(run: Run, level: Steady, bills: Bill | None) -> None:
     """Warn if the steps aren't those of the requests, or don't explain the energy."""
     name = level.load["name"]
     if bills is None:
@@ -162,21 +158,6 @@ def _warn_of_steps(run: Run, level: Steady, bills: StepBill | None) -> None:
     if abs(closure - 1) > OPEN:
         message = f"{name}: the steps explain {closure:.0%} of the GPUs' energy: their bills are scaled to it"
         run.warn(NOT_CLOSED, message, name)
-
-
-@dataclass(frozen=True)
-class Bill:
-    """Bills of a level.
-
-    Attributes:
-        energy_j: Of each request, shape (n,).
-        share: Share of each request's time in the steady window, shape (n,).
-        parts: Estimates by metric: energies of prompts, outputs, while requests are open in common, without requests.
-    """
-
-    energy_j: Floats
-    share: Floats
-    parts: dict[str, Estimate]
 
 
 def bill(level: Steady, powers: Powers) -> Bill | None:
@@ -199,9 +180,9 @@ def bill(level: Steady, powers: Powers) -> Bill | None:
         prompt, output = (part * (energy - unused) / own for part in (prompt, output))
         own = energy - unused
     common = energy - unused - own
-    each = steps.integral(np.clip(r.last, *level.window), 1 / np.maximum(count, 1) * (count >= 1)) - steps.integral(
-        np.clip(r.sent, *level.window), 1 / np.maximum(count, 1) * (count >= 1)
-    )
+    parts_s = 1 / np.maximum(count, 1) * (count >= 1)
+    sent, last = (steps.integral(np.clip(edge, *level.window), parts_s) for edge in (r.sent, r.last))
+    each = last - sent
     if each.sum() <= 0:
         return None
     energy_j = prompt + output + common * each / each.sum() + unused * share / share.sum()
@@ -226,7 +207,7 @@ def _scaled(factor: Estimate, joules: float) -> Estimate:
     return factor if factor.value is None else factor.scaled(joules / factor.value)
 
 
-def _write(run: Run, bills: Sequence[tuple[NDArray[np.int64], list[Floats]]]) -> None:
+def _write(run: Run, bills: Sequence[tuple[Ints, list[Floats]]]) -> None:
     """Write the bills of levels into the ``requests`` table: rows, and values of the columns of ``tables.BILL``."""
     if not len(run.requests):
         return

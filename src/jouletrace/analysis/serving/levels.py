@@ -132,7 +132,8 @@ def _add_level(
     if not load.get("alone"):  # it shows what a server draws, and is no load to choose
         _validity(run, level, is_steady)
     _add_rates(run, figures, level)
-    _add_energy(figures, level)
+    figures.add(unit, "power_w", energy.scaled(1 / level.seconds), flags)
+    figures.add(unit, "energy_total_j", energy, flags)
     for metric, chance in chances(run, requests, level.window).items() if own is None else ():
         error = Estimate(100 * error_of(chance), n=BLOCKS, method="blocks")
         figures.add(unit, f"{metric.removesuffix('_j')}_error_pct", error)
@@ -242,12 +243,6 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
         figures.add(level.unit, "goodput_per_s", exact(float(good.sum()) / level.seconds, int(good.sum())))
     late = (r.sent - r.due)[inside]
     figures.add(level.unit, "client_late_p99_s", exact(float(np.quantile(late, 0.99)), len(late)))
-
-
-def _add_energy(figures: Figures, level: Steady) -> None:
-    energy, flags = level.energy, level.flags
-    figures.add(level.unit, "power_w", energy.scaled(1 / level.seconds), flags)
-    figures.add(level.unit, "energy_total_j", energy, flags)
 
 
 def _add_sources(

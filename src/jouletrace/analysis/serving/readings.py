@@ -6,15 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.serving.steady import Steps
+from jouletrace.analysis.serving.steady import Floats, Steps
 from jouletrace.run import Run
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.regression import Prior, equivalent_noise, quantile95, sandwich, solve
-
-Floats = NDArray[np.float64]
 
 LEAD_S = 10.0
 """Of the record before the first and after the last thing that went on."""

@@ -221,6 +221,27 @@ class Steady:
         return weights_in(self.requests, self.window)
 
 
+@dataclass(frozen=True)
+class Bill:
+    """Bills of the requests of a level.
+
+    Attributes:
+        energy_j: Of each request, shape (n,).
+        share: Share of each request's time in the steady window, shape (n,).
+        parts: Estimates by metric: of what the energy of the window consists.
+        own_j: What each request's own tokens added, by steps alone, shape (n,).
+        half_j: Half-width of each bill, by steps alone, shape (n,).
+        accounted: Tokens of the requests over those of the steps.
+    """
+
+    energy_j: Floats
+    share: Floats
+    parts: dict[str, Estimate]
+    own_j: Floats | None = None
+    half_j: Floats | None = None
+    accounted: float = 1.0
+
+
 def weights_in(r: Requests, window: tuple[float, float]) -> tuple[Floats, Floats, Floats]:
     """Requests, input and output tokens in a window, 0 of failed ones, shape (n,) each."""
     whole = np.where(r.ok, overlap(r.sent, r.last, window), 0.0)

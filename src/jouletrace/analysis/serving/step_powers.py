@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.serving.steady import Floats
 from jouletrace.analysis.serving.steps import amounts_of_steps
 from jouletrace.attribution.fit import Fit
 from jouletrace.run import Run
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

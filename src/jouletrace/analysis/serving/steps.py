@@ -37,13 +37,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.serving.readings import VARIES, Rows, Solution, apart, rows_of, shown, solved
-from jouletrace.analysis.serving.steady import Steady, Steps, overlap
+from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Steady, Steps, overlap
 from jouletrace.run import Estimate, Run
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.quantiles import normal
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 METHOD, STREAMED, TRACED = "scheduler steps", "streamed steps", "traced steps"
 
@@ -388,26 +385,7 @@ def _at(steps: Steps, time: Floats) -> Floats:
     return np.append(0.0, np.round(steps.value))[np.searchsorted(steps.time, time, side="right")]
 
 
-@dataclass(frozen=True)
-class StepBill:
-    """Bills of a level by its steps.
-
-    Attributes:
-        energy_j, own_j, half_j: Of each request: its bill, what its own tokens added, and the bill's half-width.
-        share: Share of each request's time in the window.
-        parts: Estimates by metric.
-        accounted: As of ``Amounts``.
-    """
-
-    energy_j: Floats
-    own_j: Floats
-    half_j: Floats
-    share: Floats
-    parts: dict[str, Estimate]
-    accounted: float
-
-
-def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> StepBill | None:
+def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> Bill | None:
     """The bills of a level, by the rule of the module; None without an energy, a request, or a step."""
     energy, energy_half = level.energy.value, level.energy.half_width or 0.0
     if energy is None:
@@ -445,4 +423,4 @@ def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> StepBill | No
     half = model.quantile * float(np.sqrt(whole @ model.covariance @ whole)) / energy
     half = float(np.hypot(half, energy_half / energy / scale))
     parts["closure_steps"] = Estimate(1 / scale, 1 / scale - half, 1 / scale + half, model.n, model.method)
-    return StepBill(energy_j, own_j, half_j, amounts.share, parts, amounts.accounted)
+    return Bill(energy_j, amounts.share, parts, own_j, half_j, amounts.accounted)

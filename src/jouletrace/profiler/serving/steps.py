@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from jouletrace.analysis.recording_names import RECORDING, has_recording
 from jouletrace.analysis.serving.steps import timeline_of
@@ -188,9 +189,7 @@ def _time(ns: int) -> str:
     return f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def traced_steps(
-    run: Run, steps: pa.Table, server: Path
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int, int], np.dtype[np.float64]]] | None:
+def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Energies of steps on all GPUs of a load by the server's kernels, NaN where none were analysed; shape (n,).
 
     Also what the error of the kernels' powers does to the factors of a step (``StepPowers.covariance``). None, with a
