@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import asdict, dataclass, field
-from importlib import metadata, util
+from importlib import util
 from typing import Any
 
 from jouletrace.devices import list_devices, open_device
@@ -14,7 +14,7 @@ from jouletrace.devices.nvml.vendor import no_gpu_reason
 from jouletrace.errors import JouletraceError
 from jouletrace.profiler import board_store
 from jouletrace.profiler.calibrations import stored_calibration
-from jouletrace.recording.environment import versions
+from jouletrace.recording.environment import version_of, versions
 from jouletrace.run import DeviceInfo
 from jouletrace.run.forms import Facts
 
@@ -117,15 +117,9 @@ def _extras() -> dict[str, dict[str, str | bool]]:
     found: dict[str, dict[str, str | bool]] = {}
     for name, serves in LIBRARIES.items():
         here = util.find_spec(name) is not None
-        found[name] = {"available": here, "note": _version(name) if here else f"not installed; for {serves}"}
+        note = version_of(name) or "of unknown version" if here else f"not installed; for {serves}"
+        found[name] = {"available": here, "note": note}
     for name, serves in TOOLS.items():
         path = shutil.which(name)
         found[name] = {"available": path is not None, "note": path or f"not on the PATH; for {serves}"}
     return found
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:  # importable but not installed as a package
-        return "of unknown version"

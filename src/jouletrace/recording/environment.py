@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
     }
-    found |= {package: version for package in _PACKAGES if (version := _version(package)) is not None}
+    found |= {package: version for package in _PACKAGES if (version := version_of(package)) is not None}
     torch = sys.modules.get("torch")
     if torch is not None:
         found["cuda"] = str(torch.version.cuda or "none")
@@ -51,8 +51,8 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def _version(package: str) -> str | None:
-    """Of an installed package, which takes some milliseconds to look up."""
+def version_of(package: str) -> str | None:
+    """The version of a package, which takes some milliseconds to look up; None if it isn't installed as a package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

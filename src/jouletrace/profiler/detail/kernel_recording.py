@@ -156,7 +156,9 @@ def _keep(session: Session, listing: Listing, traced: MatchedTrace, excitation: 
     if unmatched > UNMATCHED and not listing.note:
         text = f"{100 * unmatched:.1f} % of the kernels match no operator call of the listed iteration"
         session.run.warn("kernels_not_joined", f"{text}: the program's iterations differ")
-    _add_spans(session, traced, rows.unit, listing)
+    few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
+    some = np.flatnonzero(few)
+    session.add_trace(traced.trace.take(some), rows.unit[some].tolist(), traced.matched.iteration[some])
 
 
 def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -194,20 +196,11 @@ def _kernel(units: UnitRows, name: str, count: int) -> int:
     return units.get("kernel", shown, shown, count=count)
 
 
-def _add_spans(session: Session, traced: MatchedTrace, unit: NDArray[np.int64], listing: Listing) -> None:
-    """Add spans of some whole iterations, for timelines."""
-    few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
-    some = np.flatnonzero(few)
-    session.add_trace(traced.trace.take(some), unit[some].tolist(), traced.matched.iteration[some])
-
-
 SECONDS = 2.0
 LEAST, MOST = 6, 200
 """Least and largest number of iterations of the pass; half of ``LEAST`` if an iteration exceeds ``LONG_S``."""
 
 LONG_S = 2.0
-
-_MOST_SPANS = 30_000
 
 
 def nodes(session: Session, step: KnowsNodes, iteration_s: float, progress: Progress) -> None:
@@ -225,7 +218,7 @@ def nodes(session: Session, step: KnowsNodes, iteration_s: float, progress: Prog
         found = step.node_times(n)
     progress.advance(n * iteration_s)
     iterations = len(found.began_ns)
-    kept = min(iterations, max(LEAST, _MOST_SPANS * iterations // max(1, len(found.node))))
+    kept = min(iterations, max(LEAST, MOST_SPANS * iterations // max(1, len(found.node))))
     store(session, found, kept)
     session.run.workload["nodes"] = {
         "iterations": kept,

@@ -7,7 +7,7 @@ computed from its record afterwards, with the sensor's response and intervals.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,37 +17,46 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.analysis.power import most_w
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, WorkReading, sample_rows
 from jouletrace.recording.session import Session
-from jouletrace.run import DeviceInfo, device_labels
+from jouletrace.run import ChannelInfo, DeviceInfo, device_labels
 from jouletrace.run.channels import POWER
-from jouletrace.sensor.power_record import HOLE_PERIODS, MOST_W
+from jouletrace.sensor.power_record import HOLE_PERIODS
 
 
 class Meter:
     """Running energy of one power record: each reading stands for the time since the previous one.
 
     Args:
+        channel: The record.
         start_ns: Start in ns since the Unix epoch.
-        period_s: Update period of the sensor in seconds.
-        kept_s: Length in seconds of the history for ``until``.
         most_w: Readings beyond are left out; see ``sensor.power_record.most_power_w``.
+        kept_s: Length in seconds of the history for ``until``.
+        delay_s: By which a reading is later than the mean over the period before it.
 
     Attributes:
-        start_ns, last_ns: Start and end of the summed interval.
+        start_ns, last_ns: Start and end of the summed interval, by the stamps of readings.
+        first_ns: Stamp of the first reading; 0 before it.
         energy_j: Energy in that interval in joules.
         hole_s: Seconds of it without readings.
     """
 
-    def __init__(self, start_ns: int, period_s: float | None, kept_s: float = 60.0, *, most_w: float = MOST_W) -> None:
-        self._most_w = most_w
-        self._kept_ns = int(kept_s * 1e9)
+    def __init__(
+        self, channel: ChannelInfo, start_ns: int, most_w: float, kept_s: float = 60.0, delay_s: float = 0.0
+    ) -> None:
+        self.device, self._most_w = channel.device, most_w
+        self._kept_ns, self._delay_ns = int(kept_s * 1e9), int(delay_s * 1e9)
         self.start_ns = self.last_ns = start_ns
+        self.first_ns = 0
         self.energy_j = self.hole_s = 0.0
-        self._hole_s = HOLE_PERIODS * period_s if period_s else float("inf")
+        self._hole_s = HOLE_PERIODS * channel.period_s if channel.period_s else float("inf")
         self._times = np.array([start_ns], np.int64)
         self._sums = np.zeros(1)
 
-    def add(self, time_ns: NDArray[np.int64], watts: NDArray[np.float64]) -> None:
-        """Add the readings newer than ``last_ns``."""
+    def take(self, samples: pa.Table) -> None:
+        """Add the device's readings of power that are newer than ``last_ns``."""
+        rows = samples.filter(pc.and_(pc.equal(samples["channel"], POWER), pc.equal(samples["device"], self.device)))
+        time_ns, watts = rows["time_ns"].to_numpy(), rows["value"].to_numpy()
+        if not self.first_ns and len(rows):
+            self.first_ns = int(time_ns.min())
         good = (time_ns > self.last_ns) & (watts >= 0) & (watts <= self._most_w)
         order = np.argsort(time_ns[good], kind="stable")
         time, power = time_ns[good][order].astype(np.int64), watts[good][order]
@@ -66,9 +75,14 @@ class Meter:
         """Start of the history for ``until``."""
         return int(self._times[0])
 
+    @property
+    def reached_ns(self) -> int:
+        """Time of the program that the record has passed."""
+        return self.last_ns - self._delay_ns
+
     def until(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Joules from the start until ``time_ns``, with its shape."""
-        seconds = (np.asarray(time_ns, np.int64) - self.start_ns) / 1e9
+        seconds = (np.asarray(time_ns, np.int64) + self._delay_ns - self.start_ns) / 1e9
         return np.asarray(np.interp(seconds, (self._times - self.start_ns) / 1e9, self._sums))
 
 
@@ -144,11 +158,8 @@ class Watch:
         start = session.clock.time_ns()
         labels = device_labels([device.info for device in session.devices])
         self._readings = {d.info.id: Reading(d.info.id, labels[d.info.id], d.info) for d in session.devices}
-        self._meters = {
-            c.device: Meter(start, c.period_s, most_w=most_w(session.run, c.device))
-            for c in session.recorder.channels
-            if c.name == POWER
-        }
+        power = [channel for channel in session.recorder.channels if channel.name == POWER]
+        self._meters = [Meter(channel, start, most_w(session.run, channel.device)) for channel in power]
         self._work = _WorkMeter(counter.unit) if counter is not None else None
 
     def tick(self) -> None:
@@ -171,7 +182,7 @@ class Watch:
         readings = list(self._readings.values())
         work = None
         if self._work is not None and self._counter is not None:
-            work = self._work.now(list(self._meters.values()), len(readings), self._counter.problem())
+            work = self._work.now(self._meters, len(readings), self._counter.problem())
         for display in self._displays:
             display(readings, work)
 
@@ -196,14 +207,10 @@ class Watch:
             if value is not None and np.isfinite(value):
                 reading.values[row["channel"]] = value
                 reading.time_ns = max(reading.time_ns, row["time_ns_max"])
-        power = fresh.filter(pc.equal(fresh["channel"], POWER))
-        for device, meter in self._meters.items():
-            rows = power.filter(pc.equal(power["device"], device))
-            meter.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
-            if device in self._readings and meter.last_ns > meter.start_ns:
-                self._readings[device].energy_j = meter.energy_j
-                self._readings[device].hole_s = meter.hole_s
-                self._readings[device].energy_ns = meter.last_ns
+        for meter in self._meters:
+            meter.take(fresh)
+            if meter.last_ns > meter.start_ns and (reading := self._readings.get(meter.device)) is not None:
+                reading.energy_j, reading.hole_s, reading.energy_ns = meter.energy_j, meter.hole_s, meter.last_ns
 
 
 class _WorkMeter:
@@ -235,8 +242,7 @@ class _WorkMeter:
             self._last = newest, energy
             joules = (lately[1] if lately else None, whole[1] if whole else None) if known else (None, None)
             self._found = LiveWork(self._unit, newest.done, rate, *joules)
-        found = self._found
-        return LiveWork(self._unit, found.done, found.per_s, found.j_each, found.j_each_mean, problem)
+        return replace(self._found, problem=problem)
 
 
 def _each(before: tuple[WorkReading, float], after: tuple[WorkReading, float]) -> tuple[float, float | None] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from jouletrace import analysis
 from jouletrace.analysis.power import most_w, tail_s
@@ -138,7 +138,9 @@ class LiveSums:
         self._stream = stream
         self._start_ns = start_ns
         power = [channel for channel in run.channels if channel.name == POWER]
-        self._meters = [_PowerMeter(channel, start_ns, most_w(run, channel.device)) for channel in power]
+        self._meters = [
+            Meter(channel, start_ns, most_w(run, channel.device), _CURVE_S, _delay_s(channel)) for channel in power
+        ]
         self._whole = len(power) == len(run.devices)
         self._period_s = max((channel.period_s or 0.02 for channel in power), default=0.02)
         self._started: dict[int, float] = {}
@@ -275,29 +277,10 @@ class LiveSums:
         return RangeSoFar(sums.count, sums.seconds / sums.count, each, sums.last_s, last, reason)
 
 
-class _PowerMeter(Meter):
-    """The meter of one device, whose times are corrected for its sensor's delay."""
-
-    def __init__(self, channel: ChannelInfo, start_ns: int, most_w: float) -> None:
-        super().__init__(start_ns, channel.period_s, _CURVE_S, most_w=most_w)
-        self._device = channel.device
-        response = response_of(channel)
-        # The meter takes a reading as the mean over the preceding period, which accounts for half a period of delay.
-        self._delay_ns = int((response.delay_s - response.period_s / 2) * 1e9)
-        self.first_ns = 0
-
-    def take(self, fresh: pa.Table) -> None:
-        rows = fresh.filter(pc.and_(pc.equal(fresh["channel"], POWER), pc.equal(fresh["device"], self._device)))
-        if not self.first_ns and len(rows):
-            self.first_ns = int(pc.min(rows["time_ns"]).as_py())
-        self.add(rows["time_ns"].to_numpy(), rows["value"].to_numpy())
-
-    @property
-    def reached_ns(self) -> int:
-        return self.last_ns - self._delay_ns
-
-    def until(self, time_ns: ArrayLike) -> NDArray[np.float64]:
-        return super().until(np.asarray(time_ns, np.int64) + self._delay_ns)
+def _delay_s(channel: ChannelInfo) -> float:
+    """The sensor's delay beyond the half period that a meter's mean over the preceding period accounts for."""
+    response = response_of(channel)
+    return response.delay_s - response.period_s / 2
 
 
 def span_columns(spans: Sequence[Span], device: str) -> dict[str, list[object]]:
