@@ -46,8 +46,7 @@ def calibrate(
     """Calibrate every power sensor of a device, and store the result for later runs.
 
     The pulses, whose lengths ``seed`` draws, take ``seconds``. ``run.calibration[device]["channels"]`` of the returned
-    Run
-    holds the responses by channel.
+    Run holds the responses by channel.
 
     Raises:
         NotPossibleError: If the device has no power sensor that can be read.

@@ -76,8 +76,7 @@ def measure(
     """Time iterations and first tokens individually, then measure rounds.
 
     ``step`` runs the whole load and is warmed up; one of its iterations takes ``iteration_s`` seconds. ``between`` as
-    in
-    ``passes.energy``.
+    in ``passes.energy``.
     """
     pieces = make_pieces()
     try:

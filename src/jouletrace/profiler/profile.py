@@ -42,8 +42,7 @@ def profile_workload(
     """Measure latency, power and energy of a workload; returns the analysed Run.
 
     ``ready`` is called after the warm-up; the first pass starts when it returns. After an interruption ``folder`` holds
-    the
-    recorded data, marked incomplete.
+    the recorded data, marked incomplete.
 
     Raises:
         BadInputError, NotPossibleError: As ``prepare``, and for the device.

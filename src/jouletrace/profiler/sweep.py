@@ -66,15 +66,13 @@ def run_sweep(
     """Profile every point of a grid whose Run isn't there yet; one entry per point, in the grid's order.
 
     ``folder`` holds the settings in ``sweep.json``, and one Run per point under ``points/``. A point that takes longer
-    than
-    ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
+    than ``limit_s`` seconds is ended. Power limits are changed only if that is ``permitted``.
 
     Raises:
         BadInputError: If a point is invalid, the folder holds something else, or power limits would be changed without
             permission.
         NotPossibleError: If no point could be measured, the power limit can't be set, or another sweep is writing into
-            the
-            folder.
+            the folder.
     """
     progress, folder = progress or Progress(), folder.absolute()
     points = grid.points()

@@ -89,7 +89,7 @@ def layer_rows(run: Run) -> list[PartRow]:
             continue
         contains = unit["id"] in containers
         for one in calls.get(unit["id"], [unit]):
-            if contains and not figures.has(one["id"], "time_own_s"):
+            if contains and (one["id"], "time_own_s") not in figures.found:
                 continue
             call = one["name"].removeprefix(f"{unit['name']} (").rstrip(")") if one is not unit else ""
             part = ", ".join(filter(None, [call, OWN if contains else "" if call else "module"]))
@@ -105,7 +105,7 @@ def kernel_rows(run: Run) -> list[PartRow]:
     traced = {unit["parent"] for unit in kernels}
     rows = [figures.row(unit, unit["name"], "kernel", _TOTAL) for unit in kernels]
     for id, unit in ops.items():
-        if figures.is_pool(id) or not (id in traced or figures.pooled(id) or figures.is_rest(unit)):
+        if id in figures.pools or not (id in traced or figures.pooled(id) or figures.is_rest(unit)):
             rows.append(figures.row(unit, unit["name"], "operator", _TOTAL))
     return [*rows, *figures.rest()]
 
@@ -122,36 +122,30 @@ class _Figures:
     def __init__(self, run: Run) -> None:
         self.units: list[UnitRow] = run.units.to_pylist()
         unnamed = {unit["id"] for unit in self.units if unit["level"] == "op" and not unit["op"]}
-        self._pools = {unit["parent"] for unit in self.units} & unnamed
-        self._pooled = self._pools | {u["id"] for u in self.units if u["parent"] in self._pools}
-        self._found = {(row["unit"], row["metric"]): row for row in run.results.to_pylist()}
-
-    def has(self, unit: int, metric: str) -> bool:
-        return (unit, metric) in self._found
+        self.pools = {unit["parent"] for unit in self.units} & unnamed
+        self._pooled = self.pools | {u["id"] for u in self.units if u["parent"] in self.pools}
+        self.found = {(row["unit"], row["metric"]): row for row in run.results.to_pylist()}
 
     def pooled(self, unit: int | None) -> bool:
         """Whether a unit is a pool (the sum of parts whose energies are known together alone) or belongs to one."""
         return unit in self._pooled
 
-    def is_pool(self, unit: int) -> bool:
-        return unit in self._pools
-
     def is_rest(self, unit: UnitRow) -> bool:
         """Whether a unit of level "op" isn't an operator: launch, idle between kernels, the host."""
-        return unit["level"] == "op" and not unit["op"] and unit["id"] not in self._pools
+        return unit["level"] == "op" and not unit["op"] and unit["id"] not in self.pools
 
     def rest(self) -> Iterator[PartRow]:
         """The rows that belong to no operator."""
         return (
             self.row(unit, f"({unit['name']})", "rest", _TOTAL)
             for unit in self.units
-            if self.is_rest(unit) and self.has(unit["id"], "time_s")
+            if self.is_rest(unit) and (unit["id"], "time_s") in self.found
         )
 
     def row(self, unit: UnitRow, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
         time, energy = (self._estimate(unit["id"], metric) for metric in metrics)
         power = self._estimate(unit["id"], "power_w") if metrics == _TOTAL else _power(energy, time)
-        flags = (self._found.get((unit["id"], metrics[1])) or {}).get("flags") or ""
+        flags = (self.found.get((unit["id"], metrics[1])) or {}).get("flags") or ""
         return PartRow(
             name=str(name),
             part=part,
@@ -166,7 +160,7 @@ class _Figures:
         )
 
     def _estimate(self, unit: int, metric: str) -> Estimate:
-        row = self._found.get((unit, metric))
+        row = self.found.get((unit, metric))
         found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
         return found.in_unit(METRICS[metric].unit)
 

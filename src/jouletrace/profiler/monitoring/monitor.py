@@ -34,10 +34,8 @@ def monitor(
     """Record until the command ends, the duration is over, or Ctrl-C (or SIGTERM, which is passed on to the command).
 
     The record has the sensor's update rate; every ``interval_s`` seconds the displays get the latest readings and the
-    work
-    that ``counter`` has counted. ``duration_s`` limits the recording, but stops no command. The exit code of the
-    command
-    is returned too, 0 without one; ``typed`` becomes ``Run.command``.
+    work that ``counter`` has counted. ``duration_s`` limits the recording, but stops no command. The exit code of the
+    command is returned too, 0 without one; ``typed`` becomes ``Run.command``.
 
     Raises:
         BadInputError: If the command can't be started, there is nothing to count, or nothing would end the recording

@@ -67,7 +67,8 @@ class Children:
         folder, until = self._scratch.path, time.monotonic() + WAIT_S
         while any(_alive(pid) for pid in self._open()) and time.monotonic() < until:
             time.sleep(LOOK_S)
-        lost = [f"{_named(folder, pid)} (process {pid}) {_fate(pid)}" for pid in sorted(self._open())]
+        fates = {True: "still runs", False: "was killed before it could hand over its kernels"}
+        lost = [f"{_named(folder, pid)} (process {pid}) {fates[_alive(pid)]}" for pid in sorted(self._open())]
         for path in sorted(folder.glob("*.untraced")):
             lost.append(f"process {path.stem} isn't traced: {path.read_text()}")
         found = []
@@ -98,10 +99,6 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, IndexError):
         return False
-
-
-def _fate(pid: int) -> str:
-    return "still runs" if _alive(pid) else "was killed before it could hand over its kernels"
 
 
 def trace_this_process() -> None:

@@ -101,8 +101,7 @@ def merge_when_all_ended(place: Path, rank: Rank, wait_s: float = WAIT_S) -> tup
     """Merge the parts once all ranks have ended or died, or the wait is over; returns the Run and its split.
 
     Parts of an earlier start than that of the merging ``rank`` aren't awaited; ranks without a part get ``ABSENT_S``,
-    others
-    ``wait_s``.
+    others ``wait_s``.
 
     Raises:
         BadInputError: If the merged Run can't be written.
@@ -251,10 +250,8 @@ def _dead(header: Run) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 

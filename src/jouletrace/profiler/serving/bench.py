@@ -120,8 +120,8 @@ def bench(
             session.add_samples(metrics.rows)
             session.run.channels += metrics.channels()
             run = session.finish()
-    if changed := _changed(serving["processes"], devices):
-        run.warn("other_processes", f"processes on the GPU changed meanwhile: {changed}")
+    if changed := sorted(set(serving["processes"]) ^ set(_processes(devices))):
+        run.warn("other_processes", f"processes on the GPU changed meanwhile: {', '.join(changed)}")
     for device in devices:
         if isinstance(device, RemoteGpu) and (moved := device.clock_moved()):
             run.warn("clock_moved", moved, device.info.id)
@@ -174,10 +174,6 @@ def _is_here(host: str) -> bool:
 
 def _processes(devices: Sequence[Device]) -> list[str]:
     return [f"{one.name or 'process'} ({one.pid})" for device in devices for one in device.processes()]
-
-
-def _changed(before: Sequence[str], devices: Sequence[Device]) -> str:
-    return ", ".join(sorted(set(before) ^ set(_processes(devices))))
 
 
 def pause(session: Session, seconds: float) -> None:

@@ -17,13 +17,12 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
 from jouletrace.profiler.serving.few_events import event_loop
 from jouletrace.profiler.serving.priority import RealTime
-from jouletrace.profiler.serving.protocol import PATHS, Answer, Bodies, Dialect, StreamError, dialects, error_text
+from jouletrace.profiler.serving.protocol import PATHS, Answer, Bodies, StreamError, dialects, error_text
 
 KEY = "OPENAI_API_KEY"
 _MISSING = 127
@@ -60,7 +59,6 @@ class Client:
             headers={"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})},
         )
         self._offset_ns = time.time_ns() - time.monotonic_ns()
-        self.dialect = Dialect()
         self._bodies: Bodies | None = None
         self._url = ""
         self.rows: list[Row] = []
@@ -90,11 +88,12 @@ class Client:
             self._model = names[0]
         error = ""
         for one in dialects(api):
-            self._speak(one)
+            self._bodies, self._url = Bodies(self._model, one), f"{self._base}{PATHS[one.api]}"
             row = await self._ask(-1, -1, self.now_ns(), 4, 2)
             if row[9] == "ok":
                 self.rows.clear()
-                return {"model": self._model, "api": one.api, "token_ids": one.token_ids, **_bare(one.extra)}
+                taken = {"ignore_eos": "ignore_eos" in one.extra, "usage": "stream_options" in one.extra}
+                return {"model": self._model, "api": one.api, "token_ids": one.token_ids, **taken}
             error = row[10]
             if not error.startswith("HTTP") or error.startswith(("HTTP 401", "HTTP 403", "HTTP 429")):
                 break
@@ -117,11 +116,6 @@ class Client:
             return None
         except (self._http.ClientError, TimeoutError, OSError) as error:
             raise _RefusedError(self._said(error)) from None
-
-    def _speak(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self._bodies = Bodies(self._model, dialect)
-        self._url = f"{self._base}{PATHS[dialect.api]}"
 
     async def _ask(self, id: int, level: int, scheduled_ns: int, input_tokens: int, output_tokens: int) -> Row:
         """Send one request and read its answer; its row."""
@@ -266,10 +260,6 @@ class _RefusedError(Exception):
     """The server can't be used; one line."""
 
 
-def _bare(extra: dict[str, Any]) -> dict[str, bool]:
-    return {"ignore_eos": "ignore_eos" in extra, "usage": "stream_options" in extra}
-
-
 async def serve() -> None:
     """Carry out the parent's orders until the end of input."""
     orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
@@ -310,12 +300,8 @@ async def _report(client: Client) -> None:
 
 def _hand_over(client: Client) -> None:
     rows, client.rows = client.rows, []
-    for some in _parts(rows, 500):
-        _say(rows=some)
-
-
-def _parts(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
-    return [rows[at : at + size] for at in range(0, len(rows), size)]
+    for at in range(0, len(rows), 500):
+        _say(rows=rows[at : at + 500])
 
 
 def _say(**event: Any) -> None:

@@ -21,7 +21,9 @@ _WORDS = re.findall(
     " fact water room mother area money story month lot right study book word issue side kind head house service friend"
     " father power hour game line end member law car city name team minute idea body back face others level office",
 )
-_POOL = 1 << 16
+_POOL, _VOCABULARY = 1 << 16, 1000
+"""Tokens to draw from, and above all ids of them."""
+
 _UNIQUE = 6
 """Tokens at the beginning of each prompt that no other prompt shares: prefixes in a server's cache don't match."""
 
@@ -80,13 +82,12 @@ class Bodies:
     Args:
         model: Name of the model; "" for none.
         dialect: What the server takes.
-        vocabulary: Token ids are below it.
     """
 
-    def __init__(self, model: str, dialect: Dialect, vocabulary: int = 1000) -> None:
+    def __init__(self, model: str, dialect: Dialect) -> None:
         self._chance = random.Random()
         self._ids = dialect.token_ids
-        draw = [str(self._chance.randrange(10, vocabulary)) for _ in range(_POOL)]
+        draw = [str(self._chance.randrange(10, _VOCABULARY)) for _ in range(_POOL)]
         self._pool = draw if self._ids else [_WORDS[int(one) % len(_WORDS)] for one in draw]
         fields = {**({"model": model} if model else {}), "stream": True, "temperature": 0, **dialect.extra}
         self._head = json.dumps(fields)[:-1]
