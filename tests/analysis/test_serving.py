@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.serving.steady import Steps, overlap, percentile, requests_of, steady_window
+from jouletrace.analysis.serving.steady import Rates, overlap, percentile, requests_of, steady_window
 from jouletrace.report.results import Results
 from serving_runs import PERIOD_S, START_NS, Truth, energy_between, level_of, serving_run
 
@@ -290,10 +290,10 @@ def test_analysis_again_changes_nothing(served):
     assert run.warnings == warnings
 
 
-def test_steps_are_integrated_exactly():
-    steps = Steps(np.array([0.0, 1.0]), np.array([2.0, 3.0]), np.array([1.0, 10.0]))
-    assert steps.integral(np.array([0.0, 0.5, 1.0, 2.0, 3.0, 9.0])) == pytest.approx([0, 0.5, 1, 12, 22, 22])
-    assert steps.mean(1.0, 2.0) == pytest.approx(11)
+def test_rates_are_integrated_exactly():
+    rates = Rates(np.array([0.0, 1.0]), np.array([2.0, 3.0]), np.array([1.0, 10.0]))
+    assert rates.integral(np.array([0.0, 0.5, 1.0, 2.0, 3.0, 9.0])) == pytest.approx([0, 0.5, 1, 12, 22, 22])
+    assert rates.mean(1.0, 2.0) == pytest.approx(11)
 
 
 def test_overlaps():

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.serving.readings import VARIES, Rows, apart, rows_of, shown, solved
-from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Requests, Steady, Steps, overlap, percentile
+from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Rates, Requests, Steady, overlap, percentile
 from jouletrace.analysis.serving.steps import FACTORS, Model, bill_by_steps, model_of, timeline_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.sensor.windows.response import Response
@@ -169,9 +169,9 @@ def bill(level: Steady, powers: Powers) -> Bill | None:
     _, read, written = level.weights()
     prompt = (powers.prompt_j.value or 0.0) * read
     output = (powers.output_j.value or 0.0) * written
-    steps = Steps(r.sent, r.last)
-    count = np.round(steps.value)
-    unused_s = level.seconds * steps.mean(*level.window, (count < 1).astype(float))
+    open_ = Rates(r.sent, r.last)
+    count = np.round(open_.value)
+    unused_s = level.seconds * open_.of((count < 1).astype(float)).mean(*level.window)
     mean_w = energy / level.seconds
     idle_w = mean_w if powers.idle_w.value is None else powers.idle_w.value
     unused = min(max(idle_w, 0.0) * unused_s, energy)
@@ -180,8 +180,8 @@ def bill(level: Steady, powers: Powers) -> Bill | None:
         prompt, output = (part * (energy - unused) / own for part in (prompt, output))
         own = energy - unused
     common = energy - unused - own
-    parts_s = 1 / np.maximum(count, 1) * (count >= 1)
-    sent, last = (steps.integral(np.clip(edge, *level.window), parts_s) for edge in (r.sent, r.last))
+    shared = open_.of(1 / np.maximum(count, 1) * (count >= 1))
+    sent, last = (shared.integral(np.clip(edge, *level.window)) for edge in (r.sent, r.last))
     each = last - sent
     if each.sum() <= 0:
         return None
@@ -243,13 +243,13 @@ def regress(run: Run, levels: Sequence[Requests]) -> Regression | str:
 
 def _seen(r: Requests, time: Floats, response: Response) -> Floats:
     """Being busy, prompt and output tokens/s as readings at these times show them, shape (n, 3)."""
-    busy = Steps(r.sent, r.last)
+    busy = Rates(r.sent, r.last)
     good = r.ok & np.isfinite(r.first)
     sent, first, last = r.sent[good], r.first[good], r.last[good]
     read_s, written_s = np.maximum(first - sent, 1e-6), np.maximum(last - first, 1e-6)
-    prompt = Steps(sent, sent + read_s, r.input_tokens[good] / read_s)
-    output = Steps(first, first + written_s, r.output_tokens[good] / written_s)
-    return shown([(busy, (busy.value > 0.5).astype(float)), (prompt, None), (output, None)], time, response)
+    prompt = Rates(sent, sent + read_s, r.input_tokens[good] / read_s)
+    output = Rates(first, first + written_s, r.output_tokens[good] / written_s)
+    return shown([busy.of((busy.value > 0.5).astype(float)), prompt, output], time, response)
 
 
 def _fit(rows: Rows) -> tuple[list[Powers], float]:

@@ -16,9 +16,9 @@ from jouletrace.analysis.serving.slices import Division, divide
 from jouletrace.analysis.serving.steady import (
     FEWEST,
     Floats,
+    Rates,
     Requests,
     Steady,
-    Steps,
     percentile,
     requests_of,
     steady_window,
@@ -225,9 +225,9 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
     _, read, written = level.weights()
     figures.add(level.unit, "tokens_per_s", exact(float(written.sum()) / level.seconds, int(answered.sum())))
     figures.add(level.unit, "tokens_in_per_s", exact(float(read.sum()) / level.seconds, int(answered.sum())))
-    steps = Steps(r.sent, r.last)
-    figures.add(level.unit, "requests_open", exact(steps.mean(start, end), len(r)))
-    idle = steps.mean(start, end, (steps.value < 0.5).astype(float))
+    open_ = Rates(r.sent, r.last)
+    figures.add(level.unit, "requests_open", exact(open_.mean(start, end), len(r)))
+    idle = open_.of((open_.value < 0.5).astype(float)).mean(start, end)
     figures.add(level.unit, "share_idle", exact(idle, len(r)))
     for name in LATENCIES:
         values: Floats = getattr(r, name)[answered]

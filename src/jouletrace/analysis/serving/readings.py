@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.serving.steady import Floats, Steps
+from jouletrace.analysis.serving.steady import Floats, Rates
 from jouletrace.run import Run
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.regression import Prior, equivalent_noise, quantile95, sandwich, solve
@@ -84,11 +84,11 @@ def rows_of(
     return Rows(np.mean(design, axis=0)[known], target[known], block)
 
 
-def shown(parts: Sequence[tuple[Steps, Floats | None]], time: Floats, response: Response) -> Floats:
+def shown(parts: Sequence[Rates], time: Floats, response: Response) -> Floats:
     """Sums of rates as readings at these times show them, shape (n, parts).
 
     Args:
-        parts: Sums with None, or with another function that has the same steps.
+        parts: The sums.
         time: Stamps in seconds, shape (n,).
         response: Of the sensor.
     """
@@ -98,8 +98,8 @@ def shown(parts: Sequence[tuple[Steps, Floats | None]], time: Floats, response: 
     weights = weights / weights.sum()
     at = time[:, None] - delays[None, :]
     found = []
-    for steps, function in parts:
-        integral = steps.integral(at.ravel(), function).reshape(at.shape)
+    for rates in parts:
+        integral = rates.integral(at.ravel()).reshape(at.shape)
         found.append((-np.diff(integral, axis=1) / np.diff(delays)) @ weights)
     return np.column_stack(found)
 

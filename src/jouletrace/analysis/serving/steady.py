@@ -15,6 +15,7 @@ requests that were sent within.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,7 +102,7 @@ def requests_of(run: Run, level: int) -> Requests:
     return Requests(origin, rows, due, *times, count("input_tokens"), count("output_tokens"), ok)
 
 
-class Steps:
+class Rates:
     """A sum of constant rates, each over its own time: its integral at any time.
 
     Args:
@@ -117,17 +118,22 @@ class Steps:
         self.value = np.cumsum(np.concatenate([rates, -rates])[order])
         """After each time."""
 
-    def integral(self, at: Floats, function: Floats | None = None) -> Floats:
-        """Integral from the first time to each of ``at``; of another function with the same steps, if given."""
+    def of(self, value: Floats) -> Rates:
+        """Another function that changes at the same times, by its values after each."""
+        found = copy(self)
+        found.value = value
+        return found
+
+    def integral(self, at: Floats) -> Floats:
+        """Integral from the first time to each of ``at``."""
         if not len(self.time):
             return np.zeros(np.shape(at))
-        values = self.value if function is None else function
-        reached = np.append(0.0, np.cumsum(values[:-1] * np.diff(self.time)))
+        reached = np.append(0.0, np.cumsum(self.value[:-1] * np.diff(self.time)))
         return np.asarray(np.interp(at, self.time, reached))
 
-    def mean(self, start: float, end: float, function: Floats | None = None) -> float:
+    def mean(self, start: float, end: float) -> float:
         """Mean between two times."""
-        first, last = self.integral(np.array([start, end]), function)
+        first, last = self.integral(np.array([start, end]))
         return float((last - first) / (end - start))
 
 
@@ -145,7 +151,7 @@ def steady_window(requests: Requests) -> tuple[float, float, bool]:
     end = float(requests.sent[-1])
     count = int(np.clip(len(requests) // 5, *BINS))
     edges = np.linspace(float(requests.sent[0]), max(end, float(requests.sent[0]) + 1e-6), count + 1)
-    open_ = np.diff(Steps(requests.sent, requests.last).integral(edges)) / np.diff(edges)
+    open_ = np.diff(Rates(requests.sent, requests.last).integral(edges)) / np.diff(edges)
     done = np.histogram(requests.last, edges)[0].astype(float)
     if len(requests) >= FEWEST and requests.ok.any():
         filled_s = float(np.median(requests.e2e[requests.ok]))

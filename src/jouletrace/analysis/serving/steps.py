@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.serving.readings import VARIES, Rows, Solution, apart, rows_of, shown, solved
-from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Steady, Steps, overlap
+from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Rates, Steady, overlap
 from jouletrace.run import Estimate, Run
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.quantiles import normal
@@ -207,8 +207,8 @@ def _by_traced(steps: Timeline, traced: Ints, by_readings: Model, common: Floats
 
 def _seen(steps: Timeline, time: Floats, response: Response) -> Floats:
     """1 for idle power, and the amounts of each factor per second as readings show them, shape (n, 6)."""
-    rates = [Steps(steps.start, steps.end, one / (steps.end - steps.start)) for one in steps.amounts.T]
-    return np.column_stack([np.ones(len(time)), shown([(one, None) for one in rates], time, response)])
+    rates = [Rates(steps.start, steps.end, one / (steps.end - steps.start)) for one in steps.amounts.T]
+    return np.column_stack([np.ones(len(time)), shown(rates, time, response)])
 
 
 def _distinguished(rows: Rows, order: Sequence[int]) -> tuple[Solution, NDArray[np.bool_]]:
@@ -373,16 +373,16 @@ def _idle(level: Steady, steps: Timeline) -> tuple[Floats, float]:
     edges = np.concatenate([r.sent, r.last, steps.start, steps.end, window])
     edges = np.unique(np.clip(edges, *window))
     middle, length = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
-    open_, busy = (_at(Steps(*one), middle) for one in ((r.sent, r.last), (steps.start, steps.end)))
+    open_, busy = (_at(Rates(*one), middle) for one in ((r.sent, r.last), (steps.start, steps.end)))
     free = np.where(busy < 0.5, length, 0.0)
     each = np.append(0.0, np.cumsum(np.where(open_ > 0.5, free / np.maximum(open_, 1.0), 0.0)))
     before, after = (each[np.searchsorted(edges, np.clip(one, *window))] for one in (r.sent, r.last))
     return after - before, float(free[open_ < 0.5].sum())
 
 
-def _at(steps: Steps, time: Floats) -> Floats:
+def _at(rates: Rates, time: Floats) -> Floats:
     """The sum at some times."""
-    return np.append(0.0, np.round(steps.value))[np.searchsorted(steps.time, time, side="right")]
+    return np.append(0.0, np.round(rates.value))[np.searchsorted(rates.time, time, side="right")]
 
 
 def bill_by_steps(level: Steady, steps: Timeline, model: Model) -> Bill | None:
