@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable
 from jouletrace.run.metrics import METRICS
@@ -74,8 +75,8 @@ def layer_rows(run: Run) -> list[PartRow]:
     A module that contains others has a row for the operators that it calls itself, if there are any. The rows
     sum to the whole iteration, within its closure.
     """
-    figures = _Figures(run)
-    layers = {unit["id"]: unit for unit in figures.units if unit["level"] == "layer"}
+    results = Results(run)
+    layers = {unit["id"]: unit for unit in results.units("layer")}
     calls: dict[int | None, list[UnitRow]] = {}
     containers: set[int | None] = set()
     for unit in layers.values():
@@ -89,25 +90,26 @@ def layer_rows(run: Run) -> list[PartRow]:
             continue
         contains = unit["id"] in containers
         for one in calls.get(unit["id"], [unit]):
-            if contains and (one["id"], "time_own_s") not in figures.found:
+            if contains and "time_own_s" not in results.metrics(one["id"]):
                 continue
             call = one["name"].removeprefix(f"{unit['name']} (").rstrip(")") if one is not unit else ""
             part = ", ".join(filter(None, [call, OWN if contains else "" if call else "module"]))
-            rows.append(figures.row(one, unit["name"], part, _OWN if contains else _TOTAL))
-    return [*rows, *figures.rest()]
+            rows.append(_row(results, one, unit["name"], part, _OWN if contains else _TOTAL))
+    return [*rows, *_rest(run, results)]
 
 
 def kernel_rows(run: Run) -> list[PartRow]:
     """Kernels by operator, shapes and module; operators with unknown kernels; idle."""
-    figures = _Figures(run)
-    ops = {unit["id"]: unit for unit in figures.units if unit["level"] == "op"}
-    kernels = [u for u in figures.units if u["level"] == "kernel" and not figures.pooled(u["parent"])]
+    results, pools = Results(run), _pools(run)
+    units: list[UnitRow] = run.units.to_pylist()
+    pooled = pools | {unit["id"] for unit in units if unit["parent"] in pools}
+    kernels = [unit for unit in units if unit["level"] == "kernel" and unit["parent"] not in pooled]
     traced = {unit["parent"] for unit in kernels}
-    rows = [figures.row(unit, unit["name"], "kernel", _TOTAL) for unit in kernels]
-    for id, unit in ops.items():
-        if id in figures.pools or not (id in traced or figures.pooled(id) or figures.is_rest(unit)):
-            rows.append(figures.row(unit, unit["name"], "operator", _TOTAL))
-    return [*rows, *figures.rest()]
+    rows = [_row(results, unit, unit["name"], "kernel", _TOTAL) for unit in kernels]
+    for unit in results.units("op"):
+        if unit["id"] in pools or (unit["op"] and unit["id"] not in traced | pooled):
+            rows.append(_row(results, unit, unit["name"], "operator", _TOTAL))
+    return [*rows, *_rest(run, results)]
 
 
 def _is_call(unit: UnitRow, layers: dict[int, UnitRow]) -> bool:
@@ -116,53 +118,27 @@ def _is_call(unit: UnitRow, layers: dict[int, UnitRow]) -> bool:
     return above is not None and above["module"] == unit["module"]
 
 
-class _Figures:
-    """Units and figures of a Run, indexed once."""
+def _pools(run: Run) -> set[int | None]:
+    """Ids of pools: sums of operators whose energies are known together alone."""
+    units: list[UnitRow] = run.units.to_pylist()
+    unnamed = {unit["id"] for unit in units if unit["level"] == "op" and not unit["op"]}
+    return {unit["parent"] for unit in units} & unnamed
 
-    def __init__(self, run: Run) -> None:
-        self.units: list[UnitRow] = run.units.to_pylist()
-        unnamed = {unit["id"] for unit in self.units if unit["level"] == "op" and not unit["op"]}
-        self.pools = {unit["parent"] for unit in self.units} & unnamed
-        self._pooled = self.pools | {u["id"] for u in self.units if u["parent"] in self.pools}
-        self.found = {(row["unit"], row["metric"]): row for row in run.results.to_pylist()}
 
-    def pooled(self, unit: int | None) -> bool:
-        """Whether a unit is a pool (the sum of parts whose energies are known together alone) or belongs to one."""
-        return unit in self._pooled
+def _rest(run: Run, results: Results) -> list[PartRow]:
+    """What belongs to no operator: launch, idle between kernels, the host."""
+    pools = _pools(run)
+    unnamed = [unit for unit in results.units("op") if not unit["op"] and unit["id"] not in pools]
+    there = [unit for unit in unnamed if "time_s" in results.metrics(unit["id"])]
+    return [_row(results, unit, f"({unit['name']})", "rest", _TOTAL) for unit in there]
 
-    def is_rest(self, unit: UnitRow) -> bool:
-        """Whether a unit of level "op" isn't an operator: launch, idle between kernels, the host."""
-        return unit["level"] == "op" and not unit["op"] and unit["id"] not in self.pools
 
-    def rest(self) -> Iterator[PartRow]:
-        """The rows that belong to no operator."""
-        return (
-            self.row(unit, f"({unit['name']})", "rest", _TOTAL)
-            for unit in self.units
-            if self.is_rest(unit) and (unit["id"], "time_s") in self.found
-        )
-
-    def row(self, unit: UnitRow, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
-        time, energy = (self._estimate(unit["id"], metric) for metric in metrics)
-        power = self._estimate(unit["id"], "power_w") if metrics == _TOTAL else _power(energy, time)
-        flags = (self.found.get((unit["id"], metrics[1])) or {}).get("flags") or ""
-        return PartRow(
-            name=str(name),
-            part=part,
-            count=unit["count"] or 1,
-            time=time,
-            energy=energy,
-            power=power,
-            flags=tuple(flags.split(",")) if flags else (),
-            op=unit["op"],
-            shapes=unit["shapes"],
-            module=unit["module"],
-        )
-
-    def _estimate(self, unit: int, metric: str) -> Estimate:
-        row = self.found.get((unit, metric))
-        found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
-        return found.in_unit(METRICS[metric].unit)
+def _row(results: Results, unit: UnitRow, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
+    time, energy = (results.get(metric, unit["id"]).in_unit(METRICS[metric].unit) for metric in metrics)
+    power = results.get("power_w", unit["id"]).in_unit("W") if metrics == _TOTAL else _power(energy, time)
+    flags = results.figure(metrics[1], unit["id"]).flags
+    count, of = unit["count"] or 1, (unit["op"], unit["shapes"], unit["module"])
+    return PartRow(str(name), part, count, time, energy, power, flags, *of)
 
 
 def _power(energy: Estimate, time: Estimate) -> Estimate:
