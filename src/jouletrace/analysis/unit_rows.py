@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.run import MODEL_UNIT
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
+"""The index of one of several equal layers; a module whose whole name is a number keeps it."""
+
+
+def of_equal_layers(module: str) -> str:
+    """The name of a module with * in place of the numbers of equal layers."""
+    return _NUMBER.sub("*", module)
 
 
 class UnitRows:

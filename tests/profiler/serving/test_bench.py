@@ -13,7 +13,7 @@ from completion_server import Server, answering
 from jouletrace.analysis import analyse
 from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.profiler.serving.bench import BenchSettings, Client, bench, requests_of
+from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, bench, requests_of
 from jouletrace.profiler.serving.client import ALL_FAILED
 from jouletrace.profiler.serving.load import Lengths, Level, Planned, closed_levels, open_levels
 from jouletrace.run import load, tables
@@ -38,7 +38,7 @@ def measured(server, levels, folder=None, **changes):
 
 def asked(server, level, model="", api="auto", timeout_s=10.0):
     """Rows of a level, and its facts, without a recording; and what the server took."""
-    client = Client()
+    client = ClientProcess()
     try:
         settings = BenchSettings(server.url, [level], model, api, timeout_s=timeout_s)
         taken = client.start(f"{server.url}/v1", settings)
@@ -161,7 +161,7 @@ def test_answers_with_more_tokens_than_asked_for_are_reported(tmp_path):
 
 
 def test_requests_that_no_reader_accepts_are_left_out_and_counted(tmp_path, monkeypatch):
-    rows = Client.level
+    rows = ClientProcess.level
 
     def spoilt(self, *arguments):
         for event in rows(self, *arguments):
@@ -169,7 +169,7 @@ def test_requests_that_no_reader_accepts_are_left_out_and_counted(tmp_path, monk
                 row[tables.REQUESTS.names.index("chunks")] = -1
             yield event
 
-    monkeypatch.setattr(Client, "level", spoilt)
+    monkeypatch.setattr(ClientProcess, "level", spoilt)
     with answering(Server()) as server:
         measured(server, [at(0.0)], tmp_path / "run")
     run = load(tmp_path / "run")
@@ -197,7 +197,7 @@ def test_the_name_of_a_model_is_cut_but_sent_whole():
 
 
 def refused(server, **changes):
-    client = Client()
+    client = ClientProcess()
     try:
         with pytest.raises((BadInputError, NotPossibleError)) as caught:
             client.start(f"{server.url}/v1", BenchSettings(server.url, [], **changes))
@@ -310,7 +310,7 @@ def test_an_interruption_keeps_what_was_recorded(tmp_path, monkeypatch):
 
 
 def test_the_client_s_process_ends_with_its_input():
-    client = Client()
+    client = ClientProcess()
     client._child.stop()
     assert client._child.hear() is None
     assert client._child.how_it_ended() == "ended with code 0"

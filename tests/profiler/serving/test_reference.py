@@ -11,7 +11,7 @@ pytest.importorskip("transformers", minversion="5.0")
 
 from commands import PATIENCE_S, wait_for
 from jouletrace.analysis.serving.streams import steps_of, stream_of
-from jouletrace.profiler.serving.bench import BenchSettings, Client, requests_of
+from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, requests_of
 from jouletrace.profiler.serving.load import Lengths, open_levels
 from jouletrace.profiler.serving.steps import read_steps
 from places import REPOSITORY
@@ -44,7 +44,7 @@ def reference(tmp_path):
 @pytest.mark.parametrize("api", ["completions", "chat"])
 def test_continuous_batching_answers_every_request_with_its_tokens(reference, tmp_path, api):
     (level,) = open_levels([10], "constant", 2, 1, (Lengths(5, 40), Lengths(2, 12)), 1)
-    client = Client()
+    client = ClientProcess()
     try:
         taken = client.start(f"{reference}/v1", BenchSettings(reference, [level], api=api))
         events = list(client.level(0, level, lambda: None))

@@ -29,7 +29,7 @@ from jouletrace.devices.mig import MigBackend
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.execution.steps.simulated import SimulatedStep, simulate_generation, simulate_workload
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.serving.bench import BenchSettings, Client, pause, refuse, requests_of
+from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, pause, refuse, requests_of
 from jouletrace.profiler.serving.load import Level
 from jouletrace.profiler.serving.protocol import base_url
 from jouletrace.recording.session import Session
@@ -93,7 +93,7 @@ class HttpServers(Servers):
     def __init__(self, board: Device, slices: Sequence[Slice], activity: Activity, urls: Sequence[str]) -> None:
         self.board, self.slices, self.activity = board, slices, activity
         self.names = [base_url(url) for url in urls]
-        self._clients: list[Client] = []
+        self._clients: list[ClientProcess] = []
         self._ending = ExitStack()
 
     def start(self, settings: BenchSettings) -> list[str]:
@@ -101,7 +101,7 @@ class HttpServers(Servers):
         found = []
         for place, base in enumerate(self.names):
             refuse(base, [self.board])
-            self._clients.append(self._ending.enter_context(closing(Client())))
+            self._clients.append(self._ending.enter_context(closing(ClientProcess())))
             taken = self._clients[-1].start(base, replace(settings, url=base, seed=settings.seed + place))
             found.append(str(taken["model"]))
         return found

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.serving.readings import VARIES, Rows, apart, rows_of, shown, solved
+from jouletrace.analysis.serving.readings import VARIES, Rows, apart, regression_rows, shown, solved
 from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Rates, Requests, Steady, overlap, percentile
 from jouletrace.analysis.serving.steps import FACTORS, Model, bill_by_steps, model_of, timeline_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
@@ -232,7 +232,7 @@ def regress(run: Run, levels: Sequence[Requests]) -> Regression | str:
             [_seen(level, time - by, response) for level, by in zip(levels, shifts, strict=True)], axis=1
         )
 
-    rows = rows_of(run, origin, min(shifts), max(ends), columns)
+    rows = regression_rows(run, origin, min(shifts), max(ends), columns)
     if isinstance(rows, str):
         return rows
     same = rows.design.reshape(len(rows.target), len(levels), 3).sum(axis=1)

@@ -43,7 +43,7 @@ class Rows:
     block_s: float
 
 
-def rows_of(
+def regression_rows(
     run: Run, origin_ns: int, begin_s: float, end_s: float, columns: Callable[[Floats, Response], Floats]
 ) -> Rows | str:
     """The readings of all devices between two times as rows, or why there are none.

@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.serving.readings import VARIES, Rows, Solution, apart, rows_of, shown, solved
+from jouletrace.analysis.serving.readings import VARIES, Rows, Solution, apart, regression_rows, shown, solved
 from jouletrace.analysis.serving.steady import Bill, Floats, Ints, Rates, Steady, overlap
 from jouletrace.run import Estimate, Run
 from jouletrace.sensor.windows.response import Response
@@ -166,7 +166,7 @@ class Model:
 
 def model_of(run: Run, steps: Timeline) -> Model | str:
     """The factors that explain the record of all devices best, or why there are none."""
-    rows = rows_of(
+    rows = regression_rows(
         run, steps.origin_ns, float(steps.start[0]), float(steps.end[-1]), lambda time, how: _seen(steps, time, how)
     )
     if isinstance(rows, str):

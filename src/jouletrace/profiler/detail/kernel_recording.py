@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.nodes import LANE
 from jouletrace.analysis.recording_names import RECORDING
-from jouletrace.analysis.unit_rows import UnitRows
+from jouletrace.analysis.unit_rows import UnitRows, of_equal_layers
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
 from jouletrace.execution.traceable import UNKNOWN, Excitation, Listing, MatchedTrace, Traceable, variants
@@ -43,9 +42,6 @@ REST_S = 0.3
 
 UNMATCHED = 0.01
 """Fraction of kernels of unknown operators above which a warning is added."""
-
-_NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
-"""The index of one of several equal layers; a module whose whole name is a number keeps it."""
 
 
 def record(
@@ -169,13 +165,13 @@ def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArr
     alike: dict[tuple[str, ...], set[str]] = {}
     for call in listing.calls:
         shapes.setdefault((call.op, call.module, call.phase), set()).add(call.shapes)
-        alike.setdefault((call.op, _NUMBER.sub("*", call.module), call.phase), set()).add(call.module)
+        alike.setdefault((call.op, of_equal_layers(call.module), call.phase), set()).add(call.module)
     for place, call in enumerate(listing.calls):
         if not call.op:
             for kernel in call.kernels:
                 kernels[place, kernel] = _kernel(units, listing.names[kernel], 1)
             continue
-        of = (call.op, _NUMBER.sub("*", call.module), call.phase)
+        of = (call.op, of_equal_layers(call.module), call.phase)
         pattern = of[1] if len(alike[of]) > 1 else call.module
         several = len(shapes[call.op, call.module, call.phase]) > MOST_SHAPES
         about = {"op": call.op, "shapes": None if several else call.shapes, "phase": call.phase}

@@ -7,12 +7,13 @@ the program's own thread, and costs about 15 us per operator meanwhile.
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from jouletrace.analysis.unit_rows import of_equal_layers
 
 SAMPLED, MOST_S = 4, 3.0
 """Iterations in one sample, and the longest time of a sample."""
@@ -25,8 +26,6 @@ WATCHED_S = 1.0
 
 UNLABELLED, BETWEEN = -1, -2
 """Meanings of marks: a launch of no operator; the edges of a sample."""
-
-_NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
 
 Label = tuple[str, str]
 """Name of an operator, and the module in which it runs, with * in place of the numbers of equal layers."""
@@ -160,7 +159,7 @@ class OperatorSampler:
         self.end()
 
     def _label(self, op: str, module: str) -> int:
-        label = (op, _NUMBER.sub("*", module))
+        label = (op, of_equal_layers(module))
         if label not in self._codes:
             self._codes[label] = len(self.labels)
             self.labels.append(label)

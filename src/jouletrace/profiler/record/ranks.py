@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace import analysis
+from jouletrace.analysis.spans import phase_edges
 from jouletrace.devices.cuda_order import cuda_uuids
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.split import split_of_ranks
@@ -326,9 +327,9 @@ def _spans(run: Run, name: str, next_id: int) -> tuple[pa.Table, int]:
 
 def _edges(run: Run) -> tuple[int, int]:
     """Start and end of a rank's recording; for a cut-off one, up to its last data."""
-    phases = run.spans.filter(pc.and_(pc.equal(run.spans["kind"], "phase"), pc.equal(run.spans["name"], "monitor")))
-    if len(phases):
-        return int(phases["start_ns"][0].as_py()), int(phases["end_ns"][0].as_py())
+    start, end = phase_edges(run, "monitor")
+    if len(start):
+        return int(start[0]), int(end[0])
     known = [pc.max(column).as_py() for column in (run.spans["end_ns"], run.samples["time_ns"]) if len(column)]
     return run.created_ns, max([run.created_ns, *known])
 

@@ -88,7 +88,7 @@ def bench(
     """
     base = base_url(settings.url)
     refuse(base, devices)
-    with closing(Client()) as client:
+    with closing(ClientProcess()) as client:
         server = client.start(base, settings)
         serving: Any = {"url": base, **server, "levels": [], "slo_s": settings.slo_s, "processes": _processes(devices)}
         name = server["model"] or urlsplit(base).netloc
@@ -187,7 +187,7 @@ def requests_of(rows: Iterable[Row]) -> list[dict[str, object]]:
     return [dict(zip(_COLUMNS, row, strict=False)) for row in rows]
 
 
-def _level(session: Session, client: Client, number: int, level: Level, streams: list[Stream]) -> Load:
+def _level(session: Session, client: ClientProcess, number: int, level: Level, streams: list[Stream]) -> Load:
     """Send a load, store its requests, and add their answers to ``streams``; its facts."""
     facts: Load = {
         "name": level.name,
@@ -209,7 +209,7 @@ def _level(session: Session, client: Client, number: int, level: Level, streams:
     return facts
 
 
-class Client:
+class ClientProcess:
     """The client's process."""
 
     def __init__(self) -> None:
