@@ -51,11 +51,10 @@ class ProgressLine(Drawn, Progress):
             rich.TextColumn("{task.description:<22}"),
             rich.BarColumn(bar_width=30),
             rich.TimeRemainingColumn(),
-            rich.TextColumn("[dim]{task.fields[note]}"),
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._progress.add_task("starting", total=None, note="")
+        self._task = self._progress.add_task("starting", total=None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._lines is not None:
@@ -81,13 +80,11 @@ class ProgressLine(Drawn, Progress):
         elif self._progress is not None:
             from rich.markup import escape
 
-            self._progress.reset(self._task, description=escape(printable(phase)), total=seconds or None, note="")
+            self._progress.reset(self._task, description=escape(printable(phase)), total=seconds or None)
 
-    def advance(self, seconds: float, note: str = "") -> None:
+    def advance(self, seconds: float) -> None:
         """Move the bar."""
         if self._lines is not None:
-            self._lines.advance(seconds, note)
+            self._lines.advance(seconds)
         elif self._progress is not None:
-            from rich.markup import escape
-
-            self._progress.update(self._task, advance=seconds, note=escape(printable(note)))
+            self._progress.update(self._task, advance=seconds)

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
-from types import TracebackType
 from typing import Self
 
 from jouletrace import analysis
@@ -112,7 +111,7 @@ class Measurement:
         self.start_ns = self._recording.session.clock.time_ns()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         synchronize()
         self.end_ns = self._recording.session.clock.time_ns()
 

@@ -30,7 +30,7 @@ class Progress:
     def begin(self, phase: str, seconds: float, *, at_most: bool = False) -> None:
         """Begin a phase that takes about ``seconds``, or ``at_most`` so many; 0 where that is unknown."""
 
-    def advance(self, seconds: float, note: str = "") -> None:
+    def advance(self, seconds: float) -> None:
         """Add elapsed seconds to the phase."""
 
 
@@ -66,7 +66,7 @@ class Lines(Progress):
         self._timer.daemon = True
         self._timer.start()
 
-    def advance(self, seconds: float, note: str = "") -> None:
+    def advance(self, seconds: float) -> None:
         """See ``Progress``."""
         self._left_s = max(0.0, self._left_s - seconds)
 

@@ -35,7 +35,6 @@ class Recorder(ABC):
     def __init__(self, spool: Path) -> None:
         self.channels: list[ChannelInfo] = []
         self._spool = Path(spool).absolute()
-        self._path: Path | None = None
         self._stream: SampleStream | None = None
         self._cost: RecorderCost | None = None
 
@@ -61,8 +60,7 @@ class Recorder(ABC):
         Raises:
             RecorderDiedError: If it was never started.
         """
-        self._started()
-        return SampleStream(self._path or self._spool, self.channels)
+        return SampleStream(self._started().path, self.channels)
 
     @abstractmethod
     def wait_until(self, time_ns: int, timeout_s: float = 5.0) -> bool:
@@ -86,7 +84,7 @@ class Recorder(ABC):
 
     def _read(self, path: Path, channels: list[ChannelInfo]) -> None:
         """Follow the stream that has been started."""
-        self._path, self.channels = path, channels
+        self.channels = channels
         self._stream = SampleStream(path, channels)
 
     def _started(self) -> SampleStream:

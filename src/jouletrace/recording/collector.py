@@ -30,6 +30,7 @@ class SampleStream:
     """
 
     def __init__(self, path: Path, channels: list[ChannelInfo]) -> None:
+        self.path = path
         self._file: BinaryIO = path.open("rb")
         self._offset = 0
         self._schema: pa.Schema | None = None

@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,22 +110,21 @@ class Control:
             end of input isn't a sufficient signal.
         ending: True once the parent has ended or requested the end, or this process received SIGTERM.
         asked: Whether the parent requested the end.
+        terminated: Whether this process received SIGTERM.
     """
 
     parent: int
     ending: bool = False
     asked: bool = False
-    _signals: list[int] = field(default_factory=list)
+    terminated: bool = False
 
     def __post_init__(self) -> None:
         # Ctrl-C reaches every process at the terminal; the parent decides how to handle it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda number, _: self._signals.append(number))
+        signal.signal(signal.SIGTERM, self._terminate)
 
-    @property
-    def terminated(self) -> bool:
-        """Whether SIGTERM ended it."""
-        return bool(self._signals)
+    def _terminate(self, _number: int, _frame: object) -> None:
+        self.terminated = True
 
     def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` for a command; True if the power record is requested at once."""
@@ -136,7 +135,7 @@ class Control:
             self.asked = self.asked or b"end" in text
             self.ending = self.ending or not text or self.asked
             wanted = b"poll" in text
-        if self._signals or os.getppid() != self.parent:
+        if self.terminated or os.getppid() != self.parent:
             self.ending = True
         return wanted
 

@@ -13,7 +13,6 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from jouletrace.errors import BadInputError
@@ -54,7 +53,7 @@ class Children:
         os.environ.update(self.environment)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)

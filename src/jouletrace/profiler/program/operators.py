@@ -52,7 +52,6 @@ class OperatorSampler:
         self._hooks: list[Any] = []
         self._samples = 0
         self._due: float | None = None
-        self._state = threading.Lock()
         self._seen: dict[int, tuple[int, int]] = {}
         self._depth = self._least = 0
         self._until = 0.0
@@ -113,7 +112,7 @@ class OperatorSampler:
         if self._depth < self._least:
             self._seen, self._least = {}, self._depth
         if self._depth == self._least:
-            times, size = self._seen.get(id(module), (0, 0)) or (0, 0)
+            times, size = self._seen.get(id(module), (0, 0))
             self._seen[id(module)] = times + 1, size or sum(1 for _ in module.modules())
             largest = max(size for _, size in self._seen.values())
             times, size = self._seen[id(module)]

@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from jouletrace.devices import one_or_several
@@ -141,7 +140,7 @@ class range(ContextDecorator):
         self._opened.append((marks, marks.begin(self.name)))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._opened:
             self._ended_unopened()
             return
