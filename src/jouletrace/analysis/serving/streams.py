@@ -24,13 +24,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from jouletrace.analysis.serving.steady import Floats, Ints
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import Serving
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LATE, SOON = 0.9, 0.5
 """Largest delay of a chunk within its step, and least length of a step; in short intervals (their 10th percentile)
