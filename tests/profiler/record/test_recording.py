@@ -238,7 +238,7 @@ def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_
                 outer.__exit__(None, None, None)
 
     with jt.record("outer", devices=REAL) as outer:
-        monkeypatch.setattr(Recording, "lock", EndsOuter(Recording.lock))
+        monkeypatch.setattr(Recording, "_changing", EndsOuter(Recording._changing))
         with (
             pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"),
             jt.record("inner", devices=REAL) as inner,

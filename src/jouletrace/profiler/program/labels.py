@@ -23,7 +23,7 @@ SURE = 0.95
 
 @dataclass(frozen=True)
 class LaunchMarks:
-    """LaunchMarks by launch number, ascending; both of shape (m,), and what their meanings stand for.
+    """Marks by launch number, ascending; both of shape (m,), and what their meanings stand for.
 
     Attributes:
         number, meaning: Of each mark. A meaning is ``UNLABELLED``, ``BETWEEN``, the index of a label, or

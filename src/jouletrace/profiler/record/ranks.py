@@ -251,7 +251,7 @@ def _dead(header: Run) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except OSError as error:
+    except (ProcessLookupError, PermissionError) as error:
         return isinstance(error, ProcessLookupError)
     return False
 

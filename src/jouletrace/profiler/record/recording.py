@@ -50,13 +50,13 @@ class Recording:
         run: The Run with its figures; None until the recording has ended, and for a recording within another. With
             several ranks, the first rank holds the merged Run if it was saved, and the others hold their own.
         active: The recording of this process that collects marks; None if there is none.
-        lock: Held while ``active`` changes.
         split: Where the energy went: ranges, modules, operators, kernels and idle, as a Run of kind "program". None
             where there is no ``run``, and without kernels. If ranks are saved, the first holds that of all of them.
     """
 
     active: ClassVar[Recording | None] = None
-    lock: ClassVar[threading.Lock] = threading.Lock()
+    _changing: ClassVar[threading.Lock] = threading.Lock()
+    """Held while ``active`` changes."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Recording:
         Raises:
             BadInputError: If a device can't be recorded.
         """
-        with Recording.lock:
+        with Recording._changing:
             outer = Recording.active
             if outer is None and self.run is None:
                 self._open()
@@ -217,7 +217,7 @@ class Recording:
     def _begin_within(self, outer: Recording | None) -> tuple[Recording, Opened] | None:
         """Open a range of the active recording in place of a recording of its own, which must not end the program.
 
-        ``lock`` is held since ``outer`` was read, which then can't end before it has the range. None if this recording
+        ``_changing`` is held since ``outer`` was read, which can't end before it has the range. None if this recording
         has ended and no other is active.
 
         Raises:
@@ -371,7 +371,7 @@ class Recording:
                 self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        with Recording.lock:
+        with Recording._changing:
             if Recording.active is self:
                 Recording.active = None
         if self._annotations is not None:
@@ -457,7 +457,7 @@ class Recording:
 
 def _forget_parent() -> None:
     """Deactivate the recording in a fork: it belongs to the parent, which may hold the lock at the fork."""
-    Recording.lock = threading.Lock()
+    Recording._changing = threading.Lock()
     if Recording.active is not None:
         Recording.active.leave_to_parent()
         Recording.active = None
