@@ -152,9 +152,14 @@ def _keep(session: Session, listing: Listing, traced: MatchedTrace, excitation: 
     if unmatched > UNMATCHED and not listing.note:
         text = f"{100 * unmatched:.1f} % of the kernels match no operator call of the listed iteration"
         session.run.warn("kernels_not_joined", f"{text}: the program's iterations differ")
+    _add_spans(session, traced, rows.unit, listing)
+
+
+def _add_spans(session: Session, traced: MatchedTrace, unit: NDArray[np.int64], listing: Listing) -> None:
+    """Add spans of some whole iterations, for timelines."""
     few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
     some = np.flatnonzero(few)
-    session.add_trace(traced.trace.take(some), rows.unit[some].tolist(), traced.matched.iteration[some])
+    session.add_trace(traced.trace.take(some), unit[some].tolist(), traced.matched.iteration[some])
 
 
 def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
