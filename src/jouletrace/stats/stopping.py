@@ -61,8 +61,7 @@ def two_stage_estimate(values: NDArray[np.float64], first_stage: int, method: st
     if n0 < 2:
         return Estimate(mean, None, None, n, method)
     half = _half_width(float(np.std(values[:n0], ddof=1)), n0, n)
-    if n > n0:
-        half = max(half, _half_width(float(np.std(values, ddof=1)), n, n))
+    half = max(half, _half_width(float(np.std(values, ddof=1)), n, n))
     half *= math.sqrt(_inflation(values))
     return Estimate(mean, mean - half, mean + half, n, method)
 

@@ -231,8 +231,10 @@ class Fitter:
         model = self.model()
         error = self.power - model
         share = np.clip((model - self.power.min()) / self.step_w, 0, 1)
-        low = 1.4826 * np.median(np.abs(error[share < 0.5])) if np.any(share < 0.5) else np.std(error)
-        high = 1.4826 * np.median(np.abs(error[share >= 0.5])) if np.any(share >= 0.5) else np.std(error)
+        low, high = (
+            1.4826 * np.median(np.abs(error[part])) if part.any() else np.std(error)
+            for part in (share < 0.5, share >= 0.5)
+        )
         floor = 2e-3 * self.step_w
         spread = np.sqrt((1 - share) * low**2 + share * high**2 + floor**2)
         self.noise_w = 1.0

@@ -118,7 +118,7 @@ def _squared_differences(
     """
     squares = np.asarray(np.diff(power_w) ** 2)
     number = np.arange(len(squares))
-    stretch = np.clip(np.searchsorted(first, number, side="right") - 1, 0, len(first) - 1)
+    stretch = np.searchsorted(first, number, side="right") - 1
     inside = (number >= first[stretch]) & (number + 1 < last[stretch])
     kind = alike[stretch]
     for one in np.unique(kind[inside]):
