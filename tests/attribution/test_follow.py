@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jouletrace.attribution import follow as following
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.follow import BINS, _cheapest, follow
 from jouletrace.sensor.kinds import HOPPER_SENSOR
@@ -102,6 +103,15 @@ def test_five_readings_of_a_block_are_enough(recorded, apart):
     activity, above, true, readings = recorded
     few = Readings(readings.time_s[::apart], readings.watts[::apart], 0)
     found = follow(HOPPER_SENSOR, activity, few, 1225.0, 120.0, above)
+    off = (found.instants() - true.instants()[: found.count]) * 1225.0
+    off -= np.round(np.median(off))
+    assert np.abs(off[600:-1200]).max() < 1 / 10
+
+
+def test_blocks_may_have_another_length(recorded, monkeypatch):
+    activity, above, true, readings = recorded
+    monkeypatch.setattr(following, "BLOCK_S", 0.5)
+    found = follow(HOPPER_SENSOR, activity, readings, 1225.0, 120.0, above)
     off = (found.instants() - true.instants()[: found.count]) * 1225.0
     off -= np.round(np.median(off))
     assert np.abs(off[600:-1200]).max() < 1 / 10

@@ -88,3 +88,12 @@ def test_levels_of_a_log_are_no_surer_for_readings_that_follow_one_another():
         for k, (level, truth) in enumerate(((found.idle, 62), (found.working, 180), (found.difference, 118))):
             hits[k] += level.low <= truth <= level.high
     assert min(hits) >= fewest(300)
+
+
+@pytest.mark.parametrize(("lengths", "dropped"), [((40, 80, 30), 4), ((40, 80), 2), ((4, 80, 4), 4)])
+def test_readings_beside_a_step_may_be_of_its_ramp_and_those_at_the_ends_of_a_log_are_not(lengths, dropped):
+    power = np.concatenate([np.full(n, 180.0 if k % 2 else 62.0) for k, n in enumerate(lengths)])
+    found = idle_and_working_levels(T0 + np.arange(len(power)) * SECOND, power)
+    assert (found.idle.value, found.working.value) == (pytest.approx(62.0), pytest.approx(180.0))
+    assert found.dropped == dropped
+    assert found.idle.n + found.working.n == len(power) - dropped

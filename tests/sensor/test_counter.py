@@ -216,3 +216,10 @@ def test_nan_reads_and_clock_steps_are_counted():
     assert issues["clock_stepped_back"] == 1
     with pytest.raises(BadInputError, match="do not go with"):
         find_steps(time, energy[:3])
+
+
+def test_two_reads_at_one_time_are_no_step_of_the_clock():
+    time = T0 + np.array([0, 10, 10, 20, 30]) * 1_000_000
+    assert find_steps(time, [1.0, 1.0, 1.0, 2.0, 3.0]).issues == {}
+    time[3] = time[1] - 1
+    assert find_steps(time, [1.0, 1.0, 1.0, 2.0, 3.0]).issues["clock_stepped_back"] == 1

@@ -66,3 +66,13 @@ def test_a_pulse_is_seen_whole_however_short():
         phase = np.arange(-1e-3, 1e-3, 1e-6)
         seen = response.within(phase + length) - response.within(phase)
         assert seen.sum() * 1e-6 == pytest.approx(length, rel=1e-6)
+
+
+@pytest.mark.parametrize(("late_us", "share"), [(-20, 0.0), (-7.5, 0.25), (0, 0.5), (7.5, 0.75), (20, 1.0)])
+def test_a_sample_near_the_moment_of_readout_counts_in_part(late_us, share):
+    at = np.arange(100) / 1250.0
+    seen = np.zeros((100, 1))
+    seen[50] = 1600.0  # which enters by a sixteenth
+    sensor = Sensor(HOPPER, averages=16, delay_s=3.4e-3)
+    moment = at[50] + late_us * 1e-6
+    assert read_out(sensor, seen, at, np.array([moment + 3.4e-3]))[0, 0] == pytest.approx(100.0 * share, abs=1e-6)

@@ -68,3 +68,18 @@ def test_the_prior_of_a_tail_is_the_one_that_the_page_states():
         f"over {1e3 * mean[1] * tail:g} ± {1e3 * sd[1] * tail:g} ms)"
     )
     assert words in (PAGES / "method.md").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(kinds.KINDS))
+def test_nominal_responses_are_those_of_the_pages_table(name):
+    response = kinds.KINDS[name].response
+    lag_sd, window_sd = (1e3 * np.sqrt(response.covariance[k][k]) for k in (0, 1))
+    cells = [
+        f"{1e3 * response.period_s:g} ms",
+        f"{1e3 * response.window_s:g} ± {window_sd:g} ms",
+        f"{1e3 * response.lag_s:g} ± {lag_sd:g} ms",
+        f"{1e3 * response.rise_s:g} ms",
+        f"{1e3 * response.jitter_s:g} ms",
+    ]
+    rows = [line for line in (PAGES / "method.md").read_text().splitlines() if line.startswith(f"| `{name}`")]
+    assert [row.split(" | ", 1)[1] for row in rows] == [" | ".join(cells) + " |"]

@@ -191,3 +191,20 @@ def test_freedom_of_a_difference_is_welchs():
 def test_a_ratio_of_what_is_known_exactly_has_no_width():
     found = interval.ratio(Estimate(20.0, 20.0, 20.0, 5), Estimate(10.0, 10.0, 10.0, 4))
     assert (found.low, found.value, found.high, found.n) == (2.0, 2.0, 2.0, 4)
+
+
+def test_the_worth_of_a_short_series_is_that_of_its_lag_one_correlation_without_its_bias():
+    rho = 1 / 12  # of neighbours six agree and five don't
+    rho += (1 + 4 * rho) / 12
+    assert interval.effective_n([1.0, 1.0, -1.0, -1.0] * 3) == pytest.approx(12 * (1 - rho) / (1 + rho))
+    assert interval.effective_n(np.tile([1.0, -1.0], 6)) == 12  # negative correlation is not believed
+    assert interval.effective_n([1.0, 5.0]) == 2
+
+
+def test_a_trend_is_worth_one_value_and_its_mean_has_one_degree_of_freedom():
+    trend = np.arange(10.0)
+    assert interval.effective_n(trend) == 1.0
+    found = interval.mean_estimate(trend, correlated=True)
+    # of 1.5 values, fewer than which no variance can be computed from
+    variance = np.sum((trend - 4.5) ** 2) / 10 / (1.5 - 1)
+    assert found.half_width == pytest.approx(stats.t.ppf(0.975, 1) * np.sqrt(variance))

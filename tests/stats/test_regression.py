@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from jouletrace.stats.regression import Prior, equivalent_noise, posterior, sandwich, solve
+from jouletrace.stats.regression import Prior, equivalent_noise, posterior, quantile95, sandwich, solve
 
 
 def weak(n):
@@ -97,3 +97,9 @@ def test_the_limit_that_a_design_sets_shrinks_with_its_readings_and_grows_with_n
     design = np.ones((20, 1))
     prior = Prior.of(np.array([0.0]), np.array([2.0]))
     assert posterior(design, prior, 3.0)[0, 0] == pytest.approx(1 / (20 / 3.0**2 + 1 / 2.0**2))
+
+
+@pytest.mark.parametrize(("share", "errors"), [(0.0, 1.96), (0.1, 2.2605676), (0.5, 3.48215), (1.0, 4.813)])
+def test_a_covariance_from_many_lags_needs_wider_intervals(share, errors):
+    """The polynomial of Kiefer and Vogelsang (2005) for Bartlett's kernel, at 97.5 %."""
+    assert quantile95(share) == pytest.approx(errors)

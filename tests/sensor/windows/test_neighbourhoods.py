@@ -223,3 +223,12 @@ def test_which_windows_are_long(monkeypatch):
     long = 2 * (2 * 0.03 + 0.08) + 0.02
     energies((4.0, 4.0 + long - 0.001), (6.0, 6.0 + long + 0.001), edges=[4.0, 6.0])
     assert taken == [("whole", round(long - 0.001, 4)), ("ends", round(long + 0.001, 4))]
+
+
+def test_around_the_first_edge_of_a_record_its_first_reading_counts():
+    near = neighbourhoods(edges=(0.03,))
+    problems, _, _ = near._cut(np.array([-0.2]), np.array([0.2]), np.array([0.0]))
+    real = np.isfinite(problems.noise_w[0])
+    assert problems.time_s[0, real] == pytest.approx(near.time[near.time < 0.2 + KNOWN.lag_s])
+    assert problems.power_w[0, real][0] == 100.0
+    assert problems.change_w[0, real] == pytest.approx(np.gradient(near.power)[: real.sum()])

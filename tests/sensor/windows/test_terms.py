@@ -278,6 +278,11 @@ def test_the_response_is_in_the_interval_of_repeated_windows():
     assert other.half_width == pytest.approx(np.hypot(one.half_width, shift), rel=0.02)
 
 
+def test_no_windows_are_one_kind_of_too_few():
+    record, *_ = repetitions()
+    assert [one.reason for one in repeated_energy(record, KNOWN, [], [])] == ["too_few_windows"]
+
+
 def test_readings_that_follow_one_another_determine_a_level_less():
     """Each the mean of three draws, so that the mean of all varies three times as much as it would without."""
     draws = np.random.default_rng(6).normal(size=2002)
