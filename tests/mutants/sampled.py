@@ -1,109 +1,222 @@
-"""Mutants drawn at random from the packages of estimation: ``python tests/mutants/sampled.py --number 100``.
+"""Mutants drawn at random from the packages of estimation: ``make mutants``, after those of ``table.py``.
 
 Each is one change of an operator, a comparison or a number. ``table.py`` has the formulas of uncertainties one by one;
-this says what share of arbitrary mistakes the tests notice, and which ones they don't.
+this states what share of arbitrary mistakes the tests notice, and which ones they don't. ``survivors.py`` lists those
+that survive for a reason, which are not tried again.
+
+A hash of the seed and of the changed line decides which are drawn: a change elsewhere in the source leaves them as they
+are. The exit code is 1 if one survives that is not listed.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import random
+import hashlib
 import shutil
 import sys
 import tempfile
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from run import FAILED, PASSED, ROOT, pytest
+from run import PASSED, ROOT, pytest
+from survivors import SURVIVORS
 
-PACKAGES = {
-    "stats": ["stats", "sensor", "attribution"],
-    "sensor": ["sensor", "attribution", "analysis"],
-    "attribution": ["attribution", "analysis"],
+SOURCES = ROOT / "src" / "jouletrace"
+MADE = ("-m", "not slow and not gpu")
+"""Only tests that ``make test`` runs."""
+
+PACKAGES = ("stats", "sensor", "attribution")
+
+
+def _of(folder: str, *last: str) -> list[str]:
+    """Files of tests of a folder, those that take long at the end."""
+    names = sorted(path.name for path in (ROOT / "tests" / folder).glob("test_*.py"))
+    return [f"{folder}/{name}" for name in [*(name for name in names if name not in last), *last]]
+
+
+_WINDOWS = _of("sensor/windows", "test_energy.py")
+_SAMPLERS = _of("attribution", "test_repeats.py", "test_bad_input.py", "test_averaging.py", "test_recorded.py")
+_ANALYSES = [f"analysis/test_{name}.py" for name in ("aliasing", "model", "monitor", "work", "power")]
+TESTS = {
+    "stats/": [*_of("stats"), "sensor/test_baseline.py", "sensor/test_counter.py", "analysis/test_model.py"],
+    "stats/regression": [*_of("stats"), *_SAMPLERS[:-3]],
+    "sensor/": [*_of("sensor"), *_WINDOWS[:-1], *_ANALYSES, "analysis/test_launched.py"],
+    "sensor/gain": ["compare", "report/test_ab.py"],
+    "sensor/models": [*_of("sensor"), *_SAMPLERS[:-2]],
+    "sensor/phases": [*_of("sensor"), *_SAMPLERS],
+    "sensor/readout": [*_of("sensor"), *_SAMPLERS[:-1]],
+    "sensor/sampler": [*_of("sensor"), *_SAMPLERS[:-1]],
+    "sensor/windows/": [*_WINDOWS[:-1], *_of("sensor"), *_ANALYSES, _WINDOWS[-1]],
+    "sensor/windows/noise": [*_WINDOWS, *_of("sensor/calibration")],
+    "sensor/windows/response": [*_WINDOWS[:-1], *_of("sensor"), *_of("sensor/calibration"), *_ANALYSES, _WINDOWS[-1]],
+    "sensor/calibration/": [*_of("sensor"), *_of("sensor/calibration", "test_fit.py"), _WINDOWS[-1]],
+    "attribution/": [
+        "sensor/test_stated.py",
+        *_SAMPLERS,
+        "analysis/test_budget.py",
+        "analysis/test_program.py",
+        "analysis/test_parts.py",
+    ],
 }
-"""Tests that are run for a package, those of its own first."""
+"""Tests of the files whose path begins so: those that run what is in them, the fastest first."""
 
-_SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.And: ast.Or, ast.Or: ast.And,
+_SIGNS: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.And: ("and", "or"), ast.Or: ("or", "and"),
 }  # fmt: skip
+"""What stands for an operator in the source, and what it is changed into."""
 
 
-def places(tree: ast.Module) -> Iterator[ast.AST]:
-    """Nodes that can be changed: none in annotations, docstrings, messages."""
+@dataclass(frozen=True)
+class Change:
+    """One change of a file.
+
+    Attributes:
+        path: Of the file, below ``src/jouletrace``.
+        line: Number of the first line that differs.
+        old: The lines that differ, as they are, without indentation.
+        new: The same, as they become.
+        begin: Offset of the first byte that is replaced.
+        end: Offset behind the last one.
+        what: What is put there.
+    """
+
+    path: str
+    line: int
+    old: str
+    new: str
+    begin: int
+    end: int
+    what: bytes
+
+    def rank(self, seed: int) -> str:
+        """Its place in the order in which a seed draws."""
+        return hashlib.sha256(f"{seed} {self.path} {self.old} {self.new}".encode()).hexdigest()
+
+    def applied(self) -> bytes:
+        """The whole file with the change."""
+        source = (SOURCES / self.path).read_bytes()
+        return source[: self.begin] + self.what + source[self.end :]
+
+
+def changes(path: Path) -> list[Change]:
+    """All changes of a file: none in annotations, docstrings, messages."""
+    source = path.read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    found = []
+    for node in _places(ast.parse(source)):
+        for begin, end, what in _edits(node, source, starts):
+            first, last = bisect_right(starts, begin) - 1, bisect_left(starts, end)
+            lines = source[starts[first] : starts[last]].decode().splitlines()
+            changed = (source[starts[first] : begin] + what + source[end : starts[last]]).decode().splitlines()
+            differ = [k for k, (old, new) in enumerate(zip(lines, changed, strict=True)) if old != new]
+            old, new = (" ".join(some[k].strip() for k in differ) for some in (lines, changed))
+            name = path.relative_to(SOURCES).as_posix()
+            found.append(Change(name, first + differ[0] + 1, old, new, begin, end, what))
+    return found
+
+
+def _places(tree: ast.Module) -> Iterator[ast.AST]:
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         if isinstance(node, (ast.Raise, ast.JoinedStr)):
             continue
-        if _changes(node):
-            yield node
+        yield node
         for name, child in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list"):
                 continue
             waiting.extend(one for one in (child if isinstance(child, list) else [child]) if isinstance(one, ast.AST))
 
 
-def _changes(node: ast.AST) -> bool:
-    if isinstance(node, ast.Constant):
-        return type(node.value) in (int, float)
-    if isinstance(node, ast.Compare):
-        return len(node.ops) == 1 and type(node.ops[0]) in _SWAPPED
-    return isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in _SWAPPED
+def _edits(node: ast.AST, source: bytes, starts: list[int]) -> Iterator[tuple[int, int, bytes]]:
+    """What is put in the place of which bytes; an operator is between its operands."""
 
+    def begin(one: ast.expr) -> int:
+        return starts[one.lineno - 1] + one.col_offset
 
-def changed(node: ast.AST) -> str:
-    """Change a node; returns what it was and what it is."""
-    before = ast.unparse(node)
-    if isinstance(node, ast.Constant):
-        node.value = {0: 1, 1: 2}.get(node.value, 2 * node.value)
-    elif isinstance(node, ast.Compare):
-        node.ops = [_SWAPPED[type(node.ops[0])]()]  # type: ignore[list-item]
-    elif isinstance(node, (ast.BinOp, ast.BoolOp)):
-        node.op = _SWAPPED[type(node.op)]()  # type: ignore[assignment]
-    return f"{before}  ->  {ast.unparse(node)}"
+    def end(one: ast.expr) -> int:
+        return starts[(one.end_lineno or 0) - 1] + (one.end_col_offset or 0)
+
+    def swapped(left: ast.expr, op: ast.AST, right: ast.expr) -> bytes:
+        was, becomes = _SIGNS[type(op)]
+        return source[end(left) : begin(right)].replace(was.encode(), becomes.encode(), 1)
+
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield begin(node), end(node), repr({0: 1, 1: 2}.get(node.value, 2 * node.value)).encode()
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SIGNS:
+        right = node.comparators[0]
+        yield end(node.left), begin(right), swapped(node.left, node.ops[0], right)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
+        yield end(node.left), begin(node.right), swapped(node.left, node.op, node.right)
+    elif isinstance(node, ast.BoolOp):
+        text = source[begin(node) : end(node.values[0])]
+        for left, right in pairwise(node.values):
+            text += swapped(left, node.op, right) + source[begin(right) : end(right)]
+        yield begin(node), end(node), b"(" + text + source[end(node.values[-1]) : end(node)] + b")"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--number", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--number", type=int, default=60, help="of mutants of each package")
+    parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    sources = ROOT / "src" / "jouletrace"
-    files = [path for package in PACKAGES for path in sorted((sources / package).rglob("*.py"))]
-    all_places = [(path, k) for path in files for k in range(len(list(places(ast.parse(path.read_text())))))]
-    chosen = random.Random(given.seed).sample(all_places, min(given.number, len(all_places)))
-    survived = []
+    every = {
+        package: [one for path in sorted((SOURCES / package).rglob("*.py")) for one in changes(path)]
+        for package in PACKAGES
+    }
+    there = {(one.path, one.old, one.new) for some in every.values() for one in some}
+    reasons = {(one.path, one.old, one.new): one.why for one in SURVIVORS}
+    if stale := [place for place in reasons if place not in there]:
+        print("Listed in survivors.py, but not in the source:", *stale, sep="\n")
+        return 1
+    drawn = {name: sorted(some, key=lambda one: one.rank(given.seed))[: given.number] for name, some in every.items()}
+    survived: list[str] = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        shutil.copytree(sources, Path(folder) / "jouletrace")
-        for path, k in chosen:
-            tree = ast.parse(path.read_text())
-            node = list(places(tree))[k]
-            line = getattr(node, "lineno", 0)
-            what = f"{path.relative_to(sources)}:{line}  {changed(node)}"
-            copy = Path(folder) / "jouletrace" / path.relative_to(sources)
-            copy.write_text(ast.unparse(ast.fix_missing_locations(tree)))
-            began, end = time.perf_counter(), "survived"
-            for tests in _tests_of(path.relative_to(sources)):
-                if pytest(Path(folder), tests).returncode != PASSED:
-                    end = "killed"
-                    break
-            shutil.copyfile(path, copy)
-            survived += [what] if end == "survived" else []
-            print(f"{end:8}  {time.perf_counter() - began:5.1f} s  {what}", flush=True)
-    print(
-        f"{len(chosen) - len(survived)} of {len(chosen)} mutants killed; {len(all_places)} places", *survived, sep="\n"
-    )
-    return 0 if not survived else FAILED
+        source = Path(folder)
+        shutil.copytree(SOURCES, source / "jouletrace")
+        whole = list(dict.fromkeys(test for some in drawn.values() for one in some for test in _tests_of(one.path)))
+        if (plain := pytest(source, whole, *MADE)).returncode != PASSED:
+            print(plain.stdout[-3000:], "The tests fail without any mutant.", sep="\n")
+            return 1
+        for package, some in drawn.items():
+            ends = [_end_of(one, source, reasons) for one in some]
+            killed, listed = ends.count("killed"), ends.count("listed")
+            print(f"{package}: {killed} of {len(ends)} killed, {listed} listed; {len(every[package])} places")
+            survived += [f"{one.path}:{one.line}" for one, end in zip(some, ends, strict=True) if end == "SURVIVED"]
+    print(f"{len(survived)} survived that are not listed", *survived, sep="\n")
+    return 1 if survived else 0
 
 
-def _tests_of(path: Path) -> list[list[str]]:
-    """Tests for a file, the nearest first: those of its name, then those of each package."""
-    mirrored = ROOT / "tests" / path.parent / f"test_{path.name}"
-    near = [[str(mirrored.relative_to(ROOT / "tests"))]] if mirrored.exists() else []
-    return [*near, *([package] for package in PACKAGES[path.parts[0]])]
+def _end_of(one: Change, source: Path, reasons: dict[tuple[str, str, str], str]) -> str:
+    """What becomes of a mutant: "killed", "SURVIVED", or "listed" if it is known to survive."""
+    began, why = time.perf_counter(), reasons.get((one.path, one.old, one.new), "")
+    if why:
+        end = "listed"
+    else:
+        copy = source / "jouletrace" / one.path
+        copy.write_bytes(one.applied())
+        try:
+            end = "SURVIVED" if pytest(source, _tests_of(one.path), *MADE).returncode == PASSED else "killed"
+        finally:
+            shutil.copyfile(SOURCES / one.path, copy)
+    print(f"{end:8}  {time.perf_counter() - began:5.1f} s  {one.path}:{one.line}", flush=True)
+    if end != "killed":
+        print(f"    - {one.old}\n    + {one.new}", *([f"    {why}"] if why else []), sep="\n", flush=True)
+    return end
+
+
+def _tests_of(path: str) -> list[str]:
+    """Tests of a file: those of the longest part of its path in ``TESTS``."""
+    return TESTS[max((part for part in TESTS if path.startswith(part)), key=len)]
 
 
 if __name__ == "__main__":
