@@ -5,37 +5,85 @@ It is killed if they fail. One that survives is a term of an interval that no te
 """
 
 import argparse
+import importlib
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
+from types import FrameType
 
+import pytest
 from table import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-PASSED, FAILED = 0, 1
+PASSED, FAILED = pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED
 """Exit codes of pytest; any other says that the tests could not be run."""
 
-PATIENCE_S, OF_ONE_S = 1800.0, 120.0
-"""Most time that tests may take together, and that one may: a mutant may never end."""
+PATIENCE_S = 1800.0
+"""Most time that tests may take: a mutant may never end."""
+
+for library in ("hypothesis", "numpy", "pandas", "pyarrow.parquet", "scipy.optimize", "scipy.signal", "scipy.stats"):
+    importlib.import_module(library)  # here, not in each of the processes that are forked
 
 
-def pytest(source: Path, tests: list[str], *options: str) -> subprocess.CompletedProcess[str]:
-    """Run tests on the source in a folder, in their order, to the first that fails."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout", f"{OF_ONE_S:.0f}"]
-    command += [*options, *(str(ROOT / "tests" / test) for test in tests)]
-    # Compiled files stay in the folder: a second less for each mutant.
-    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONPYCACHEPREFIX": str(source / "compiled")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    try:
-        return subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, FAILED, "", "")
+def exit_code(
+    source: Path, tests: list[str], *options: str, patience_s: float = PATIENCE_S, entered: Path | None = None
+) -> int:
+    """Run tests on the source in a folder, in their order, to the first that fails: pytest's exit code.
+
+    They run in a process forked from this one, which imports none of the source. What they print is in ``output`` of
+    the folder. In a file ``entered``, if given, is put which functions of the source they enter: path and first line,
+    0 of a module.
+    """
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            code = _exit_code(source, tests, options, entered)
+        finally:
+            os._exit(code)
+    ends = time.monotonic() + patience_s
+    while time.monotonic() < ends:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return FAILED
+
+
+def _exit_code(source: Path, tests: list[str], options: tuple[str, ...], entered: Path | None) -> int:
+    os.setpgid(0, 0)
+    os.chdir(ROOT)
+    output = os.open(source / "output", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    # Compiled files stay in the folder; those of a mutant are not written.
+    os.environ.update(PYTHONPATH=str(source), PYTHONPYCACHEPREFIX=str(source / "compiled"))
+    sys.path.insert(0, str(source))
+    sys.pycache_prefix, sys.dont_write_bytecode = str(source / "compiled"), entered is None
+    places: set[str] = set()
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if code.co_filename.startswith(begin):
+            places.add(f"{code.co_filename[len(begin) :]}:{code.co_firstlineno if code.co_name != '<module>' else 0}")
+
+    begin = f"{source / 'jouletrace'}/"
+    if entered:
+        threading.settrace(note)
+        sys.settrace(note)
+    names = [str(ROOT / "tests" / test) for test in tests]
+    code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *options, *names]))
+    if entered:
+        sys.settrace(None)
+        entered.write_text("\n".join(sorted(places)))
+    return code
 
 
 def try_out(mutant: Mutant, source: Path) -> str:
@@ -48,12 +96,12 @@ def try_out(mutant: Mutant, source: Path) -> str:
         return f"STALE: its text is there {plain.count(mutant.old)} times"
     path.write_text(plain.replace(mutant.old, mutant.new))
     try:
-        done = pytest(source, mutant.tests)
+        code = exit_code(source, mutant.tests)
     finally:
         path.write_text(plain)
-    if done.returncode == PASSED:
+    if code == PASSED:
         return "SURVIVED"
-    return "killed" if done.returncode == FAILED else f"BROKEN: pytest ended with {done.returncode}"
+    return "killed" if code == FAILED else f"BROKEN: pytest ended with {code}"
 
 
 def main() -> int:
@@ -65,8 +113,8 @@ def main() -> int:
         source = Path(folder)
         shutil.copytree(ROOT / "src" / "jouletrace", source / "jouletrace")
         whole = sorted({test for mutant in chosen for test in mutant.tests})
-        if (plain := pytest(source, whole)).returncode != PASSED:
-            print(plain.stdout[-3000:], "The tests fail without any mutant.", sep="\n")
+        if exit_code(source, whole) != PASSED:
+            print((source / "output").read_text()[-3000:], "The tests fail without any mutant.", sep="\n")
             return 1
         ends = []
         for mutant in chosen:

@@ -23,47 +23,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from run import PASSED, ROOT, pytest
+from run import PASSED, ROOT, exit_code
 from survivors import SURVIVORS
 
 SOURCES = ROOT / "src" / "jouletrace"
 MADE = ("-m", "not slow and not gpu")
 """Only tests that ``make test`` runs."""
 
+NONE_CHOSEN = 5
+"""Exit code of pytest if all tests of a file are slow ones."""
+
 PACKAGES = ("stats", "sensor", "attribution")
 
 
-def _of(folder: str, *last: str) -> list[str]:
-    """Files of tests of a folder, those that take long at the end."""
-    names = sorted(path.name for path in (ROOT / "tests" / folder).glob("test_*.py"))
-    return [f"{folder}/{name}" for name in [*(name for name in names if name not in last), *last]]
-
-
-_WINDOWS = _of("sensor/windows", "test_energy.py")
-_SAMPLERS = _of("attribution", "test_repeats.py", "test_bad_input.py", "test_averaging.py", "test_recorded.py")
-_ANALYSES = [f"analysis/test_{name}.py" for name in ("aliasing", "model", "monitor", "work", "power")]
-TESTS = {
-    "stats/": [*_of("stats"), "sensor/test_baseline.py", "sensor/test_counter.py", "analysis/test_model.py"],
-    "stats/regression": [*_of("stats"), *_SAMPLERS[:-3]],
-    "sensor/": [*_of("sensor"), *_WINDOWS[:-1], *_ANALYSES, "analysis/test_launched.py"],
-    "sensor/gain": ["compare", "report/test_ab.py"],
-    "sensor/models": [*_of("sensor"), *_SAMPLERS[:-2]],
-    "sensor/phases": [*_of("sensor"), *_SAMPLERS],
-    "sensor/readout": [*_of("sensor"), *_SAMPLERS[:-1]],
-    "sensor/sampler": [*_of("sensor"), *_SAMPLERS[:-1]],
-    "sensor/windows/": [*_WINDOWS[:-1], *_of("sensor"), *_ANALYSES, _WINDOWS[-1]],
-    "sensor/windows/noise": [*_WINDOWS, *_of("sensor/calibration")],
-    "sensor/windows/response": [*_WINDOWS[:-1], *_of("sensor"), *_of("sensor/calibration"), *_ANALYSES, _WINDOWS[-1]],
-    "sensor/calibration/": [*_of("sensor"), *_of("sensor/calibration", "test_fit.py"), _WINDOWS[-1]],
-    "attribution/": [
-        "sensor/test_stated.py",
-        *_SAMPLERS,
-        "analysis/test_budget.py",
-        "analysis/test_program.py",
-        "analysis/test_parts.py",
-    ],
-}
-"""Tests of the files whose path begins so: those that run what is in them, the fastest first."""
+FOLDERS = ("stats", "sensor", "attribution", "analysis", "compare")
+"""Where the tests are that mutants are tried by: those files of them that enter the function which is changed."""
 
 _SIGNS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
@@ -80,6 +54,7 @@ class Change:
     Attributes:
         path: Of the file, below ``src/jouletrace``.
         line: Number of the first line that differs.
+        function: First line of the innermost function that it is in, with decorators; 0 if in none.
         old: The lines that differ, as they are, without indentation.
         new: The same, as they become.
         begin: Offset of the first byte that is replaced.
@@ -89,6 +64,7 @@ class Change:
 
     path: str
     line: int
+    function: int
     old: str
     new: str
     begin: int
@@ -111,8 +87,13 @@ def changes(path: Path) -> list[Change]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = []
-    for node in _places(ast.parse(source)):
+    found, tree = [], ast.parse(source)
+    inside = dict.fromkeys(range(len(starts) + 1), 0)
+    for node in ast.walk(tree):  # outer functions first
+        if isinstance(node, ast.FunctionDef):
+            begins = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            inside.update(dict.fromkeys(range(begins, (node.end_lineno or 0) + 1), begins))
+    for node in _places(tree):
         for begin, end, what in _edits(node, source, starts):
             first, last = bisect_right(starts, begin) - 1, bisect_left(starts, end)
             lines = source[starts[first] : starts[last]].decode().splitlines()
@@ -120,7 +101,8 @@ def changes(path: Path) -> list[Change]:
             differ = [k for k, (old, new) in enumerate(zip(lines, changed, strict=True)) if old != new]
             old, new = (" ".join(some[k].strip() for k in differ) for some in (lines, changed))
             name = path.relative_to(SOURCES).as_posix()
-            found.append(Change(name, first + differ[0] + 1, old, new, begin, end, what))
+            line = first + differ[0] + 1
+            found.append(Change(name, line, inside[line], old, new, begin, end, what))
     return found
 
 
@@ -178,25 +160,57 @@ def main() -> int:
     if stale := [place for place in reasons if place not in there]:
         print("Listed in survivors.py, but not in the source:", *stale, sep="\n")
         return 1
-    drawn = {name: sorted(some, key=lambda one: one.rank(given.seed))[: given.number] for name, some in every.items()}
     survived: list[str] = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         source = Path(folder)
         shutil.copytree(SOURCES, source / "jouletrace")
-        whole = list(dict.fromkeys(test for some in drawn.values() for one in some for test in _tests_of(one.path)))
-        if (plain := pytest(source, whole, *MADE)).returncode != PASSED:
-            print(plain.stdout[-3000:], "The tests fail without any mutant.", sep="\n")
-            return 1
-        for package, some in drawn.items():
-            ends = [_end_of(one, source, reasons) for one in some]
+        entering = Entering.of(source)
+        for package, some in every.items():
+            drawn = sorted(some, key=lambda one: one.rank(given.seed))[: given.number]
+            ends = [_end_of(one, source, entering, reasons) for one in drawn]
             killed, listed = ends.count("killed"), ends.count("listed")
-            print(f"{package}: {killed} of {len(ends)} killed, {listed} listed; {len(every[package])} places")
-            survived += [f"{one.path}:{one.line}" for one, end in zip(some, ends, strict=True) if end == "SURVIVED"]
+            print(f"{package}: {killed} of {len(ends)} killed, {listed} listed; {len(some)} places")
+            survived += [f"{one.path}:{one.line}" for one, end in zip(drawn, ends, strict=True) if end == "SURVIVED"]
     print(f"{len(survived)} survived that are not listed", *survived, sep="\n")
     return 1 if survived else 0
 
 
-def _end_of(one: Change, source: Path, reasons: dict[tuple[str, str, str], str]) -> str:
+@dataclass(frozen=True)
+class Entering:
+    """Which files of tests enter which functions.
+
+    Attributes:
+        took_s: Time of each file of tests, without any mutant.
+        of_place: Files of tests that enter a function, by path and first line.
+    """
+
+    took_s: dict[str, float]
+    of_place: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, source: Path) -> Entering:
+        """Run every file of tests, each in a process of its own: what one caches another has to compute."""
+        took_s: dict[str, float] = {}
+        of_place: dict[str, list[str]] = {}
+        places = source / "entered"
+        for path in sorted(path for name in FOLDERS for path in (ROOT / "tests" / name).rglob("test_*.py")):
+            test, began = path.relative_to(ROOT / "tests").as_posix(), time.perf_counter()
+            if exit_code(source, [test], *MADE, entered=places) not in (PASSED, NONE_CHOSEN):
+                raise SystemExit(f"{(source / 'output').read_text()[-3000:]}\n{test} fails without any mutant.")
+            took_s[test] = time.perf_counter() - began
+            for place in places.read_text().splitlines():
+                of_place.setdefault(place, []).append(test)
+        return cls(took_s, of_place)
+
+    def kill(self, one: Change, source: Path) -> bool:
+        """Whether a test fails that enters the changed function, the fastest file first."""
+        for test in sorted(self.of_place.get(f"{one.path}:{one.function}", []), key=lambda name: self.took_s[name]):
+            if exit_code(source, [test], *MADE, patience_s=30 + 5 * self.took_s[test]) not in (PASSED, NONE_CHOSEN):
+                return True
+        return False
+
+
+def _end_of(one: Change, source: Path, entering: Entering, reasons: dict[tuple[str, str, str], str]) -> str:
     """What becomes of a mutant: "killed", "SURVIVED", or "listed" if it is known to survive."""
     began, why = time.perf_counter(), reasons.get((one.path, one.old, one.new), "")
     if why:
@@ -205,18 +219,13 @@ def _end_of(one: Change, source: Path, reasons: dict[tuple[str, str, str], str])
         copy = source / "jouletrace" / one.path
         copy.write_bytes(one.applied())
         try:
-            end = "SURVIVED" if pytest(source, _tests_of(one.path), *MADE).returncode == PASSED else "killed"
+            end = "killed" if entering.kill(one, source) else "SURVIVED"
         finally:
-            shutil.copyfile(SOURCES / one.path, copy)
+            shutil.copy2(SOURCES / one.path, copy)
     print(f"{end:8}  {time.perf_counter() - began:5.1f} s  {one.path}:{one.line}", flush=True)
     if end != "killed":
         print(f"    - {one.old}\n    + {one.new}", *([f"    {why}"] if why else []), sep="\n", flush=True)
     return end
-
-
-def _tests_of(path: str) -> list[str]:
-    """Tests of a file: those of the longest part of its path in ``TESTS``."""
-    return TESTS[max((part for part in TESTS if path.startswith(part)), key=len)]
 
 
 if __name__ == "__main__":
