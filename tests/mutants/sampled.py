@@ -203,9 +203,11 @@ class Entering:
         return cls(took_s, of_place)
 
     def kill(self, one: Change, source: Path) -> bool:
-        """Whether a test fails that enters the changed function, the fastest file first."""
-        for test in sorted(self.of_place.get(f"{one.path}:{one.function}", []), key=lambda name: self.took_s[name]):
-            if exit_code(source, [test], *MADE, patience_s=30 + 5 * self.took_s[test]) not in (PASSED, NONE_CHOSEN):
+        """Whether a test fails that enters the changed function, the fastest files first."""
+        tests = sorted(self.of_place.get(f"{one.path}:{one.function}", []), key=lambda name: self.took_s[name])
+        for some in (tests[:2], tests[2:8], tests[8:]):  # most are killed by the first, and pytest takes time to begin
+            patience_s = 30 + 5 * sum(self.took_s[test] for test in some)
+            if some and exit_code(source, some, *MADE, patience_s=patience_s) not in (PASSED, NONE_CHOSEN):
                 return True
         return False
 
