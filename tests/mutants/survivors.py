@@ -23,9 +23,9 @@ class Survivor:
 SURVIVORS = [
     Survivor(
         "stats/interval.py",
-        "size = 1 << (2 * n - 1).bit_length()",
-        "size = 1 << (2 * n - 2).bit_length()",
-        "Same: an even number and the next have as many bits.",
+        "size = 2 << n.bit_length()  # a power of two, with as many zeros as values",
+        "size = 4 << n.bit_length()  # a power of two, with as many zeros as values",
+        "Same: more zeros change no product of values.",
     ),
     Survivor(
         "sensor/calibration/fitter.py",

@@ -51,8 +51,8 @@ MUTANTS = [
         ["stats/test_interval.py"],
         (
             "sign of the bias of a lag-one correlation",
-            "rho = min(max(rho + (1 + 4 * rho) / n,",
-            "rho = min(max(rho - (1 + 4 * rho) / n,",
+            "rho = max(rho + (1 + 4 * rho) / n,",
+            "rho = max(rho - (1 + 4 * rho) / n,",
         ),
         ("sign of the autocorrelation term", "worth = n * (1 - rho) / (1 + rho)", "worth = n * (1 + rho) / (1 - rho)"),
         ("autocorrelation beyond lag one dropped", "min(worth, n / max(total, 1.0))", "min(worth, n)"),

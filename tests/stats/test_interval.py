@@ -208,3 +208,26 @@ def test_a_trend_is_worth_one_value_and_its_mean_has_one_degree_of_freedom():
     # of 1.5 values, fewer than which no variance can be computed from
     variance = np.sum((trend - 4.5) ** 2) / 10 / (1.5 - 1)
     assert found.half_width == pytest.approx(stats.t.ppf(0.975, 1) * np.sqrt(variance))
+
+
+def test_the_worth_of_a_series_does_not_depend_on_its_unit():
+    values = wander(np.random.default_rng(6), 50, 5.0, 1.0)
+    assert interval.effective_n(1e-6 * values) == pytest.approx(interval.effective_n(values))
+    assert interval.effective_n(values) < 25
+
+
+@pytest.mark.parametrize("n", [20, 21, 39])
+def test_from_20_values_on_correlation_beyond_neighbours_counts(n):
+    """Every other value has one of two levels, those between are in the middle: the value before the last agrees."""
+    place = np.arange(n)
+    values = np.where(place % 2 == 0, np.where(place < n / 2, 1.0, -1.0), 0.0)
+    assert interval.effective_n(values) < n / 2
+    assert interval.effective_n(values[:19]) > 15
+
+
+def test_a_ratio_of_nothing_is_zero_and_one_to_nothing_is_none():
+    none, some = Estimate(0.0, -1e-3, 1e-3, 9), Estimate(10.0, 9.0, 11.0, 9)
+    found = interval.ratio(none, some)
+    assert found.value == 0.0
+    assert found.low == pytest.approx(-1e-4, rel=0.1)
+    assert interval.ratio(some, none).reason == "denominator_near_zero"

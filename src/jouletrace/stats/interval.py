@@ -38,18 +38,16 @@ def effective_n(values: ArrayLike) -> float:
     if variance <= 0:
         return float(n)
     rho = float(x[1:] @ x[:-1]) / variance
-    rho = min(max(rho + (1 + 4 * rho) / n, 0.0), 0.99)
+    rho = max(rho + (1 + 4 * rho) / n, 0.0)
     worth = n * (1 - rho) / (1 + rho)
     if n < 20:
         return float(np.clip(worth, 1.0, n))
-    size = 1 << (2 * n - 1).bit_length()
+    size = 2 << n.bit_length()  # a power of two, with as many zeros as values
     spectrum = np.fft.rfft(x, size)
     rho_all = np.fft.irfft(np.abs(spectrum) ** 2, size)[: n // 2] / variance
     pairs = rho_all[0 : len(rho_all) // 2 * 2 : 2] + rho_all[1 : len(rho_all) // 2 * 2 : 2]
-    negative = np.flatnonzero(pairs <= 0)
-    cut = negative[0] if len(negative) else len(pairs)
-    # Sums of neighbouring pairs of a reversible chain also decrease.
-    total = 2 * float(np.minimum.accumulate(pairs[:cut]).sum()) - 1
+    # Sums of neighbouring pairs of a reversible chain also decrease; from the first that isn't positive on none counts.
+    total = 2 * float(np.maximum(np.minimum.accumulate(pairs), 0.0).sum()) - 1
     return float(np.clip(min(worth, n / max(total, 1.0)), 1.0, n))
 
 
