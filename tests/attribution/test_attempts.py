@@ -27,7 +27,7 @@ def tried(monkeypatch):
             return [Check(name, name not in one.failed, "") for name in ("length", "traced", "held_out")]
 
         monkeypatch.setattr(trying, "checks", judged)
-        return trusted(None, sensors, None)[0], asked
+        return trusted(None, sensors, None, 1, 0)[0], asked
 
     return run
 

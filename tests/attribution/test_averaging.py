@@ -35,7 +35,7 @@ def analysed(name, recording, sensor=None):
     kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
     activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
     found = lock(activity, sensor or usual, readings)
-    return found, checks(found, readings), energy_table(found.fit, by_operator)
+    return found, checks(found, readings, 1, 0), energy_table(found.fit, by_operator)
 
 
 def untouched(name, group, seed, seconds):

@@ -27,7 +27,7 @@ def simulated(group, seed=3):
     return recording, truth
 
 
-def analysed(group="long_varied", start=lambda t: t, keep=None, watts=lambda w: w, seed=3, **more):
+def analysed(group="long_varied", start=lambda t: t, keep=None, watts=lambda w: w, seed=3):
     """Verdict, rows if it trusts, and what was recorded; ``start`` moves stamps of the timeline."""
     recording, truth = simulated(group, seed)
     readings = on_grid(recording.rows[:, 0] * 1000, watts(recording.rows[:, 1] / 1e3))
@@ -37,7 +37,7 @@ def analysed(group="long_varied", start=lambda t: t, keep=None, watts=lambda w: 
     activity = activity_of(begin[kept], (begin + length)[kept], recording.kind[kept], kinds, readings.origin_ns)
     rate = truth.sensor.rate_hz
     found = lock(activity, replace(HOPPER_SENSOR, rates_hz=(rate - 3, rate + 3)), readings)
-    asked = checks(found, readings, **more)
+    asked = checks(found, readings, 1, 0)
     trusted = all(check.passed for check in asked)
     return verdict(asked), energy_table(found.fit, by_operator) if trusted else [], recording, truth
 
@@ -90,7 +90,7 @@ def test_kernels_missing_that_the_tracer_counts():
     """Where the GPU mostly rests nothing in the readings shows it: the tracer has to."""
     recorded = load("vit-h100")
     found = lock(recorded.activity, replace(HOPPER_SENSOR, rates_hz=(1223.0, 1226.0)), recorded.readings)
-    says = verdict(checks(found, recorded.readings, len(recorded.kind), dropped=len(recorded.kind) // 20))
+    says = verdict(checks(found, recorded.readings, len(recorded.kind), len(recorded.kind) // 20))
     refused(says, "missed")
 
 

@@ -1,6 +1,7 @@
 """Each check at its bound, on fits that are made by hand."""
 
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -65,7 +66,7 @@ def failed(found):
 
 def test_a_good_recording_passes_every_check(good):
     fitted, given = good
-    found = checks(Lock(None, fitted), given)
+    found = checks(Lock(None, fitted), given, 1, 0)
     assert failed(found) == []
     assert [check.name for check in found] == ["length", "traced", "rest", "seen", "held_out"]
     assert verdict(found) == "trust: yes, 5 of 5 checks passed"
@@ -155,8 +156,9 @@ def test_samples_half_a_period_later_must_leave_15_percent_more(monkeypatch, rat
 
 def test_a_recording_lasts_5_s_at_least_and_has_readings_in_four_fifths_of_them(good):
     fitted, given = good
-    short = replace(fitted, activity=replace(fitted.activity, finish_s=fitted.activity.begin_s + 4.99))
-    assert failed(checks(Lock(None, short), given))[0] == "length"
+    for seconds, passed in ((4.99, False), (5.0, True)):
+        short = replace(fitted, activity=replace(fitted.activity, begin_s=0.0, finish_s=seconds))
+        assert checks(Lock(None, short), given, 1, 0)[0].passed == passed
     for share, passed in ((0.79, False), (0.81, True)):
         # Readings that lack at the end: the mean spacing of the others stays
         kept = round(share * (10.0 - 0.35 - 0.06) / 0.02)
@@ -165,7 +167,7 @@ def test_a_recording_lasts_5_s_at_least_and_has_readings_in_four_fifths_of_them(
             design=fitted.design[:kept], drift_w=fitted.drift_w[:kept],
             activity=replace(fitted.activity, finish_s=fitted.activity.begin_s + 10.0),
         )  # fmt: skip
-        (length, *_) = checks(Lock(None, part), given)
+        (length, *_) = checks(Lock(None, part), given, 1, 0)
         assert length.passed == passed
         assert f"of which {share:.0%} have readings" in length.says
 
@@ -181,8 +183,36 @@ def test_the_tracer_may_miss_one_kernel_in_a_thousand(good, dropped, passed):
 def test_checks_of_the_sample_rate_stand_before_their_effects(good, monkeypatch):
     fitted, given = good
     monkeypatch.setattr(judging, "check_placebo", lambda *_: Check("placebo", True, ""))
-    found = checks(Lock(Search(1225.0, 2.0, 3.0, 7.0, 0.0, 3.0, 1.0), fitted), given)
+    found = checks(Lock(Search(1225.0, 2.0, 3.0, 7.0, 0.0, 3.0, 1.0), fitted), given, 1, 0)
     assert [check.name for check in found] == [
         *("length", "traced", "sample_rate", "rest", "seen", "held_out", "placebo"),
     ]
     assert verdict(found).startswith("trust: no, record for longer (profile: --detail-time 60)")
+
+
+def test_a_recording_lasts_from_its_first_kernel_on():
+    """One that begins an hour after the first reading lasts no longer for that."""
+    activity, hour = timeline(), 3600.0
+    given = readings(activity)
+    edges = {name: getattr(activity, name) + hour for name in ("start_s", "end_s", "begin_s", "finish_s")}
+    later, given = replace(activity, **edges), replace(given, time_s=given.time_s + hour)
+    (length, *_) = checks(Lock(None, fit(later, MEANS, given)), given, 1, 0)
+    span = activity.finish_s - activity.begin_s
+    assert f"the recording lasts {span:.1f} s, of which 100% have readings" in length.says
+
+
+def test_every_other_block_of_2_s_is_held_out(good, monkeypatch):
+    fitted, given = good
+    turns = []
+
+    def error(fitted, activity, readings, turn):
+        turns.append(turn)
+        return 1.0
+
+    monkeypatch.setattr(judging, "_prediction_error", error)
+    check_held_out(fitted, given)
+    block = ((given.time_s - fitted.activity.begin_s) / 2.0).astype(int)
+    for turn in turns:
+        first = [turn[block == k] for k in range(block[-1] + 1)]
+        assert all(part.all() or not part.any() for part in first)
+        assert [bool(part[0]) != bool(other[0]) for part, other in pairwise(first)] == [True] * block[-1]

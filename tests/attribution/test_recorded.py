@@ -53,7 +53,7 @@ def analysed(name):
     tried = []
     for found in attempts(recorded.activity, sensor, recorded.readings):
         tried.append(found)
-        if all(check.passed for check in checks(found, recorded.readings) if check.name != "sample_rate"):
+        if all(check.passed for check in checks(found, recorded.readings, 1, 0) if check.name != "sample_rate"):
             return found  # the range is too narrow for evidence
     return tried[0]
 
@@ -95,7 +95,7 @@ def test_a_rate_that_passes_50_hz_off_is_passed_by_where_the_readout_aliases():
     activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
     near = replace(HOPPER_SENSOR, rates_hz=(1203.0, 1209.0))
     wide = replace(HOPPER_SENSOR, rates_hz=(1152.0, 1158.0))
-    found, asked = trusted(activity, [near, wide], readings)
+    found, asked = trusted(activity, [near, wide], readings, 1, 0)
     assert found.search.rate_hz == pytest.approx(1155.6, abs=0.3)
     assert all(check.passed for check in asked if check.name != "sample_rate")
 
@@ -130,7 +130,7 @@ def test_the_rate_is_measured_among_all_that_gpus_have():
 
 @pytest.mark.parametrize("name", ["chain-shuffled-h100", "vit-h100", "vit-repeats-h200", "jax-h200b"])
 def test_a_real_recording_is_believed(name):
-    asked = checks(analysed(name), load(name).readings)
+    asked = checks(analysed(name), load(name).readings, 1, 0)
     assert all(check.passed for check in asked if check.name != "sample_rate"), verdict(asked)
 
 
@@ -198,7 +198,7 @@ def test_a_timeline_of_another_time_is_not_locked():
         recorded.readings.origin_ns,
     )  # fmt: skip
     found = lock(moved, replace(HOPPER_SENSOR, rates_hz=(1232.0, 1246.0)), recorded.readings)
-    assert verdict(checks(found, recorded.readings)).startswith("trust: no")
+    assert verdict(checks(found, recorded.readings, 1, 0)).startswith("trust: no")
 
 
 def test_names_that_are_mixed_up_leave_more():

@@ -34,16 +34,52 @@ SURVIVORS = [
         "Slight: where a start of the search stops; the fit that follows goes on to _FINE.",
     ),
     Survivor(
+        "sensor/calibration/fitter.py",
+        "edges_s, level, float(time_s[0]) - 3 * memory, float(time_s[-1]) + memory, period",
+        "edges_s, level, float(time_s[0]) - 6 * memory, float(time_s[-1]) + memory, period",
+        "Slight: the grid begins earlier, where the load stands still; its drift is counted over that too.",
+    ),
+    Survivor(
+        "sensor/calibration/fitter.py",
+        "x_scale=np.array([0.3, 0.3, 0.3, 1.0, 1.0])[:size],",
+        "x_scale=np.array([0.3, 0.3, 0.3, 1.0, 2])[:size],",
+        "Slight: another step of the search along the tail's length; it ends at the same shape to within _FINE.",
+    ),
+    Survivor(
+        "sensor/counter.py",
+        "inside = np.flatnonzero((steps.before_ns > since) & (steps.time_ns < until - abs(delay)))",
+        "inside = np.flatnonzero((steps.before_ns > since) & (steps.time_ns <= until - abs(delay)))",
+        "Slight: a step in the one nanosecond up to which readings speak.",
+    ),
+    Survivor(
         "sensor/phases.py",
         "edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S",
         "edges = np.append(lags - 0.5, lags[-1] + 1.0) * GRID_S",
         "Same: the response ends before the last edge.",
     ),
     Survivor(
+        "sensor/readout.py",
+        "_BINS = 400",
+        "_BINS = 800",
+        "Slight: a finer histogram; the fit to punctual stamps that follows goes to the same grid from either.",
+    ),
+    Survivor(
         "sensor/stamps.py",
         "candidates = frequency + resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) + 1)",  # noqa: E501
         "candidates = frequency - resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) + 1)",  # noqa: E501
         "Same: the candidates lie to both sides alike; they are tried in reverse.",
+    ),
+    Survivor(
+        "sensor/windows/noise.py",
+        "level_var = np.interp(model, [low_w, max(high_w, low_w + 1e-9)], [low_noise**2, high_noise**2 + high_wander**2])",  # noqa: E501
+        "level_var = np.interp(model, [low_w, max(high_w, low_w + 2e-09)], [low_noise**2, high_noise**2 + high_wander**2])",  # noqa: E501
+        "Slight: two levels that are none are one or two billionths of a watt apart.",
+    ),
+    Survivor(
+        "sensor/windows/noise.py",
+        "if excess(0.0) <= 0:",
+        "if excess(0.0) < 0:",
+        "Same: from a root at its start the search that follows returns that.",
     ),
     Survivor(
         "sensor/windows/repeated.py",
@@ -68,6 +104,12 @@ SURVIVORS = [
         "starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))",
         "starts = np.linspace(first, last, max(2, round((last - first) / BUSY_STEP_S)))",
         "Slight: of a recording of 3.5 s a window 0.1 s after the first is looked at too.",
+    ),
+    Survivor(
+        "attribution/checks.py",
+        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
+        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 != 0",
+        "Same: both halves are held out in turn; the other one is first.",
     ),
     Survivor(
         "attribution/contrasts.py",

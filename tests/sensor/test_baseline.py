@@ -6,7 +6,7 @@ import pytest
 from covering import fewest, most
 from energy_signals import T0, wander
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.baseline import idle_and_working_levels, quiet_level, temperature_slope
+from jouletrace.sensor.baseline import _otsu, idle_and_working_levels, quiet_level, temperature_slope
 
 SECOND = 10**9
 
@@ -97,3 +97,12 @@ def test_readings_beside_a_step_may_be_of_its_ramp_and_those_at_the_ends_of_a_lo
     assert (found.idle.value, found.working.value) == (pytest.approx(62.0), pytest.approx(180.0))
     assert found.dropped == dropped
     assert found.idle.n + found.working.n == len(power) - dropped
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_threshold_leaves_the_least_variance_within_both_sides(seed):
+    """Of logs of which a few readings are low and most are high and spread."""
+    rng = np.random.default_rng(seed)
+    power = np.sort(np.concatenate([rng.normal(60, 8, 30), 60 + rng.gamma(2, 30, 170)]))
+    within = [n * power[:n].var() + (200 - n) * power[n:].var() for n in range(1, 200)]
+    assert np.sum(power < _otsu(power)) == 1 + int(np.argmin(within))

@@ -223,3 +223,11 @@ def test_two_reads_at_one_time_are_no_step_of_the_clock():
     assert find_steps(time, [1.0, 1.0, 1.0, 2.0, 3.0]).issues == {}
     time[3] = time[1] - 1
     assert find_steps(time, [1.0, 1.0, 1.0, 2.0, 3.0]).issues["clock_stepped_back"] == 1
+
+
+@pytest.mark.parametrize(("share", "issues"), [(0.95, {}), (1.05, {"counter_reset": 1})])
+def test_in_a_hole_between_reads_a_gpu_may_have_drawn_all_that_it_can(share, issues):
+    """100 s at a share of 1000 W."""
+    seconds = np.concatenate([np.arange(0, 5, 0.1), 105 + np.arange(0, 5, 0.1)])
+    energy = 300.0 * seconds + np.where(seconds > 100, 100.0 * (1000.0 * share - 300.0), 0.0)
+    assert find_steps(ns(seconds), energy, most_w=1000.0).issues == issues

@@ -5,7 +5,7 @@ import pytest
 
 from energy_signals import T0
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.power_record import clean
+from jouletrace.sensor.power_record import clean, most_power_w
 from jouletrace.sensor.stamps import find_grid, updates
 
 MS = 1_000_000
@@ -143,3 +143,16 @@ def test_a_first_guess_of_a_grids_period_may_be_15_percent_off_either_way(guess)
     grid = find_grid(T0 + np.round(stamp * 1e9).astype(np.int64), 0.020006 * guess)
     assert grid.period_s == pytest.approx(0.020006, rel=1e-5)
     assert np.array_equal(grid.slot, np.arange(2000))
+
+
+@pytest.mark.parametrize(
+    ("name", "watts"),
+    [
+        *(("Tesla P4", 75), ("Jetson AGX Thor", 130), ("Tesla P40", 250), ("NVIDIA A40", 300), ("L40S", 350)),
+        *(("Tesla V100-SXM3-32GB", 350), ("A100-SXM4-80GB", 400), ("NVIDIA GeForce RTX 5090", 575)),
+        *(("NVIDIA H200", 700), ("NVIDIA GB200", 1200)),
+    ],
+)
+def test_a_reading_is_a_glitch_from_ten_times_on_what_the_largest_gpu_of_a_family_may_draw(name, watts):
+    """Its rating, as its data sheet states it, and up to half more."""
+    assert 10 * watts <= most_power_w(None, None, name) <= 15 * watts

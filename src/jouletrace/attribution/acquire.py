@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity
+from jouletrace.attribution.fit import LEAD_S
 from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, designs, responded
 from jouletrace.sensor.readout import Readings
@@ -97,7 +98,7 @@ def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
     """
     # A start or an end that is unlike the rest can mislead: ``inner`` parts are another attempt.
     begin, finish = activity.begin_s, activity.finish_s
-    first = begin + 0.35 if finish - begin > 1 else begin
+    first = begin + LEAD_S
     last = max(finish - WINDOW_S - 0.1, first)
     edges = np.linspace(begin, finish, max(2, round((finish - begin) / BUSY_STEP_S)))
     ran = np.append(0.0, np.cumsum(1 - activity.table(edges, 0)[:, -2]))
@@ -171,7 +172,7 @@ class _Window:
         return float(square.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
 
     def _mean_squares(self, rate_hz: float, offsets: Array) -> Array:
-        design = designs(self._sensor, self._seen, self._first, self.start_s, self.end_s, rate_hz, offsets, self._time)
+        design = designs(self._sensor, self._seen, self._first, self.start_s, rate_hz, offsets, self._time)
         return _mean_squares(design, self.watts)
 
 

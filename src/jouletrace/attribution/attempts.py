@@ -15,7 +15,7 @@ SURE = 50.0
 
 
 def trusted(
-    activity: Activity, sensors: Iterable[Sensor | Means], readings: Readings, kernels: int = 1, dropped: int = 0
+    activity: Activity, sensors: Iterable[Sensor | Means], readings: Readings, kernels: int, dropped: int
 ) -> tuple[Lock, list[Check]]:
     """The lock that passes all checks with the most evidence, else the one with the most evidence; and its checks.
 

@@ -125,7 +125,7 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     )
 
 
-def checks(lock: Lock, readings: Readings, kernels: int = 1, dropped: int = 0) -> list[Check]:
+def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[Check]:
     """The checks of a recording; those of the sample clock need a sampling sensor."""
     fitted = lock.fit
     span = fitted.activity.finish_s - fitted.activity.begin_s
@@ -136,7 +136,7 @@ def checks(lock: Lock, readings: Readings, kernels: int = 1, dropped: int = 0) -
         f"the recording lasts {span:.1f} s, of which {min(covered, 1):.0%} have readings",
         f"record for at least {SHORTEST_S:.0f} s, and power all the while",
     )
-    missed = dropped / (dropped + max(kernels, 1))
+    missed = dropped / (dropped + kernels)
     traced = Check(
         "traced",
         missed <= DROPPED,

@@ -142,7 +142,7 @@ def fit(
     seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.column)), fit_response)
     power, prior = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
     found, moved = problem.step(observer, seen.scaled(float(power[0] - power[-1])), prior, float(np.std(watts)))
-    for round_ in range(1, ROUNDS if fit_place else 3):
+    for round_ in range(1, ROUNDS):
         before = found
         seen = moved.observe(activity, time, found.steady_w() * activity.slowness, found.above_w(), fit_response)
         found, moved = problem.step(moved, seen, prior, found.noise_w)

@@ -39,7 +39,7 @@ def follow(
         edges = np.arange(zero - 1e-3, begin + BLOCK_S + 2e-3, GRID_S)
         seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[:, None])
         times = readings.time_s[mine]
-        read = designs(sensor, seen, edges[0], zero, begin + BLOCK_S, rate_hz, phases, times)[:, :, 0]
+        read = designs(sensor, seen, edges[0], zero, rate_hz, phases, times)[:, :, 0]
         wrong = read - readings.watts[mine]
         cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     path = _cheapest(cost)

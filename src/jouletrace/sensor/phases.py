@@ -39,7 +39,6 @@ def designs(
     seen: NDArray[np.float32],
     first_edge_s: float,
     start_s: float,
-    end_s: float,
     rate_hz: float,
     phases: Array,
     time_s: Array,
@@ -50,7 +49,7 @@ def designs(
     every = np.arange(place[-1] + 1)  # missing readings included
     times = np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0)
     last = np.floor((times[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
-    last = np.clip(last, 0, int((end_s - start_s) * rate_hz) - 2)
+    last = np.maximum(last, 0)
     count = np.diff(last, axis=0, prepend=0)
     step = 1 / (rate_hz * GRID_S)  # from one sample to the next, in entries of the table
     at = (last + phases) * step - np.arange(count.max())[:, None, None] * step

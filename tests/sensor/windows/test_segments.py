@@ -100,3 +100,14 @@ def test_levels_and_sums_of_a_record_with_edges():
     assert found.rate == pytest.approx(np.full(3, 4.0 * 0.02), rel=1e-6)
     edge = edge_variance(response)
     assert found.error_j2 == pytest.approx([300.0**2 * edge, (300.0**2 + 100.0**2) * edge + 10 * 4.0 * 0.02], rel=1e-6)
+
+
+@pytest.mark.parametrize("begin", [5.004, 5.007, 5.01])
+def test_a_burst_too_short_for_a_reading_of_its_own_has_the_level_of_the_one_a_delay_after_its_middle(begin):
+    """In these phases it is the one that saw most of the burst."""
+    response = Response(0.02, 0.025, lag_s=0.005)
+    time, edges = 0.02 * np.arange(500), np.array([begin, begin + 0.024])
+    power = 100 + 400 * (response.step(time - edges[0]) - response.step(time - edges[1]))
+    found = stretches(time, power, edges, response)
+    assert found.level_w[[0, 2]] == pytest.approx([100.0, 100.0])
+    assert found.level_w[1] == power.max() > 300.0

@@ -299,3 +299,12 @@ def test_a_level_that_few_readings_determine_is_not_surer_for_fitting_them():
     power[few] = [2.0, -2.0, 1.0, -1.0]
     _, covariance, _ = _regress(design, power)
     assert covariance[0, 0] == pytest.approx(np.sum((power[few] / (1 - 1 / 4)) ** 2) / 4**2, rel=0.01)
+
+
+def test_a_level_has_the_freedom_of_the_readings_that_saw_it():
+    """Four saw it in full; of twenty that saw a tenth, each counts for a hundredth (Kish 1965)."""
+    design = np.append(np.ones(4), np.full(20, 0.1))[:, None]
+    power = 100 * design[:, 0] + np.random.default_rng(0).normal(size=24)
+    _, _, free = _regress(design, power)
+    assert free == pytest.approx([4.2**2 / (4 + 20 * 1e-4) - 1])
+    assert _regress(np.ones((24, 1)), power)[2] == pytest.approx([23.0])

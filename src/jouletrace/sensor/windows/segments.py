@@ -67,8 +67,8 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Respon
     mean = (total[np.maximum(last, first)] - total[first]) / np.maximum(count, 1)
     bounded = np.isfinite(begin) & np.isfinite(end)
     middle = (np.where(bounded, begin, 0.0) + np.where(bounded, end, 0.0)) / 2 + response.delay_s
-    nearest = np.clip(np.searchsorted(time_s, middle), 0, len(time_s) - 1)
-    level = np.where(count > 0, mean, power_w[nearest])
+    after = np.minimum(np.searchsorted(time_s, middle), len(time_s) - 1)
+    level = np.where(count > 0, mean, power_w[after])
     wander = _wander(power_w, first, last, level, response)
     noise = response.noise_sd(level)
     # What calibration saw of a quiet load is slow. What a busy one adds may be faster than readings
@@ -203,7 +203,7 @@ def exponentially_smoothed(values: Floats, decay: float) -> Floats:
 def edge_variance(response: Response) -> float:
     """Variance in s² of the plain sum over a unit step inside a window, over all phases."""
     period = response.period_s
-    phases = (np.arange(32) + 0.5) / 32 * period
+    phases = np.arange(32) / 32 * period
     reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 2
     delays = phases[:, None] + period * np.arange(-reach, reach)
     shown = response.step(delays).sum(1) * period
