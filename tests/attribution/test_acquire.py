@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.acquire import WINDOW_S, _apart, _mean_squares, _windows, search
+from jouletrace.attribution.acquire import WINDOW_S, _apart, _mean_squares, _Window, _windows, search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor.readout import Readings
+from jouletrace.sensor.sampler import Track, read_out
 
 SENSOR = replace(HOPPER_SENSOR, rates_hz=(1200.0, 1212.0))
 
@@ -113,3 +115,22 @@ def test_a_column_without_information_is_taken_for_500_w():
     design = np.zeros((1, 4, 2))
     design[..., 0] = 1.0
     assert _mean_squares(design, np.full(4, 300.0))[0] == pytest.approx((0.0025 / 4.0025 * 200) ** 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("later", [0.0, 0.3, 0.7])
+def test_the_best_phase_is_that_of_the_samples(later):
+    """A sample comes some part of a period after the start of the window."""
+    rng = np.random.default_rng(5)
+    length, pause = rng.uniform(2e5, 3e6, 1500), rng.uniform(1e5, 1e6, 1500)
+    start = np.cumsum(length + pause) - length
+    activity = activity_of(
+        start.astype(np.int64), (start + length).astype(np.int64), rng.integers(0, 2, 1500), (Kind("a"), Kind("b")), 0
+    )
+    above = np.array([250.0, 600.0])[np.array([members[0] for members in activity.members])][activity.column]
+    at = Track.straight(activity.begin_s, activity.finish_s, 1225.0, 0.5 + later / 1225.0).instants()
+    _, seen, _ = activity.seen(at, HOPPER_SENSOR.response, above, above)
+    time = np.arange(0.2, activity.finish_s - 0.05, 0.02)
+    readings = Readings(time, 120.0 + read_out(HOPPER_SENSOR, seen[:, None], at, time)[:, 0], 0)
+    _, rate, one_s = _Window(HOPPER_SENSOR, activity, readings, 0.5, 2.0).best(np.array([1224.0, 1225.0]))
+    assert rate == 1225.0
+    assert one_s == pytest.approx(0.5 + later / 1225.0, abs=1 / 16 / 1225.0)

@@ -28,6 +28,18 @@ SURVIVORS = [
         "Same: more zeros change no product of values.",
     ),
     Survivor(
+        "sensor/calibration/fit.py",
+        "size = model - np.percentile(model, 5)",
+        "size = model - np.percentile(model, 10)",
+        "Slight: of a load that rests a tenth of the time both are its lowest level.",
+    ),
+    Survivor(
+        "sensor/calibration/fitter.py",
+        "self.step_w = max(float(np.subtract(*np.percentile(power, [95, 5]))), 1e-3)",
+        "self.step_w = max(float(np.subtract(*np.percentile(power, [95, 5]))), 0.002)",
+        "Slight: of a load that steps by one or two milliwatts; none is calibrated by that.",
+    ),
+    Survivor(
         "sensor/calibration/fitter.py",
         "_ROUGH, _FINE = 1e-3, 1e-6",
         "_ROUGH, _FINE = 0.002, 1e-6",

@@ -231,3 +231,15 @@ def test_in_a_hole_between_reads_a_gpu_may_have_drawn_all_that_it_can(share, iss
     seconds = np.concatenate([np.arange(0, 5, 0.1), 105 + np.arange(0, 5, 0.1)])
     energy = 300.0 * seconds + np.where(seconds > 100, 100.0 * (1000.0 * share - 300.0), 0.0)
     assert find_steps(ns(seconds), energy, most_w=1000.0).issues == issues
+
+
+def test_regular_readings_mistime_no_change_however_few_they_are():
+    """Four of them between the steps, each the mean over the second before it."""
+    at = np.arange(0.0, 5.5)
+    power = np.interp(at, [2, 3], [100.0, 600.0])
+    drawn = np.append(0.0, np.cumsum(power[1:]))
+    reads = np.arange(0.0, 5.0, 0.005)
+    steps = find_steps(ns(reads), np.interp(np.floor(reads / 0.1) * 0.1, at, drawn))
+    found = record_over_counter(clean(ns(at), power, 1.0), Response(1.0, 1.0), steps)
+    assert found.value == pytest.approx(1.0, abs=2e-3)
+    assert found.half_width / found.value == pytest.approx(FLOOR, rel=0.1)

@@ -156,3 +156,10 @@ def test_a_first_guess_of_a_grids_period_may_be_15_percent_off_either_way(guess)
 def test_a_reading_is_a_glitch_from_ten_times_on_what_the_largest_gpu_of_a_family_may_draw(name, watts):
     """Its rating, as its data sheet states it, and up to half more."""
     assert 10 * watts <= most_power_w(None, None, name) <= 15 * watts
+
+
+def test_two_readings_of_one_stamp_after_a_clock_stepped_back_are_no_second_step():
+    time = regular(200)
+    time[100:] -= 500 * MS
+    time[106] = time[105]
+    assert clean(time, np.full(200, 100.0), 0.02).issues["clock_stepped_back"] == 1

@@ -62,7 +62,7 @@ def published(
     else:
         owner, number = _near_polls(stamps, at, repeats, period)
     again = at[owner] + np.round(number * period).astype(np.int64)
-    after = np.clip(np.searchsorted(stamps, again), 1, max(len(stamps) - 1, 1))
+    after = np.maximum(np.searchsorted(stamps, again), 1)
     nearest = np.minimum(np.abs(stamps[after - 1] - again), np.abs(stamps[np.minimum(after, len(stamps) - 1)] - again))
     polled = nearest < period
     times = np.concatenate([at, again[polled]])

@@ -7,6 +7,7 @@ import pytest
 
 from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, pulse_train
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.sensor.calibration import fit as calibrating
 from jouletrace.sensor.calibration.fit import fit_response
 from jouletrace.sensor.calibration.fitter import load_features
 from jouletrace.sensor.kinds import KINDS
@@ -200,3 +201,26 @@ def test_calibration_refuses_what_it_cannot_use():
         fit_response(stamps[::-1], power, edges)
     with pytest.raises(BadInputError, match="do not go with"):
         fit_response(stamps, power[1:], edges)
+
+
+def test_a_load_without_levels_goes_up_and_down(monkeypatch):
+    seen = []
+
+    def check(time, power, edges, level):
+        seen.append(level.tolist())
+        raise NotPossibleError("that is all")
+
+    monkeypatch.setattr(calibrating, "_check", check)
+    with pytest.raises(NotPossibleError):
+        fit_response(np.arange(9), np.ones(9), np.arange(6))
+    assert seen == [[0, 1, 0, 1, 0, 1, 0]]
+
+
+@pytest.mark.parametrize(("readings", "edges"), [(40, 7), (39, 8)])
+def test_forty_readings_and_eight_edges_are_needed(readings, edges):
+    def check(readings, edges):
+        calibrating._check(10 * np.arange(readings), np.ones(readings), 1 + 10 * np.arange(edges), np.arange(edges + 1))
+
+    check(40, 8)
+    with pytest.raises(NotPossibleError, match=f"{edges} edges and {readings} readings are too few"):
+        check(readings, edges)

@@ -61,7 +61,6 @@ def repeated_energy(
         return [Estimate.null(null, "repeated") for _ in count]
 
     a, b = record.seconds(start), record.seconds(end)
-    duration = np.bincount(kind, b - a) / np.maximum(count, 1)
     time = record.seconds(record.time_ns)
     if response.stamp_grid:
         time = find_grid(record.time_ns, response.period_s).taken(response.stamp_grid)
@@ -84,7 +83,8 @@ def repeated_energy(
             found.append(Estimate.null("sensor_too_slow", "repeated"))
         else:
             low, high = level[k] - half, level[k] + half
-            found.append(Estimate(float(level[k]), float(low), float(high), int(n), "repeated").scaled(duration[k]))
+            power_w = Estimate(float(level[k]), float(low), float(high), int(n), "repeated")
+            found.append(power_w.scaled(float((b - a)[kind == k].mean())))
     return found
 
 
