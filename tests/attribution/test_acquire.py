@@ -98,7 +98,7 @@ def test_a_recording_has_as_many_windows_as_fit(seconds, count):
     found = _windows(timeline((0, seconds)), inner=False)
     assert len(found) == count
     assert found[0][0] == pytest.approx(0.35, abs=0.02)
-    assert found[-1][1] <= seconds
+    assert found[-1][1] <= seconds - (0.1 if seconds > 4 else 0.0)
     assert count == 1 or found[-1][1] == pytest.approx(seconds, abs=0.25)
 
 

@@ -230,6 +230,10 @@ def test_slowness_needs_a_hundred_kernels_alike_and_a_hundredth_of_the_time():
     # a kind of less than a hundredth of the time
     small = np.where(np.arange(400) % 2, 0.4 * swing, 100.0)
     assert np.abs(slowness(small, np.arange(400) % 2)).max() < 1e-12
+    # durations that scatter evenly, by 5 and by 8 %
+    for spread, says in ((0.05, True), (0.08, False)):
+        even = 100 * np.exp(np.sqrt(3) * spread * np.linspace(-1, 1, 400))
+        assert slowness(np.random.default_rng(0).permutation(even), np.zeros(400, int)).any() == says
     # 100 and 107 us are one class, which scatters by less than 6 %, 100 and 109 us two
     for other, spread in ((107.0, 0.0338), (109.0, 0.0)):
         pairs = np.where(np.arange(400) // 200, other, 100.0)

@@ -170,6 +170,10 @@ def test_uncertainty_grows_with_the_unknowns_that_are_counted():
     assert sum(found.columns.values()) == found.design.shape[1]
     assert covariances["samples in time"] == pytest.approx(found.covariance)
     assert covariances["drift"].shape == found.covariance.shape
+    # what is counted last has no part in what comes before it
+    powers = found.columns["noise of the readings"]
+    other = replace(found, design=found.design * np.where(np.arange(found.design.shape[1]) < powers, 1.0, 7.0))
+    assert other.covariances["noise of the readings"] == pytest.approx(covariances["noise of the readings"])
 
 
 def test_the_prior_of_powers_is_a_common_power_and_what_parts_of_kernels_differ_by():

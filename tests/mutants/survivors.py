@@ -107,6 +107,18 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/activity.py",
+        "overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 1e-12))",
+        "overlap = float(np.maximum(np.minimum(before, end) - start, 0).sum() / max((end - start).sum(), 2e-12))",
+        "Same: it keeps a timeline whose kernels take no time from a division by zero; that is refused after it.",
+    ),
+    Survivor(
+        "attribution/activity.py",
+        "codes = np.random.default_rng(1).integers(1 << 40, 1 << 56, kinds)",
+        "codes = np.random.default_rng(1).integers(1 << 40, 2 << 56, kinds)",
+        "Same: other random codes, whose sums are as distinct.",
+    ),
+    Survivor(
+        "attribution/activity.py",
         "members.append(tuple(sorted(int(k) for k in kind[near][end[near] > middle])))",
         "members.append(tuple(sorted(int(k) for k in kind[near][end[near] >= middle])))",
         "Same: no kernel ends in the middle of an interval, which lies between two ends.",
@@ -116,6 +128,12 @@ SURVIVORS = [
         "starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))",
         "starts = np.linspace(first, last, max(2, round((last - first) / BUSY_STEP_S)))",
         "Slight: of a recording of 3.5 s a window 0.1 s after the first is looked at too.",
+    ),
+    Survivor(
+        "attribution/checks.py",
+        "span >= SHORTEST_S and covered >= COVERED,",
+        "span >= SHORTEST_S and covered > COVERED,",
+        "Slight: a share of four fifths to the last bit.",
     ),
     Survivor(
         "attribution/checks.py",
