@@ -28,7 +28,7 @@ figures: $(READY)
 	$(BIN)/python benchmarks/stated.py
 
 # Whether tests notice a wrong formula of an uncertainty, and arbitrary mistakes in the packages of estimation
-# (tests/mutants/survivors.py lists those that go unnoticed, with the reason); half an hour on one core.
+# (tests/mutants/survivors.py lists those that go unnoticed, with the reason); three quarters of an hour on one core.
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py
 	$(BIN)/python tests/mutants/sampled.py

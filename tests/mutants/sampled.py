@@ -36,7 +36,7 @@ NONE_CHOSEN = 5
 PACKAGES = ("stats", "sensor", "attribution")
 
 
-FOLDERS = ("stats", "sensor", "attribution", "analysis", "compare")
+FOLDERS = ("stats", "sensor", "attribution", "analysis")
 """Where the tests are that mutants are tried by: those files of them that enter the function which is changed."""
 
 _SIGNS: dict[type[ast.AST], tuple[str, str]] = {

@@ -103,3 +103,8 @@ def test_the_limit_that_a_design_sets_shrinks_with_its_readings_and_grows_with_n
 def test_a_covariance_from_many_lags_needs_wider_intervals(share, errors):
     """The polynomial of Kiefer and Vogelsang (2005) for Bartlett's kernel, at 97.5 %."""
     assert quantile95(share) == pytest.approx(errors)
+
+
+def test_residuals_that_are_all_alike_leave_the_least_noise():
+    assert equivalent_noise(np.zeros(9)) == 1e-6
+    assert equivalent_noise(np.full(9, 3.0), least=0.5) == 0.5
