@@ -35,6 +35,12 @@ SURVIVORS = [
     ),
     Survivor(
         "sensor/calibration/fitter.py",
+        "_HIGH = np.array([12.0, 30.0, 12.0, 3.0, 2.5])",
+        "_HIGH = np.array([12.0, 60.0, 12.0, 3.0, 2.5])",
+        "Slight: windows of more than 30 periods may be found; those of known sensors have ten at most.",
+    ),
+    Survivor(
+        "sensor/calibration/fitter.py",
         "self.step_w = max(float(np.subtract(*np.percentile(power, [95, 5]))), 1e-3)",
         "self.step_w = max(float(np.subtract(*np.percentile(power, [95, 5]))), 0.002)",
         "Slight: of a load that steps by one or two milliwatts; none is calibrated by that.",
@@ -104,6 +110,18 @@ SURVIVORS = [
         "left = np.clip(last - number, 0, len(bounds) - 1 - number)",
         "left = np.clip(last - number, 0, len(bounds) - 2 - number)",
         "Same: the last bin of a grid that a reading lies behind; a long sum less a short one has no ends.",
+    ),
+    Survivor(
+        "sensor/windows/response.py",
+        "time = max(constant, 1e-10)",
+        "time = max(constant, 2e-10)",
+        "Slight: a time constant of zero is a tenth or a fifth of a nanosecond.",
+    ),
+    Survivor(
+        "sensor/windows/response.py",
+        "lowest = [float((there[1:] + way * step[1:]).min(initial=0.0)) for way in (1, -1)]",
+        "lowest = [float((there[1:] + way * step[1:]).min(initial=1)) for way in (1, -1)]",
+        "Slight: of two ways along an axis on which no time becomes negative either is as good.",
     ),
     Survivor(
         "attribution/activity.py",

@@ -231,3 +231,11 @@ def test_a_ratio_of_nothing_is_zero_and_one_to_nothing_is_none():
     assert found.value == 0.0
     assert found.low == pytest.approx(-1e-4, rel=0.1)
     assert interval.ratio(some, none).reason == "denominator_near_zero"
+
+
+@pytest.mark.parametrize(
+    ("n", "free", "errors"), [(0, np.inf, 1.959964), (1, np.inf, 1.959964), (2, 1, 12.7062), (3, 2, 4.302653)]
+)
+def test_the_standard_error_behind_an_interval_is_that_of_students_t(n, free, errors):
+    """Of two windows it has one degree of freedom; where no windows are stated it is taken as known."""
+    assert interval.standard_error(Estimate(10.0, 9.0, 11.0, n)) == (pytest.approx(1 / errors, rel=1e-5), free)

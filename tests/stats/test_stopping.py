@@ -128,3 +128,10 @@ def test_a_second_stage_that_spreads_more_has_its_own_spread_and_freedom():
     values = TRUE + np.array([0.1, -0.1, 0.1, -0.1, 3.0, -3.0, 2.0, -2.0])
     half = stats.t.ppf(0.975, 7) * np.std(values, ddof=1) / math.sqrt(8)
     assert two_stage_estimate(values, 4).half_width == pytest.approx(half)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_two_and_three_windows_have_the_ordinary_interval(n):
+    values = np.array([10.0, 10.2, 9.9])[:n]
+    half = stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n)
+    assert two_stage_estimate(values, 8).half_width == pytest.approx(half)

@@ -88,8 +88,7 @@ def find_steps(
     resets = []
     for i in np.flatnonzero(~_plausible(change, np.diff(time), most_w)):
         gained = change[i] + (wrap_j or 0.0)
-        seconds = max((time[i + 1] - time[i]) / 1e9, 1e-9)
-        if change[i] < 0 and wrap_j is not None and 0 <= gained <= most_w * seconds:
+        if change[i] < 0 and wrap_j is not None and 0 <= gained <= most_w * (time[i + 1] - time[i]) / 1e9:
             offset[i] = wrap_j
             issues["counter_wrapped"] = issues.get("counter_wrapped", 0) + 1
         else:

@@ -60,7 +60,7 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
     period, phase = _mode(time, period_s)
     for _ in range(4):
         place = np.round(time / period - phase)
-        late = time - (place + phase) * period
+        late = time - place * period
         punctual = np.abs(late - np.median(late)) < _ON_TIME_S
         period, offset = np.polyfit(place[punctual], time[punctual], 1)
         phase = offset / period

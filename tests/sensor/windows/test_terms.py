@@ -10,7 +10,7 @@ from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows import posterior
 from jouletrace.sensor.windows.energy import T95, Neighbourhoods, window_energy
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
-from jouletrace.sensor.windows.repeated import _regress, repeated_energy
+from jouletrace.sensor.windows.repeated import _regress, _why_not, repeated_energy
 from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import UNSEEN_SHARE, edge_variance, stretches, sum_rate
 
@@ -308,3 +308,10 @@ def test_a_level_has_the_freedom_of_the_readings_that_saw_it():
     _, _, free = _regress(design, power)
     assert free == pytest.approx([4.2**2 / (4 + 20 * 1e-4) - 1])
     assert _regress(np.ones((24, 1)), power)[2] == pytest.approx([23.0])
+
+
+@pytest.mark.parametrize(("early_ns", "late_ns", "why"), [(0, 0, None), (1, 0, "no_samples"), (0, 1, "no_samples")])
+def test_repeated_windows_may_take_all_of_a_record_and_no_more(early_ns, late_ns, why):
+    at = ns(0.1 * np.arange(11))
+    record = clean(at, np.full(11, 100.0), 0.1)
+    assert _why_not(record, at[:-1] - early_ns, at[1:] + late_ns) == why
