@@ -183,3 +183,10 @@ def test_a_grid_that_drifts_is_followed_and_one_that_does_not_is_straight():
         assert np.std(away) < off
         assert grid.slot.tolist() == place.tolist()
         assert grid.late_s + grid.time_s == pytest.approx(stamp - stamp[0], abs=1e-8)
+
+
+@pytest.mark.parametrize("late_ms", [0, 5, 9, 11, 15, 19])
+def test_slots_are_counted_from_that_of_the_first_reading_however_late_its_stamp(late_ms):
+    time = T0 + np.arange(200) * 20 * MS
+    time[0] += late_ms * MS
+    assert find_grid(time).slot.tolist() == list(range(200))

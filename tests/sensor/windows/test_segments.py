@@ -111,3 +111,9 @@ def test_a_burst_too_short_for_a_reading_of_its_own_has_the_level_of_the_one_a_d
     found = stretches(time, power, edges, response)
     assert found.level_w[[0, 2]] == pytest.approx([100.0, 100.0])
     assert found.level_w[1] == power.max() > 300.0
+
+
+def test_a_sum_of_a_few_readings_of_a_sensor_that_forgets_slowly_gains_what_a_fluctuation_does_at_most():
+    """Its memory is longer than all of the record."""
+    response = Response(0.02, rise_s=0.5)
+    assert 0 <= sum_rate(0.02 * np.arange(20), response) <= 2 * response.noise_tau_s

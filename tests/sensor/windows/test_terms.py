@@ -315,3 +315,15 @@ def test_repeated_windows_may_take_all_of_a_record_and_no_more(early_ns, late_ns
     at = ns(0.1 * np.arange(11))
     record = clean(at, np.full(11, 100.0), 0.1)
     assert _why_not(record, at[:-1] - early_ns, at[1:] + late_ns) == why
+
+
+def test_what_was_before_a_neighbourhood_is_taken_to_be_as_its_first_bin():
+    problems, response, _ = problem()
+    early = replace(problems, time_s=problems.left_s[:, None] + np.array([[-0.1, 0.01, 0.2]]))
+    weight = posterior.kernels(early, response)[0]
+    assert weight.sum(axis=1) == pytest.approx(np.ones(3))
+    assert weight.min() > -1e-9
+    assert weight[0, 0] == 1.0
+    # half of a window of 20 ms lies before the grid, a quarter in the first bin of 5 ms
+    assert weight[1, :3] == pytest.approx([0.75, 0.25, 0.0])
+    assert weight[2, :10] == pytest.approx(np.zeros(10))
