@@ -131,6 +131,9 @@ def test_the_best_phase_is_that_of_the_samples(later):
     _, seen, _ = activity.seen(at, HOPPER_SENSOR.response, above, above)
     time = np.arange(0.2, activity.finish_s - 0.05, 0.02)
     readings = Readings(time, 120.0 + read_out(HOPPER_SENSOR, seen[:, None], at, time)[:, 0], 0)
-    _, rate, one_s = _Window(HOPPER_SENSOR, activity, readings, 0.5, 2.0).best(np.array([1224.0, 1225.0]))
+    window = _Window(HOPPER_SENSOR, activity, readings, 0.5, 2.0)
+    # readings of the first 0.12 s contain what was before the window
+    assert len(window.watts) == np.sum((time >= 0.62) & (time < 1.995))
+    _, rate, one_s = window.best(np.array([1224.0, 1225.0]))
     assert rate == 1225.0
     assert one_s == pytest.approx(0.5 + later / 1225.0, abs=1 / 16 / 1225.0)

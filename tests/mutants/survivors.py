@@ -34,6 +34,12 @@ SURVIVORS = [
         "Slight: of a load that rests a tenth of the time both are its lowest level.",
     ),
     Survivor(
+        "sensor/calibration/fit.py",
+        "scale = min(float(np.median(np.abs(error))) for error in errors) + 1e-9",
+        "scale = min(float(np.median(np.abs(error))) for error in errors) - 1e-9",
+        "Slight: a billionth of a watt, for readings without noise; the scale is squared.",
+    ),
+    Survivor(
         "sensor/calibration/fitter.py",
         "_HIGH = np.array([12.0, 30.0, 12.0, 3.0, 2.5])",
         "_HIGH = np.array([12.0, 60.0, 12.0, 3.0, 2.5])",
@@ -100,6 +106,12 @@ SURVIVORS = [
         "Same: from a root at its start the search that follows returns that.",
     ),
     Survivor(
+        "sensor/stamps.py",
+        "pick = np.linspace(0, len(x) - 1, 200).astype(int)",
+        "pick = np.linspace(0, len(x) - 1, 400).astype(int)",
+        "Slight: the median of the slopes between more blocks, some twice, of a record of hours.",
+    ),
+    Survivor(
         "sensor/windows/repeated.py",
         "drift = (time - time.mean()) / max(float(np.ptp(time)), 1e-9)",
         "drift = (time + time.mean()) / max(float(np.ptp(time)), 1e-9)",
@@ -110,6 +122,12 @@ SURVIVORS = [
         "left = np.clip(last - number, 0, len(bounds) - 1 - number)",
         "left = np.clip(last - number, 0, len(bounds) - 2 - number)",
         "Same: the last bin of a grid that a reading lies behind; a long sum less a short one has no ends.",
+    ),
+    Survivor(
+        "sensor/windows/repeated.py",
+        "score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.1))[:, None]",
+        "score = design * ((power - design @ level) / np.maximum(1 - leverage, 0.2))[:, None]",
+        "Slight: a reading that determines a level leaves next to nothing; then the ordinary variance holds.",
     ),
     Survivor(
         "sensor/windows/response.py",
@@ -158,6 +176,36 @@ SURVIVORS = [
         "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
         "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 != 0",
         "Same: both halves are held out in turn; the other one is first.",
+    ),
+    Survivor(
+        "attribution/acquire.py",
+        "edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)",
+        "edges = np.arange(start_s + 1e-3, end_s + 2e-3, GRID_S)",
+        "Slight: the first sample of a window, which the readings that count, 0.12 s later, have forgotten.",
+    ),
+    Survivor(
+        "attribution/fit.py",
+        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 1e-3)) * spread",
+        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 0.002)) * spread",  # noqa: E501
+        "Slight: a thousandth or two beside the whole of that power; it keeps the prior regular.",
+    ),
+    Survivor(
+        "attribution/follow.py",
+        "edges = np.arange(zero - 1e-3, begin + BLOCK_S + 2e-3, GRID_S)",
+        "edges = np.arange(zero - 0.002, begin + BLOCK_S + 2e-3, GRID_S)",
+        "Same: the table begins a millisecond earlier, where no sample is looked up.",
+    ),
+    Survivor(
+        "attribution/lock.py",
+        "step = min(0.5 * sensor.delay_spread_s, sensor.window_s / 10)",
+        "step = min(0.5 * sensor.delay_spread_s, sensor.window_s / 20)",
+        "Slight: twice as many delays are tried; the fit that follows goes on from the best.",
+    ),
+    Survivor(
+        "attribution/lock.py",
+        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))",
+        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-0.00012, 61e-6, 20e-6)).tolist(), key=residual))",
+        "Slight: delays farther from one that is right to 50 us are tried too.",
     ),
     Survivor(
         "attribution/contrasts.py",
