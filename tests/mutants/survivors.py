@@ -203,8 +203,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/lock.py",
-        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))",
-        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-0.00012, 61e-6, 20e-6)).tolist(), key=residual))",
+        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))",  # noqa: E501
+        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-0.00012, 61e-6, 20e-6)).tolist(), key=residual))",  # noqa: E501
         "Slight: delays farther from one that is right to 50 us are tried too.",
     ),
     Survivor(
