@@ -117,3 +117,11 @@ def test_a_sum_of_a_few_readings_of_a_sensor_that_forgets_slowly_gains_what_a_fl
     """Its memory is longer than all of the record."""
     response = Response(0.02, rise_s=0.5)
     assert 0 <= sum_rate(0.02 * np.arange(20), response) <= 2 * response.noise_tau_s
+
+
+def test_a_burst_that_a_single_reading_saw_alone_has_its_level():
+    """The one at 5.04 s; that at 5.06 s, which comes a delay after the middle, saw what followed as well."""
+    response = Response(0.02, 0.025, lag_s=0.005)
+    time, edges = 0.02 * np.arange(500), np.array([5.005, 5.05])
+    power = 100 + 400 * (response.step(time - edges[0]) - response.step(time - edges[1]))
+    assert stretches(time, power, edges, response).level_w == pytest.approx([100.0, 500.0, 100.0])
