@@ -155,7 +155,7 @@ def test_residuals_are_taken_to_be_correlated_over_a_second_or_a_window():
 
 
 @pytest.mark.parametrize("apart_s", [1, 3])
-def test_of_readings_a_second_apart_and_more_neighbours_are_taken_to_be_correlated(apart_s):
+def test_of_readings_1_s_apart_and_more_neighbours_are_taken_to_be_correlated(apart_s):
     activity = timeline(40.0)
     given = read(activity)
     few = replace(given, time_s=given.time_s[:: 50 * apart_s], watts=given.watts[:: 50 * apart_s])

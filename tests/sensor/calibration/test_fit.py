@@ -9,9 +9,10 @@ from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, p
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.sensor.calibration import fit as calibrating
 from jouletrace.sensor.calibration.fit import fit_response
-from jouletrace.sensor.calibration.fitter import load_features
+from jouletrace.sensor.calibration.fitter import Fitter, load_features
 from jouletrace.sensor.kinds import KINDS
-from jouletrace.sensor.windows.noise import seen_correlation
+from jouletrace.sensor.stamps import Grid
+from jouletrace.sensor.windows.noise import Fluctuation, seen_correlation
 from jouletrace.sensor.windows.response import Response
 
 
@@ -224,3 +225,23 @@ def test_forty_readings_and_eight_edges_are_needed(readings, edges):
     check(40, 8)
     with pytest.raises(NotPossibleError, match=f"{edges} edges and {readings} readings are too few"):
         check(readings, edges)
+
+
+@pytest.mark.parametrize(("tau_s", "alike"), [(0.001, 2.0), (0.05, 0.5 + 5.0), (1.0, 0.5 + 6.0)])
+def test_a_gain_may_move_by_chance_as_readings_that_are_alike_let_it(monkeypatch, tau_s, alike):
+    """A window of half a period and two correlation times, of which six periods count: two readings at least."""
+    edges = np.cumsum(np.random.default_rng(0).uniform(0.05, 0.4, 30))
+    level = np.arange(31) % 2
+    time = np.arange(0.3, edges[-1], 0.02)
+    made = Fitter(time, 100.0 + 300 * level[np.searchsorted(edges, time)], edges, level, 0.02)
+    made.shape = np.array([0.0, 0.5, 0.1, 0.0, 1.0])
+    asked = []
+
+    def swings(error, model, alike):
+        asked.append(alike)
+        return 0.0, 0.1
+
+    monkeypatch.setattr(calibrating, "gain_swings", swings)
+    monkeypatch.setattr(calibrating, "fluctuation", lambda *_: (Fluctuation(0.5, 0.0, 0.01, tau_s), 0.0))
+    calibrating._result(made, Grid(0.02, 1e-6, time, np.arange(len(time)), np.zeros(len(time))), 0)
+    assert asked == pytest.approx([alike])
