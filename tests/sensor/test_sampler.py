@@ -76,3 +76,19 @@ def test_a_sample_near_the_moment_of_readout_counts_in_part(late_us, share):
     sensor = Sensor(HOPPER, averages=16, delay_s=3.4e-3)
     moment = at[50] + late_us * 1e-6
     assert read_out(sensor, seen, at, np.array([moment + 3.4e-3]))[0, 0] == pytest.approx(100.0 * share, abs=1e-6)
+
+
+def test_a_measured_response_has_no_bin_that_stands_out():
+    """Two lobes and a tail: a bin differs from the mean of its neighbours by a twelfth of the largest at most."""
+    weight = HOPPER.weight / HOPPER.weight.max()
+    assert np.abs(weight[1:-1] - (weight[:-2] + weight[2:]) / 2).max() < 1 / 12
+
+
+@pytest.mark.parametrize(
+    ("known_hz", "first"),
+    [(None, (1200, 1260)), (1149.9, (1200, 1260)), (1150.0, (1148, 1152)), (1310.0, (1308, 1312))],
+)
+def test_a_rate_is_searched_near_a_known_one_if_a_gpu_can_have_that(known_hz, first):
+    found = [one.rates_hz for one in Sensor(HOPPER).searches(known_hz)]
+    assert found[0] == first
+    assert found[-2:] == [(1200.0, 1260.0), (1150.0, 1310.0)]
