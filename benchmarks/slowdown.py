@@ -160,7 +160,7 @@ def ratios(rows: list[dict]) -> dict[tuple[str, str], tuple[float, float, float]
         "energy above idle": lambda r: r["j"] - r["idle_w"] * r["s"],
     }
     rounds = sorted({row["round"] for row in rows})
-    drawn = [rounds, *np.random.default_rng(0).choice(rounds, (2000, len(rounds)))]
+    drawn = np.searchsorted(rounds, [rounds, *np.random.default_rng(0).choice(rounds, (2000, len(rounds)))])
     found = {}
     for what, of in per.items():
         turns = defaultdict(lambda: defaultdict(list))
@@ -168,13 +168,13 @@ def ratios(rows: list[dict]) -> dict[tuple[str, str], tuple[float, float, float]
             turns[row["kind"]][row["round"]].append(of(row) / row["iterations"])
         if not np.isfinite(turns["python"][0]).all():  # energy, without a GPU
             continue
+        medians = {  # each process has a turn in each round
+            kind: np.median(np.array([own[number] for number in rounds])[drawn].reshape(len(drawn), -1), axis=1)
+            for kind, own in turns.items()
+        }
         for kind in [one for one in turns if one != "python"]:
-            medians = [
-                [np.median([value for number in chosen for value in turns[one][number]]) for one in (kind, "python")]
-                for chosen in drawn
-            ]
-            more = [100 * (traced / plain - 1) for traced, plain in medians]
-            found[what, kind] = (more[0], *np.quantile(more[1:], (0.025, 0.975)).tolist())
+            more = 100 * (medians[kind] / medians["python"] - 1)
+            found[what, kind] = (float(more[0]), *np.quantile(more[1:], (0.025, 0.975)).tolist())
     return found
 
 
