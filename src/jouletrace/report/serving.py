@@ -186,12 +186,14 @@ def _billed(results: Results, unit: UnitRow) -> list[str]:
         return []
     named_parts = zip(("prefill", "decode", "idle"), there, strict=True)
     parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in named_parts]
-    bills = [(name, results.get(f"bill_{code}_j", unit["id"])) for name, code in (("median", "p50"), ("p99", "p99"))]
+    count = results.get("bill_p50_j", unit["id"]).n or 0
+    high = "p99" if count >= 100 else "p90"
+    bills = [(name, results.get(f"bill_{code}_j", unit["id"])) for name, code in (("median", "p50"), (high, high))]
     said = [f"{name} {quantity(one.value, 'J')}" for name, one in bills if one.value is not None]
     lines = [f"its steady window took {figure(total, 'J')}: {', '.join(parts)}"]
     if not said:
         return lines
-    count, all_ = bills[0][1].n or 0, unit["count"] or 0
+    all_ = unit["count"] or 0
     some = f" (of the {count} of {all_} that lie wholly in the window)" if count < all_ else ""
     return [*lines, f"bills of requests: {', '.join(said)}{some}"]
 
