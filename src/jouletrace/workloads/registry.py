@@ -66,8 +66,9 @@ def resolve(spec: str | Workload) -> Workload:
         if spec.startswith(prefix):
             return of_prefix(spec)
     path = Path(spec)
-    if path.is_dir() or path.suffix.lower() in MODEL_SUFFIXES:
-        return LocalFolder(spec) if path.is_dir() else ModelFile(spec)
+    is_folder = path.is_dir()
+    if is_folder or path.suffix.lower() in MODEL_SUFFIXES:
+        return LocalFolder(spec) if is_folder else ModelFile(spec)
     if path.suffix == ".py":
         raise BadInputError(f"{spec}: which callable in it? Write {spec}:NAME")
     _refuse_near_prefix(spec)

@@ -33,7 +33,6 @@ LATE, SOON = 0.9, 0.5
 """Largest delay of a chunk within its step, and least length of a step; in short intervals (their 10th percentile)
 between two chunks of an answer."""
 
-NO_LIMIT = 1 << 40
 LIMITS = tuple(2**k for k in range(14, 6, -1))
 """Tokens of prompts that a step reads at most."""
 
@@ -113,7 +112,7 @@ def steps_of(streams: Sequence[Stream]) -> tuple[pa.Table, float]:
             "new_tokens": new,
             "prefilling": prefilling,
             "decoding": decoding,
-            "context_tokens": context.round().astype(np.int64),
+            "context_tokens": context.astype(np.int64),
         }
     )
     shown = len(np.unique(owner * size + step))
@@ -152,15 +151,19 @@ def _prompts(seconds: Floats, others: Floats, read: Ints, earliest: Ints, prompt
         earliest: The first step that ends after it was sent, shape (m,).
         prompts: Its tokens, shape (m,).
     """
-    best, found = np.inf, None
-    for limit in (NO_LIMIT, *LIMITS):
-        new, prefilling = _filled(len(seconds), read, earliest, prompts, limit)
+
+    def unexplained_s(new: Ints) -> float:
         design = np.column_stack([others, new])
         scale = np.maximum(design.max(axis=0), 1.0)
-        left = float(np.abs(seconds - design @ (np.linalg.lstsq(design / scale, seconds, rcond=None)[0] / scale)).sum())
-        if left < best:
-            best, found = left * (1 - CLEARLY if limit == NO_LIMIT else 1), (new, prefilling)
-    assert found is not None
+        factors = np.linalg.lstsq(design / scale, seconds, rcond=None)[0] / scale
+        return float(np.abs(seconds - design @ factors).sum())
+
+    found = _filled(len(seconds), read, earliest, prompts, int(prompts.sum()))
+    least, most = (1 - CLEARLY) * unexplained_s(found[0]), int(found[0].max())
+    for limit in (one for one in LIMITS if one < most):
+        limited = _filled(len(seconds), read, earliest, prompts, limit)
+        if (left := unexplained_s(limited[0])) < least:
+            least, found = left, limited
     return found
 
 

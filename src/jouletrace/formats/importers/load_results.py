@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jouletrace.analysis.serving.steady import Floats
 from jouletrace.analysis.serving.streams import add_streams, stream_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import Left, new_run
@@ -16,8 +16,6 @@ from jouletrace.run import Run, tables
 from jouletrace.run.forms import Load, Serving
 from jouletrace.run.names import cut
 from jouletrace.run.sound import sound_rows
-
-Floats = NDArray[np.float64]
 
 _MOST, _LONGEST_NS = 1 << 31, 1e15
 
@@ -38,13 +36,15 @@ def load_run(path: Path, form: str, clock: str, levels: Sequence[tuple[Load, lis
     except (ValueError, TypeError, OverflowError) as error:
         raise BadInputError(f"{path}: a request holds no number where one belongs ({error})") from None
     run.requests = sound_rows(table, "requests")
-    streams = [stream_of(row, row.get("after_ns", ())) for row in rows if row["status"] == "ok"]
     left.add("unsound_requests", "requests end before they begin", len(table) - len(run.requests))
     if not len(run.requests):
         raise BadInputError(f"{path}: no request with times{left.first()}")
     run.workload["serving"] = Serving(levels=[load for load, _ in levels])
-    if len(table) == len(run.requests) and all(streams):
-        add_streams(run, [one for one in streams if one is not None])
+    if len(table) == len(run.requests):  # the steps that some answers show aren't those of all
+        answered = [row for row in rows if row["status"] == "ok"]
+        streams = [one for row in answered if (one := stream_of(row, row.get("after_ns", ()))) is not None]
+        if len(streams) == len(answered):
+            add_streams(run, streams)
     run.created_ns = int(run.requests["sent_ns"].to_numpy().min())
     left.warn(run)
     return run
@@ -62,11 +62,8 @@ def arrivals(first_ns: float, intervals: Any, unit_ns: float) -> Floats:
         found = np.cumsum(np.append(first_ns, unit_ns * np.array([*(intervals or ())], np.float64)))
     except (TypeError, ValueError, OverflowError):
         return np.empty(0)
-    return (
-        found
-        if np.isfinite(found).all() and np.all(np.diff(found) >= 0) and 0 <= found[-1] < _LONGEST_NS
-        else found[:0]
-    )
+    in_order = np.isfinite(found).all() and np.all(np.diff(found) >= 0)
+    return found if in_order and 0 <= found[-1] < _LONGEST_NS else np.empty(0)
 
 
 def whole(value: object) -> int | None:

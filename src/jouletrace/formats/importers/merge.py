@@ -185,14 +185,26 @@ def _join_loads(runs: list[Run]) -> None:
         _map(run, "requests", "level", len(levels), keep=None)
         levels += run.workload["serving"]["levels"]
     if there:
+        streamed = _join_steps(there)
         serving = runs[0].workload["serving"] = {**there[0].workload["serving"], "levels": levels}
-    if len(there) > 1:
-        steps = tables.concat([run.steps for run in there], "steps").sort_by("start_ns")
-        apart = all(len(run.steps) for run in there) and sound_rows(steps, "steps").equals(steps)
-        for run in there:
-            run.steps = tables.empty("steps")
-        runs[0].steps = steps if apart else tables.empty("steps")
-        serving["streamed"] = min(run.workload["serving"].get("streamed", 1.0) for run in there)
+        if streamed is not None:
+            serving["streamed"] = streamed
+
+
+def _join_steps(there: list[Run]) -> float | None:
+    """Leave the steps of all loads with the first file, or none if a load has none or some overlap.
+
+    Returns:
+        How complete they are where answers showed them; None of logged ones.
+    """
+    complete = [run.workload["serving"].pop("streamed", None) for run in there]
+    steps = tables.concat([run.steps for run in there], "steps").sort_by("start_ns")
+    apart = all(len(run.steps) for run in there) and len(sound_rows(steps, "steps")) == len(steps)
+    for run in there:
+        run.steps = tables.empty("steps")
+    if apart:
+        there[0].steps = steps
+    return min((one for one in complete if one is not None), default=None) if apart else None
 
 
 def _map(run: Run, name: str, column: str, by: int, keep: int | None) -> None:

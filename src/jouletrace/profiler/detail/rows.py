@@ -95,13 +95,13 @@ def layer_rows(run: Run) -> list[PartRow]:
             call = one["name"].removeprefix(f"{unit['name']} (").rstrip(")") if one is not unit else ""
             part = ", ".join(filter(None, [call, OWN if contains else "" if call else "module"]))
             rows.append(_row(results, one, unit["name"], part, _OWN if contains else _TOTAL))
-    return [*rows, *_rest(run, results)]
+    return [*rows, *_rest(results, _pools(run.units.to_pylist()))]
 
 
 def kernel_rows(run: Run) -> list[PartRow]:
     """Kernels by operator, shapes and module; operators with unknown kernels; idle."""
-    results, pools = Results(run), _pools(run)
-    units: list[UnitRow] = run.units.to_pylist()
+    results, units = Results(run), run.units.to_pylist()
+    pools = _pools(units)
     pooled = pools | {unit["id"] for unit in units if unit["parent"] in pools}
     kernels = [unit for unit in units if unit["level"] == "kernel" and unit["parent"] not in pooled]
     traced = {unit["parent"] for unit in kernels}
@@ -109,7 +109,7 @@ def kernel_rows(run: Run) -> list[PartRow]:
     for unit in results.units("op"):
         if unit["id"] in pools or (unit["op"] and unit["id"] not in traced | pooled):
             rows.append(_row(results, unit, unit["name"], "operator", _TOTAL))
-    return [*rows, *_rest(run, results)]
+    return [*rows, *_rest(results, pools)]
 
 
 def _is_call(unit: UnitRow, layers: dict[int, UnitRow]) -> bool:
@@ -118,16 +118,14 @@ def _is_call(unit: UnitRow, layers: dict[int, UnitRow]) -> bool:
     return above is not None and above["module"] == unit["module"]
 
 
-def _pools(run: Run) -> set[int | None]:
+def _pools(units: Sequence[UnitRow]) -> set[int | None]:
     """Ids of pools: sums of operators whose energies are known together alone."""
-    units: list[UnitRow] = run.units.to_pylist()
     unnamed = {unit["id"] for unit in units if unit["level"] == "op" and not unit["op"]}
     return {unit["parent"] for unit in units} & unnamed
 
 
-def _rest(run: Run, results: Results) -> list[PartRow]:
+def _rest(results: Results, pools: set[int | None]) -> list[PartRow]:
     """What belongs to no operator: launch, idle between kernels, the host."""
-    pools = _pools(run)
     unnamed = [unit for unit in results.units("op") if not unit["op"] and unit["id"] not in pools]
     there = [unit for unit in unnamed if "time_s" in results.metrics(unit["id"])]
     return [_row(results, unit, f"({unit['name']})", "rest", _TOTAL) for unit in there]

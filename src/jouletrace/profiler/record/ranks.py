@@ -251,8 +251,10 @@ def _dead(header: Run) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError) as error:
-        return isinstance(error, ProcessLookupError)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
     return False
 
 

@@ -183,8 +183,8 @@ def pause(session: Session, seconds: float) -> None:
 
 
 def requests_of(rows: Iterable[Row]) -> list[dict[str, object]]:
-    """The ``requests`` in rows of the client."""
-    return [dict(zip(_COLUMNS, row, strict=False)) for row in rows]
+    """The ``requests`` in rows of the client, without the times of chunks."""
+    return [dict(zip(_COLUMNS, row[:-1], strict=True)) for row in rows]
 
 
 def _level(session: Session, client: ClientProcess, number: int, level: Level, streams: list[Stream]) -> Load:
