@@ -178,7 +178,8 @@ def test_kernels_whole_have_one_column_from_start_to_end():
 def test_heads_and_tails_are_a_third_at_most_of_a_kernel():
     kernels = [(0, 30, 0), (1000, 1200, 0), (2000, 2090, 0)]  # 107 us on average: long, the first of 30 us too
     activity = of(*kernels)
-    parts = {(round(s * 1e6), round(e * 1e6)): activity.part[c] for s, e, c in zip(activity.start_s, activity.end_s, activity.column, strict=True)}  # fmt: skip  # noqa: E501
+    edges_us = (np.round(1e6 * one).astype(int).tolist() for one in (activity.start_s, activity.end_s))
+    parts = {(s, e): activity.part[c] for s, e, c in zip(*edges_us, activity.column, strict=True)}
     assert parts == {
         (0, 10): 1, (10, 20): 0, (20, 30): 2,
         (1000, 1040): 1, (1040, 1140): 0, (1140, 1200): 2,

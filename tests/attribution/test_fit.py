@@ -195,7 +195,11 @@ def test_the_prior_of_powers_is_a_common_power_and_what_parts_of_kernels_differ_
     def apart(one, other):
         return np.sqrt(covariance[one, one] + covariance[other, other] - 2 * covariance[one, other])
 
-    named = {(activity.kinds[m[0]].name, p, bool(r)): k for k, (m, p, r) in enumerate(zip(activity.members, activity.part, activity.repeated, strict=True))}  # fmt: skip  # noqa: E501
+    names = [activity.kinds[members[0]].name for members in activity.members]
+    named = {
+        (name, part, bool(repeated)): k
+        for k, (name, part, repeated) in enumerate(zip(names, activity.part, activity.repeated, strict=True))
+    }
     middle, head, tail = (named["long", part, False] for part in (0, 1, 2))
     short, copies = named["short", 0, False], named["short", 0, True]
     assert sd[middle] == pytest.approx(270.0, rel=5e-3)

@@ -11,6 +11,7 @@ import pytest
 from jouletrace.report import html
 
 NEEDED = "JOULETRACE_NEEDS_BROWSER"
+REPORT = ".run:not([hidden])[data-ready]"
 
 
 def _missing(what: str) -> None:
@@ -36,7 +37,10 @@ def chromium():
 
 
 class Opened:
-    """A report in a browser without a network, with all that it said and asked for.
+    """A page in a browser without a network, with all that it said and asked for.
+
+    Args:
+        ready: What is there once the page has been set up; of a report if none is given.
 
     Attributes:
         page: Playwright's page.
@@ -44,7 +48,7 @@ class Opened:
         asked: Addresses of requests other than for the file itself.
     """
 
-    def __init__(self, browser, path, *, width=1440, height=900, dark=False, touch=False):
+    def __init__(self, browser, path, *, width=1440, height=900, dark=False, touch=False, ready=REPORT):
         self.context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -60,7 +64,7 @@ class Opened:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.address = path.as_uri()
         self.page.goto(self.address)
-        self.page.wait_for_selector(".run:not([hidden])[data-ready]", state="attached")
+        self.page.wait_for_selector(ready, state="attached")
 
     def drawn(self):
         """Wait until all charts in view are drawn."""
@@ -87,6 +91,20 @@ def _opener(browser, folder):
         return pages[-1]
 
     yield write_and_open
+    for page in pages:
+        page.context.close()
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Open a page that is there; closed after the test."""
+    pages = []
+
+    def open_one(path, **how):
+        pages.append(Opened(chromium, path, **how))
+        return pages[-1]
+
+    yield open_one
     for page in pages:
         page.context.close()
 

@@ -89,14 +89,14 @@ SURVIVORS = [
     ),
     Survivor(
         "sensor/stamps.py",
-        "candidates = frequency + resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) + 1)",  # noqa: E501
-        "candidates = frequency - resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) + 1)",  # noqa: E501
+        "candidates = frequency + resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) + 1)",
+        "candidates = frequency - resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) + 1)",
         "Same: the candidates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(
         "sensor/windows/noise.py",
-        "level_var = np.interp(model, [low_w, max(high_w, low_w + 1e-9)], [low_noise**2, high_noise**2 + high_wander**2])",  # noqa: E501
-        "level_var = np.interp(model, [low_w, max(high_w, low_w + 2e-09)], [low_noise**2, high_noise**2 + high_wander**2])",  # noqa: E501
+        "level_var = np.interp(model, [low_w, max(high_w, low_w + 1e-9)], [low_noise**2, high_noise**2 + high_wander**2])",
+        "level_var = np.interp(model, [low_w, max(high_w, low_w + 2e-09)], [low_noise**2, high_noise**2 + high_wander**2])",
         "Slight: two levels that are none are one or two billionths of a watt apart.",
     ),
     Survivor(
@@ -186,7 +186,7 @@ SURVIVORS = [
     Survivor(
         "attribution/fit.py",
         "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 1e-3)) * spread",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 0.002)) * spread",  # noqa: E501
+        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 0.002)) * spread",
         "Slight: a thousandth or two beside the whole of that power; it keeps the prior regular.",
     ),
     Survivor(
@@ -203,8 +203,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/lock.py",
-        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))",  # noqa: E501
-        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-0.00012, 61e-6, 20e-6)).tolist(), key=residual))",  # noqa: E501
+        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))",
+        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-0.00012, 61e-6, 20e-6)).tolist(), key=residual))",
         "Slight: delays farther from one that is right to 50 us are tried too.",
     ),
     Survivor(

@@ -18,6 +18,12 @@ from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, schedul
 from serving_runs import START_NS
 
 LAW = Law()
+FACTORS = {
+    "energy_step_j": LAW.above_idle().step_j,
+    "energy_new_token_j": LAW.above_idle().new_j,
+    "energy_sequence_j": LAW.above_idle().sequence_j,
+    "energy_context_token_j": LAW.context_j,
+}
 GOOD = {"start_ns": 10, "end_ns": 20, "new_tokens": 5, "decoding": 1, "context_tokens": 7}
 
 
@@ -152,24 +158,24 @@ def places(tmp_path_factory):
     return place
 
 
-def test_traced_kernels_give_the_energy_of_steps(places):
-    run = join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "server")
-    for row in run.steps.to_pylist()[::50]:
-        truth = LAW.energy(row["new_tokens"], row["decoding"], row["context_tokens"])
-        assert row["traced_j"] == pytest.approx(truth, rel=0.02)
-    results = Results(analyse(run))
-    for metric, truth in (
-        ("energy_step_j", LAW.above_idle().step_j),
-        ("energy_new_token_j", LAW.above_idle().new_j),
-        ("energy_sequence_j", LAW.above_idle().sequence_j),
-        ("energy_context_token_j", LAW.context_j),
-    ):
+def assert_traced(results, factors):
+    """Factors of a step are those of the law, by the kernels, and both loads close."""
+    for metric, truth in factors.items():
         found = results.get(metric)
         assert found.method == "traced steps"
         assert found.value == pytest.approx(truth, rel=0.03)
         assert found.low < truth < found.high
     for unit in (1, 2):
         assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.01)
+
+
+def test_traced_kernels_give_the_energy_of_steps(places):
+    run = join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "server")
+    for row in run.steps.to_pylist()[::50]:
+        truth = LAW.energy(row["new_tokens"], row["decoding"], row["context_tokens"])
+        assert row["traced_j"] == pytest.approx(truth, rel=0.02)
+    results = Results(analyse(run))
+    assert_traced(results, FACTORS)
     bills = run.requests["energy_j"].to_numpy()[run.requests["level"].to_numpy() == 1]
     assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 2).value, rel=1e-9)
 
@@ -179,15 +185,7 @@ def test_traced_kernels_give_the_energy_of_steps_that_the_answers_show(places, l
     run = load(places / "bench")
     add_streams(run, streams_of(levels_of(), late_s=late_s))
     results = Results(analyse(join(run, None, places / "server")))
-    above = LAW.above_idle()
-    truths = {"energy_step_j": above.step_j, "energy_new_token_j": above.new_j, "energy_sequence_j": above.sequence_j}
-    for metric, truth in truths.items():
-        found = results.get(metric)
-        assert found.method == "traced steps"
-        assert found.value == pytest.approx(truth, rel=0.03)
-        assert found.low < truth < found.high
-    for unit in (1, 2):
-        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.01)
+    assert_traced(results, {metric: FACTORS[metric] for metric in list(FACTORS)[:3]})
 
 
 def test_a_bill_without_a_log_takes_answers_that_show_the_steps(places, tmp_path, capsys):
