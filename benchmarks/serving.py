@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/serving.py OUT --size 1b --server-device cuda
 
 Starts ``examples/serve_reference.py`` with a log of its steps. ``run`` measures four rates twice with the same
-requests. ``kinds`` measures two kinds of requests alone, 16 at once, and then mixed in an open loop at half the rate
-of each: what the bill of each kind is there over what it is alone. ``profile`` measures the same model as
+requests. ``kinds`` measures two kinds of requests alone and then by turns, always 16 at once: what the bill of each
+kind is there over what it is alone. ``profile`` measures the same model as
 ``jouletrace profile --task generate``. ``traced`` starts the server again, under ``jouletrace run``, for one load,
 whose bills come from its kernels. Bills are by the steps that the answers show, and in ``NAME-logged`` by the log.
 Saves the Runs in OUT and prints the comparisons; ``table`` prints them again.
@@ -82,17 +82,14 @@ def run(options: argparse.Namespace, steps: Path) -> None:
 
 
 def kinds(options: argparse.Namespace, steps: Path) -> None:
-    """Each kind alone, 16 at once, then mixed."""
-    rates = {}
+    """Each kind alone, then by turns; always 16 at once."""
+    at_once = ["--concurrency", "16", "--duration", str(options.seconds)]
     for kind, (prompt, answer) in KINDS.items():
-        lengths = ["--input-tokens", str(prompt), "--output-tokens", str(answer), "--duration", str(options.seconds)]
-        found = bench(options, kind, steps, "--concurrency", "16", *lengths)
-        rates[kind] = found["loads"][0]["other"]["requests_per_s"]["value"] / 2  # of a closed loop, valid or not
-    rows = [(n / rate, *KINDS[kind]) for kind, rate in rates.items() for n in range(int(rate * options.seconds))]
+        bench(options, kind, steps, *at_once, "--input-tokens", str(prompt), "--output-tokens", str(answer))
     trace = options.output / "mix.csv"
-    lines = [f"{arrival:.6f},{prompt},{answer}" for arrival, prompt, answer in sorted(rows)]
-    trace.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *lines]))
-    bench(options, "mix", steps, "--trace", str(trace))
+    lengths = [f"0,{prompt},{answer}" for prompt, answer in KINDS.values()]
+    trace.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *lengths]))
+    bench(options, "mix", steps, *at_once, "--trace", str(trace))
 
 
 def traced(options: argparse.Namespace) -> None:
@@ -126,7 +123,8 @@ def bills(path: Path, prompt: int = 0, answer: int = 0) -> np.ndarray:
 
 def table(out: Path) -> None:
     """Print what the saved Runs say."""
-    both = [json.loads((out / f"{name}.json").read_text() or "{}") for name in ("rates-a", "rates-b")]
+    files = [out / f"{name}.json" for name in ("rates-a", "rates-b")]
+    both = [json.loads(file.read_text() or "{}") for file in files if file.exists()]
     for pair in zip(*(one.get("loads", []) for one in both), strict=True):
         per_token = [load["other"]["energy_per_output_token_j"] for load in pair]
         said = [f"{one['value']:.4f} [{one['low']:.4f}, {one['high']:.4f}] J" for one in per_token if one["value"]]
@@ -140,6 +138,8 @@ def table(out: Path) -> None:
         if (out / f"{name}-logged" / "requests.parquet").exists():
             streamed, logged = (bills(out / which) for which in (name, f"{name}-logged"))
             ratio = (streamed / logged)[np.isfinite(streamed / logged)]
+            if not len(ratio):
+                continue
             print(f"{name}: bill by the answers / by the log {ratio.mean():.4f} ± {ratio.std():.4f} ({len(ratio)})")
     places = [(kind, lengths, end) for end in ("", "-logged") for kind, lengths in KINDS.items()]
     for kind, lengths, end in places if (out / "mix.json").exists() else ():

@@ -69,7 +69,7 @@ class Program:
         server = socket.socket(socket.AF_UNIX)
         server.bind(str(folder / name))
         server.listen(1)
-        server.settimeout(180)
+        server.settimeout(1)
         self.log = (folder / f"{name}.log").open("w")
         command = [sys.executable, *KINDS[kind]]
         if "jouletrace" in command:
@@ -82,7 +82,14 @@ class Program:
 
     def ready(self) -> None:
         """Wait until the program has loaded."""
-        self._line, _ = self._server.accept()
+        end = time.monotonic() + 180
+        while True:
+            try:
+                self._line, _ = self._server.accept()
+                break
+            except TimeoutError:
+                if self._process.poll() is not None or time.monotonic() > end:
+                    raise
         self._line.settimeout(60)
         self._answers = self._line.makefile("r")
         self._answers.readline()

@@ -30,7 +30,10 @@ def bench(
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Open loop by CSV or JSON lines: arrival_s, input_tokens, output_tokens."),
+        typer.Option(
+            metavar="FILE",
+            help="CSV or JSON lines of arrival_s, input_tokens, output_tokens; with --concurrency the lengths alone.",
+        ),
     ] = None,
     arrivals: Annotated[str, typer.Option(help="With --rate: poisson, constant, or bursts:N at once.")] = "poisson",
     duration: Annotated[float, typer.Option(metavar="SECONDS", help="Of each load.")] = 60.0,
@@ -130,15 +133,17 @@ def load_levels(
         raise BadInputError(f"--arrivals {arrivals}: must be poisson, constant or bursts:N, N requests at once")
     sizes = Lengths.parse(lengths[0], "--input-tokens"), Lengths.parse(lengths[1], "--output-tokens")
     found: list[Level] = []
+    traced = None if trace is None else trace_level(trace)
     if rate is not None:
         found += open_levels(_numbers(rate, "--rate"), kind, seconds, int(size or 8), sizes, seed)
     if concurrency is not None:
         counts = _numbers(concurrency, "--concurrency")
         if any(count != int(count) for count in counts):
             raise BadInputError(f"--concurrency {concurrency}: write whole numbers, as 1,4,16")
-        found += closed_levels([int(count) for count in counts], seconds, sizes, seed)
-    if trace is not None:
-        found.append(trace_level(trace))
+        of_trace = None if traced is None else traced.requests
+        found += closed_levels([int(count) for count in counts], seconds, sizes, seed, of_trace)
+    elif traced is not None:
+        found.append(traced)
     if not found:
         raise BadInputError("bench: give --rate 1,2,4 (open loop), --concurrency 1,4,16 (closed loop) or --trace FILE")
     return found

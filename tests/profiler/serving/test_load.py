@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jouletrace.cli.bench import load_levels
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.load import Lengths, Planned, arrival_times, closed_levels, open_levels, trace_level
 
@@ -93,3 +94,11 @@ def test_a_wrong_trace_is_refused_with_its_line(tmp_path, text, said):
 def test_a_missing_trace_is_refused(tmp_path):
     with pytest.raises(BadInputError, match="No such file"):
         trace_level(tmp_path / "none.csv")
+
+
+def test_a_trace_gives_a_closed_loop_its_lengths(tmp_path):
+    trace = tmp_path / "mix.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,100,32\n0,600,96\n")
+    (level,) = load_levels(None, "16", trace, "poisson", 3.0, ("1", "1"), 0)
+    assert (level.kind, level.concurrency) == ("closed", 16)
+    assert [(one.input_tokens, one.output_tokens) for one in level.requests] == [(100, 32), (600, 96)]

@@ -125,15 +125,19 @@ def open_levels(
 
 
 def closed_levels(
-    concurrencies: Sequence[int], seconds: float, lengths: tuple[Lengths, Lengths], seed: int
+    concurrencies: Sequence[int],
+    seconds: float,
+    lengths: tuple[Lengths, Lengths],
+    seed: int,
+    requests: Sequence[Planned] | None = None,
 ) -> list[Level]:
-    """A level for each number of requests at once."""
+    """A level for each number of requests at once, with drawn lengths or those of ``requests`` in turn."""
     found = []
     for number, count in enumerate(concurrencies):
         rng = np.random.default_rng((seed, number))
         sizes = zip(lengths[0].draw(4096, rng), lengths[1].draw(4096, rng), strict=True)
-        requests = [Planned(0.0, *one) for one in sizes]
-        found.append(Level(f"{count} at once", "closed", "closed", None, count, seconds, requests))
+        planned = requests or [Planned(0.0, *one) for one in sizes]
+        found.append(Level(f"{count} at once", "closed", "closed", None, count, seconds, planned))
     return found
 
 
