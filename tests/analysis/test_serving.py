@@ -47,8 +47,12 @@ def test_energy_of_each_steady_window_is_true(served):
         assert results.get("energy_total_j", unit).value == pytest.approx(true_j, rel=2e-3)
 
 
-def test_energy_per_token_is_that_of_the_window_over_its_tokens(served):
-    run, record, results = served
+def test_energy_per_token_without_a_rate_is_that_of_the_window_over_its_tokens(served):
+    run, record, _ = served
+    run = analyse(simulated(TRUTH)[0])
+    for load in run.workload["serving"]["levels"]:
+        load["rate_per_s"] = None
+    results = Results(analyse(run))
     for level, unit in enumerate(units(results)):
         start, end = window_s(run, level)
         requests = requests_of(run, level)
@@ -172,6 +176,16 @@ def test_open_requests_follow_little_s_law(served):
         requests = requests_of(run, number)
         wanted = results.get("requests_per_s", unit).value * requests.e2e.mean()
         assert results.get("requests_open", unit).value == pytest.approx(wanted, rel=0.15)
+
+
+def test_lengths_other_than_planned_are_those_of_the_load():
+    run, _ = simulated(TRUTH, (4,), seconds=30, inputs=(50, 500), outputs=(20, 60))
+    load = run.workload["serving"]["levels"][0]
+    values = []
+    for mean in (None, 80.0):
+        load["mean_output_tokens"] = mean
+        values.append(Results(analyse(run)).get("energy_per_output_token_j", 1).value)
+    assert values[0] == values[1]
 
 
 def test_the_steady_state_begins_after_warm_up():

@@ -206,7 +206,7 @@ def test_factors_that_the_requests_do_not_distinguish_are_null():
     assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 1).value, rel=1e-9)
 
 
-def test_a_cache_that_grows_with_the_batch_alone_is_not_distinguished():
+def test_sequences_whose_caches_grow_with_the_batch_alone_are_not_distinguished():
     rng = np.random.default_rng(2)
     steps = [
         (k * 0.02, k * 0.02 + 0.015, 0, n, 100 * n, 0) for k, n in enumerate(np.repeat(rng.integers(1, 30, 60), 25))
@@ -216,9 +216,24 @@ def test_a_cache_that_grows_with_the_batch_alone_is_not_distinguished():
     tokens = {"input_tokens": np.full(len(last), 100), "output_tokens": np.full(len(last), 15)}
     run, *_ = scheduled_run(LAW, [({**level, **tokens}, steps)])
     results = Results(analyse(run))
-    assert results.get("energy_context_token_j").reason == "not_distinguished"
-    both = LAW.sequence_j + 100 * LAW.context_j  # a sequence pays for its cache; these steps all take 15 ms
-    assert results.get("energy_sequence_j").value == pytest.approx(both, rel=0.01)
+    assert results.get("energy_sequence_j").reason == "not_distinguished"
+    both = LAW.sequence_j + 100 * LAW.context_j  # a sequence pays by its cache; these steps all take 15 ms
+    assert 100 * results.get("energy_context_token_j").value == pytest.approx(both, rel=0.01)
+
+
+def test_requests_of_two_lengths_at_a_constant_batch_pay_for_their_own_caches():
+    """A sequence costs as much as a part of the step then; the cache still tells them apart."""
+    rng = np.random.default_rng(3)
+    context = 16 * 100 + 500 * np.repeat(rng.integers(2, 15, 80), 20)
+    new = np.where(rng.random(len(context)) < 0.1, 300, 0)
+    steps = [(k * 0.02, k * 0.02 + 0.015, n, 16, c, int(n > 0)) for k, (n, c) in enumerate(zip(new, context))]
+    last = np.array([row[1] for row in steps])
+    level = {"sent": last - 0.5, "first": last - 0.4, "last": last}
+    tokens = {"input_tokens": np.full(len(last), 100), "output_tokens": np.full(len(last), 15)}
+    run, *_ = scheduled_run(LAW, [({**level, **tokens}, steps)])
+    results = Results(analyse(run))
+    assert results.get("energy_sequence_j").reason == "not_distinguished"
+    assert results.get("energy_context_token_j").value == pytest.approx(LAW.context_j, rel=0.05)
 
 
 def test_a_host_that_delays_steps_at_idle_power_changes_no_factor():

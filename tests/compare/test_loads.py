@@ -18,12 +18,14 @@ TOKEN = "energy_per_output_token_j"
 NAMES = {0: "2/s", 1: "4/s"}
 
 
-def benched(law=LAW, seed=1, noise_w=1.0, rates=(2, 4), device="GPU-served"):
+def benched(law=LAW, seed=1, noise_w=1.0, rates=(2, 4), offered=True):
     rng = np.random.default_rng(seed)
     levels = [scheduled_level(law, *drawn(rng, rate, 60, (50, 1500), (20, 200))) for rate in rates]
     names = {k: f"{rate}/s" for k, rate in enumerate(rates)}
-    run, *_ = scheduled_run(law, levels, seed=seed, noise_w=noise_w, names=names)
+    run, *_ = scheduled_run(law, levels, seed=seed, noise_w=noise_w, names=names, rates=rates if offered else ())
     run.steps = run.steps.slice(0, 0)
+    for load in run.workload["serving"]["levels"]:
+        load |= {"mean_input_tokens": 775.0, "mean_output_tokens": 110.0}
     return analyse(run)
 
 
@@ -57,16 +59,45 @@ def test_equal_servers_with_the_same_requests_are_equal(base):
 
 
 def test_the_chance_of_arrivals_is_that_of_its_scatter_between_seeds():
-    runs = [Results(benched(seed=seed, rates=(4,))) for seed in range(20, 36)]
+    runs = [Results(benched(seed=seed, rates=(4,), offered=False)) for seed in range(20, 36)]
     values = [one.get(TOKEN, 1).value for one in runs]
     stated = np.mean([one.get("energy_per_output_token_error_pct", 1).value for one in runs]) / 100
     assert stated == pytest.approx(np.std(values, ddof=1) / np.mean(values), rel=0.5)
 
 
-def test_other_requests_widen_the_interval_to_their_chance(base):
-    found = compared(base, benched(seed=3))
-    rows = [found.row(TOKEN, name, "load") for name in NAMES.values()]
-    assert all(row.change.half_width > 0.05 for row in rows)
+def test_energy_at_the_offered_rate_is_nearly_free_of_the_chance_of_arrivals():
+    runs = {
+        offered: [Results(benched(seed=s, rates=(4,), offered=offered)) for s in range(100, 140)]
+        for offered in (True, False)
+    }
+    found = {offered: [one.get(TOKEN, 1) for one in many if one.get(TOKEN, 1).value] for offered, many in runs.items()}
+    offered, raw = (np.array([one.value for one in found[which]]) for which in (True, False))
+    half = np.array([one.half_width for one in found[True]])
+    assert offered.mean() == pytest.approx(raw.mean(), rel=0.02)
+    assert np.std(offered) < 0.25 * np.std(raw)
+    assert half.mean() < 0.02 * offered.mean()
+    assert np.mean(np.abs(offered - offered.mean()) < half) > 0.85
+
+
+def test_other_requests_widen_the_interval_to_their_chance():
+    base = benched(offered=False)
+    for other, widest in ((benched(seed=3, offered=False), 1.0), (benched(offered=False), 0.01)):
+        found = compared(base, other)
+        rows = [found.row(TOKEN, name, "load") for name in NAMES.values()]
+        assert all(widest / 20 < row.change.half_width < widest or widest < 1 for row in rows)
+
+
+def test_the_same_requests_are_compared_over_the_time_that_is_steady_in_both(base, monkeypatch):
+    """A window that begins later has other arrivals: that is no difference of the servers."""
+    import jouletrace.compare.loads as loads
+
+    other, real = benched(noise_w=3.0, offered=False), loads.steady_window
+    found = compared(benched(offered=False), other)
+    late = iter((0.0, 15.0) * 2)
+    monkeypatch.setattr(loads, "steady_window", lambda one: (real(one)[0] + next(late), *real(one)[1:]))
+    moved = compared(benched(offered=False), other)
+    for name in NAMES.values():
+        assert found.row(TOKEN, name, "load").verdict == moved.row(TOKEN, name, "load").verdict == "no difference shown"
 
 
 def test_loads_of_one_side_only_are_named(base):

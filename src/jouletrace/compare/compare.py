@@ -216,7 +216,8 @@ def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> st
     if len(a) + len(b) == 2 and a[0].run.kind == "bench":
         return (
             "Differences of loads in single runs, compared with the chance within each (of energies without that of "
-            "arrivals, where both sides sent the same requests): the spread between runs is unknown."
+            "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread "
+            "between runs is unknown."
         )
     if len(a) + len(b) == 2 and a[0].watched and b[0].watched:
         return "Differences of two records, by the interval of each: how others would differ can't be known from these."

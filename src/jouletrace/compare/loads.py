@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jouletrace.analysis.serving.levels import chances, error_of
+from jouletrace.analysis.serving.levels import CHANCES, Blocks, blocks_of
 from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
 from jouletrace.compare.match import LOAD
 from jouletrace.compare.spread import Entry
@@ -23,28 +23,31 @@ def pair(entries: Sequence[Entry], a: Run, b: Run) -> None:
         {load["name"]: k for k, load in enumerate((run.workload.get("serving") or {"levels": []})["levels"])}
         for run in (a, b)
     ]
-    known: dict[str, dict[str, float]] = {}
+    known: dict[str, tuple[Blocks, Blocks] | None] = {}
     for one in entries:
-        name = one.key.name
-        if one.key.level != LOAD or one.contrast is None or not all(name in those for those in numbers):
+        name, k = one.key.name, CHANCES.get(one.metric)
+        if one.key.level != LOAD or one.contrast is None or k is None or not all(name in those for those in numbers):
             continue
         if name not in known:
-            known[name] = _errors(a, b, numbers[0][name], numbers[1][name])
-        if (error := known[name].get(one.metric)) is not None:
-            one.contrast = replace(one.contrast, var_a=0.0, var_b=(error * one.contrast.b) ** 2)
+            known[name] = _blocks(a, b, numbers[0][name], numbers[1][name])
+        if (both := known[name]) is not None:
+            of_a, of_b = (side.energy_j / side.counts[k] for side in both)
+            error = both[1].error(k, both[0])
+            one.contrast = replace(one.contrast, a=of_a, b=of_b, var_a=0.0, var_b=(error * of_b) ** 2)
 
 
-def _errors(a: Run, b: Run, level_a: int, level_b: int) -> dict[str, float]:
-    """Relative standard errors of the ratios of both sides by metric; empty if their requests aren't the same."""
+def _blocks(a: Run, b: Run, level_a: int, level_b: int) -> tuple[Blocks, Blocks] | None:
+    """Both sides in the time that is steady in both; None if their requests aren't the same."""
     sides = requests_of(a, level_a), requests_of(b, level_b)
     if not _same(*sides):
-        return {}
+        return None
     windows = [steady_window(one) for one in sides]
     window = max(one[0] for one in windows), min(one[1] for one in windows)
     if window[1] <= window[0]:
-        return {}
-    found = [chances(run, one, window) for run, one in zip((a, b), sides, strict=True)]
-    return {name: error_of(found[1][name] - found[0][name]) for name in found[0] if name in found[1]}
+        return None
+    loads = (run.workload["serving"]["levels"][k] for run, k in ((a, level_a), (b, level_b)))
+    of_a, of_b = (blocks_of(run, one, load, window) for run, one, load in zip((a, b), sides, loads, strict=True))
+    return None if of_a is None or of_b is None else (of_a, of_b)
 
 
 def _same(a: Requests, b: Requests) -> bool:

@@ -203,6 +203,7 @@ class Load(TypedDict, total=False):
         arrivals: Process of arrivals.
         rate_per_s, concurrency: What was offered; None for the other kind.
         seconds: Time in which requests were sent.
+        mean_input_tokens, mean_output_tokens: Means of what lengths were drawn from.
         totals, stated: Of a load without single requests: its totals, and figures that a file states, by metric.
         client_cpu_s, client_wall_s: The client's own time.
         client_real_time: Whether the client had a real-time priority to the end.
@@ -222,6 +223,8 @@ class Load(TypedDict, total=False):
     rate_per_s: _Number | None
     concurrency: Integer | None
     seconds: _Number
+    mean_input_tokens: _Number | None
+    mean_output_tokens: _Number | None
     start_ns: Integer
     end_ns: Integer
     totals: Totals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +28,7 @@ from jouletrace.analysis.serving.steady import (
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Load
 from jouletrace.stats.interval import ratio, total
+from jouletrace.stats.quantiles import student
 from jouletrace.stats.regression import equivalent_noise
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -42,11 +44,17 @@ LATE_S, LATE_SHARE = 0.01, 0.1
 BLOCKS = 10
 """Parts of a steady window whose scatter is the chance within a run."""
 
+_DRAWN = 4.0
+"""Standard errors by which the mean of drawn lengths differs at most from that of what they are drawn from."""
+
 REACHED = 0.95
 """Share of the offered rate that must be completed."""
 
 GROWS = 2.0
 """Growth of open requests that chance doesn't explain: standard deviations of the difference of two Poisson counts."""
+
+OFFERED = "offered rate"
+"""Method of prices of an open loop."""
 
 STATED = "stated"
 """Method of figures that the file of a load states."""
@@ -134,9 +142,6 @@ def _add_level(
     _add_rates(run, figures, level)
     figures.add(unit, "power_w", energy.scaled(1 / level.seconds), flags)
     figures.add(unit, "energy_total_j", energy, flags)
-    for metric, chance in chances(run, requests, level.window).items() if own is None else ():
-        error = Estimate(100 * error_of(chance), n=BLOCKS, method="blocks")
-        figures.add(unit, f"{metric.removesuffix('_j')}_error_pct", error)
     return level
 
 
@@ -255,43 +260,98 @@ def _add_sources(
 
 
 def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
-    """Energy per request and per token; null at a load that isn't valid, whose requests others don't resemble."""
-    requests, read, written = (float(one.sum()) for one in level.weights())
+    """Add energy per request and per token; null at a load that isn't valid, whose requests others don't resemble."""
+    counts = tuple(float(one.sum()) for one in level.weights())
     energy, flags = level.energy, level.flags
-    if requests > 0 and energy.value is not None and doubts(run, level.load["name"]):
+    if counts[0] > 0 and energy.value is not None and doubts(run, level.load["name"]):
         for metric in PRICES:
             figures.add(level.unit, metric, Estimate.null("load_not_valid", "window"), flags)
         return
-    for metric, estimate in _prices(energy, requests, read, written).items():
+    blocks = None if level.load.get("group") is not None else blocks_of(run, level.requests, level.load, level.window)
+    if blocks is not None and energy.value is not None and blocks.method == OFFERED:
+        half = math.hypot(energy.half_width or 0.0, student(0.975, blocks.freedom) * blocks.energy_j * blocks.error(0))
+        energy = Estimate(blocks.energy_j, blocks.energy_j - half, blocks.energy_j + half, BLOCKS, OFFERED)
+        counts = blocks.counts
+    elif blocks is not None:
+        for metric, k in CHANCES.items():
+            error = Estimate(100 * blocks.error(k), n=BLOCKS, method=blocks.method)
+            figures.add(level.unit, f"{metric.removesuffix('_j')}_error_pct", error)
+    for metric, estimate in _prices(energy, *counts).items():
         figures.add(level.unit, metric, estimate, flags)
-    tokens = Estimate(written, written, written, 1, "window")
     if energy.value is not None:
-        figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, "window"), flags)
+        tokens = Estimate(counts[2], counts[2], counts[2], 1, energy.method)
+        figures.add(level.unit, "tokens_per_j", ratio(tokens, energy, energy.method), flags)
 
 
-CHANCES = ("energy_per_request_j", "energy_per_output_token_j")
-"""Metrics whose chance within a run is stated."""
+CHANCES = {"energy_per_request_j": 0, "energy_per_output_token_j": 2}
+"""Metrics with a chance of arrivals and lengths; the column of ``Blocks.counts`` that each is divided by."""
 
 
-def chances(run: Run, r: Requests, window: tuple[float, float]) -> dict[str, Floats]:
-    """By metric of ``CHANCES``: what each of ``BLOCKS`` parts of a window adds to the relative error of its mean.
+@dataclass(frozen=True)
+class Blocks:
+    """A part of a level by its blocks.
 
-    It is the part's share of the energy less its share of the requests or tokens: the chance of arrivals and lengths.
+    Attributes:
+        energy_j: Of all, J.
+        counts: Requests, input and output tokens of all.
+        each: By column of counts what each block adds to the relative error of energy over that count, shape
+            (3, ``BLOCKS``).
+        freedom: Degrees of freedom of these.
+        leverage: Of the rate that the energy is read at.
+        method: ``OFFERED``, or what happened in the blocks.
+    """
+
+    energy_j: float
+    counts: tuple[float, float, float]
+    each: Floats
+    freedom: int
+    leverage: float
+    method: str
+
+    def error(self, k: int, other: Blocks | None = None) -> float:
+        """Relative standard error of energy over a count, or of its ratio to that of the same requests elsewhere."""
+        each = self.each[k] if other is None else self.each[k] - other.each[k]
+        noise = equivalent_noise(each, least=0.0) * math.sqrt(BLOCKS / self.freedom)
+        return noise * math.sqrt(BLOCKS * (1 + BLOCKS * self.leverage))
+
+
+def blocks_of(run: Run, r: Requests, load: Load, window: tuple[float, float]) -> Blocks | None:
+    """Energy in a window with the chance of arrivals and lengths; at the offered rate, where there is one.
+
+    A window has more or fewer arrivals than the rate stands for, and a GPU that idles most of the time draws nearly the
+    same power then. The regression estimator (Cochran, Sampling Techniques, chapter 7) takes that out: least squares of
+    the blocks' energies on their input and output tokens, read at the tokens that the rate stands for. Without a rate
+    a block adds its share of the energy less its share of the count.
     """
     edges = np.linspace(*window, BLOCKS + 1)
     stamps = np.array([r.nanoseconds(edge) for edge in edges.tolist()], np.int64)
     found = [energies(run, device.id, stamps[:-1], stamps[1:]) for device in run.devices]
     if not found or any(one is None or any(one.reason) for one in found):
-        return {}
-    joules = np.sum([one.energy_j for one in found if one is not None], axis=0)
-    each = [weights_in(r, (float(a), float(b))) for a, b in pairwise(edges)]
-    counts = {name: np.array([one[k].sum() for one in each]) for name, k in zip(CHANCES, (0, 2), strict=True)}
-    return {name: joules / joules.sum() - count / count.sum() for name, count in counts.items() if count.sum() > 0}
+        return None
+    joules: Floats = np.sum([one.energy_j for one in found if one is not None], axis=0)
+    counts = np.array([[one.sum() for one in weights_in(r, (float(a), float(b)))] for a, b in pairwise(edges)])
+    energy, whole = float(joules.sum()), counts.sum(axis=0)
+    if not whole.all() or energy <= 0:
+        return None
+    offered = float(load.get("rate_per_s") or 0.0) * (window[1] - window[0])
+    if not offered:
+        return Blocks(energy, tuple(whole.tolist()), joules / energy - (counts / whole).T, BLOCKS - 1, 0.0, "blocks")
+    planned = load.get("mean_input_tokens"), load.get("mean_output_tokens")
+    lengths = map(_expected, planned, (r.input_tokens[r.ok], r.output_tokens[r.ok]))
+    expected = offered * np.array([1.0, *lengths])
+    centred = counts[:, 1:] - counts[:, 1:].mean(axis=0)
+    inverse = np.linalg.pinv(centred)
+    slope, by = inverse @ (joules - joules.mean()), (expected - whole)[1:] / BLOCKS
+    energy += BLOCKS * float(by @ slope)
+    left = (joules - joules.mean() - centred @ slope) / energy
+    leverage = float(np.square(by @ inverse).sum())
+    return Blocks(energy, tuple(expected.tolist()), np.tile(left, (3, 1)), BLOCKS - 1 - len(slope), leverage, OFFERED)
 
 
-def error_of(chance: Floats) -> float:
-    """Relative standard error of a mean from what each part of its window adds; neighbours may be correlated."""
-    return len(chance) / float(np.sqrt(len(chance) - 1)) * equivalent_noise(chance, least=0.0)
+def _expected(planned: float | None, lengths: Floats) -> float:
+    """Mean of the lengths that a load draws from, or of its own where that isn't known or the server differs."""
+    own, error = float(lengths.mean()), float(lengths.std()) / math.sqrt(len(lengths))
+    return own if planned is None or abs(own - planned) > _DRAWN * error else planned
 
 
 def _validity(run: Run, level: Steady, is_steady: bool) -> None:

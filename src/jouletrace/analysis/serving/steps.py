@@ -60,7 +60,7 @@ FACTORS = (
 
 _IDLE, _STEP, _NEW, _SEQUENCE, _CONTEXT, _PAIR = range(6)
 
-DROPPED = (_PAIR, _CONTEXT, _SEQUENCE, _NEW, _STEP, _IDLE)
+DROPPED = (_PAIR, _SEQUENCE, _CONTEXT, _NEW, _STEP, _IDLE)
 """Which factor is dropped first where several can't be distinguished."""
 
 FEWEST = 30

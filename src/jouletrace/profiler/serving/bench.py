@@ -196,6 +196,8 @@ def _level(session: Session, client: ClientProcess, number: int, level: Level, s
         "rate_per_s": level.rate_per_s,
         "concurrency": level.concurrency,
         "seconds": level.seconds,
+        "mean_input_tokens": level.mean_tokens[0] if level.mean_tokens else None,
+        "mean_output_tokens": level.mean_tokens[1] if level.mean_tokens else None,
     }
     session.run.workload["serving"]["levels"].append(facts)
     session.save_header()

@@ -42,6 +42,11 @@ class Lengths:
             raise BadInputError(f"{option} {text}: write N or LOW:HIGH, tokens from 1 on, such as 512 or 128:1024")
         return cls(low, high)
 
+    @property
+    def mean(self) -> float:
+        """Of many."""
+        return (self.low + self.high) / 2
+
     def draw(self, count: int, rng: np.random.Generator) -> list[int]:
         """So many lengths."""
         found: list[int] = rng.integers(self.low, self.high, count, endpoint=True).tolist()
@@ -69,6 +74,7 @@ class Level:
         concurrency: Requests at once; None in an open loop.
         seconds: Length of the time in which requests are sent.
         requests: All of an open loop in order of time; of a closed loop lengths to draw from, in turn.
+        mean_tokens: Means of what lengths of prompts and answers are drawn from; None if they aren't drawn.
     """
 
     name: str
@@ -78,6 +84,7 @@ class Level:
     concurrency: int | None
     seconds: float
     requests: Sequence[Planned]
+    mean_tokens: tuple[float, float] | None = None
 
 
 def arrival_times(kind: str, rate_per_s: float, seconds: float, burst: int, rng: np.random.Generator) -> list[float]:
@@ -120,7 +127,8 @@ def open_levels(
             raise BadInputError(f"{rate:g} requests/s for {seconds:g} s: not a single request; lengthen --duration")
         sizes = zip(times, lengths[0].draw(len(times), rng), lengths[1].draw(len(times), rng), strict=True)
         requests = [Planned(*one) for one in sizes]
-        found.append(Level(f"{rate:g}/s", "open", kind, rate, None, seconds, requests))
+        means = lengths[0].mean, lengths[1].mean
+        found.append(Level(f"{rate:g}/s", "open", kind, rate, None, seconds, requests, means))
     return found
 
 
