@@ -1,4 +1,4 @@
-"""Draw the figures of docs/explanation (method.md, simulator.md) from recordings of real GPUs.
+"""Draw the figures of docs/explanation (method.md, simulator.md) and of docs/results from recordings of real GPUs.
 
 python benchmarks/figures.py
 """
@@ -19,12 +19,15 @@ from matplotlib.figure import Figure
 
 import reality
 import sensor_models
+from jouletrace.report.results import Results
+from jouletrace.run import load
 from jouletrace.sensor.power_record import clean, integrate
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.response import Response
 from recordings import Recording, recording
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
+RUNS = Path(__file__).parent.parent / "docs" / "results" / "runs"
 REAL, SIMULATED, OTHER, FAINT = "#2a6f97", "#c1121f", "#e09f3e", "#9aa5b1"
 STYLE = {
     "svg.fonttype": "none",
@@ -193,6 +196,25 @@ def replayed() -> Figure:
     return figure
 
 
+def frontier() -> Figure:
+    """Energy per output token against latency of a server at four rates, in two runs."""
+    figure, axis = plt.subplots(figsize=(6.5, 3.0))
+    for name, color, label in (("a", REAL, "first run"), ("b", SIMULATED, "second run")):
+        results = Results(load(RUNS / f"serving-rates-{name}-h200.zip"))
+        loads = results.units("load")
+        joules, latency = (
+            [results.get(metric, unit["id"]) for unit in loads] for metric in ("energy_per_output_token_j", "e2e_p95_s")
+        )
+        half = [one.half_width for one in joules]
+        at = [one.value for one in latency]
+        axis.errorbar(at, [one.value for one in joules], half, fmt="o", color=color, ms=4, lw=1, label=label)
+        for unit, x, y in zip(loads, at, joules, strict=True):
+            axis.annotate(unit["name"], (x, y.value), (5, 3), textcoords="offset points", color=color, fontsize=7)
+    axis.set(xlabel="end-to-end latency, 95th percentile, s", ylabel="J per output token", ylim=(0, None))
+    axis.legend()
+    return figure
+
+
 def _fitted(source: Recording, model: str) -> Response:
     found = sensor_models.Levels(source).fit(model)
     return Response(0.02, lag_s=found.lag_s, window_s=found.window_s, rise_s=found.rise_s)
@@ -228,6 +250,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "lost_energy": lost_energy,
     "sensors": sensors,
     "replayed": replayed,
+    "frontier": frontier,
 }
 
 

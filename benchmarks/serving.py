@@ -25,6 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from jouletrace.analysis import analyse
+from jouletrace.analysis.serving.steady import Steady, requests_of, steady_window
+from jouletrace.analysis.serving.steps import amounts_of, model_of, timeline_of
+from jouletrace.report.results import Results
+from jouletrace.run import Run, load
+
 ROOT = Path(__file__).parents[1]
 JOULETRACE = [sys.executable, "-m", "jouletrace"]
 KINDS = {"short": (100, 32), "long": (600, 96)}
@@ -110,15 +116,30 @@ def profile(options: argparse.Namespace) -> None:
     subprocess.run([*JOULETRACE, "profile", f"llama-{options.size}", *generate, *where], check=False)
 
 
-def bills(path: Path, prompt: int = 0, answer: int = 0) -> np.ndarray:
+def bills(run: Run, prompt: int = 0, answer: int = 0) -> np.ndarray:
     """Joules of each request (of these lengths), NaN unless it lies wholly in the steady window."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path / "requests.parquet").to_pydict()
+    table = run.requests.to_pydict()
     keys = zip(table["input_tokens"], table["output_tokens"], table["billed"], table["energy_j"], strict=True)
     return np.array(
         [e if billed == 1 else np.nan for p, a, billed, e in keys if not prompt or (p, a) == (prompt, answer)], float
     )
+
+
+def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
+    """Joules per request without idle power, of the first load: of a bill by length of prompt, and by phase."""
+    steps, requests = timeline_of(run), requests_of(run, 0)
+    results, window = Results(run), steady_window(requests)[:2]
+    unit = results.units("load")[0]["id"]
+    level = Steady(unit, 0, {"name": ""}, requests, window, results.get("energy_total_j", unit), ())
+    amounts, x = amounts_of(level, steps), model_of(run, steps).x
+    x = x * level.energy.value / (amounts.whole @ x)
+    whole = amounts.share == 1
+    of_kind = {
+        int(prompt): float((amounts.requests[whole & (requests.input_tokens == prompt)][:, 1:] @ x[1:]).mean())
+        for prompt in np.unique(requests.input_tokens[whole])
+    }
+    phases = {"prefill": amounts.prefill, "decode": amounts.decode}
+    return of_kind, {name: float(one[1:] @ x[1:] / amounts.share.sum()) for name, one in phases.items()}
 
 
 def table(out: Path) -> None:
@@ -135,47 +156,48 @@ def table(out: Path) -> None:
         ratio = per_token[1]["value"] / per_token[0]["value"]
         print(f"{pair[0]['name']}: per output token {' and '.join(said)}, ratio {ratio:.4f}; bills/energy {closure}")
     for name in ("rates-a", "rates-b", *KINDS, "mix", "traced"):
-        if (out / f"{name}-logged" / "requests.parquet").exists():
-            streamed, logged = (bills(out / which) for which in (name, f"{name}-logged"))
+        if (out / f"{name}-logged").exists():
+            streamed, logged = (bills(load(out / which)) for which in (name, f"{name}-logged"))
             ratio = (streamed / logged)[np.isfinite(streamed / logged)]
-            if not len(ratio):
+            if len(ratio):
+                print(f"{name}: bill by the answers / by the log {ratio.mean():.4f} ± {ratio.std():.4f} ({len(ratio)})")
+    for end in [one for one in ("", "-logged") if (out / f"mix{one}").exists()]:
+        runs = {name: analyse(load(out / f"{name}{end}")) for name in (*KINDS, "mix")}
+        for kind, lengths in KINDS.items():
+            alone, mixed = (one[np.isfinite(one)] for one in (bills(runs[k], *lengths) for k in (kind, "mix")))
+            if not (len(alone) and len(mixed)):
+                print(f"{kind}{end}: no bills")
                 continue
-            print(f"{name}: bill by the answers / by the log {ratio.mean():.4f} ± {ratio.std():.4f} ({len(ratio)})")
-    places = [(kind, lengths, end) for end in ("", "-logged") for kind, lengths in KINDS.items()]
-    for kind, lengths, end in places if (out / "mix.json").exists() else ():
-        alone, mixed = (one[np.isfinite(one)] for one in (bills(out / f"{k}{end}", *lengths) for k in (kind, "mix")))
-        if not (len(alone) and len(mixed)):
-            print(f"{kind}{end}: no bills")
-            continue
-        ratio = mixed.mean() / alone.mean()
-        error = 2 * ratio * np.hypot(*(x.std() / len(x) ** 0.5 / x.mean() for x in (alone, mixed)))
-        said = f"alone {alone.mean():.3f} J ({len(alone)}), in the mix {mixed.mean():.3f} J ({len(mixed)})"
-        print(f"{kind}{end}: bill {said}, ratio {ratio:.4f} ± {error:.4f}")
+            said = f"alone {alone.mean():.3f} J ({len(alone)}), in the mix {mixed.mean():.3f} J ({len(mixed)})"
+            ratios = (
+                mixed.mean() / alone.mean(),
+                above_idle(runs["mix"])[0][lengths[0]] / above_idle(runs[kind])[0][lengths[0]],
+            )
+            print(f"{kind}{end}: bill {said}, ratio {ratios[0]:.4f}, above idle {ratios[1]:.4f}")
 
 
 def phases(out: Path) -> None:
     """Print joules of prefill and decode per request: 16 short requests at once, served, and by ``profile``."""
-    from jouletrace.report.results import Results
-    from jouletrace.run import load
-
     if not (out / "profile" / "run.json").exists():
         return
-    profiled = load(out / "profile")
-    phase = {unit["name"]: profiled.result("energy_total_j", unit["id"]) for unit in Results(profiled).units("phase")}
     for name in ("short", "short-logged"):
-        run = load(out / name)
-        results = Results(run)
-        (unit,) = (one["id"] for one in results.units("load"))
-        whole, one = (results.get(f"energy_{metric}_j", unit).value for metric in ("total", "per_request"))
-        for part in ("prefill", "decode"):
-            served = results.get(f"energy_{part}_j", unit)
-            if served.value is None or not whole or not one:
-                print(f"{name}: {part}: {served.reason or 'no energy per request'}")
-                continue
-            alone = (phase[part].value or float("nan")) / 16
-            ratio, half = served.value * one / whole / alone, (served.half_width or 0.0) / served.value
-            said = f"{served.value * one / whole:.3f} J per request, profile {alone:.3f} J"
-            print(f"{name}: {part} {said}; ratio {ratio:.3f} ± {ratio * half:.3f}")
+        for phase in ("prefill", "decode"):
+            values = phase_ratios(analyse(load(out / name)), analyse(load(out / "profile")), phase)
+            print(f"{name}: {phase}, J per request, served, profile, ratio; above idle: {np.round(values, 4).tolist()}")
+
+
+def phase_ratios(served: Run, profiled: Run, phase: str, batch: int = 16) -> list[float]:
+    """Joules per request of a phase served, by ``profile``, and their ratio; then all three above idle power."""
+    results, alone = Results(served), Results(profiled)
+    unit = results.units("load")[0]["id"]
+    whole, price, part = (
+        results.get(f"energy_{name}_j", unit).value or np.nan for name in ("total", "per_request", phase)
+    )
+    one = next(unit["id"] for unit in alone.units("phase") if unit["name"] == phase)
+    energy, seconds = (alone.get(metric, one).value for metric in ("energy_total_j", "time_s"))
+    idle_w = alone.get("baseline_context_idle_w").value
+    pairs = (part * price / whole, energy / batch), (above_idle(served)[1][phase], (energy - idle_w * seconds) / batch)
+    return [value for a, b in pairs for value in (a, b, a / b)]
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent / "attribution"))
 from any_model import figures as resolved
 
 import bursts
+import serving
 import slowdown
 from jouletrace.analysis import analyse
 from jouletrace.compare.paired import paired
@@ -123,6 +124,35 @@ def load_figure(data: Data, name: str, metric: str, number: int) -> Estimate:
     run = data.run(name)
     loads = [unit["id"] for unit in run.units.to_pylist() if unit["level"] == "load"]
     return run.result(metric, loads[number])
+
+
+def token_prices(number: int) -> Callable[[Data], Values]:
+    """Joules per output token of a load in two runs, and their ratio."""
+
+    def found(data: Data) -> Values:
+        a, b = (load_figure(data, name, "energy_per_output_token_j", number) for name in RATES)
+        return [*plus_minus(a), *plus_minus(b), b.value / a.value]
+
+    return found
+
+
+def mixed(kind: str, prompt: int) -> Callable[[Data], Values]:
+    """Bills of a kind of requests alone and in a mix, their ratio, and that above idle power."""
+
+    def found(data: Data) -> Values:
+        runs = [data.run(f"serving-{name}-h200.zip") for name in (kind, "mix")]
+        alone, mix = (float(np.nanmean(serving.bills(run, *serving.KINDS[kind]))) for run in runs)
+        above = [serving.above_idle(run)[0][prompt] for run in runs]
+        return [alone, mix, mix / alone, above[1] / above[0]]
+
+    return found
+
+
+def served_phase(phase: str) -> Callable[[Data], Values]:
+    """Joules per request of a phase, served and by ``profile``."""
+    return lambda data: serving.phase_ratios(
+        data.run("serving-short-h200.zip"), data.run("llama-generate-h200.zip"), phase
+    )
 
 
 def slower(what: str, kind: str, records: str) -> Callable[[Data], Values]:
@@ -244,12 +274,11 @@ README, RESULTS = "README.md", "docs/results/index.md"
 METHOD, PAPER = "docs/explanation/method.md", "docs/paper.md"
 WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
 PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "bursts-h200"))
-PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h100"))
+PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h200"))
 
 DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
 VIT, LOADER = "deit-run-h100.zip", "loader-run-h100.zip"
-RATES = ("serving-rates-a-h100.zip", "serving-rates-b-h100.zip")
-SHORT = "serving-short-h100.zip"
+RATES = ("serving-rates-a-h200.zip", "serving-rates-b-h200.zip")
 EAGER_GRAPH, FP32_FP16, SEGFORMER = "eager-graph-h100.zip", "fp32-fp16-h100.zip", "segformer-kernels-h200.zip"
 TEN_RUNS = {
     1: "227.95 227.55 228.12 228.25 228.65 228.30 228.37 227.88 228.66 229.10",
@@ -293,16 +322,16 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
      slower("energy above idle", "run", "synchronisations")),
     (PROGRAMS_H100, "| time, `run`, with records of seven calls that wait | –" + " | {} % [{}, {}]" * 2 + " |",
      slower("time", "run", "calls")),
-    (SERVING, "| 4 requests/s, J per output token | {} ± {} | {} ± {} |",
-     lambda data: [value for name in RATES
-                   for value in plus_minus(load_figure(data, name, "energy_per_output_token_j", 1))]),
-    (SERVING, "| a pair of a query and a key, µJ | {} ± {} | {} ± {} |",
-     lambda data: [value for name in RATES for value in plus_minus(data.run(name).result("energy_pair_j"), 1e6)]),
-    (SERVING, "| steps by these factors / energy of the window | {} ± {} | {} ± {} | {} ± {} |",
-     lambda data: [value for name, number in zip((*RATES, SHORT), (1, 1, 0), strict=True)
-                   for value in plus_minus(load_figure(data, name, "closure_steps", number))]),
-    (SERVING, "an output token takes {} ± {} J",
-     lambda data: plus_minus(load_figure(data, SHORT, "energy_per_output_token_j", 0))),
+    *((SERVING, f"| {rate} requests/s | {{}} ± {{}} | {{}} ± {{}} | {{}} |", token_prices(number))
+      for number, rate in enumerate((2, 4, 8, 16))),
+    (SERVING, "which can fail: " + ", ".join(["{}"] * 4) + " and " + ", ".join(["{}"] * 4),
+     lambda data: [load_figure(data, name, "closure_steps", number).value for name in RATES for number in range(4)]),
+    (SERVING, "An output token takes {} ± {} J there",
+     lambda data: plus_minus(load_figure(data, "serving-traced-h200.zip", "energy_per_output_token_j", 0))),
+    *((SERVING, f"| {prompt} + {answer} tokens, J | {{}} | {{}} | {{}} | {{}} |", mixed(kind, prompt))
+      for kind, prompt, answer in (("short", 100, 32), ("long", 600, 96))),
+    *((SERVING, f"| {phase} | {{}} | {{}} | {{}} | {{}} | {{}} | {{}} |", served_phase(phase))
+      for phase in ("prefill", "decode")),
     (FLEET, "| DeiT-B: time of an iteration | {} ms | {} ± {} %", of_fleet("time_s", MS)),
     (FLEET, "| DeiT-B: energy | {} J | {} ± {} %", of_fleet("energy_j", J)),
     (FLEET, "Of the variance of DeiT-B's time {} % lies between GPUs, none between runs of a GPU, {} % within a run",

@@ -222,11 +222,11 @@ def test_sequences_whose_caches_grow_with_the_batch_alone_are_not_distinguished(
 
 
 def test_requests_of_two_lengths_at_a_constant_batch_pay_for_their_own_caches():
-    """A sequence costs as much as a part of the step then; the cache still tells them apart."""
+    """A sequence costs as much as a part of the step then; the caches still distinguish them."""
     rng = np.random.default_rng(3)
     context = 16 * 100 + 500 * np.repeat(rng.integers(2, 15, 80), 20)
     new = np.where(rng.random(len(context)) < 0.1, 300, 0)
-    steps = [(k * 0.02, k * 0.02 + 0.015, n, 16, c, int(n > 0)) for k, (n, c) in enumerate(zip(new, context))]
+    steps = [(k * 0.02, k * 0.02 + 0.015, n, 16, context[k], int(n > 0)) for k, n in enumerate(new)]
     last = np.array([row[1] for row in steps])
     level = {"sent": last - 0.5, "first": last - 0.4, "last": last}
     tokens = {"input_tokens": np.full(len(last), 100), "output_tokens": np.full(len(last), 15)}

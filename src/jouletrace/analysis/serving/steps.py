@@ -8,8 +8,7 @@ sequence, each token in the caches of these, and each pair of a query and a key 
                        + context token * context + pair * (new tokens + decoding) * (new tokens + context)
 
 Pairs are for servers whose attention computes the whole batch and masks what doesn't belong together: on transformers'
-own they are a quarter of the energy above idle of a full step (docs/results/serving-h100.md). Others have a factor of
-0 there.
+own they are a quarter of the energy above idle of a full step. Others have a factor of 0 there.
 
 All six factors are those of non-negative least squares, on the readings (each as the sensor shows it), or on the
 energies of steps by the server's traced kernels. One is dropped if the steps don't distinguish it from the others, in
