@@ -8,12 +8,14 @@
 and lengths; the truth is the GPU's own counter between its steps, less idle power for the rest of that bracket
 (``bursts.py``). ``overhead``: time per iteration of the model at batch 1 within a block of each tool over that without,
 by turns. ``layers``: what each tool says of the parts of the model, where it says anything. Tools that aren't installed
-are left out, and named.
+are left out, and named. ``docs/peers.md`` states what came out, and what is unfair.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import json
 import subprocess
 import tempfile
@@ -70,13 +72,11 @@ def zeus_approx() -> Iterator[Block]:
 
 @contextmanager
 def codecarbon() -> Iterator[Block]:
-    """CodeCarbon, offline, its GPU part alone; a reading per second instead of every 15 s."""
+    """CodeCarbon, offline; of its figures that of the GPU."""
     from codecarbon import OfflineEmissionsTracker
 
     block = Block()
-    tracker = OfflineEmissionsTracker(
-        country_iso_code="USA", measure_power_secs=1, gpu_ids=[0], save_to_file=False, log_level="critical"
-    )
+    tracker = OfflineEmissionsTracker(country_iso_code="USA", gpu_ids=[0], save_to_file=False, log_level="critical")
     tracker.start()
     yield block
     _synchronize()
@@ -215,12 +215,16 @@ def windows(chosen: argparse.Namespace) -> dict[str, Any]:
             rows.append({**row, "before_s": ready - entered, "after_s": time.perf_counter() - ended})
         time.sleep(2.0)
     start, end = (np.array([row[name] for row in rows]) for name in ("start_ns", "end_ns"))
-    truth, _ = true_energies(steps_of(target), start, end)
-    return {"rows": [{**row, "truth": float(true)} for row, true in zip(rows, truth, strict=True)]}
+    truths = zip(*true_energies(steps_of(target), start, end), strict=True)
+    return {
+        "rows": [
+            {**row, "truth": float(true), "truth_sd": float(sd)} for row, (true, sd) in zip(rows, truths, strict=True)
+        ]
+    }
 
 
 def overhead(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds per iteration at batch 1 in blocks of 1 s: pairs of without and with."""
+    """Milliseconds per iteration at batch 1 in blocks of 1 s: pairs of without and with, in either order."""
     step = model(1)
 
     def per_iteration() -> float:
@@ -232,14 +236,29 @@ def overhead(chosen: argparse.Namespace) -> dict[str, Any]:
         _synchronize()
         return 1e3 * (time.perf_counter() - begin) / count
 
+    def within(tool: str) -> float:
+        with TOOLS[tool]():
+            return per_iteration()
+
     per_iteration()
     found: dict[str, list[tuple[float, float]]] = {tool: [] for tool in chosen.tools}
-    for _ in range(3):
-        for tool in np.random.default_rng(len(found)).permutation(chosen.tools).tolist():
-            plain = per_iteration()
-            with TOOLS[tool]():
-                found[tool].append((plain, per_iteration()))
+    for turn in range(4):
+        for tool in np.random.default_rng(turn).permutation(chosen.tools).tolist():
+            _end_recorders()
+            plain = per_iteration() if turn % 2 else None
+            inside = within(tool)
+            _end_recorders()
+            found[tool].append((plain or per_iteration(), inside))
     return found
+
+
+def _end_recorders() -> None:
+    """End the processes that ``measure`` starts at first use, which would run beside what is without it."""
+    from jouletrace.profiler import measure
+
+    for recording in measure._recordings.values():
+        recording.close()
+    measure._recordings.clear()
 
 
 def layers(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -264,7 +283,7 @@ def layers(chosen: argparse.Namespace) -> dict[str, Any]:
 
             for module in net.modules():
                 for kind, of in kinds.items():
-                    if type(module) is of:
+                    if isinstance(module, of):
                         hooks += [
                             module.register_forward_pre_hook(lambda *_: monitor.begin_window("module")),
                             module.register_forward_hook(lambda *_, kind=kind: leave(kind)),
@@ -274,19 +293,29 @@ def layers(chosen: argparse.Namespace) -> dict[str, Any]:
             for hook in hooks:
                 hook.remove()
             found["zeus around each module"] = {kind: joules / 50 for kind, joules in sums.items()}
-        with torch.profiler.profile() as profiler:
-            for _ in range(20):
-                net(images)
-            torch.cuda.synchronize()
-        events = [one for one in profiler.key_averages() if one.self_device_time_total > 0]
-        found["torch.profiler, device ms"] = {one.key[:80]: one.self_device_time_total / 20e3 for one in events}
     if "jouletrace" in chosen.tools:
         import jouletrace as jt
 
         run = jt.profile(net, (images,), detail="layer")
         rows = {unit["name"]: run.result("energy_total_j", unit["id"]) for unit in run.units.to_pylist()}
         found["jouletrace"] = {name: (one.value, one.low, one.high) for name, one in rows.items() if one.value}
+        found["jouletrace, warnings"] = [one.message for one in run.warnings]
+    with torch.no_grad(), torch.profiler.profile() as profiler:  # the last: it may keep CUPTI to itself
+        for _ in range(20):
+            net(images)
+        torch.cuda.synchronize()
+    events = [one for one in profiler.key_averages() if one.self_device_time_total > 0]
+    found["torch.profiler, device ms"] = {one.key[:80]: one.self_device_time_total / 20e3 for one in events}
     return found
+
+
+def lines_of(tool: str) -> int:
+    """Statements that a user writes for a block: those of the tool's function but for what this script adds."""
+    tree = ast.parse(inspect.getsource(TOOLS[tool]))
+    body = [node for node in ast.walk(tree.body[0]) if isinstance(node, ast.stmt)][1:]
+    texts = [ast.unparse(node) for node in body if not isinstance(node, ast.Assert)]
+    ours = ("block = Block()", "yield block")
+    return len([text for text in texts if text not in ours and not text.startswith(("'", '"'))])
 
 
 def table(measured: dict[str, Any]) -> str:
@@ -295,21 +324,26 @@ def table(measured: dict[str, Any]) -> str:
     rows = measured.get("windows", {}).get("rows", [])
     lengths = sorted({row["seconds"] for row in rows})
     if rows:
-        lines += ["| tool | " + " | ".join(f"{one:g} s" for one in lengths) + " | s before | s after |"]
-        lines += ["|---" * (len(lengths) + 3) + "|"]
-    for tool in dict.fromkeys(row["tool"] for row in rows):
-        cells = []
+        lines += ["| tool | lines | " + " | ".join(f"{one:g} s" for one in lengths) + " | ms before | ms after |"]
+        lines += ["|---" * (len(lengths) + 4) + "|"]
+    for tool in (tool for tool in TOOLS if any(row["tool"] == tool for row in rows)):
+        cells = [str(lines_of(tool))]
         for seconds in lengths:
             error = [100 * (r["joules"] / r["truth"] - 1) for r in rows if (r["tool"], r["seconds"]) == (tool, seconds)]
             known = np.array(error)[np.isfinite(error)]
             missing = f", {len(error) - len(known)} of {len(error)} missing" if len(known) < len(error) else ""
             spread = f" ± {known.std(ddof=1):.1f}" if len(known) > 1 else ""
-            cells.append((f"{known.mean():+.1f}{spread} %" if len(known) else "–") + missing)
-        waits = [f"{np.median([r[name] for r in rows if r['tool'] == tool]):.2f}" for name in ("before_s", "after_s")]
+            cells.append((f"{known.mean():+.1f}{spread}" if len(known) else "–") + missing)
+        waits = [
+            f"{1e3 * np.median([r[name] for r in rows if r['tool'] == tool]):.1f}" for name in ("before_s", "after_s")
+        ]
         lines.append(f"| {tool} | " + " | ".join([*cells, *waits]) + " |")
-    for tool, pairs in measured.get("overhead", {}).items():
-        ratios = [f"{100 * (inside / plain - 1):+.1f}" for plain, inside in pairs]
-        lines.append(f"overhead of {tool}: {', '.join(ratios)} %")
+    if pairs_of := measured.get("overhead", {}):
+        pairs = range(1, 1 + max(map(len, pairs_of.values())))
+        lines += ["", "| tool | " + " | ".join(f"pair {one}" for one in pairs) + " |", "|---" * (1 + len(pairs)) + "|"]
+    for tool, found in pairs_of.items():
+        ratios = [f"{100 * (inside / plain - 1):+.1f} %" for plain, inside in found]
+        lines.append(f"| {tool} | " + " | ".join(ratios) + " |")
     return "\n".join(lines)
 
 
