@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent / "attribution"))
 from any_model import figures as resolved
 
 import bursts
+import peers
 import serving
 import slowdown
 from jouletrace.analysis import analyse
@@ -74,6 +75,11 @@ def _fleet() -> dict:
 def _bursts() -> list[list[str]]:
     """Cells of the lines of the table of bursts."""
     return [line.split("|")[1:-1] for line in bursts.analyse(RUNS / "bursts-h200.zip").splitlines() if " s (" in line]
+
+
+@cache
+def _peers() -> dict:
+    return json.loads((RUNS / "peers-h200.json").read_text())
 
 
 # what computes figures
@@ -262,6 +268,38 @@ def burst(number: int) -> Callable[[Data], Values]:
     return lambda _: [float(found) for cell in _bursts()[number][1:9] for found in re.findall(NUMBER, cell)]
 
 
+def missed_s(*tools: str) -> float:
+    """Seconds of the mean power of the work that tools miss of a block of 1 s and more, mean over the blocks."""
+    rows = [row for row in _peers()["windows"]["rows"] if row["tool"] in tools and row["seconds"] >= 1]
+    return float(
+        np.mean([(1 - row["joules"] / row["truth"]) * (row["end_ns"] - row["start_ns"]) / 1e9 for row in rows])
+    )
+
+
+def worst_error(tools: Sequence[str], seconds: float) -> float:
+    """The largest error of a block of some length, %."""
+    rows = [row for row in _peers()["windows"]["rows"] if row["tool"] in tools and row["seconds"] == seconds]
+    return max(abs(100 * (row["joules"] / row["truth"] - 1)) for row in rows)
+
+
+def unread(seconds: float) -> Values:
+    """CodeCarbon's blocks of some length that ended in less than 1 ms, so without a reading, of how many."""
+    rows = [row for row in _peers()["windows"]["rows"] if row["tool"] == "codecarbon" and row["seconds"] == seconds]
+    return sum(row["after_s"] < 1e-3 for row in rows), len(rows)
+
+
+def of_modules(kind: str, count: int) -> Values:
+    """Zeus around each module of a kind: joules per iteration and per window."""
+    joules = _peers()["layers"]["zeus around each module"][kind]
+    return joules, count, joules / count
+
+
+def device_ms(*names: str) -> Values:
+    """Milliseconds of operators by torch's profiler, and of all of them."""
+    times = _peers()["layers"]["torch.profiler, device ms"]
+    return *(times[name] for name in names), sum(ms for name, ms in times.items() if name.startswith("aten::"))
+
+
 def between_runs(energies_mj: str) -> Callable[[Data], Values]:
     """Standard deviation and range of energies that a page lists, % of their mean."""
     every = np.array(energies_mj.split(), float)
@@ -270,7 +308,7 @@ def between_runs(energies_mj: str) -> Callable[[Data], Values]:
 
 # the table
 
-README, RESULTS = "README.md", "docs/results/index.md"
+README, RESULTS, PEERS = "README.md", "docs/results/index.md", "docs/peers.md"
 METHOD, PAPER = "docs/explanation/method.md", "docs/paper.md"
 WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
 PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "bursts-h200"))
@@ -339,6 +377,28 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     *((BURSTS, line, burst(number)) for number, line in enumerate(
         f"| {seconds} s ({n}) " + "| {} ± {} ({}) " * 5 + "| {} % | {} % | {} of {} |"
         for seconds, n in ((0.05, 24), (0.2, 24), (1, 20), (3, 20)))),
+    *((PEERS, line, lambda _: ()) for line in peers.table(_peers()).splitlines() if line),
+    (PEERS, "{} s with Zeus, {} s with CodeCarbon, {} s with the momentary power, {} s with `nvidia-smi` "
+            "and {} s with jouletrace", lambda _: [
+        missed_s(*tools) for tools in (("zeus", "zeus, approx"), ("codecarbon",), ("NVML instant",), ("nvidia-smi",),
+                                       ("jouletrace",))]),
+    (PEERS, "their largest error is {} % in blocks of 5 s and {} % in those of 10 s",
+     lambda _: [worst_error(("zeus", "zeus, approx", "codecarbon"), seconds) for seconds in (5, 10)]),
+    (PEERS, "jouletrace's is {} % in both",
+     lambda _: [max(worst_error(("jouletrace",), seconds) for seconds in (5, 10))]),
+    (PEERS, "its largest errors are {} % at 1 s and {} % at 0.05 s",
+     lambda _: [worst_error(("jouletrace",), seconds) for seconds in (1, 0.05)]),
+    (PEERS, "pairs err by up to {} %", lambda _: [
+        100 * max(1 - inside / plain for pairs in _peers()["overhead"].values() for plain, inside in pairs)]),
+    (PEERS, "{} of {} blocks of 1 s and {} of {} of 0.05 s", lambda _: [*unread(1), *unread(0.05)]),
+    (PEERS, "between {} and {} ms", lambda _: [
+        edge(plain for pairs in _peers()["overhead"].values() for plain, _ in pairs) for edge in (min, max)]),
+    (PEERS, "| attention | {} J per iteration in {} windows, {} J per window", lambda _: of_modules("attention", 12)),
+    (PEERS, "| norms | {} J per iteration in {} windows, {} J per window", lambda _: of_modules("norm", 25)),
+    (PEERS, "products {} ms, norms {} ms, GELU {} ms, attention {} ms; all operators {} ms",
+     lambda _: device_ms("aten::addmm", "aten::native_layer_norm", "aten::gelu", "aten::_cudnn_attention_forward")),
+    (PEERS, "{} J per iteration, 95 % from {} to {} J",
+     lambda _: _peers()["layers"]["jouletrace"]["VisionTransformer"]),
     *((ANY, f"| {title} | " + "{} | {} of {} | {} % | {} of {} | {} ± {} | {} W |", program(title))
       for title in (one["title"] for one in _models())),
     (ANY, "{} of {} reach the goal", large_rows),
