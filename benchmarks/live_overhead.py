@@ -70,7 +70,7 @@ def starts(devices: str) -> None:
             time.sleep(1e-3)
         ready = time.perf_counter() - begin
         tracer = recording._tracer
-        traced = tracer._watch.segment_ns if tracer is not None else None
+        traced = tracer._segment_ns if tracer is not None else None
         beside = f", kernels from {(traced - recording._start_ns) / 1e6:.0f} ms on" if traced else ""
         recording.__exit__(None, None, None)
         verdict = "at most 100 ms" if waited <= 0.1 else "MORE THAN 100 ms"

@@ -161,12 +161,24 @@ def served_phase(phase: str) -> Callable[[Data], Values]:
     )
 
 
-def slower(what: str, kind: str, records: str) -> Callable[[Data], Values]:
-    """By how much programs take more with a tracer, % with the ends of the interval, program by program."""
+def slower(what: str, kind: str, records: str = "") -> Callable[[Data], Values]:
+    """By how much programs take more with a tracer, % with the ends of the interval, program by program.
+
+    With ``records`` on an H100, else on an H200, in the order of their tables.
+    """
 
     def found(_: Data) -> Values:
-        measured = json.loads((RUNS / "slowdown-h100.json").read_text())[records]
-        programs = [name for name in ("resnet_train", "deit_eager", "bert_trainer") if name in measured]
+        measured = json.loads((RUNS / f"slowdown-{'h100' if records else 'h200'}.json").read_text())
+        measured, order = (
+            (measured[records], ("resnet_train", "deit_eager"))
+            if records
+            else (measured, ("deit_eager", "resnet_train"))
+        )
+        programs = [
+            name
+            for name in (*order, "bert_trainer")
+            if name in measured and any(r["kind"] == kind for r in measured[name])
+        ]
         return [value for name in programs for value in slowdown.ratios(measured[name])[what, kind]]
 
     return found
@@ -282,6 +294,13 @@ def worst_error(tools: Sequence[str], seconds: float) -> float:
     return max(abs(100 * (row["joules"] / row["truth"] - 1)) for row in rows)
 
 
+def errors_of(tool: str, seconds: float) -> Values:
+    """Mean and standard deviation of the errors of a tool in blocks of some length, %."""
+    rows = [row for row in _peers()["windows"]["rows"] if row["tool"] == tool and row["seconds"] == seconds]
+    errors = 100 * (np.array([row["joules"] / row["truth"] for row in rows]) - 1)
+    return float(errors.mean()), float(errors.std(ddof=1))
+
+
 def unread(seconds: float) -> Values:
     """CodeCarbon's blocks of some length that ended in less than 1 ms, so without a reading, of how many."""
     rows = [row for row in _peers()["windows"]["rows"] if row["tool"] == "codecarbon" and row["seconds"] == seconds]
@@ -336,6 +355,11 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (README, "{} ± {} W on average", whole(RESNET, ("power_w", 1))),
     (README, "parts are {} ± {} of the whole", whole(RESNET, ("closure_kernels", 1))),
     (README, "power inside one iteration of {} ms", lambda data: [waveform_ms(data.run("deit-b-64-layers-h200.zip"))]),
+    *((README, f"{{}} ± {{}} J at {rate}", lambda data, number=number: plus_minus(
+        load_figure(data, RATES[0], "energy_per_output_token_j", number)))
+      for number, rate in ((0, "2 requests"), (3, "16;"))),
+    (README, "jouletrace is {} ± {} % off, Zeus {} ± {} %, `nvidia-smi` {} ± {} %", lambda _: [
+        value for tool in ("jouletrace", "zeus", "nvidia-smi") for value in errors_of(tool, 1.0)]),
     (RESULTS, "eager against a CUDA graph: {} % less energy", change(EAGER_GRAPH)),
     (RESULTS, "fp32 against fp16: {} % less", change(FP32_FP16)),
     (METHOD, "in the profile that `jouletrace demo` analyses the ratio is {}", values(DEIT, ("counter_ratio", 1))),
@@ -348,6 +372,11 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (PROGRAMS, "CuPy: FFT and sort | {} | {} ± {} kJ | {} W", recorded(CUPY)),
     (PROGRAMS, "merge sort {} %", lambda data: [kernel_share(data.run(CUPY), "Sort")]),
     (PROGRAMS, "DistributedDataParallel on two GPUs | {} | {} ± {} kJ | {} W", recorded(DDP)),
+    (PROGRAMS, "| CUPTI alone, before CUDA starts | {} % [{}, {}] |", slower("time", "CUPTI first")),
+    (PROGRAMS, "| CUPTI alone, half a second after | {} % [{}, {}] |", slower("time", "CUPTI later")),
+    (PROGRAMS, "| `run --no-operators` | {} % [{}, {}] |", slower("time", "run --no-operators")),
+    (PROGRAMS, "| `run`" + " | {} % [{}, {}]" * 3 + " |", slower("time", "run")),
+    (PROGRAMS, "| energy above idle, `run`" + " | {} % [{}, {}]" * 3 + " |", slower("energy above idle", "run")),
     (PROGRAMS_H100, "ViT-B, batch 1, eager | {} | {} ± {} kJ | {} W", recorded(VIT)),
     (PROGRAMS_H100, "encoder 10 % | {} ± {} |", whole(VIT, ("closure_kernels", 1))),
     (PROGRAMS_H100, "waiting for its data loader | {} | {} ± {} kJ | {} W", recorded(LOADER)),
