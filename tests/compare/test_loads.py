@@ -8,7 +8,7 @@ import pytest
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.compare import compare
-from jouletrace.report.comparison import verdict
+from jouletrace.report.comparison import trusted, verdict
 from jouletrace.report.results import Results
 from jouletrace.run import save
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
@@ -48,8 +48,9 @@ def test_a_cheaper_step_is_better_at_each_load_that_both_have(base):
         assert row.verdict == "better"
         assert row.change.low < truth < row.change.high < 0
         assert row.change.half_width < 0.006  # both were sent the same requests
-    assert verdict(found)[0].startswith("2/s: B takes 1.")
-    assert "less energy per output token: better" in verdict(found)[0]
+    assert verdict(found)[0].startswith("2/s: B took 1.")
+    assert "less energy per output token in these runs: better" in verdict(found)[0]
+    assert [one.code for one in trusted(found).failed] == ["one_run"]
     assert "spread between runs is unknown" in found.method
 
 

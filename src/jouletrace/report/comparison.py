@@ -272,6 +272,8 @@ _PERCENT = Unit(0.01, "%")
 _FOLD = 2.0
 """Change from which on a side takes so many times the other, in words."""
 
+_MORE_RUNS = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
+
 _JUDGED = ("energy_total_j", "iteration_time_s")
 """Metrics of the whole by which B is judged, in words too."""
 
@@ -371,11 +373,18 @@ def trusted(found: Comparison) -> Trust:
         level = NO if own.level == YES else own.level
         action = own.action.format(max_time="80", warmup="15")
         if found.programs and row.reason in ("one_run", "spread_between_runs"):
-            action = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
+            action = _MORE_RUNS
         failed.append(Failed("verdict", level, row.reason or "unknown", reason(row.reason), action))
     elif row is not None and SCATTER in row.flags:
         failed.append(stored_scatter())
+    elif _single_loads(found) and any(one.level == "load" and one.verdict in DIFFERENT for one in found.rows):
+        failed.append(Failed("verdict", CARE, "one_run", reason("one_run"), _MORE_RUNS))
     return of(names, failed)
+
+
+def _single_loads(found: Comparison) -> bool:
+    """Whether loads of one run a side are compared, whose spread between runs isn't known."""
+    return found.a.count == found.b.count == 1 and any(row.level == "load" for row in found.rows)
 
 
 def stored_scatter() -> Failed:
@@ -408,7 +417,8 @@ def _said(row: Row, noun: str, found: Comparison, each: str = "") -> str:
         here = f"B took {_size(change, noun)} in these runs" if change.value else "equal in these runs"
         least = "" if row.detectable is None else f"; {percent(row.detectable)} could have been detected"
         return f"{noun} {each}: {INCONCLUSIVE}, {here}{least}"
-    return f"B takes {_size(change, f'{noun} {each}')}: {row.verdict}"
+    size = _size(change, f"{noun} {each}")
+    return f"B took {size} in these runs: {row.verdict}" if _single_loads(found) else f"B takes {size}: {row.verdict}"
 
 
 def _size(change: Estimate, noun: str) -> str:
