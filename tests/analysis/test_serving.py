@@ -188,6 +188,43 @@ def test_lengths_other_than_planned_are_those_of_the_load():
     assert values[0] == values[1]
 
 
+def test_answers_shorter_than_asked_for_are_priced_at_their_own_lengths():
+    run, _ = simulated(TRUTH, (4,), seconds=30, inputs=(50, 500), outputs=(20, 60))
+    load = run.workload["serving"]["levels"][0]
+    load["mean_output_tokens"] = requests_of(run, 0).output_tokens.mean() + 3
+    asked = Results(analyse(run)).get("energy_per_output_token_j", 1).value
+    load["short"] = 20
+    assert Results(analyse(run)).get("energy_per_output_token_j", 1).value > 1.02 * asked
+
+
+def constant(rate, stated):
+    """A Run with requests of one kind at equal distances."""
+    sent = np.arange(60 * rate) / rate
+    tokens = {"input_tokens": np.full(len(sent), 100), "output_tokens": np.full(len(sent), 30)}
+    first = sent + 100 * TRUTH.prompt_s
+    level = {"sent": sent, "first": first, "last": first + 30 * TRUTH.output_s, **tokens}
+    return analyse(serving_run(TRUTH, [level], rates=(stated,))[0])
+
+
+@pytest.mark.parametrize("rate", [1, 2, 4, 7])
+def test_equal_requests_at_equal_distances_cost_what_they_take(rate):
+    """Parts of the window hold nearly the same tokens: rounding is no variation to regress on."""
+    results = Results(constant(rate, rate))
+    price = results.get("energy_per_request_j", 1)
+    assert price.value == pytest.approx(results.get("power_w", 1).value / rate, rel=0.01)
+    assert price.half_width < 0.01 * price.value
+
+
+def test_a_rate_far_from_what_the_parts_of_a_window_saw_is_no_price():
+    """As of a client with a rate that is held back by a number of requests at once."""
+    run = constant(4, stated=6)
+    results = Results(run)
+    price = results.get("energy_per_request_j", 1)
+    assert price.value == pytest.approx(results.get("power_w", 1).value / 4, rel=0.01)
+    assert price.method == "window"
+    assert "rate_not_seen" in run.result_flags("energy_per_request_j", 1)
+
+
 def test_the_steady_state_begins_after_warm_up():
     rng = np.random.default_rng(3)
     requests = level_of(TRUTH, 20, 60, (50, 100), (200, 400), rng)

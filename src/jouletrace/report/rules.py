@@ -205,6 +205,7 @@ RULES: dict[str, Rule] = {
     "modelled": Rule("power of slices", CARE),
     "activity_lost": Rule("power of slices", CARE, AGAIN),
     "load_not_steady": Rule("steady load", CARE, "give a longer --duration"),
+    "rate_not_seen": Rule("steady load", YES),
     "not_given": Rule("complete", YES),
     "load_not_valid": Rule("steady load", CARE, "see the warnings of that load"),
     "requests_failed": Rule("requests answered", CARE, "see the server's log"),

@@ -44,8 +44,11 @@ LATE_S, LATE_SHARE = 0.01, 0.1
 BLOCKS = 10
 """Parts of a steady window whose scatter is the chance within a run."""
 
+_DISTINCT = 1e-6
+"""Least variation of blocks' tokens in one direction, relative to that in the other, that isn't rounding."""
+
 _DRAWN = 4.0
-"""Standard errors by which the mean of drawn lengths differs at most from that of what they are drawn from."""
+"""Standard errors by which the mean of drawn lengths may differ from that of what they are drawn from."""
 
 REACHED = 0.95
 """Share of the offered rate that must be completed."""
@@ -273,6 +276,7 @@ def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
         energy = Estimate(blocks.energy_j, blocks.energy_j - half, blocks.energy_j + half, BLOCKS, OFFERED)
         counts = blocks.counts
     elif blocks is not None:
+        flags = (*flags, "rate_not_seen") if level.load.get("rate_per_s") else flags
         for metric, k in CHANCES.items():
             error = Estimate(100 * blocks.error(k), n=BLOCKS, method=blocks.method)
             figures.add(level.unit, f"{metric.removesuffix('_j')}_error_pct", error)
@@ -289,16 +293,17 @@ CHANCES = {"energy_per_request_j": 0, "energy_per_output_token_j": 2}
 
 @dataclass(frozen=True)
 class Blocks:
-    """A part of a level by its blocks.
+    """Energy of a window and what it is divided by, from ``BLOCKS`` equal parts of it.
 
     Attributes:
-        energy_j: Of all, J.
-        counts: Requests, input and output tokens of all.
+        energy_j: Of the whole window, J: as measured, or at the offered rate.
+        counts: Requests, input tokens and output tokens of it, counted or offered.
         each: By column of counts what each block adds to the relative error of energy over that count, shape
             (3, ``BLOCKS``).
         freedom: Degrees of freedom of these.
-        leverage: Of the rate that the energy is read at.
-        method: ``OFFERED``, or what happened in the blocks.
+        leverage: Squared distance of the tokens that the energy is read at from the blocks' mean, over the sum of those
+            of the blocks; 0 as measured.
+        method: ``OFFERED``, or "blocks" as measured.
     """
 
     energy_j: float
@@ -311,8 +316,9 @@ class Blocks:
     def error(self, k: int, other: Blocks | None = None) -> float:
         """Relative standard error of energy over a count, or of its ratio to that of the same requests elsewhere."""
         each = self.each[k] if other is None else self.each[k] - other.each[k]
+        leverage = self.leverage if other is None else max(self.leverage, other.leverage)
         noise = equivalent_noise(each, least=0.0) * math.sqrt(BLOCKS / self.freedom)
-        return noise * math.sqrt(BLOCKS * (1 + BLOCKS * self.leverage))
+        return noise * math.sqrt(BLOCKS * (1 + BLOCKS * leverage))
 
 
 def blocks_of(run: Run, r: Requests, load: Load, window: tuple[float, float]) -> Blocks | None:
@@ -320,8 +326,9 @@ def blocks_of(run: Run, r: Requests, load: Load, window: tuple[float, float]) ->
 
     A window has more or fewer arrivals than the rate stands for, and a GPU that idles most of the time draws nearly the
     same power then. The regression estimator (Cochran, Sampling Techniques, chapter 7) takes that out: least squares of
-    the blocks' energies on their input and output tokens, read at the tokens that the rate stands for. Without a rate
-    a block adds its share of the energy less its share of the count.
+    the blocks' energies on their input and output tokens, read at the tokens that the rate stands for. Without a rate,
+    or if that is farther from the blocks' mean than any of them can be (a leverage above 1), a block adds its share of
+    the energy less its share of the count.
     """
     edges = np.linspace(*window, BLOCKS + 1)
     stamps = np.array([r.nanoseconds(edge) for edge in edges.tolist()], np.int64)
@@ -333,18 +340,22 @@ def blocks_of(run: Run, r: Requests, load: Load, window: tuple[float, float]) ->
     energy, whole = float(joules.sum()), counts.sum(axis=0)
     if not whole.all() or energy <= 0:
         return None
+    own = Blocks(energy, tuple(whole.tolist()), joules / energy - (counts / whole).T, BLOCKS - 1, 0.0, "blocks")
     offered = float(load.get("rate_per_s") or 0.0) * (window[1] - window[0])
     if not offered:
-        return Blocks(energy, tuple(whole.tolist()), joules / energy - (counts / whole).T, BLOCKS - 1, 0.0, "blocks")
-    planned = load.get("mean_input_tokens"), load.get("mean_output_tokens")
+        return own
+    differs = load.get("short") or load.get("over") or load.get("without_usage")
+    planned = load.get("mean_input_tokens"), None if differs else load.get("mean_output_tokens")
     lengths = map(_expected, planned, (r.input_tokens[r.ok], r.output_tokens[r.ok]))
     expected = offered * np.array([1.0, *lengths])
     centred = counts[:, 1:] - counts[:, 1:].mean(axis=0)
-    inverse = np.linalg.pinv(centred)
+    inverse = np.linalg.pinv(centred, _DISTINCT)
     slope, by = inverse @ (joules - joules.mean()), (expected - whole)[1:] / BLOCKS
+    leverage = float(np.square(by @ inverse).sum())
+    if leverage > 1:
+        return own
     energy += BLOCKS * float(by @ slope)
     left = (joules - joules.mean() - centred @ slope) / energy
-    leverage = float(np.square(by @ inverse).sum())
     return Blocks(energy, tuple(expected.tolist()), np.tile(left, (3, 1)), BLOCKS - 1 - len(slope), leverage, OFFERED)
 
 
