@@ -7,6 +7,7 @@ import pytest
 
 from commands import command
 from jouletrace.analysis import analyse
+from jouletrace.analysis.serving.levels import OFFERED, Blocks
 from jouletrace.compare import compare
 from jouletrace.report.comparison import trusted, verdict
 from jouletrace.report.results import Results
@@ -99,6 +100,14 @@ def test_the_same_requests_are_compared_over_the_time_that_is_steady_in_both(bas
     moved = compared(benched(offered=False), other)
     for name in NAMES.values():
         assert found.row(TOKEN, name, "load").verdict == moved.row(TOKEN, name, "load").verdict == "no difference shown"
+
+
+def test_a_paired_error_holds_the_farther_reach_of_both_sides():
+    each = np.random.default_rng(0).normal(0, 0.01, (2, 3, 10))
+    near, far = (
+        Blocks(1.0, (1.0, 1.0, 1.0), one, 7, reach, OFFERED) for one, reach in zip(each, (0, 0.3), strict=True)
+    )
+    assert near.error(0, far) == far.error(0, near) == pytest.approx(2 * near.error(0, replace(far, leverage=0.0)))
 
 
 def test_loads_of_one_side_only_are_named(base):

@@ -33,11 +33,13 @@ def pair(entries: Sequence[Entry], a: Run, b: Run) -> None:
         if (both := known[name]) is not None:
             of_a, of_b = (side.energy_j / side.counts[k] for side in both)
             error = both[1].error(k, both[0])
-            one.contrast = replace(one.contrast, a=of_a, b=of_b, var_a=0.0, var_b=(error * of_b) ** 2)
+            one.contrast = replace(
+                one.contrast, a=of_a, b=of_b, var_a=0.0, var_b=(error * of_b) ** 2, df=float(both[1].freedom)
+            )
 
 
 def _blocks(a: Run, b: Run, level_a: int, level_b: int) -> tuple[Blocks, Blocks] | None:
-    """Both sides in the time that is steady in both; None if their requests aren't the same."""
+    """Both sides in the time that is steady in both; None if their requests aren't the same, or one price's kind."""
     sides = requests_of(a, level_a), requests_of(b, level_b)
     if not _same(*sides):
         return None
@@ -47,7 +49,7 @@ def _blocks(a: Run, b: Run, level_a: int, level_b: int) -> tuple[Blocks, Blocks]
         return None
     loads = (run.workload["serving"]["levels"][k] for run, k in ((a, level_a), (b, level_b)))
     of_a, of_b = (blocks_of(run, one, load, window) for run, one, load in zip((a, b), sides, loads, strict=True))
-    return None if of_a is None or of_b is None else (of_a, of_b)
+    return None if of_a is None or of_b is None or of_a.method != of_b.method else (of_a, of_b)
 
 
 def _same(a: Requests, b: Requests) -> bool:
