@@ -144,13 +144,13 @@ def _led(run: Run, results: Results, server: int | None, label: str) -> list[str
 
 
 def _other_rates(run: Run, results: Results) -> list[str]:
-    """Valid loads that answered another rate than was offered, since random arrivals scatter."""
+    """Valid loads that answered another rate than was offered: by the chance of arrivals, or the client held back."""
     found = []
     for unit, load in loads(run, results):
         offered, answered = load.get("rate_per_s"), results.get("requests_per_s", unit["id"]).value
         if offered and answered is not None and not doubtful(run, load) and abs(answered / offered - 1) > _SCATTERS:
             found.append(f"{answered:.3g}/s at {load['name']}")
-    return [f"answered, by the chance of arrivals (no queue grew): {', '.join(found)}"] if found else []
+    return [f"answered, though no queue grew: {', '.join(found)}"] if found else []
 
 
 def _slo(run: Run) -> str:
