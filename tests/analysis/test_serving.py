@@ -1,5 +1,7 @@
 """Figures of a server under load, against a simulated server whose power follows a known formula."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -222,6 +224,15 @@ def test_a_rate_far_from_what_the_parts_of_a_window_saw_is_no_price():
     price = results.get("energy_per_request_j", 1)
     assert price.value == pytest.approx(results.get("power_w", 1).value / 4, rel=0.01)
     assert price.method == "window"
+    assert "rate_not_seen" in run.result_flags("energy_per_request_j", 1)
+
+
+def test_a_price_by_a_sensor_too_slow_for_parts_of_a_window_is_not_at_the_offered_rate():
+    run, _ = simulated(TRUTH, (4,))
+    run.samples = run.samples.take(list(range(0, len(run.samples), 400)))
+    run.channels = [replace(run.channels[0], period_s=400 * PERIOD_S, gapless=False)]
+    analyse(run)
+    assert run.result("energy_per_request_j", 1).method == "window"
     assert "rate_not_seen" in run.result_flags("energy_per_request_j", 1)
 
 

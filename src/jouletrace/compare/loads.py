@@ -39,7 +39,10 @@ def pair(entries: Sequence[Entry], a: Run, b: Run) -> None:
 
 
 def _blocks(a: Run, b: Run, level_a: int, level_b: int) -> tuple[Blocks, Blocks] | None:
-    """Both sides in the time that is steady in both; None if their requests aren't the same, or one price's kind."""
+    """Both sides in the time that is steady in both.
+
+    None if their requests aren't the same, or only one of them is read at the offered rate.
+    """
     sides = requests_of(a, level_a), requests_of(b, level_b)
     if not _same(*sides):
         return None

@@ -275,8 +275,9 @@ def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
         half = math.hypot(energy.half_width or 0.0, student(0.975, blocks.freedom) * blocks.energy_j * blocks.error(0))
         energy = Estimate(blocks.energy_j, blocks.energy_j - half, blocks.energy_j + half, BLOCKS, OFFERED)
         counts = blocks.counts
-    elif blocks is not None:
-        flags = (*flags, "rate_not_seen") if level.load.get("rate_per_s") else flags
+    elif energy.value is not None and level.load.get("rate_per_s") and level.load.get("group") is None:
+        flags = (*flags, "rate_not_seen")
+    if blocks is not None and blocks.method != OFFERED:
         for metric, k in CHANCES.items():
             error = Estimate(100 * blocks.error(k), n=BLOCKS, method=blocks.method)
             figures.add(level.unit, f"{metric.removesuffix('_j')}_error_pct", error)
@@ -340,10 +341,10 @@ def blocks_of(run: Run, r: Requests, load: Load, window: tuple[float, float]) ->
     energy, whole = float(joules.sum()), counts.sum(axis=0)
     if not whole.all() or energy <= 0:
         return None
-    own = Blocks(energy, tuple(whole.tolist()), joules / energy - (counts / whole).T, BLOCKS - 1, 0.0, "blocks")
+    measured = Blocks(energy, tuple(whole.tolist()), joules / energy - (counts / whole).T, BLOCKS - 1, 0.0, "blocks")
     offered = float(load.get("rate_per_s") or 0.0) * (window[1] - window[0])
     if not offered:
-        return own
+        return measured
     differs = load.get("short") or load.get("over") or load.get("without_usage")
     planned = load.get("mean_input_tokens"), None if differs else load.get("mean_output_tokens")
     lengths = map(_expected, planned, (r.input_tokens[r.ok], r.output_tokens[r.ok]))
@@ -353,7 +354,7 @@ def blocks_of(run: Run, r: Requests, load: Load, window: tuple[float, float]) ->
     slope, by = inverse @ (joules - joules.mean()), (expected - whole)[1:] / BLOCKS
     leverage = float(np.square(by @ inverse).sum())
     if leverage > 1:
-        return own
+        return measured
     energy += BLOCKS * float(by @ slope)
     left = (joules - joules.mean() - centred @ slope) / energy
     return Blocks(energy, tuple(expected.tolist()), np.tile(left, (3, 1)), BLOCKS - 1 - len(slope), leverage, OFFERED)
