@@ -7,8 +7,8 @@ sequence, each token in the caches of these, and each pair of a query and a key 
     energy of a step = idle power * time + step + new token * new tokens + sequence * decoding
                        + context token * context + pair * (new tokens + decoding) * (new tokens + context)
 
-Pairs are for servers whose attention computes the whole batch and masks what doesn't belong together: on transformers'
-own they are a quarter of the energy above idle of a full step. Others have a factor of 0 there.
+Pairs are for servers whose attention computes the whole batch and masks what doesn't belong together, as transformers'
+own does. Others have a factor of 0 there.
 
 All six factors are those of non-negative least squares, on the readings (each as the sensor shows it), or on the
 energies of steps by the server's traced kernels. One is dropped if the steps don't distinguish it from the others, in
