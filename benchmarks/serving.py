@@ -163,16 +163,14 @@ def table(out: Path) -> None:
                 print(f"{name}: bill by the answers / by the log {ratio.mean():.4f} ± {ratio.std():.4f} ({len(ratio)})")
     for end in [one for one in ("", "-logged") if (out / f"mix{one}").exists()]:
         runs = {name: analyse(load(out / f"{name}{end}")) for name in (*KINDS, "mix")}
+        in_mix = above_idle(runs["mix"])[0]
         for kind, lengths in KINDS.items():
             alone, mixed = (one[np.isfinite(one)] for one in (bills(runs[k], *lengths) for k in (kind, "mix")))
             if not (len(alone) and len(mixed)):
                 print(f"{kind}{end}: no bills")
                 continue
             said = f"alone {alone.mean():.3f} J ({len(alone)}), in the mix {mixed.mean():.3f} J ({len(mixed)})"
-            ratios = (
-                mixed.mean() / alone.mean(),
-                above_idle(runs["mix"])[0][lengths[0]] / above_idle(runs[kind])[0][lengths[0]],
-            )
+            ratios = mixed.mean() / alone.mean(), in_mix[lengths[0]] / above_idle(runs[kind])[0][lengths[0]]
             print(f"{kind}{end}: bill {said}, ratio {ratios[0]:.4f}, above idle {ratios[1]:.4f}")
 
 

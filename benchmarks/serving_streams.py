@@ -21,15 +21,11 @@ from jouletrace.run import Run, load, tables
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
+from serving import bills
 
 RUNS = Path(__file__).parents[1] / "docs" / "results" / "runs"
 
 DELAYS_S = (0.0, 0.001, 0.003)
-
-
-def bills(run: Run) -> np.ndarray:
-    """Of each request, J; NaN of those that are not within a steady window as a whole."""
-    return np.where(run.requests["billed"].to_numpy() == 1.0, run.requests["energy_j"].to_numpy(), np.nan)
 
 
 def prefill_j(run: Run) -> float:

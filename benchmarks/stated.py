@@ -164,22 +164,14 @@ def served_phase(phase: str) -> Callable[[Data], Values]:
 def slower(what: str, kind: str, records: str = "") -> Callable[[Data], Values]:
     """By how much programs take more with a tracer, % with the ends of the interval, program by program.
 
-    With ``records`` on an H100, else on an H200, in the order of their tables.
+    With ``records`` on an H100, else on an H200, as they are in the file, which is the order of their tables.
     """
 
     def found(_: Data) -> Values:
         measured = json.loads((RUNS / f"slowdown-{'h100' if records else 'h200'}.json").read_text())
-        measured, order = (
-            (measured[records], ("resnet_train", "deit_eager"))
-            if records
-            else (measured, ("deit_eager", "resnet_train"))
-        )
-        programs = [
-            name
-            for name in (*order, "bert_trainer")
-            if name in measured and any(r["kind"] == kind for r in measured[name])
-        ]
-        return [value for name in programs for value in slowdown.ratios(measured[name])[what, kind]]
+        programs = (measured[records] if records else measured).values()
+        of_kind = [rows for rows in programs if any(row["kind"] == kind for row in rows)]
+        return [value for rows in of_kind for value in slowdown.ratios(rows)[what, kind]]
 
     return found
 

@@ -206,16 +206,21 @@ def test_factors_that_the_requests_do_not_distinguish_are_null():
     assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 1).value, rel=1e-9)
 
 
+def short_answers(steps):
+    """Figures of these steps, at the end of each of which a request of 100 + 15 tokens ends."""
+    last = np.array([row[1] for row in steps])
+    level = {"sent": last - 0.5, "first": last - 0.4, "last": last}
+    tokens = {"input_tokens": np.full(len(last), 100), "output_tokens": np.full(len(last), 15)}
+    run, *_ = scheduled_run(LAW, [({**level, **tokens}, steps)])
+    return Results(analyse(run))
+
+
 def test_sequences_whose_caches_grow_with_the_batch_alone_are_not_distinguished():
     rng = np.random.default_rng(2)
     steps = [
         (k * 0.02, k * 0.02 + 0.015, 0, n, 100 * n, 0) for k, n in enumerate(np.repeat(rng.integers(1, 30, 60), 25))
     ]
-    last = np.array([row[1] for row in steps])
-    level = {"sent": last - 0.5, "first": last - 0.4, "last": last}
-    tokens = {"input_tokens": np.full(len(last), 100), "output_tokens": np.full(len(last), 15)}
-    run, *_ = scheduled_run(LAW, [({**level, **tokens}, steps)])
-    results = Results(analyse(run))
+    results = short_answers(steps)
     assert results.get("energy_sequence_j").reason == "not_distinguished"
     both = LAW.sequence_j + 100 * LAW.context_j  # a sequence pays by its cache; these steps all take 15 ms
     assert 100 * results.get("energy_context_token_j").value == pytest.approx(both, rel=0.01)
@@ -227,11 +232,7 @@ def test_requests_of_two_lengths_at_a_constant_batch_pay_for_their_own_caches():
     context = 16 * 100 + 500 * np.repeat(rng.integers(2, 15, 80), 20)
     new = np.where(rng.random(len(context)) < 0.1, 300, 0)
     steps = [(k * 0.02, k * 0.02 + 0.015, n, 16, context[k], int(n > 0)) for k, n in enumerate(new)]
-    last = np.array([row[1] for row in steps])
-    level = {"sent": last - 0.5, "first": last - 0.4, "last": last}
-    tokens = {"input_tokens": np.full(len(last), 100), "output_tokens": np.full(len(last), 15)}
-    run, *_ = scheduled_run(LAW, [({**level, **tokens}, steps)])
-    results = Results(analyse(run))
+    results = short_answers(steps)
     assert results.get("energy_sequence_j").reason == "not_distinguished"
     assert results.get("energy_context_token_j").value == pytest.approx(LAW.context_j, rel=0.05)
 

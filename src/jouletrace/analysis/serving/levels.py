@@ -270,17 +270,19 @@ def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
         for metric in PRICES:
             figures.add(level.unit, metric, Estimate.null("load_not_valid", "window"), flags)
         return
-    blocks = None if level.load.get("group") is not None else blocks_of(run, level.requests, level.load, level.window)
-    if blocks is not None and energy.value is not None and blocks.method == OFFERED:
-        half = math.hypot(energy.half_width or 0.0, student(0.975, blocks.freedom) * blocks.energy_j * blocks.error(0))
-        energy = Estimate(blocks.energy_j, blocks.energy_j - half, blocks.energy_j + half, BLOCKS, OFFERED)
-        counts = blocks.counts
-    elif energy.value is not None and level.load.get("rate_per_s") and level.load.get("group") is None:
-        flags = (*flags, "rate_not_seen")
-    if blocks is not None and blocks.method != OFFERED:
-        for metric, k in CHANCES.items():
-            error = Estimate(100 * blocks.error(k), n=BLOCKS, method=blocks.method)
-            figures.add(level.unit, f"{metric.removesuffix('_j')}_error_pct", error)
+    if energy.value is not None and level.load.get("group") is None:
+        blocks = blocks_of(run, level.requests, level.load, level.window)
+        if blocks is not None and blocks.method == OFFERED:
+            scatter = student(0.975, blocks.freedom) * blocks.energy_j * blocks.error(0)
+            half = math.hypot(energy.half_width or 0.0, scatter)
+            energy = Estimate(blocks.energy_j, blocks.energy_j - half, blocks.energy_j + half, BLOCKS, OFFERED)
+            counts = blocks.counts
+        else:
+            flags = (*flags, "rate_not_seen") if level.load.get("rate_per_s") else flags
+        if blocks is not None and blocks.method != OFFERED:
+            for metric, k in CHANCES.items():
+                error = Estimate(100 * blocks.error(k), n=BLOCKS, method=blocks.method)
+                figures.add(level.unit, f"{metric.removesuffix('_j')}_error_pct", error)
     for metric, estimate in _prices(energy, *counts).items():
         figures.add(level.unit, metric, estimate, flags)
     if energy.value is not None:

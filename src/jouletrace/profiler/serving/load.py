@@ -142,9 +142,11 @@ def closed_levels(
     """A level for each number of requests at once, with drawn lengths or those of ``requests`` in turn."""
     found = []
     for number, count in enumerate(concurrencies):
-        rng = np.random.default_rng((seed, number))
-        sizes = zip(lengths[0].draw(4096, rng), lengths[1].draw(4096, rng), strict=True)
-        planned = requests or [Planned(0.0, *one) for one in sizes]
+        planned = requests
+        if not planned:
+            rng = np.random.default_rng((seed, number))
+            sizes = zip(lengths[0].draw(4096, rng), lengths[1].draw(4096, rng), strict=True)
+            planned = [Planned(0.0, *one) for one in sizes]
         found.append(Level(f"{count} at once", "closed", "closed", None, count, seconds, planned))
     return found
 
