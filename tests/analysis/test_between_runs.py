@@ -1,6 +1,7 @@
 """Intervals of a single profile are of the workload: they hold the scatter between runs, as stored."""
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from jouletrace.run import tables
 from jouletrace.run.store import load
 from jouletrace.stats.quantiles import student
 from places import REPOSITORY
+from records import make_run, phases, readings, windows
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
@@ -97,11 +99,47 @@ def test_repeated_runs_show_their_scatter_themselves(alone):
 def test_a_load_whose_windows_scatter_has_runs_that_do(alone, monkeypatch):
     within = alone.result("energy_total_spread_within_pct").value
     calm = of_workload().result("energy_total_j").half_width
-    monkeypatch.setattr("jouletrace.analysis.between_runs.UNSTEADY_PCT", 0.9 * within)
+    monkeypatch.setattr("jouletrace.analysis.between_runs.UNSTEADY", 0.009 * within)
     found = of_workload().result("energy_total_j")
     share = OF_WINDOWS * within / 100
     expected = np.hypot(alone.result("energy_total_j").half_width, student(0.975, 9) * share * found.value)
     assert found.half_width == pytest.approx(expected) != pytest.approx(calm)
+
+
+def late_host(idle_after=120.0):
+    """A profile whose host is late by 0 to 300 ms in each window of 0.5 s: idle time, and the same active energy."""
+    edges = 5.0 + np.append(0.0, np.cumsum(0.5 + np.random.default_rng(0).uniform(0.0, 0.3, 8)))
+    watts = 120.0 + 40.0 / np.diff(edges)  # 40 J active in each window of 50 iterations
+    levels = np.concatenate(([120.0], watts, [idle_after]))
+    spans = phases(
+        ("context idle before", 2.0, 5.0), ("energy", 5.0, edges[-1]), ("context idle after", edges[-1], 14.0)
+    )
+    rows = readings(lambda t: levels[np.searchsorted(edges, t, side="right")], 14, noise=0.3)
+    run = make_run(rows, spans=spans, window_rows=windows(list(pairwise(edges)), replays=50))
+    run.stored["between_runs"] = SCATTER
+    return analyse(run), watts
+
+
+def test_a_late_host_makes_time_and_total_uncertain_and_active_energy_not():
+    run, watts = late_host()
+    active, total = (run.result(f"energy_{name}_j") for name in ("active_over_context_idle", "total"))
+    assert active.low < 0.8 < active.high
+    assert active.half_width < 0.02
+    assert total.half_width > 0.1
+    power, time = run.result("power_w"), run.result("iteration_time_s")
+    scatter = student(0.975, 9) * OF_WINDOWS * watts.std(ddof=1)
+    assert scatter < power.half_width < 1.5 * scatter
+    assert time.half_width / time.value > 2 * power.half_width / power.value
+
+
+def test_what_is_not_known_of_idle_power_is_in_active_energy_over_the_whole_time():
+    run, _ = late_host(idle_after=126.0)
+    level, time = run.result("baseline_context_idle_w"), run.result("iteration_time_s")
+    expected = np.hypot(
+        late_host()[0].result("energy_active_over_context_idle_j").half_width, level.half_width * time.value
+    )
+    assert run.result("energy_active_over_context_idle_j").half_width == pytest.approx(expected, rel=0.05)
+    assert level.half_width > 2.0
 
 
 @pytest.mark.thorough

@@ -41,10 +41,12 @@ MUTANTS = [
         ("normal quantile for few runs", "student(0.975, n - 1)", "1.96"),
         (
             "scatter of active energies from the active alone",
-            "widened(figures.get(MODEL_UNIT, metric), t * u_j)",
-            "widened(figures.get(MODEL_UNIT, metric), t * energy * figures.get(MODEL_UNIT, metric).value)",
+            'share * value("energy_total_j"), joules - idle_w',
+            "share * value(metric), joules - idle_w",
         ),
-        ("unsteady windows ignored", "if within > UNSTEADY_PCT else 0.0", "if within > 1e9 else 0.0"),
+        ("unsteady windows ignored", "within is None or within", "within is None or 1e-9 * within"),
+        ("active energies scatter as the total", "joules - idle_w * seconds, block", "joules, block"),
+        ("power scatters as energy", "joules / seconds, block", "joules, block"),
     ),
     *_of(
         "stats/interval.py",

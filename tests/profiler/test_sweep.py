@@ -344,7 +344,7 @@ def toy(workspace):
 @pytest.mark.slow
 def test_the_command_prints_a_table_and_its_runs_can_be_shown(capsys, toy):
     options = ("-d", "sim:h100", "--warmup", "0.3", "--max-time", "1", "-o", "s")
-    said = command(capsys, "sweep", "toy.py:toy", "--batch", "64,99999999999", *options, "--json")
+    said = command(capsys, "sweep", "toy.py:toy", "--batch", "64,2147483647", *options, "--json")
     assert said.code == 0
     points = json.loads(said.out)["points"]
     assert [point["outcome"] for point in points] == ["done", "out_of_memory"]

@@ -9,17 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.windows import per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.stats.interval import widened
 from jouletrace.stats.quantiles import student
 
+Floats = NDArray[np.float64]
+
 FLAG = "between_runs_stored"
 SOURCE = "between runs, stored from {} runs of another GPU"
 
-UNSTEADY_PCT, OF_WINDOWS = 2.0, 0.8
-"""Where windows within a run scatter by more than this, such as on a busy host, no figure of other loads holds: runs
-scatter by up to this share of what windows do then (docs/explanation/method.md)."""
+ENERGIES = {
+    "energy_total_j": None,
+    "energy_active_over_context_idle_j": "baseline_context_idle_w",
+    "energy_active_over_deep_idle_j": "baseline_deep_idle_w",
+}
+"""Energies of the whole, and the idle power that is taken off each."""
+
+UNSTEADY, OF_WINDOWS = 0.02, 0.8
+"""Where windows within a run scatter by a larger share than this, such as on a busy host, no figure of other loads
+holds: runs scatter by up to 0.8 of what windows do then (docs/explanation/method.md)."""
 
 
 def add_between_runs(run: Run, figures: Figures) -> None:
@@ -28,24 +41,34 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     repeated = any(figures.get(MODEL_UNIT, name).method == "runs" for name in ("energy_total_j", "iteration_time_s"))
     if stored is None or repeated:
         return
-    n = int(stored["runs"])
+    n, share = int(stored["runs"]), float(stored["sd_pct"]) / 100
     t = student(0.975, n - 1)
+    times, of_time = per_iteration(run, "time_s")
+    (joules, seconds), block = together(run, "energy_j", "time_s")
 
-    def share(spread: str) -> float:
-        within = figures.get(MODEL_UNIT, spread).value or 0.0
-        return max(float(stored["sd_pct"]), OF_WINDOWS * within if within > UNSTEADY_PCT else 0.0) / 100
+    def value(metric: str) -> float:
+        return abs(figures.get(MODEL_UNIT, metric).value or 0.0)
 
-    energy, time = share("energy_total_spread_within_pct"), share("iteration_time_spread_within_pct")
-    total = figures.get(MODEL_UNIT, "energy_total_j")
-    u_j = energy * abs(total.value or 0.0)
-    sources = figures.sources.get(MODEL_UNIT)
-    if sources is not None and total.half_width is not None:
-        figures.sources[MODEL_UNIT] = _with(sources, {SOURCE.format(n): u_j})
-    for metric, relative in (("power_w", energy), ("iteration_time_s", time), ("throughput_per_s", time)):
-        own = figures.get(MODEL_UNIT, metric)
-        figures.change(MODEL_UNIT, metric, widened(own, t * relative * abs(own.value or 0.0)), FLAG)
-    for metric in ("energy_total_j", "energy_active_over_context_idle_j", "energy_active_over_deep_idle_j"):
-        figures.change(MODEL_UNIT, metric, widened(figures.get(MODEL_UNIT, metric), t * u_j), FLAG)
+    u = {
+        "iteration_time_s": _standard(share * value("iteration_time_s"), times, of_time),
+        "power_w": _standard(share * value("power_w"), joules / seconds, block),
+    }
+    for metric, idle in ENERGIES.items():
+        idle_w = figures.get(MODEL_UNIT, idle).value or 0.0 if idle else 0.0
+        u[metric] = _standard(share * value("energy_total_j"), joules - idle_w * seconds, block)
+    u["throughput_per_s"] = value("throughput_per_s") * u["iteration_time_s"] / (value("iteration_time_s") or 1.0)
+    if (sources := figures.sources.get(MODEL_UNIT)) is not None and value("energy_total_j"):
+        figures.sources[MODEL_UNIT] = _with(sources, {SOURCE.format(n): u["energy_total_j"]})
+    for metric, sd in u.items():
+        figures.change(MODEL_UNIT, metric, widened(figures.get(MODEL_UNIT, metric), t * sd), FLAG)
+
+
+def _standard(stored: float, values: Floats, block: NDArray[np.int64]) -> float:
+    """Standard deviation of a figure between runs: as stored, or from its windows' values where these scatter."""
+    within = scatter(values, block)
+    if within is None or within < UNSTEADY * abs(float(values.mean())):
+        return stored
+    return max(stored, OF_WINDOWS * within)
 
 
 def _with(sources: Callable[[], Sources], more: Sources) -> Callable[[], Sources]:

@@ -11,13 +11,13 @@ from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import METHOD, RESPONSE, join, most_w, no_power_reason, power_record
 from jouletrace.analysis.spans import phase_edges
-from jouletrace.analysis.windows import fill, of_variant, per_iteration, together
+from jouletrace.analysis.windows import fill, of_variant, per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.counter import find_steps, record_over_counter
 from jouletrace.sensor.power_record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
-from jouletrace.stats.interval import Z95, difference, mean_estimate, standard_error, widened
+from jouletrace.stats.interval import Z95, mean_estimate, standard_error, widened
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,7 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
     for kind in ("context_idle", "deep_idle"):
         level, level_flags = idle_level(run, device, kind)
         figures.add(MODEL_UNIT, f"baseline_{kind}_w", level, level_flags)
-        active = _active(total, level, time)
+        active = _active(run, level, shared_error(energies) * abs(total.value or 0.0))
         figures.add(MODEL_UNIT, f"energy_active_over_{kind}_j", active, [*flags, *level_flags])
     figures.add(MODEL_UNIT, "counter_ratio", _counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
@@ -122,11 +122,19 @@ def shared_error(energies: WindowEnergies) -> float:
     return float(np.mean(energies.sd_model_j[known] / np.abs(energies.energy_j[known]))) if known.any() else 0.0
 
 
-def _active(total: Estimate, level: Estimate, time: Estimate) -> Estimate:
-    """Total less baseline power over the same time."""
-    if level.value is None or time.value is None:
-        return Estimate.null(level.reason or time.reason or "not_measured", METHOD)
-    return difference(total, level.scaled(time.value), METHOD)
+def _active(run: Run, level: Estimate, shared_j: float) -> Estimate:
+    """Total less baseline power over the same time, window by window: a host that is late adds idle time alone.
+
+    Args:
+        run: The Run, whose windows have energies.
+        level: The baseline, W.
+        shared_j: Standard uncertainty of the total that all windows share, J.
+    """
+    (joules, seconds), block = together(run, "energy_j", "time_s")
+    if level.value is None:
+        return Estimate.null(level.reason or "not_measured", METHOD)
+    active = widened(_mean_of(run, joules - level.value * seconds, block), Z95 * shared_j)
+    return widened(active, (level.half_width or 0.0) * float(seconds.mean())) if len(seconds) else active
 
 
 def inverse(time: Estimate) -> Estimate:
@@ -183,15 +191,13 @@ def _counter_ratio(run: Run, device: str) -> Estimate:
 def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:
     """Standard deviations in percent of the mean: of windows within a run, and of runs."""
     values, block = per_iteration(run, column)
-    blocks = [values[block == b] for b in np.unique(block)]
     share = 100 / float(np.mean(values)) if len(values) else 0.0
     name = metric.rsplit("_", 1)[0]
-    inside = [float(np.var(of_run, ddof=1)) for of_run in blocks if len(of_run) > 1]
-    if inside and len(values) > 2:
-        within = Estimate(float(np.sqrt(np.mean(inside))) * share, None, None, len(values), METHOD)
-        figures.add(MODEL_UNIT, f"{name}_spread_within_pct", within)
-    if len(blocks) > 1:
-        means = [float(of_run.mean()) for of_run in blocks]
+    if (within := scatter(values, block)) is not None:
+        estimate = Estimate(within * share, None, None, len(values), METHOD)
+        figures.add(MODEL_UNIT, f"{name}_spread_within_pct", estimate)
+    if len(blocks := np.unique(block)) > 1:
+        means = [float(values[block == b].mean()) for b in blocks]
         between = Estimate(float(np.std(means, ddof=1)) * share, None, None, len(blocks), "runs")
         figures.add(MODEL_UNIT, f"{name}_spread_between_pct", between)
 

@@ -75,6 +75,12 @@ def together(run: Run, *columns: str) -> tuple[list[Floats], NDArray[np.int64]]:
     return [value[known] for value in values], pc.fill_null(untouched["block"], 0).to_numpy()[known]
 
 
+def scatter(values: Floats, block: NDArray[np.int64]) -> float | None:
+    """Standard deviation of windows within their runs, pooled over these; None for fewer than three windows."""
+    inside = [float(np.var(values[block == b], ddof=1)) for b in np.unique(block) if np.sum(block == b) > 1]
+    return float(np.sqrt(np.mean(inside))) if inside and len(values) > 2 else None
+
+
 def _over_replays(windows: pa.Table, column: str) -> Floats:
     """NaN where there is no figure."""
     values = windows[column].to_numpy().astype(np.float64)
