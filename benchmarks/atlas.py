@@ -2,12 +2,13 @@
 
     python benchmarks/atlas.py measure OUT [--device D] [--seconds-left S] [--models a,b] [--modes eager,compile]
     python benchmarks/atlas.py table OUT ... -o DATA
+    python benchmarks/atlas.py page DATA -o FILE
 
 ``measure`` saves the Run of each configuration as OUT/MODEL-BATCH-MODE.zip and the seconds that it took in
 OUT/seconds.json. It skips what either of them has, so that the same command goes on where device time ended, also
 on another machine that has seconds.json alone. One that fails leaves OUT/MODEL-BATCH-MODE.failed.txt with the reason;
-remove the file to try again. Each GPU has an OUT of its own. ``table`` writes the data set and a page that filters
-and plots it.
+remove the file to try again. Each GPU has an OUT of its own. ``table`` writes the data set, and ``page`` one HTML file
+that filters and plots it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import gc
 import json
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Iterable
@@ -49,9 +51,9 @@ are in docs/results/any-model-h200.md too, of which DLRM and GPT-2-large in fp16
 
 MODES = ("eager", "compile")
 OPTIONS: dict[str, Any] = {"dtype": "bf16", "detail": "kernel", "detail_time": 10.0}
-FIRST_S, MORE, LONGEST_S = 120.0, 1.2, 400.0
-"""Seconds that a configuration is expected to take before one of its mode is known; how much longer than the longest
-known one the next may take; seconds after which it is given up."""
+FIRST_S, MORE, LONGEST_S = 100.0, 1.2, 400.0
+"""Seconds that a configuration is expected to take before one of its mode is known; how much longer than the median
+of those known the next may take; seconds after which it is given up."""
 
 
 class Configuration(NamedTuple):
@@ -64,9 +66,12 @@ class Configuration(NamedTuple):
 
 
 def configurations(models: Iterable[str] = MODELS, modes: Iterable[str] = MODES) -> list[Configuration]:
-    """All configurations of the named models, a model after the other."""
+    """All configurations of the named models, a model after the other, the large batch first.
+
+    It lets the sample rate of the GPU's sensor be determined, which is stored for the small one.
+    """
     of = {name: MODELS[name] for name in models}
-    return [Configuration(f"{m}-{b}-{mode}", of[m][0], b, mode) for m in of for b in of[m][1:] for mode in modes]
+    return [Configuration(f"{m}-{b}-{mode}", of[m][0], b, mode) for m in of for b in of[m][:0:-1] for mode in modes]
 
 
 class Worker:
@@ -133,7 +138,8 @@ def measure(
     try:
         while left:
             one, began = left[0], time.monotonic()
-            need = MORE * max((s for name, s in took.items() if name.endswith(one.mode)), default=FIRST_S / MORE)
+            known = [s for name, s in took.items() if name.endswith(one.mode)]
+            need = MORE * statistics.median(known) if known else FIRST_S
             if began + need > end:
                 print(f"{len(left)} are left: {one.name} may take {need:.0f} s, {end - began:.0f} s remain", flush=True)
                 break
@@ -174,11 +180,14 @@ def main() -> None:
     other = commands.add_parser("table")
     other.add_argument("out", type=Path, nargs="+")
     other.add_argument("-o", "--data", type=Path, required=True)
+    plots = commands.add_parser("page")
+    plots.add_argument("data", type=Path)
+    plots.add_argument("-o", "--output", type=Path, default=Path("atlas.html"))
     asked = parser.parse_args()
-    if asked.command == "table":
-        from atlas_data import table
+    if asked.command != "measure":
+        from atlas_data import page, table
 
-        return table(asked.out, asked.data)
+        return page(asked.data, asked.output) if asked.command == "page" else table(asked.out, asked.data)
     if unknown := set(asked.models.split(",")) - set(MODELS):
         parser.error(f"no model {', '.join(sorted(unknown))}: there are {', '.join(MODELS)}")
     todo = configurations(asked.models.split(","), asked.modes.split(","))

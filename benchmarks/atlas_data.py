@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable
@@ -40,7 +41,7 @@ def _figure(name: str, unit: str, what: str) -> tuple[Column, ...]:
 
 
 KEY: tuple[Column, ...] = (
-    ("gpu", TEXT, "", "name of the GPU; a simulated one has SIMULATED in it"),
+    ("gpu", TEXT, "", "model of the GPU; a simulated one has SIMULATED in it"),
     ("model", TEXT, "", "name of the model"),
     ("batch", WHOLE, "samples", "samples per iteration"),
     ("mode", TEXT, "", "eager, graph or compile"),
@@ -54,6 +55,7 @@ ATLAS: tuple[Column, ...] = (
     *_figure("power_w", "W", "mean power, back to back"),
     *_figure("energy_j", "J", "energy of an iteration, the GPU's idle power included"),
     *_figure("energy_per_sample_j", "J", "the same by the batch"),
+    *_figure("energy_active_j", "J", "energy of an iteration above idle power with a context"),
     *_figure("idle_w", "W", "power of the GPU with a context and no kernel"),
     *_figure("parts_by_whole", "1", "sum of the operators' energies by the untraced whole"),
     ("trust", TEXT, "", "whether the Run passed its checks: yes, with care or no"),
@@ -64,6 +66,7 @@ ATLAS: tuple[Column, ...] = (
     ("parameters", WHOLE, "1", "parameters of the model"),
     ("graph_breaks", WHOLE, "1", "times that the compiler split the model"),
     ("power_limit_w", REAL, "W", "power limit of the GPU"),
+    ("gpu_id", TEXT, "", "identifier of the very GPU"),
     ("simulated", pa.bool_(), "", "whether no hardware was measured"),
     ("measured", TEXT, "UTC", "when the Run began"),
     *((f"version_{name}", TEXT, "", f"version of {name}") for name in ("jouletrace", "torch", "transformers", "cuda")),
@@ -122,6 +125,7 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
         *key,
         *_scaled([results.get("latency_s"), results.get("iteration_time_s")], 1e3),
         *three_cells([results.get("power_w"), energy.estimate, energy.estimate.scaled(1 / items)]),
+        *three_cells([results.get("energy_active_over_context_idle_j")]),
         *three_cells([results.get("baseline_context_idle_w"), parts]),
         judged.level,
         ", ".join(dict.fromkeys(f.code for f in judged.failed)),
@@ -129,8 +133,9 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
         energy.estimate.reason,
         workload.get("seq_len"),
         workload.get("parameters"),
-        workload.get("compile", {}).get("graph_breaks"),
+        workload.get("step", {}).get("graph_breaks"),
         device.power_limit_w,
+        printable(device.id),
         run.simulated,
         datetime.fromtimestamp(run.created_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M"),
         *(run.versions.get(one) for one in ("jouletrace", "torch", "transformers", "cuda")),
@@ -152,25 +157,27 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
     return row, sorted(found, key=lambda r: -(r[place] or 0.0))
 
 
-def write(columns: tuple[Column, ...], found: list[list[object]], path: Path) -> None:
-    """A table as ``.parquet``, whose fields have unit and description, and as ``.csv``."""
+def write(columns: tuple[Column, ...], found: list[list[object]], path: Path, failed: list[str]) -> None:
+    """A table as ``.parquet``, whose fields have unit and description, and as ``.csv``, of six digits."""
     fields = [pa.field(name, kind, metadata={"unit": unit, "description": what}) for name, kind, unit, what in columns]
     values = [pa.array([row[i] for row in found], one.type) for i, one in enumerate(fields)]
-    pq.write_table(pa.Table.from_arrays(values, schema=pa.schema(fields)), path.with_suffix(".parquet"))
-    write_whole(path.with_suffix(".csv"), csv_file([[one.name for one in fields], *found]).encode())
+    schema = pa.schema(fields, {"not_measured": json.dumps(failed)})
+    pq.write_table(pa.Table.from_arrays(values, schema=schema), path.with_suffix(".parquet"))
+    cells = [[float(f"{cell:.6g}") if isinstance(cell, float) else cell for cell in row] for row in found]
+    write_whole(path.with_suffix(".csv"), csv_file([[one.name for one in fields], *cells]).encode())
 
 
 def table(places: list[Path], data: Path) -> None:
     """Write the data set of these Runs, its description and its page."""
     pairs = [rows(jt.load(str(path))) for place in places for path in sorted(place.glob("*.zip"))]
+    pairs.sort(key=lambda pair: (*pair[0][:3], pair[0][3] != "eager"))  # by GPU, model, batch
     whole, parts = [row for row, _ in pairs], [row for _, some in pairs for row in some]
     reasons = [path for place in places for path in sorted(place.glob("*.failed.txt"))]
     failed = [printable(f"{path.name.removesuffix('.failed.txt')}: {path.read_text().strip()}") for path in reasons]
     data.mkdir(parents=True, exist_ok=True)
-    write(ATLAS, whole, data / "atlas")
-    write(OPERATORS, parts, data / "atlas-operators")
+    write(ATLAS, whole, data / "atlas", failed)
+    write(OPERATORS, parts, data / "atlas-operators", failed)
     write_whole(data / "README.md", readme(len(whole), failed).encode())
-    write_whole(data / "atlas.html", page(whole, parts, failed).encode())
 
 
 def readme(n: int, failed: list[str]) -> str:
@@ -178,10 +185,10 @@ def readme(n: int, failed: list[str]) -> str:
     lines = [
         "# Atlas\n",
         f"{n} configurations, measured by `benchmarks/atlas.py` with jouletrace {__version__}: `atlas` has a row for",
-        "each, `atlas-operators` one for each of its operators, `atlas.html` plots both. The tables are the same in",
-        "Parquet, whose fields have unit and description, and in CSV. Intervals are of 95 %; the gain error of the",
-        "GPU's sensor (± 5 %) is not in them. A figure that wasn't determined is empty, with its reason. Weights and",
-        "inputs are random.",
+        "each, `atlas-operators` one for each of its operators, and `python benchmarks/atlas.py page DATA -o FILE`",
+        "plots both. The tables are the same in Parquet, whose fields have unit and description, and in CSV. Intervals",
+        "are of 95 %; the gain error of the GPU's sensor (± 5 %) is not in them. A figure that wasn't determined is",
+        "empty, with its reason. Weights and inputs are random.",
     ]
     for title, columns in (("atlas", ATLAS), ("atlas-operators", OPERATORS)):
         lines += [f"\n## {title}\n", "| column | unit | what |", "|---|---|---|"]
@@ -204,34 +211,34 @@ SHOWN = {
 """Columns of the page's table, with their headings."""
 
 
-def page(whole: list[list[object]], parts: list[list[object]], failed: list[str]) -> str:
-    """The page: one file that loads nothing."""
-    names = [name for name, *_ in ATLAS]
-    data = [dict(zip(names, row, strict=True)) for row in whole]
+def page(data: Path, out: Path) -> None:
+    """Write the page of a data set: one file that loads nothing."""
+    table = pq.read_table(data / "atlas.parquet")
+    rows, failed = table.to_pylist(), json.loads(table.schema.metadata[b"not_measured"])
     split: dict[object, dict[str, list[Any]]] = {}
-    for row in parts:
-        part = dict(zip((name for name, *_ in OPERATORS), row, strict=True))
-        shares = split.setdefault(part["run"], {}).setdefault(str(part["group"]), [0.0, 0.0, []])
+    for part in pq.read_table(data / "atlas-operators.parquet").to_pylist():
+        shares = split.setdefault(part["run"], {}).setdefault(part["group"], [0.0, 0.0, []])
         shares[0] += part["energy_share"] or 0.0
         shares[1] += part["time_share"] or 0.0
-        shares[2] = [*shares[2], short_name(str(part["operator"]))][:4]
-    for one in data:
+        shares[2] = [*shares[2], short_name(part["operator"])][:4]
+    for one in rows:
         one["split"] = split.get(one["run"], {})
     library, hashed = assets.plotly()
     own = (HERE / "atlas_page.js").read_text()
     script = "\n".join([assets.text("base.js"), assets.text("tables.js"), own])
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string((HERE / "atlas_page.html.j2").read_text()).render(
-        rows=data,
+    text = environment.from_string((HERE / "atlas_page.html.j2").read_text()).render(
+        rows=rows,
         columns=SHOWN,
         numbers={name for name, kind, *_ in ATLAS if kind in (REAL, WHOLE)},
         groups=[*GROUPS, "elementwise, other", POOL, IDLE],
         failed=failed,
-        simulated=any(one["simulated"] for one in data),
+        simulated=any(one["simulated"] for one in rows),
         version=__version__,
         style=Markup(assets.text("style.css")),
         script=Markup(script),
         library=Markup(library),
-        data=assets.embedded(data),
+        data=assets.embedded(rows),
         policy=assets.policy(assets.fingerprint(script.encode()), hashed),
     )
+    write_whole(out, text.encode())

@@ -1,10 +1,12 @@
 """Pictures for the documentation: real Runs on a terminal and in a browser, and the pages.
 
-    python benchmarks/pictures.py [RUN RUN...] [--ab RUN...] [--dark RUN] [--terminal RUN...] [--site FOLDER]
+    python benchmarks/pictures.py [RUN RUN...] [--ab RUN...] [--dark RUN] [--terminal RUN...]
+        [--atlas DATA] [--site FOLDER]
 
 The first Run is shown by itself; all of them, compared. Those of ``ab``: what they say of their two sides, down to the
 end of the timeline. --dark: the first screen in dark colours. --terminal: ``jouletrace show RUN`` in a terminal of 80
-columns. --site: the first page of a site that ``make docs`` has built. It needs chromium and playwright.
+columns. --atlas: the page of a data set of ``atlas.py``. --site: the first page of a site that ``make docs`` has
+built. It needs chromium and playwright.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.text import Text
 
+import atlas_data
 from jouletrace.compare import against_first
 from jouletrace.compare.paired import paired
 from jouletrace.compare.sides import open_runs
@@ -41,6 +44,7 @@ def main() -> None:
     parser.add_argument("--ab", nargs="+", default=[], metavar="RUN")
     parser.add_argument("--dark", metavar="RUN")
     parser.add_argument("--terminal", nargs="+", default=[], metavar="RUN")
+    parser.add_argument("--atlas", type=Path, metavar="DATA")
     parser.add_argument("--site", type=Path, metavar="FOLDER")
     parser.add_argument("-o", "--output", type=Path, default=Path("docs/figures"))
     asked = parser.parse_args()
@@ -65,6 +69,16 @@ def main() -> None:
             overview(opened(browser, page, DESKTOP, dark=True), asked.output / "report-dark.png")
         for place in asked.terminal:
             terminal(browser, ["jouletrace", "show", place], asked.output / f"terminal-{Path(place).stem}.png")
+        if asked.atlas:
+            atlas_data.page(asked.atlas, Path(folder) / "atlas.html")
+            page = browser.new_page(viewport={"width": WIDE, "height": 1600})
+            page.goto((Path(folder) / "atlas.html").as_uri())
+            page.wait_for_selector("body[data-shown]")
+            page.wait_for_timeout(500)
+            box = page.locator("#shares").bounding_box()
+            page.set_viewport_size({"width": WIDE, "height": int(box["y"] + box["height"])})
+            page.wait_for_timeout(500)
+            clip(page, asked.output / "atlas.png", 0, box["y"] + box["height"])
         if asked.site:
             page = browser.new_page(viewport={"width": DESKTOP, "height": 900})
             page.goto((asked.site / "index.html").resolve().as_uri())

@@ -23,6 +23,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent / "attribution"))
 from any_model import figures as resolved
 
+import atlas_claims
 import bursts
 import peers
 import serving
@@ -434,6 +435,7 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (PAPER, "at the cap four are {} to {} % above it", lambda _: [
         100 * (f(one["closure"] for one in _models() if "at the cap" in one["title"]) - 1) for f in (min, max)]),
     (ANY, "analysed from the raw data: {} ± {}", whole(SEGFORMER, ("closure_kernels", 1))),
+    *atlas_claims.CLAIMS,
 ]  # fmt: skip
 
 

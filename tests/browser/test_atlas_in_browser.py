@@ -6,6 +6,7 @@ from places import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
+from atlas_data import page as write_page
 from atlas_data import table
 
 
@@ -13,6 +14,7 @@ def test_filters_choose_what_the_plots_and_the_table_show(open_page, tmp_path):
     for name in ("src/jouletrace/bundled/deit-b-64-graph-h100.zip", "docs/results/runs/segformer-kernels-h200.zip"):
         (tmp_path / name.rpartition("/")[2]).symlink_to(REPOSITORY / name)
     table([tmp_path], tmp_path)
+    write_page(tmp_path, tmp_path / "atlas.html")
     opened = open_page(tmp_path / "atlas.html", width=1200, ready='body[data-shown="2"]')
     page = opened.page
     assert page.locator("#scatter .scatterlayer .trace").count() == 2
