@@ -300,16 +300,31 @@ def unread(seconds: float) -> Values:
     return sum(row["after_s"] < 1e-3 for row in rows), len(rows)
 
 
-def of_modules(kind: str, count: int) -> Values:
-    """Zeus around each module of a kind: joules per iteration and per window."""
-    joules = _peers()["layers"]["zeus around each module"][kind]
-    return joules, count, joules / count
+@cache
+def _layers() -> dict:
+    return json.loads((RUNS / "peers-layers-h200.json").read_text())["layers"]
 
 
-def device_ms(*names: str) -> Values:
-    """Milliseconds of operators by torch's profiler, and of all of them."""
-    times = _peers()["layers"]["torch.profiler, device ms"]
-    return *(times[name] for name in names), sum(ms for name, ms in times.items() if name.startswith("aten::"))
+def zeus_modules(kind: str) -> float:
+    """Zeus around each module of a kind: joules per iteration."""
+    return _layers()["zeus around each module"][kind]
+
+
+def own_modules(form: str) -> Values:
+    """Joules per iteration that jouletrace attributes to modules of some name, with the sum of their half-widths."""
+    found = [one for name, one in _layers()["jouletrace"].items() if re.fullmatch(form, name)]
+    return sum(one[0] for one in found), sum((one[2] - one[1]) / 2 for one in found)
+
+
+def device_ms(name: str = "") -> float:
+    """Milliseconds of an operator by torch's profiler, or of all of them."""
+    times = _layers()["torch.profiler, device ms"]
+    return sum(ms for each, ms in times.items() if each.startswith("aten::") and (not name or each == name))
+
+
+def of_time(name: str) -> float:
+    """Joules of an operator by its share of the time."""
+    return _layers()["jouletrace"]["VisionTransformer"][0] * device_ms(name) / device_ms()
 
 
 def between_runs(energies_mj: str) -> Callable[[Data], Values]:
@@ -326,6 +341,8 @@ WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100"
 PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "bursts-h200"))
 PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h200"))
 
+LAYER, NORM = r"encoder\.layers\.encoder_layer_\d+\.", "aten::native_layer_norm"
+NORMS = LAYER + r"ln_[12]|encoder\.ln"
 DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
 VIT, LOADER = "deit-run-h100.zip", "loader-run-h100.zip"
 RATES = ("serving-rates-a-h200.zip", "serving-rates-b-h200.zip")
@@ -415,12 +432,20 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (PEERS, "{} of {} blocks of 1 s and {} of {} of 0.05 s", lambda _: [*unread(1), *unread(0.05)]),
     (PEERS, "between {} and {} ms", lambda _: [
         edge(plain for pairs in _peers()["overhead"].values() for plain, _ in pairs) for edge in (min, max)]),
-    (PEERS, "| attention | {} J per iteration in {} windows, {} J per window", lambda _: of_modules("attention", 12)),
-    (PEERS, "| norms | {} J per iteration in {} windows, {} J per window", lambda _: of_modules("norm", 25)),
-    (PEERS, "products {} ms, norms {} ms, GELU {} ms, attention {} ms; all operators {} ms",
-     lambda _: device_ms("aten::addmm", "aten::native_layer_norm", "aten::gelu", "aten::_cudnn_attention_forward")),
-    (PEERS, "{} J per iteration, 95 % from {} to {} J",
-     lambda _: _peers()["layers"]["jouletrace"]["VisionTransformer"]),
+    (PEERS, "| attention, 12 modules | – | – | {} J | {} ± {} J |", lambda _: [
+        zeus_modules("attention"), *own_modules(LAYER + "self_attention")]),
+    (PEERS, "| MLPs, 12 | – | – | {} J | {} ± {} J |", lambda _: [zeus_modules("mlp"), *own_modules(LAYER + "mlp")]),
+    (PEERS, "| norms, 25 | {} ms | {} J | {} J | {} ± {} J |", lambda _: [
+        device_ms(NORM), of_time(NORM), zeus_modules("norm"), *own_modules(NORMS)]),
+    (PEERS, "| GELUs, 12 | {} ms | {} J | – | {} ± {} J |", lambda _: [
+        device_ms("aten::gelu"), of_time("aten::gelu"), *own_modules(LAYER + r"mlp\.1")]),
+    (PEERS, "| whole | {} ms | – | – | {} ± {} J; sum of parts {} J |", lambda _: [
+        device_ms(), *own_modules("VisionTransformer"),
+        own_modules(r"conv_proj|encoder|\(outside of modules\)|idle")[0]]),
+    (PEERS, "Its norms take {} times the whole", lambda _: [
+        zeus_modules("norm") / own_modules("VisionTransformer")[0]]),
+    (PEERS, "norms get {} times what jouletrace attributes to them, which is {} W", lambda _: [
+        of_time(NORM) / own_modules(NORMS)[0], 1e3 * own_modules(NORMS)[0] / device_ms(NORM)]),
     *((ANY, f"| {title} | " + "{} | {} of {} | {} % | {} of {} | {} ± {} | {} W |", program(title))
       for title in (one["title"] for one in _models())),
     (ANY, "{} of {} reach the goal", large_rows),
