@@ -1,6 +1,7 @@
 """How often intervals hold what they are of, on simulated GPUs whose energy is known exactly.
 
     python benchmarks/measurands.py [--gpus 200] [--fleets 1000]
+    python benchmarks/measurands.py --late 200
 
 Each GPU runs a step of four kernels: ten runs of another GPU give the stored scatter between runs, one run gives the
 interval, three give that of ``--repeats``. Intervals of *this run* are compared with what its windows drew, those of
@@ -15,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jouletrace.analysis import analyse
+from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.simulated import SimulatedStep
 from jouletrace.profiler import passes
 from jouletrace.profiler.calibrations import SIMULATED_SCATTER
@@ -49,6 +51,48 @@ def profiled(spec: str) -> tuple[Run, float, float]:
     return run, float(np.mean(drawn / replays)), float(steady)
 
 
+Case = tuple[Estimate, float]
+
+
+class LateStep(SimulatedStep):
+    """A step whose host is late: between iterations the GPU idles, in each window for another share of the time."""
+
+    rng = np.random.default_rng(0)
+    at_once = 200
+
+    def replay(self, n: int) -> Interval:
+        """As of ``SimulatedStep``, with pauses of 0 to 0.8 of the time that iterations take."""
+        late, ran = self.rng.uniform(0.0, 0.8), []
+        for begin in range(0, n, self.at_once):
+            ran.append(super().replay(min(self.at_once, n - begin)))
+            self._device.clock.sleep(late * (ran[-1].end_ns - ran[-1].start_ns) / 1e9)
+        return Interval(ran[0].start_ns, ran[-1].end_ns)
+
+
+def of_late_host(board: str, seed: int) -> dict[str, Case]:
+    """Energies of a run whose host is late, and what its windows drew, over their own idle power."""
+    device = open_simulated(f"sim:{board}?seed={seed}")
+    step = LateStep(device, KERNELS)
+    step.rng = np.random.default_rng(seed)
+    with Session("profile", [device], settings=SETTINGS.to_dict(), workload={"name": "late"}) as session:
+        warm = warm_up(session, step, SETTINGS.warmup_s, Progress())
+        passes.idle(session, "context idle before", SETTINGS, Progress())
+        passes.energy(session, step, SETTINGS, warm.iteration_s, Progress())
+        passes.idle(session, "context idle after", SETTINGS, Progress())
+        run = session.finish()
+    start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
+    edges = list(zip(start, end, strict=True))
+    drawn = np.array([device.truth.energy_j(*one) for one in edges])
+    idle_w = [np.mean([device.truth.idle_w(int(at)) for at in np.linspace(*one, 5)]) for one in edges]
+    truth = {"total": drawn, "active_over_context_idle": drawn - np.array(idle_w) * (end - start) / 1e9}
+    device.close()
+    analyse(run)
+    return {
+        f"late host, {name}": (run.result(f"energy_{name}_j"), float(np.mean(joules / replays)))
+        for name, joules in truth.items()
+    }
+
+
 def energy(run: Run, stored: dict | None) -> Estimate:
     """Energy of an iteration, with a stored scatter between runs or without."""
     run.stored.pop("between_runs", None)
@@ -61,9 +105,6 @@ def scatter(gpu: str) -> dict:
     """What would be stored from ten runs of a GPU."""
     every = np.array([energy(profiled(f"{gpu}&run={n}")[0], None).value for n in range(1, 11)])
     return {"sd_pct": float(100 * every.std(ddof=1) / every.mean()), "runs": 10, "source": gpu}
-
-
-Case = tuple[Estimate, float]
 
 
 def of_gpu(board: str, seed: int, *, repeats: int = 1, others: bool = False) -> dict[str, Case]:
@@ -114,10 +155,16 @@ def main(say: Callable[[str], None] = print) -> None:
     parser.add_argument(
         "--others", type=int, default=50, help="GPUs whose stored figure is also that of another's ten runs"
     )
+    parser.add_argument("--late", type=int, default=0, help="instead, that many GPUs whose host is late")
     parser.add_argument("--board", default="h100")
     parser.add_argument("--first", type=int, default=1)
     asked = parser.parse_args()
-    seeds = range(asked.first, asked.first + asked.gpus)
+    seeds = range(asked.first, asked.first + (asked.late or asked.gpus))
+    if asked.late:
+        late = [of_late_host(asked.board, seed) for seed in seeds]
+        for name in late[0]:
+            say(row(name, [one[name] for one in late]))
+        return
     cases = [of_gpu(asked.board, seed, repeats=3, others=seed < asked.first + asked.others) for seed in seeds]
     say("| interval of | n | covered | median half-width | RMS error |\n|---|---|---|---|---|")
     for name in cases[0]:
