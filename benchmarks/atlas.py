@@ -22,12 +22,15 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jouletrace as jt
+from jouletrace.devices import open_device
 from jouletrace.processes.with_parent import end_with_parent
+from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run.files import write_whole
 from jouletrace.workloads.user_code import one_line
 
@@ -167,15 +170,16 @@ def measure(
     return len(left)
 
 
-def main() -> None:
+def main() -> int:
+    """0; 1 if bad input kept it from starting; 3 if configurations are left or failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("measure")
     one.add_argument("out", type=Path)
     one.add_argument("--device", default="auto")
     one.add_argument("--seconds-left", type=float, default=math.inf)
-    one.add_argument("--models", default=",".join(MODELS))
-    one.add_argument("--modes", default=",".join(MODES))
+    one.add_argument("--models", type=partial(_names, known=tuple(MODELS)), default=tuple(MODELS))
+    one.add_argument("--modes", type=partial(_names, known=MODES), default=MODES)
     one.add_argument("--detail-time", type=float, default=OPTIONS["detail_time"], help="seconds of the recording")
     other = commands.add_parser("table")
     other.add_argument("out", type=Path, nargs="+")
@@ -184,15 +188,28 @@ def main() -> None:
     plots.add_argument("data", type=Path)
     plots.add_argument("-o", "--output", type=Path, default=Path("atlas.html"))
     asked = parser.parse_args()
-    if asked.command != "measure":
+    try:
+        if asked.command == "measure":
+            open_device(asked.device).close()
+            ProfileSettings(detail_time_s=asked.detail_time)
+            todo = configurations(asked.models, asked.modes)
+            left = measure(asked.out, todo, asked.device, asked.seconds_left, detail_time=asked.detail_time)
+            return 3 if left or any(asked.out.glob("*.failed.txt")) else 0
         from atlas_data import page, table
 
         return page(asked.data, asked.output) if asked.command == "page" else table(asked.out, asked.data)
-    if unknown := set(asked.models.split(",")) - set(MODELS):
-        parser.error(f"no model {', '.join(sorted(unknown))}: there are {', '.join(MODELS)}")
-    todo = configurations(asked.models.split(","), asked.modes.split(","))
-    measure(asked.out, todo, asked.device, asked.seconds_left, detail_time=asked.detail_time)
+    except (jt.JouletraceError, OSError, ValueError) as error:  # pyarrow's are of the last kind
+        kind = "" if isinstance(error, jt.JouletraceError) else f"{type(error).__name__}: "
+        print(f"atlas: {kind}{error}", file=sys.stderr)
+        return 1
+
+
+def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in known]:
+        raise argparse.ArgumentTypeError(f"no {unknown[0]!r}: there are {', '.join(known)}")
+    return names
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,13 +14,14 @@ from jouletrace.stats.interval import mean_estimate
 
 DATA = Path(__file__).parents[1] / "docs" / "results" / "atlas"
 ATLAS = "docs/results/atlas.md"
+IDLE = "no kernel running"
 
 Values = Sequence[float]
 
 
 @cache
 def _atlas() -> tuple[list[dict], dict[str, list[dict]]]:
-    """Configurations of the atlas, the latest last, and the operators of each."""
+    """Runs of the atlas, the latest last, and the operators of each."""
     tables = [pq.read_table(DATA / f"{name}.parquet").to_pylist() for name in ("atlas", "atlas-operators")]
     parts: dict[str, list[dict]] = {}
     for one in tables[1]:
@@ -27,30 +29,46 @@ def _atlas() -> tuple[list[dict], dict[str, list[dict]]]:
     return sorted(tables[0], key=lambda one: one["measured"]), parts
 
 
+def latest() -> list[dict]:
+    """A Run of each configuration, the latest."""
+    return [row for row in _atlas()[0] if row["latest"]]
+
+
 def configuration(model: str, batch: int, mode: str, gpu: str = "H100", which: int = -1) -> dict | None:
-    """A configuration of the atlas, the latest one; None if it wasn't measured."""
+    """A Run of a configuration, the latest one; None if it wasn't measured."""
     wanted = (model, batch, mode)
     found = [r for r in _atlas()[0] if gpu in r["gpu"] and (r["model"], r["batch"], r["mode"]) == wanted]
     return found[which] if found else None
 
 
-def latest() -> list[dict]:
-    """All configurations of the atlas, those of repeated ones that were measured last."""
-    return list({(r["gpu"], r["model"], r["batch"], r["mode"]): r for r in _atlas()[0]}.values())
+def parts(row: dict) -> list[dict]:
+    """Operators of a Run."""
+    return _atlas()[1][row["run"]]
 
 
 def in_group(row: dict, group: str, share: str = "energy_share") -> float:
-    """Share of a group of operators in a configuration, %."""
-    return 100 * sum(part[share] or 0.0 for part in _atlas()[1][row["run"]] if part["group"] == group)
+    """Share of a group of operators in a Run, %."""
+    return 100 * sum(part[share] or 0.0 for part in parts(row) if part["group"] == group)
 
 
 def figure(row: dict, name: str, scale: float = 1e3) -> Values:
-    """A figure of a configuration and the half-width of its interval."""
+    """A figure of a Run and the half-width of its interval."""
     return row[name] * scale, (row[f"{name}_high"] - row[f"{name}_low"]) / 2 * scale
 
 
+def over(one: dict, other: dict, name: str) -> Values:
+    """A figure of a Run over that of another, and the half-width of the ratio."""
+    (a, half_a), (b, half_b) = figure(one, name), figure(other, name)
+    return a / b, a / b * math.hypot(half_a / a, half_b / b)
+
+
+def compiled(model: str, batch: int, name: str = "energy_j") -> Values:
+    """A figure compiled over eager on an H100."""
+    return over(configuration(model, batch, "compile"), configuration(model, batch, "eager"), name)
+
+
 def line(gpu: str, label: str, model: str, batch: int) -> tuple[str, str, Callable[[object], Values]]:
-    """The claim of a line of the atlas's tables."""
+    """The claim of a line of the table."""
     modes = [configuration(model, batch, mode, gpu) for mode in ("eager", "compile")]
     both = all(modes)
 
@@ -59,79 +77,75 @@ def line(gpu: str, label: str, model: str, batch: int) -> tuple[str, str, Callab
 
     def found(_: object) -> Values:
         there = [one for one in modes if one]
-        ratios = [modes[1][name] / modes[0][name] for name in ("energy_j", "iteration_ms")] if both else []
         joules = [value for one in there for value in figure(one, "energy_j", 1e3 / batch)]
-        idle = [in_group(one, "no kernel running", "time_share") for one in there]
-        return [*joules, *ratios, *(one["power_w"] for one in there), *idle]
+        names = ("energy_j", "energy_active_j", "iteration_ms") if both else ()
+        ratios = [value for name in names for value in over(modes[1], modes[0], name)]
+        return [*joules, *ratios, *(in_group(one, IDLE, "time_share") for one in there)]
 
-    ratio = "{} | {}" if both else "– | –"
+    ratio = " | ".join(["{} ± {}" if both else "–"] * 3)
     size = f"{batch}{' †' if any(one and 'not_settled' in one['trust_failed'] for one in modes) else ''}"
-    return ATLAS, f"| {label} | {size} | {cells('{} ± {}')} | {ratio} | {cells('{}')} | {cells('{}')} |", found
+    return ATLAS, f"| {label} | {size} | {cells('{} ± {}')} | {ratio} | {cells('{}')} |", found
 
 
-def compiled(_: object) -> Values:
-    """Energy compiled over eager, of all pairs on an H100: the three that cost more, the others and most of these."""
-    pairs = [(row, configuration(row["model"], row["batch"], "compile")) for row in latest() if row["mode"] == "eager"]
-    ratios = sorted(c["energy_j"] / e["energy_j"] for e, c in pairs if c and "H100" in e["gpu"])
-    less = [one for one in ratios if one <= 1]
-    middle = [one for one in less if 0.6 < one < 0.75]
-    return ratios[-1], ratios[-2], ratios[-3], len(less), less[0], less[-1], len(middle), middle[0], middle[-1]
+def pairs(_: object) -> Values:
+    """Pairs on an H100 in which compiling saves energy beyond the interval, of how many; costs; the same above idle."""
+    on_h100 = {(row["model"], row["batch"]) for row in latest() if "H100" in row["gpu"] and row["mode"] == "compile"}
+    counts = []
+    for name in ("energy_j", "energy_active_j"):
+        ratios = [compiled(*one, name) for one in on_h100]
+        counts += [sum(a + half < 1 for a, half in ratios), sum(a - half > 1 for a, half in ratios)]
+    return counts[0], len(on_h100), *counts[1:]
 
 
 def waiting(_: object) -> Values:
     """Configurations at batch 1 on an H100: % of time without a kernel, of energy where it is known."""
     rows = [row for row in latest() if row["batch"] == 1 and "H100" in row["gpu"]]
-    time = [in_group(row, "no kernel running", "time_share") for row in rows]
-    energy = [in_group(row, "no kernel running") for row in rows if row["parts_by_whole"]]
+    time = [in_group(row, IDLE, "time_share") for row in rows]
+    energy = [in_group(row, IDLE) for row in rows if row["parts_by_whole"]]
     return min(time), max(time), len(energy), len(rows), min(energy), max(energy)
 
 
-def sums(_: object) -> Values:
-    """How many configurations have sums of parts, their mean over the whole, and how many intervals hold 1."""
-    rows = [row for row in latest() if row["parts_by_whole"]]
+def sums(least_busy: float = 0.0) -> Values:
+    """How many configurations have sums of parts, their mean over the whole, and how many intervals hold 1.
+
+    Of those whose idle time takes at most ``100 - least_busy`` percent of the energy.
+    """
+    rows = [row for row in latest() if row["parts_by_whole"] and in_group(row, IDLE) <= 100 - least_busy]
     mean = mean_estimate(np.array([row["parts_by_whole"] for row in rows]))
     hold = sum(row["parts_by_whole_low"] <= 1 <= row["parts_by_whole_high"] for row in rows)
     return len(rows), mean.value, mean.half_width, hold, len(rows), 100 * hold / len(rows)
 
 
 def trusted(_: object) -> Values:
-    """Configurations by trust, and those without energies of operators with their least and largest W above idle."""
-    rows = latest()
-    dim = [row for row in rows if not row["parts_by_whole"]]
-    above = [row["power_w"] - row["idle_w"] for row in dim]
-    counts = [sum(row["trust"] == one for row in rows) for one in ("yes", "with care", "no")]
-    return *counts, len(dim), min(above), max(above)
+    """Configurations by trust."""
+    return [sum(row["trust"] == one for row in latest()) for one in ("yes", "with care", "no")]
 
 
-def parts(model: str, batch: int, mode: str) -> list[dict]:
-    """Operators of a configuration on an H100."""
-    return _atlas()[1][configuration(model, batch, mode)["run"]]
+def dim(_: object) -> Values:
+    """Configurations that draw less than 13 W above idle, and how many of them have no energies of operators."""
+    rows = [row for row in latest() if row["power_w"] - row["idle_w"] < 13]
+    return len(rows), sum(not row["parts_by_whole"] for row in rows)
 
 
-def hottest(_: object) -> Values:
-    """Power of the part that draws most, W, twice, with its half-width; of those with 5 % of the energy and ± 5 %."""
-    every = [part for row in latest() for part in _atlas()[1][row["run"]] if (part["energy_share"] or 0) > 0.05]
-    known = [(one["power_w"], (one["power_w_high"] - one["power_w_low"]) / 2) for one in every if one["power_w"]]
-    power, half = max(one for one in known if one[1] < 0.05 * one[0])
-    return power, power, half
+def above_the_limit(_: object) -> Values:
+    """Operators and kernels with 5 % of the energy; those that draw more than 700 W; products among them."""
+    every = [part for row in latest() for part in parts(row) if (part["energy_share"] or 0) >= 0.05]
+    known = [part for part in every if part["power_w"] and part["group"] not in (IDLE, "several, unresolved")]
+    hot = [part for part in known if part["power_w_low"] > 700]
+    return len(known), len(hot), sum(part["group"] == "matrix product" for part in hot)
 
 
 def gelu(_: object) -> Values:
     """Shares of elementwise operators, and of GELU, in the energy of GPT-2-large at batch 8 in eager mode, %."""
-    activation = [one for one in parts("gpt2-large", 8, "eager") if str(one["module"]).endswith("mlp.act")]
-    whole = in_group(configuration("gpt2-large", 8, "eager"), "elementwise, other")
-    return whole, 100 * sum(one["energy_share"] for one in activation)
+    row = configuration("gpt2-large", 8, "eager")
+    activation = [one for one in parts(row) if str(one["module"]).endswith("mlp.act")]
+    return in_group(row, "elementwise, other"), 100 * sum(one["energy_share"] for one in activation)
 
 
 def without_tensor_cores(_: object) -> Values:
     """Share of products in float32 in the energy of MiniLM at batch 256, compiled, %."""
-    found = [one for one in parts("minilm", 256, "compile") if "f32f32" in one["operator"]]
+    found = [one for one in parts(configuration("minilm", 256, "compile")) if "f32f32" in one["operator"]]
     return [100 * sum(one["energy_share"] for one in found)]
-
-
-def of_both(model: str, batch: int, what: Callable[[dict], Values]) -> Callable[[object], Values]:
-    """Figures of a configuration on an H100, compiled, then eager."""
-    return lambda _: [value for mode in ("compile", "eager") for value in what(configuration(model, batch, mode))]
 
 
 def per_sample(model: str, batch: int) -> float:
@@ -142,9 +156,8 @@ def per_sample(model: str, batch: int) -> float:
 
 def again(model: str, batch: int, mode: str) -> Callable[[object], Values]:
     """Energy above idle of a configuration that was measured twice, mJ."""
-    return lambda _: [
-        value for k in (0, 1) for value in figure(configuration(model, batch, mode, which=k), "energy_active_j")
-    ]
+    runs = [configuration(model, batch, mode, which=k) for k in (0, 1)]
+    return lambda _: [value for one in runs for value in figure(one, "energy_active_j")]
 
 
 LINES = [
@@ -157,38 +170,44 @@ LINES = [
         ("ConvNeXt-T, H200", "convnext", (1, 64)), ("MiniLM, H200", "minilm", (1, 256)),
         ("DLRM, H200", "dlrm", (64, 8192))) for batch in batches),
 ]  # fmt: skip
-"""GPU, name, model and batch of the lines of both tables."""
+"""GPU, name, model and batch of the lines of the table."""
 
 CLAIMS: list[tuple[str, str, Callable[[object], Values]]] = [
     *(line(*one) for one in LINES),
-    ("README.md", "the compiler makes MiniLM take [{} times the energy]", lambda _: compiled(_)[:1]),
-    ("docs/paper.md", "{} configurations of ten models that nothing was tuned on, H100s and H200s | {} ± {}; "
-                      "{} of {} intervals hold 1 |", lambda _: sums(_)[:5]),
-    (ATLAS, "MiniLM at batch 256 takes {} times", lambda _: compiled(_)[:1]),
-    (ATLAS, "which take {} % of the energy. DLRM", without_tensor_cores),
-    (ATLAS, "DLRM takes {} times as much at batch 8192", lambda _: compiled(_)[2:3]),
-    (ATLAS, "{} at batch 64 is within the intervals", lambda _: compiled(_)[1:2]),
-    (ATLAS, "waits for its host for {} % of a step, {} % in eager mode",
-     of_both("dlrm", 8192, lambda row: [in_group(row, "no kernel running", "time_share")])),
-    (ATLAS, "The other {} pairs take {} to {} times as much, {} of them {} to {}", lambda _: compiled(_)[3:]),
-    (ATLAS, "No kernel runs for {} to {} % of the time. In the {} of these {} configurations with energies of "
-            "operators, waiting takes {} to {} %", waiting),
-    (ATLAS, "takes {} of its eager energy for this reason", lambda _: [
-        configuration("mpnet", 1, "compile")["energy_j"] / configuration("mpnet", 1, "eager")["energy_j"]]),
-    (ATLAS, "both take the same, {} ± {} and {} ± {} mJ",
-     of_both("mpnet", 1, lambda row: figure(row, "energy_active_j"))),
-    (ATLAS, "ConvNeXt takes {} times less per image at 64 than at 1, MiniLM {} times less per text at 256",
-     lambda _: [per_sample("convnext", 64), per_sample("minilm", 256)]),
-    (ATLAS, "Gemma2 {} times, GPT-2-large {} times", lambda _: [per_sample("gemma2", 8), per_sample("gpt2-large", 8)]),
-    (ATLAS, "draw up to {} W while they run (MiniLM eager, {} ± {} W)", hottest),
-    (ATLAS, "Elementwise operators take {} % of the energy of eager GPT-2-large at batch 8: its GELU is eight kernels, "
-            "which take {} %", gelu),
-    (ATLAS, "of the {} configurations with both: mean {} ± {}", lambda _: sums(_)[:3]),
-    (ATLAS, "{} of {} intervals hold 1 ({} %)", lambda _: sums(_)[3:]),
-    (ATLAS, "{} configurations pass all checks, {} pass with care, {} don't. Of these {} have no energies of "
-            "operators: at batch 1 (64 of DLRM) the GPU draws {} to {} W", trusted),
+    ("README.md", "saves energy in {} of {} pairs", lambda data: pairs(data)[:2]),
+    ("README.md", "takes {} ± {} times as much", lambda _: compiled("minilm", 256)),
+    ("docs/paper.md", "{} configurations of ten models that nothing was tuned on, H100s and H200s | {} ± {}; {} of {} "
+                      "intervals hold 1; {} ± {} for the {} with",
+     lambda _: [*sums()[:5], *sums(80)[1:3], sums(80)[0]]),
     (ATLAS, "Half-widths of times reach {} %", lambda _: [
         max(100 * np.divide(*figure(row, "iteration_ms")[::-1]) for row in latest())]),
+    (ATLAS, "{} configurations pass all checks, {} pass with care, {} don't", trusted),
+    (ATLAS, "{} configurations draw less than 13 W above idle. In {} of these", dim),
+    (ATLAS, "MiniLM at batch 256 takes {} ± {} times", lambda _: compiled("minilm", 256)),
+    (ATLAS, "they take {} % of the energy", without_tensor_cores),
+    (ATLAS, "DLRM at 8192 takes {} ± {} times as much, but {} ± {} times above idle", lambda _: [
+        *compiled("dlrm", 8192), *compiled("dlrm", 8192, "energy_active_j")]),
+    (ATLAS, "its GPU idles for {} % of the time, {} % eager", lambda _: [
+        in_group(configuration("dlrm", 8192, mode), IDLE, "time_share") for mode in ("compile", "eager")]),
+    (ATLAS, "saves energy in {} of {} pairs on H100s and costs some in {}, beyond the intervals; above idle it saves "
+            "in {} and costs in {}", pairs),
+    (ATLAS, "MPNet takes {} ± {} of its eager energy", lambda _: compiled("mpnet", 1)),
+    (ATLAS, "no difference above idle is shown ({} ± {})", lambda _: compiled("mpnet", 1, "energy_active_j")),
+    (ATLAS, "No kernel runs for {} to {} % of the time. In the {} of {} configurations with energies of operators, "
+            "waiting takes {} to {} %", waiting),
+    (ATLAS, "ConvNeXt takes {} times less energy per image at batch 64 than at 1, MiniLM {} times less per text at 256",
+     lambda _: [per_sample("convnext", 64), per_sample("minilm", 256)]),
+    (ATLAS, "Gemma2 gains {} times by batch 8 and {} times by the compiler", lambda _: [
+        per_sample("gemma2", 8), 1 / compiled("gemma2", 1)[0]]),
+    (ATLAS, "Of the {} operators and kernels with 5 % of the energy and more, {} draw more than 700 W while they run, "
+            "by their whole intervals; {} of these", above_the_limit),
+    (ATLAS, "Elementwise operators take {} % of the energy of eager GPT-2-large at batch 8: its GELU is eight kernels, "
+            "which take {} %", gelu),
+    (ATLAS, "of the {} configurations with both: mean {} ± {}", lambda _: sums()[:3]),
+    (ATLAS, "{} of {} intervals hold 1 ({} %)", lambda _: sums()[3:]),
+    (ATLAS, "the mean of {} is {} ± {}", lambda _: sums(80)[:3]),
+    (ATLAS, "Swin-T at 64 takes {} ± {} times as much on the second GPU", lambda _: over(
+        *(configuration("swin-tiny", 64, "eager", which=k) for k in (1, 0)), "energy_active_j")),
     *((ATLAS, f"| {label} | " + "{} ± {} | {} ± {} |", again(*one)) for label, one in (
         ("SegFormer-B2 1, eager", ("segformer", 1, "eager")), ("SegFormer-B2 1, compiled", ("segformer", 1, "compile")),
         ("Swin-T 1, eager", ("swin-tiny", 1, "eager")), ("Swin-T 1, compiled", ("swin-tiny", 1, "compile")),

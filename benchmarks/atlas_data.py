@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,10 @@ ATLAS: tuple[Column, ...] = (
     *_figure("iteration_ms", "ms", "mean time of an iteration, back to back"),
     *_figure("power_w", "W", "mean power, back to back"),
     *_figure("energy_j", "J", "energy of an iteration, the GPU's idle power included"),
-    *_figure("energy_per_sample_j", "J", "the same by the batch"),
+    *_figure("energy_per_sample_j", "J", "energy_j divided by batch"),
     *_figure("energy_active_j", "J", "energy of an iteration above idle power with a context"),
     *_figure("idle_w", "W", "power of the GPU with a context and no kernel"),
-    *_figure("parts_by_whole", "1", "sum of the operators' energies by the untraced whole"),
+    *_figure("parts_by_whole", "1", "sum of the operators' energies divided by that of the untraced whole"),
     ("trust", TEXT, "", "whether the Run passed its checks: yes, with care or no"),
     ("trust_failed", TEXT, "", "codes of what failed"),
     ("flags", TEXT, "", "flags of the energy"),
@@ -67,6 +68,7 @@ ATLAS: tuple[Column, ...] = (
     ("graph_breaks", WHOLE, "1", "times that the compiler split the model"),
     ("power_limit_w", REAL, "W", "power limit of the GPU"),
     ("gpu_id", TEXT, "", "identifier of the very GPU"),
+    ("latest", pa.bool_(), "", "whether no later Run here is of the same model of GPU, model, batch and mode"),
     ("simulated", pa.bool_(), "", "whether no hardware was measured"),
     ("measured", TEXT, "UTC", "when the Run began"),
     *((f"version_{name}", TEXT, "", f"version of {name}") for name in ("jouletrace", "torch", "transformers", "cuda")),
@@ -79,14 +81,15 @@ OPERATORS: tuple[Column, ...] = (
     ("module", TEXT, "", "module; equal layers have a * and one row"),
     ("shapes", TEXT, "", "shapes of the inputs"),
     ("count", WHOLE, "1/iteration", "how often it runs"),
-    *_figure("time_ms", "ms", "time in an iteration, traced; without an interval"),
+    ("time_ms", REAL, "ms", "time in an iteration, traced"),
     *_figure("power_w", "W", "mean power while it runs"),
     *_figure("energy_j", "J", "energy in an iteration"),
-    *_figure("energy_share", "1", "energy by that of the untraced iteration"),
-    ("time_share", REAL, "1", "time by that of the iteration"),
+    *_figure("energy_share", "1", "energy divided by that of the untraced iteration"),
+    ("time_share", REAL, "1", "time divided by that of the iteration"),
     ("reason", TEXT, "", "why there is no energy"),
 )
 
+PLACES = {name: place for place, (name, *_) in enumerate(ATLAS)}
 IDLE, POOL = printed(IDLE_NAME), "several, unresolved"
 GROUPS = {
     "compiler's fused kernel": r"^triton_(poi|red|per|for)",
@@ -136,6 +139,7 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
         workload.get("step", {}).get("graph_breaks"),
         device.power_limit_w,
         printable(device.id),
+        True,
         run.simulated,
         datetime.fromtimestamp(run.created_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M"),
         *(run.versions.get(one) for one in ("jouletrace", "torch", "transformers", "cuda")),
@@ -150,7 +154,8 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
         own, seconds = printable(printed(unit["name"])), spent["time_s"].value
         pooled = unit["level"] == "op" and not unit["op"]
         cells = [own, group_of(unit["op"] or own, pooled), unit["module"], unit["shapes"], unit["count"]]
-        figures = [*_scaled([spent["time_s"]], 1e3), *three_cells([spent["power_w"], spent["energy_total_j"]])]
+        milliseconds = None if seconds is None else 1e3 * seconds
+        figures = [milliseconds, *three_cells([spent["power_w"], spent["energy_total_j"]])]
         shares = [*_scaled([spent["energy_total_j"]], 1 / whole_j), None if seconds is None else seconds / whole_s]
         found.append([*key, *cells, *figures, *shares, spent["energy_total_j"].reason])
     place = [column for column, *_ in OPERATORS].index("time_share")
@@ -161,34 +166,60 @@ def write(columns: tuple[Column, ...], found: list[list[object]], path: Path, fa
     """A table as ``.parquet``, whose fields have unit and description, and as ``.csv``, of six digits."""
     fields = [pa.field(name, kind, metadata={"unit": unit, "description": what}) for name, kind, unit, what in columns]
     values = [pa.array([row[i] for row in found], one.type) for i, one in enumerate(fields)]
-    schema = pa.schema(fields, {"not_measured": json.dumps(failed)})
-    pq.write_table(pa.Table.from_arrays(values, schema=schema), path.with_suffix(".parquet"))
+    packed = BytesIO()
+    pq.write_table(pa.Table.from_arrays(values, schema=pa.schema(fields, {"not_measured": json.dumps(failed)})), packed)
+    write_whole(path.with_suffix(".parquet"), packed.getvalue())
     cells = [[float(f"{cell:.6g}") if isinstance(cell, float) else cell for cell in row] for row in found]
     write_whole(path.with_suffix(".csv"), csv_file([[one.name for one in fields], *cells]).encode())
 
 
+def runs_in(places: list[Path]) -> Iterator[Run]:
+    """The Runs of ``profile`` in folders, each once, in order of time.
+
+    Raises:
+        BadInputError: If a folder has none, or a file is no such Run.
+    """
+    found: dict[str, Run] = {}
+    for place in places:
+        paths = sorted(place.glob("*.zip"))
+        if not paths:
+            raise jt.BadInputError(f"{place}: {'no Runs (*.zip) in it' if place.is_dir() else 'no such folder'}")
+        for path in paths:
+            run = jt.load(str(path))
+            if run.kind != "profile":
+                raise jt.BadInputError(f"{path}: a Run of {printable(run.kind)}, not of profile; take it out")
+            found[run.id] = run
+    yield from sorted(found.values(), key=lambda run: run.created_ns)
+
+
 def table(places: list[Path], data: Path) -> None:
-    """Write the data set of these Runs, its description and its page."""
-    pairs = [rows(jt.load(str(path))) for place in places for path in sorted(place.glob("*.zip"))]
+    """Write the data set of these Runs and its description."""
+    pairs = [rows(run) for run in runs_in(places)]
+    latest = {tuple(whole[:4]): whole for whole, _ in pairs}.values()
+    for whole, _ in pairs:
+        whole[PLACES["latest"]] = any(whole is one for one in latest)
     pairs.sort(key=lambda pair: (*pair[0][:3], pair[0][3] != "eager"))  # by GPU, model, batch
-    whole, parts = [row for row, _ in pairs], [row for _, some in pairs for row in some]
     reasons = [path for place in places for path in sorted(place.glob("*.failed.txt"))]
     failed = [printable(f"{path.name.removesuffix('.failed.txt')}: {path.read_text().strip()}") for path in reasons]
     data.mkdir(parents=True, exist_ok=True)
-    write(ATLAS, whole, data / "atlas", failed)
-    write(OPERATORS, parts, data / "atlas-operators", failed)
-    write_whole(data / "README.md", readme(len(whole), failed).encode())
+    write(ATLAS, [whole for whole, _ in pairs], data / "atlas", failed)
+    write(OPERATORS, [part for _, some in pairs for part in some], data / "atlas-operators", failed)
+    write_whole(data / "README.md", readme(len(pairs), len(latest), failed).encode())
+    print(f"{len(pairs)} Runs of {len(latest)} configurations: {data}")
 
 
-def readme(n: int, failed: list[str]) -> str:
+def readme(n: int, different: int, failed: list[str]) -> str:
     """What the files and their columns are."""
     lines = [
         "# Atlas\n",
-        f"{n} configurations, measured by `benchmarks/atlas.py` with jouletrace {__version__}: `atlas` has a row for",
-        "each, `atlas-operators` one for each of its operators, and `python benchmarks/atlas.py page DATA -o FILE`",
-        "plots both. The tables are the same in Parquet, whose fields have unit and description, and in CSV. Intervals",
-        "are of 95 %; the gain error of the GPU's sensor (± 5 %) is not in them. A figure that wasn't determined is",
-        "empty, with its reason. Weights and inputs are random.",
+        f"{n} Runs of {different} configurations, by `benchmarks/atlas.py` with jouletrace {__version__}. `atlas` has",
+        "a row for each Run (`latest` marks one for each configuration), `atlas-operators` one for each of its",
+        "operators; `run` joins them. `python benchmarks/atlas.py page DATA` plots both. The tables are the same in",
+        "Parquet, whose fields have unit and description, and in CSV of six digits:",
+        '`pandas.read_parquet("atlas.parquet")`.\n',
+        "Intervals are of 95 %; the gain error of the GPU's sensor (± 5 %) is not in them. A figure that wasn't",
+        "determined is empty, with its reason. Weights and inputs are random. What the checks behind `trust` are, and",
+        "what their codes say: `docs/reference/report.md`. Models and batch sizes: `benchmarks/atlas.py`.",
     ]
     for title, columns in (("atlas", ATLAS), ("atlas-operators", OPERATORS)):
         lines += [f"\n## {title}\n", "| column | unit | what |", "|---|---|---|"]
@@ -201,9 +232,11 @@ def readme(n: int, failed: list[str]) -> str:
 SHOWN = {
     **{name: name for name in ("gpu", "model", "batch", "mode")},
     "latency_ms": "latency (ms)",
+    "iteration_ms": "back to back (ms)",
     "power_w": "power (W)",
     "energy_j": "energy (J)",
     "energy_per_sample_j": "per sample (J)",
+    "energy_active_j": "above idle (J)",
     "parts_by_whole": "parts / whole",
     "trust": "trust",
     "trust_failed": "failed checks",
@@ -212,11 +245,18 @@ SHOWN = {
 
 
 def page(data: Path, out: Path) -> None:
-    """Write the page of a data set: one file that loads nothing."""
-    table = pq.read_table(data / "atlas.parquet")
-    rows, failed = table.to_pylist(), json.loads(table.schema.metadata[b"not_measured"])
+    """Write the page of a data set: one file that loads nothing.
+
+    Raises:
+        BadInputError: If the folder has no data set.
+    """
+    tables = [pq.read_table(data / f"{name}.parquet") for name in ("atlas", "atlas-operators")]
+    for found, columns in zip(tables, (ATLAS, OPERATORS), strict=True):
+        if found.column_names != [name for name, *_ in columns]:
+            raise jt.BadInputError(f"{data}: not a data set of this version's atlas.py; make it with table")
+    rows, failed = tables[0].to_pylist(), json.loads(tables[0].schema.metadata[b"not_measured"])
     split: dict[object, dict[str, list[Any]]] = {}
-    for part in pq.read_table(data / "atlas-operators.parquet").to_pylist():
+    for part in tables[1].to_pylist():
         shares = split.setdefault(part["run"], {}).setdefault(part["group"], [0.0, 0.0, []])
         shares[0] += part["energy_share"] or 0.0
         shares[1] += part["time_share"] or 0.0

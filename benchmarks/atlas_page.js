@@ -6,17 +6,17 @@
   const colors = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#8c564b", "#666666", "#9a9a00"];
   const symbols = ["circle", "diamond-open", "square", "x"], models = [...new Set(data.map((row) => row.model))], modes = [...new Set(data.map((row) => row.mode))];
   const text = (value) => String(value).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;"); // plotly reads tags in labels
-  const name = (row) => [...(new Set(data.map((one) => one.gpu)).size > 1 ? [row.gpu] : []), row.model, row.batch, row.mode].join(" · ");
+  const name = (row) => [...(new Set(data.map((one) => one.gpu)).size > 1 ? [row.gpu.replace(/^NVIDIA /, "").split(" ")[0]] : []), row.model, row.batch, row.mode].join(" · ");
   const labels = new Map(); // one that was measured again has a number, or its bars would be stacked
   data.map(name).forEach((one, i, all) => { const before = all.slice(0, i).filter((other) => other === one).length; labels.set(data[i], text(before ? `${one} · ${before + 1}` : one)); });
   const label = (row) => labels.get(row);
   const ends = (rows, name) => ({ type: "data", symmetric: false, array: rows.map((row) => (row[`${name}_high`] ?? row[name]) - row[name]), arrayminus: rows.map((row) => row[name] - (row[`${name}_low`] ?? row[name])), thickness: 1 });
-  const look = { font: { family: "system-ui, sans-serif", size: 12 }, margin: { l: 70, r: 16, t: 34, b: 48 }, hoverlabel: { align: "left" } };
+  const look = { font: { family: "system-ui, sans-serif", size: 12 }, margin: { l: 70, r: 16, t: 34, b: 48 }, ...(innerWidth < 700 && { legend: { orientation: "h", y: -0.15 } }), hoverlabel: { align: "left" } };
 
   const points = (rows) => models.flatMap((model, i) => modes.map((mode, k) => {
-    const some = rows.filter((row) => row.model === model && row.mode === mode && row.latency_ms > 0 && row.energy_per_sample_j > 0);
-    return { type: "scatter", mode: "markers", name: text(`${model} · ${mode}`), x: some.map((row) => row.latency_ms), y: some.map((row) => row.energy_per_sample_j),
-      error_x: ends(some, "latency_ms"), error_y: ends(some, "energy_per_sample_j"), marker: { color: colors[i % colors.length], symbol: symbols[k % symbols.length], size: 10 },
+    const some = rows.filter((row) => row.model === model && row.mode === mode && row.iteration_ms > 0 && row.energy_per_sample_j > 0);
+    return { type: "scatter", mode: "markers", name: text(`${model} · ${mode}`), x: some.map((row) => row.iteration_ms), y: some.map((row) => row.energy_per_sample_j),
+      error_x: ends(some, "iteration_ms"), error_y: ends(some, "energy_per_sample_j"), marker: { color: colors[i % colors.length], symbol: symbols[k % symbols.length], size: 10 },
       text: some.map((row) => `${label(row)}<br>trust: ${text(row.trust)}`), hovertemplate: "%{text}<br>%{x:.4g} ms, %{y:.4g} J per sample<extra></extra>" };
   })).filter((trace) => trace.x.length);
 
@@ -32,8 +32,8 @@
     document.querySelectorAll("tr[data-row]").forEach((line) => { line.hidden = !kept[+line.dataset.row]; });
     document.getElementById("count").textContent = `${rows.length} of ${data.length}`;
     const plain = { displaylogo: false, responsive: true };
-    Plotly.react(scatter, points(rows), { ...look, height: 460, xaxis: { type: "log", title: { text: "latency (ms)" } }, yaxis: { type: "log", tickformat: "~g", automargin: true, title: { text: "energy per sample (J)", standoff: 16 } } }, plain);
-    Plotly.react(shares, bars(rows), { ...look, barmode: "stack", height: 110 + 22 * rows.length, xaxis: { title: { text: `share of ${of.selectedOptions[0].text}` }, tickformat: ".0%" }, yaxis: { automargin: true, autorange: "reversed", type: "category" }, legend: { traceorder: "normal" } }, plain);
+    Plotly.react(scatter, points(rows), { ...look, height: 460, xaxis: { type: "log", title: { text: "time of an iteration, back to back (ms)" } }, yaxis: { type: "log", tickformat: "~g", automargin: true, title: { text: "energy per sample (J)", standoff: 16 } } }, plain);
+    Plotly.react(shares, bars(rows), { ...look, barmode: "stack", height: 110 + 22 * rows.length, xaxis: { title: { text: `share of ${of.selectedOptions[0].text}` }, tickformat: ".0%" }, yaxis: { automargin: true, autorange: "reversed", type: "category" }, legend: { traceorder: "normal", ...(innerWidth < 700 && { orientation: "h", y: -0.04 }) } }, plain);
     document.body.dataset.shown = rows.length;
   };
 

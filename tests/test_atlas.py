@@ -144,3 +144,43 @@ def test_names_of_operators_and_kernels_have_a_kind():
         "aten.gelu": "elementwise, other",
     }
     assert {name: group_of(name, False) for name in kinds} == kinds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["page", "nowhere"], "FileNotFoundError: nowhere/atlas.parquet"),
+        (["table", "nowhere", "-o", "data"], "nowhere: no such folder"),
+        (["table", ".", "-o", "data"], ".: no Runs (*.zip) in it"),
+        (["table", str(REPOSITORY / "docs" / "results" / "runs"), "-o", "data"], "a Run of measure, not of profile"),
+        (["measure", "out", "--device", "nope"], "unknown device 'nope'"),
+        (["measure", "out", "--device", "sim:h100", "--detail-time", "-1"], "must be more than 0 s"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(arguments, said, workspace, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["atlas.py", *arguments])
+    assert atlas.main() == 1
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not list(workspace.iterdir())
+
+
+def test_names_of_models_and_modes_are_checked(monkeypatch, capsys):
+    for option, known in (("--models", "minilm"), ("--modes", "eager")):
+        monkeypatch.setattr(sys, "argv", ["atlas.py", "measure", "out", option, f"{known},foo"])
+        with pytest.raises(SystemExit):
+            atlas.main()
+        assert "no 'foo': there are" in capsys.readouterr().err
+
+
+def test_a_run_counts_once_and_the_latest_of_a_configuration_is_marked(tmp_path):
+    run = jt.load(str(REPOSITORY / "docs" / "results" / "runs" / "segformer-kernels-h200.zip"))
+    run.activity = run.activity[:0]
+    run.save(str(tmp_path / "one.zip"))
+    run.save(str(tmp_path / "same.zip"))
+    run.id, run.created_ns = "later", run.created_ns + 10**12
+    run.save(str(tmp_path / "zero.zip"))
+    table([tmp_path], tmp_path)
+    found = pq.read_table(tmp_path / "atlas.parquet").to_pylist()
+    assert [(one["run"] == "later", one["latest"]) for one in found] == [(False, False), (True, True)]

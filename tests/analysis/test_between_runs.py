@@ -20,7 +20,7 @@ from jouletrace.run import tables
 from jouletrace.run.store import load
 from jouletrace.stats.quantiles import student
 from places import REPOSITORY
-from records import make_run, phases, readings, windows
+from records import iterations, make_run, phases, readings, windows
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
@@ -99,11 +99,13 @@ def test_repeated_runs_show_their_scatter_themselves(alone):
 def test_a_load_whose_windows_scatter_has_runs_that_do(alone, monkeypatch):
     within = alone.result("energy_total_spread_within_pct").value
     calm = of_workload().result("energy_total_j").half_width
-    monkeypatch.setattr("jouletrace.analysis.between_runs.UNSTEADY", 0.009 * within)
+    monkeypatch.setattr("jouletrace.analysis.between_runs.STEADY", 0.006 * within)
     found = of_workload().result("energy_total_j")
-    share = OF_WINDOWS * within / 100
+    share = np.hypot(0.002, OF_WINDOWS * 0.8 * within / 100)  # 0.6 of the scatter is a steady host's
     expected = np.hypot(alone.result("energy_total_j").half_width, student(0.975, 9) * share * found.value)
     assert found.half_width == pytest.approx(expected) != pytest.approx(calm)
+    monkeypatch.setattr("jouletrace.analysis.between_runs.STEADY", 0.0101 * within)
+    assert of_workload().result("energy_total_j").half_width == pytest.approx(calm)
 
 
 def late_host(idle_after=120.0):
@@ -130,6 +132,38 @@ def test_a_late_host_makes_time_and_total_uncertain_and_active_energy_not():
     scatter = student(0.975, 9) * OF_WINDOWS * watts.std(ddof=1)
     assert scatter < power.half_width < 1.5 * scatter
     assert time.half_width / time.value > 2 * power.half_width / power.value
+
+
+def test_active_energy_of_a_constant_time_is_as_uncertain_as_the_total(monkeypatch):
+    """Idle energy of a constant time is constant: beside the idle level's own error, nothing differs."""
+    edges, level = (
+        [(5.0 + 0.5 * k, 5.5 + 0.5 * k) for k in range(8)],
+        np.array([400, 420, 390, 410, 430, 405, 415, 395]),
+    )
+    watts = np.concatenate(([120.0], level, [120.0]))
+    places = np.append(5.0, [end for _, end in edges])
+    rows = readings(lambda t: watts[np.searchsorted(places, t, side="right")], 12, noise=0.01)
+    spans = phases(("context idle before", 2.0, 5.0), ("energy", 5.0, 9.0), ("context idle after", 9.0, 12.0))
+    run = make_run(rows, spans=spans, window_rows=windows(edges, replays=50))
+    run.stored["between_runs"] = SCATTER
+    analyse(run)
+    active, total = (run.result(f"energy_{name}_j") for name in ("active_over_context_idle", "total"))
+    assert active.half_width == pytest.approx(total.half_width, rel=0.01)
+    assert total.half_width > 0.05 * total.value
+
+
+def test_a_throughput_that_no_window_shows_has_the_stored_scatter():
+    run = make_run(
+        readings(lambda t: 300.0 + 0 * t, 6, noise=0.3),
+        spans=phases(("latency", 1.0, 3.0)) + iterations(100, 0.01, 1.0),
+    )
+    run.workload["items"] = 8
+    plain = analyse(run).result("throughput_per_s")
+    run.stored["between_runs"] = SCATTER
+    found = analyse(run).result("throughput_per_s")
+    assert found.half_width == pytest.approx(
+        np.hypot(plain.half_width, student(0.975, 9) * 0.002 * found.value), rel=0.02
+    )
 
 
 def test_what_is_not_known_of_idle_power_is_in_active_energy_over_the_whole_time():

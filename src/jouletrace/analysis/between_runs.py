@@ -7,6 +7,7 @@ this workload on this GPU. Figures of latency, parts and baselines, and ratios w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -30,9 +31,9 @@ ENERGIES = {
 }
 """Energies of the whole, and the idle power that is taken off each."""
 
-UNSTEADY, OF_WINDOWS = 0.02, 0.8
-"""Where windows within a run scatter by a larger share than this, such as on a busy host, no figure of other loads
-holds: runs scatter by up to 0.8 of what windows do then (docs/explanation/method.md)."""
+STEADY, OF_WINDOWS = 0.02, 0.8
+"""Where windows within a run scatter by a larger share than the first, such as on a busy host, no figure of other loads
+holds: runs scatter by up to the second share of what is beyond it (docs/explanation/method.md)."""
 
 
 def add_between_runs(run: Run, figures: Figures) -> None:
@@ -49,26 +50,26 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     def value(metric: str) -> float:
         return abs(figures.get(MODEL_UNIT, metric).value or 0.0)
 
+    u_time = _standard(share, value("iteration_time_s"), times, of_time)
+    relative = u_time / value("iteration_time_s") if value("iteration_time_s") else share
     u = {
-        "iteration_time_s": _standard(share * value("iteration_time_s"), times, of_time),
-        "power_w": _standard(share * value("power_w"), joules / seconds, block),
+        "iteration_time_s": u_time,
+        "throughput_per_s": relative * value("throughput_per_s"),
+        "power_w": _standard(share, value("power_w"), joules / seconds, block),
     }
     for metric, idle in ENERGIES.items():
         idle_w = figures.get(MODEL_UNIT, idle).value or 0.0 if idle else 0.0
-        u[metric] = _standard(share * value("energy_total_j"), joules - idle_w * seconds, block)
-    u["throughput_per_s"] = value("throughput_per_s") * u["iteration_time_s"] / (value("iteration_time_s") or 1.0)
+        u[metric] = _standard(share, value("energy_total_j"), joules - idle_w * seconds, block)
     if (sources := figures.sources.get(MODEL_UNIT)) is not None and value("energy_total_j"):
         figures.sources[MODEL_UNIT] = _with(sources, {SOURCE.format(n): u["energy_total_j"]})
     for metric, sd in u.items():
         figures.change(MODEL_UNIT, metric, widened(figures.get(MODEL_UNIT, metric), t * sd), FLAG)
 
 
-def _standard(stored: float, values: Floats, block: NDArray[np.int64]) -> float:
-    """Standard deviation of a figure between runs: as stored, or from its windows' values where these scatter."""
-    within = scatter(values, block)
-    if within is None or within < UNSTEADY * abs(float(values.mean())):
-        return stored
-    return max(stored, OF_WINDOWS * within)
+def _standard(share: float, whole: float, values: Floats, block: NDArray[np.int64]) -> float:
+    """Standard deviation of a figure between runs: a share of the whole, and by what its windows scatter beyond 2 %."""
+    beyond = max((scatter(values, block) or 0.0) ** 2 - (STEADY * whole) ** 2, 0.0)
+    return math.hypot(share * whole, OF_WINDOWS * math.sqrt(beyond))
 
 
 def _with(sources: Callable[[], Sources], more: Sources) -> Callable[[], Sources]:

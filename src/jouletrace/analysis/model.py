@@ -123,7 +123,7 @@ def shared_error(energies: WindowEnergies) -> float:
 
 
 def _active(run: Run, level: Estimate, shared_j: float) -> Estimate:
-    """Total less baseline power over the same time, window by window: a host that is late adds idle time alone.
+    """Total less baseline power over the same time, window by window: idle time of a late host cancels.
 
     Args:
         run: The Run, whose windows have energies.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,8 +79,10 @@ def together(run: Run, *columns: str) -> tuple[list[Floats], NDArray[np.int64]]:
 
 def scatter(values: Floats, block: NDArray[np.int64]) -> float | None:
     """Standard deviation of windows within their runs, pooled over these; None for fewer than three windows."""
-    inside = [float(np.var(values[block == b], ddof=1)) for b in np.unique(block) if np.sum(block == b) > 1]
-    return float(np.sqrt(np.mean(inside))) if inside and len(values) > 2 else None
+    runs = [values[block == b] for b in np.unique(block)]
+    freedom = len(values) - len(runs)
+    squares = sum(float(np.sum((of_run - of_run.mean()) ** 2)) for of_run in runs)
+    return math.sqrt(squares / freedom) if freedom > 0 and len(values) > 2 else None
 
 
 def _over_replays(windows: pa.Table, column: str) -> Floats:

@@ -278,11 +278,12 @@ def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
             energy = Estimate(blocks.energy_j, blocks.energy_j - half, blocks.energy_j + half, BLOCKS, OFFERED)
             counts = blocks.counts
         else:
-            flags = (*flags, "rate_not_seen") if level.load.get("rate_per_s") else flags
-        if blocks is not None and blocks.method != OFFERED:
-            for metric, k in CHANCES.items():
-                error = Estimate(100 * blocks.error(k), n=BLOCKS, method=blocks.method)
-                figures.add(level.unit, f"{metric.removesuffix('_j')}_error_pct", error)
+            if level.load.get("rate_per_s"):
+                flags = (*flags, "rate_not_seen")
+            if blocks is not None:
+                for metric, k in CHANCES.items():
+                    error = Estimate(100 * blocks.error(k), n=BLOCKS, method=blocks.method)
+                    figures.add(level.unit, f"{metric.removesuffix('_j')}_error_pct", error)
     for metric, estimate in _prices(energy, *counts).items():
         figures.add(level.unit, metric, estimate, flags)
     if energy.value is not None:
