@@ -11,7 +11,7 @@
   data.map(name).forEach((one, i, all) => { const before = all.slice(0, i).filter((other) => other === one).length; labels.set(data[i], text(before ? `${one} · ${before + 1}` : one)); });
   const label = (row) => labels.get(row);
   const ends = (rows, name) => ({ type: "data", symmetric: false, array: rows.map((row) => (row[`${name}_high`] ?? row[name]) - row[name]), arrayminus: rows.map((row) => row[name] - (row[`${name}_low`] ?? row[name])), thickness: 1 });
-  const look = { font: { family: "system-ui, sans-serif", size: 12 }, margin: { l: 70, r: 16, t: 34, b: 48 }, ...(innerWidth < 700 && { legend: { orientation: "h", y: -0.15 } }), hoverlabel: { align: "left" } };
+  const look = { font: { family: "system-ui, sans-serif", size: 12 }, margin: { l: 70, r: 16, t: 34, b: 48 }, ...(innerWidth < 700 && { legend: { orientation: "h", y: -0.3 } }), hoverlabel: { align: "left" } };
 
   const points = (rows) => models.flatMap((model, i) => modes.map((mode, k) => {
     const some = rows.filter((row) => row.model === model && row.mode === mode && row.iteration_ms > 0 && row.energy_per_sample_j > 0);
@@ -33,7 +33,7 @@
     document.getElementById("count").textContent = `${rows.length} of ${data.length}`;
     const plain = { displaylogo: false, responsive: true };
     Plotly.react(scatter, points(rows), { ...look, height: 460, xaxis: { type: "log", title: { text: "time of an iteration, back to back (ms)" } }, yaxis: { type: "log", tickformat: "~g", automargin: true, title: { text: "energy per sample (J)", standoff: 16 } } }, plain);
-    Plotly.react(shares, bars(rows), { ...look, barmode: "stack", height: 110 + 22 * rows.length, xaxis: { title: { text: `share of ${of.selectedOptions[0].text}` }, tickformat: ".0%" }, yaxis: { automargin: true, autorange: "reversed", type: "category" }, legend: { traceorder: "normal", ...(innerWidth < 700 && { orientation: "h", y: -0.04 }) } }, plain);
+    Plotly.react(shares, bars(rows), { ...look, barmode: "stack", height: 110 + 22 * rows.length, xaxis: { title: { text: `share of ${of.selectedOptions[0].text}` }, tickformat: ".0%" }, yaxis: { automargin: true, autorange: "reversed", type: "category" }, legend: { traceorder: "normal", ...(innerWidth < 700 && { orientation: "h", y: -0.07 }) } }, plain);
     document.body.dataset.shown = rows.length;
   };
 
