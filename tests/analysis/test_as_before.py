@@ -30,7 +30,14 @@ RUNS = {
     "loader-run-h100": "docs/results/runs",
     "serving-short-h200": "docs/results/runs",
 }
-RECORDINGS = {"vit-h100": (1223.0, 1226.0), "chain-shuffled-h100": (1223.0, 1226.0), "jax-h200b": (1232.0, 1236.0)}
+RECORDINGS = {
+    "vit-h100": (1223.0, 1226.0),
+    "chain-shuffled-h100": (1223.0, 1226.0),
+    "jax-h200b": (1232.0, 1236.0),
+    "vit-repeats-h200": (1237.0, 1240.0),
+    "deit-b-64-repeats-h200": (1237.0, 1240.0),
+    "pulses-h200": (1237.0, 1240.0),
+}
 """Recordings with kernels, and the sample rates between which to look."""
 
 
