@@ -37,6 +37,19 @@ def test_a_profile_states_energy_power_and_time_in_one_line():
     assert "per sample" not in short(with_items(1)), "an iteration is a sample"
 
 
+def test_power_and_time_have_their_intervals_where_three_digits_would_promise_more():
+    run = profile_run()
+    rough = {
+        "power_w": Estimate(693.0, 620.0, 766.0, 9, "windows"),
+        "iteration_time_s": Estimate(6.71e-3, 6.6e-3, 6.82e-3),
+    }
+    rows = [
+        {**row, **rough[row["metric"]].to_dict()} if row["metric"] in rough else row for row in run.results.to_pylist()
+    ]
+    run.results = tables.from_rows(rows, "results")
+    assert "per iteration: 693 ± 73 W, 6.71 ms" in short(run)
+
+
 def test_tokens_stand_in_the_place_of_samples():
     run = with_items(4)
     rows = run.results.to_pylist()

@@ -14,8 +14,8 @@ from jouletrace.run.tables import UnitRow
 from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total
 
-_DIGITS = 3
-"""Significant digits of what stands beside the energy without an interval."""
+_DIGITS, _ROUGH = 3, 0.02
+"""Significant digits of what stands beside the energy, and the relative half-width from which it has its interval."""
 
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
@@ -72,18 +72,27 @@ def brief(value: float | None, unit: str) -> str:
     return "unknown" if value is None else f"{number(value / scale.factor, _DIGITS)}{NBSP}{scale.name}".rstrip(NBSP)
 
 
+def _beside(estimate: Estimate, unit: str) -> str:
+    """A figure that stands beside others; with its interval, where three digits would promise more than is known."""
+    half = estimate.half_width
+    if estimate.value is None or half is None or half <= _ROUGH * abs(estimate.value):
+        return brief(estimate.value, unit)
+    return figure(estimate, unit)
+
+
 def _iterations(run: Run, results: Results) -> list[str]:
     """What an iteration took: energy, also per sample or token; power, time; how much of it is idle power."""
-    energy, power = results.get("energy_total_j"), results.get("power_w").value
-    time = results.get("iteration_time_s").value or results.get("latency_s").value
+    energy, power = results.get("energy_total_j"), results.get("power_w")
+    time = results.get("iteration_time_s")
+    time = time if time.value else results.get("latency_s")
     whole = run.kind == "import" and not run.workload.get(RECORDING, Recording()).get("iterations_by")
     if energy.value is None:
         why = f"; energy unknown: {reasons.reason(energy.reason)}" if energy.reason else ""
         each = "" if whole else " per iteration"
-        return [f"{brief(time, 's')}{each}{why}"] if time is not None else _watched(run, results)
+        return [f"{_beside(time, 's')}{each}{why}"] if time.value is not None else _watched(run, results)
     if whole:
-        return [f"{figure(energy, 'J')}{_paid(energy)} in {brief(time, 's')}, {brief(power, 'W')} on average"]
-    beside = [brief(one, unit) for one, unit in ((power, "W"), (time, "s")) if one is not None]
+        return [f"{figure(energy, 'J')}{_paid(energy)} in {_beside(time, 's')}, {_beside(power, 'W')} on average"]
+    beside = [_beside(one, unit) for one, unit in ((power, "W"), (time, "s")) if one.value is not None]
     lines = [f"{figure(energy, 'J')} per iteration: {', '.join([*_of_each(run, results), *beside])}"]
     return lines + _shares(run, results, energy)
 
