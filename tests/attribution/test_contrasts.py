@@ -92,6 +92,17 @@ def test_kernels_at_the_same_time_share_the_power():
     assert contrasts.row([0, 1]).overlapped == pytest.approx(20 / 80)
 
 
+def test_kernels_at_the_same_time_share_what_the_clock_changes():
+    fit = fitted(
+        [(0, 40, 0), (20, 60, 2), (80, 100, 1)], (A, B, C), [500.0, 300.0, 700.0, 900.0, 100.0], [0.0] * 6, -2.0,
+        slowness=[0.0, 0.1, 0.0, 0.0],
+    )  # fmt: skip
+    contrasts = Contrasts(fit, by_operator)
+    change = -2.0 * 0.1 * (900 - 100) * 20e-6  # of the time that both run, by the power above idle
+    assert contrasts.row([0]).energy.value == pytest.approx(20e-6 * 500 + 10e-6 * 900 + 20e-6 * 300 + change / 2)
+    assert contrasts.row([1]).energy.value == pytest.approx(20e-6 * 700 + 10e-6 * 900 + change / 2)
+
+
 def test_energy_follows_the_clock_around_each_kernel():
     """Two kernels of a kind, one 10 % slower and one faster; power above idle goes with the square of the clock."""
     fit = fitted(

@@ -51,6 +51,11 @@ MUTANTS = [
         ("power scatters as energy", "joules / seconds, block", "joules, block"),
     ),
     *_of(
+        "attribution/contrasts.py",
+        ["attribution/test_contrasts.py"],
+        ("clock's change of an overlap counted for each", "+= slow[k] / len(members)", "+= slow[k] * len(members)"),
+    ),
+    *_of(
         "stats/interval.py",
         ["stats/test_interval.py"],
         (
