@@ -7,8 +7,8 @@
 ``measure`` saves the Run of each configuration as OUT/MODEL-BATCH-MODE.zip and the seconds that it took in
 OUT/seconds.json. It skips what either of them has, so that the same command goes on where device time ended, also
 on another machine that has seconds.json alone. One that fails leaves OUT/MODEL-BATCH-MODE.failed.txt with the reason;
-remove the file to try again. Each GPU has an OUT of its own. ``table`` writes the data set, and ``page`` one HTML file
-that filters and plots it.
+remove the file to try again. Each GPU has an OUT of its own. ``table`` writes the data set, or adds to the one
+that is there, and ``page`` one HTML file that filters and plots it.
 """
 
 from __future__ import annotations

@@ -192,20 +192,41 @@ def runs_in(places: list[Path]) -> Iterator[Run]:
     yield from sorted(found.values(), key=lambda run: run.created_ns)
 
 
+def read(data: Path) -> list[pa.Table]:
+    """Both tables of a data set.
+
+    Raises:
+        BadInputError: If these are others.
+    """
+    tables = [pq.read_table(data / f"{name}.parquet") for name in ("atlas", "atlas-operators")]
+    for found, columns in zip(tables, (ATLAS, OPERATORS), strict=True):
+        if found.column_names != [name for name, *_ in columns]:
+            raise jt.BadInputError(f"{data}: not a data set of this version's atlas.py; make it with table, elsewhere")
+    return tables
+
+
 def table(places: list[Path], data: Path) -> None:
-    """Write the data set of these Runs and its description."""
+    """Write the data set of these Runs and its description; a data set that is there keeps its other Runs."""
     pairs = [rows(run) for run in runs_in(places)]
-    latest = {tuple(whole[:4]): whole for whole, _ in pairs}.values()
-    for whole, _ in pairs:
-        whole[PLACES["latest"]] = any(whole is one for one in latest)
-    pairs.sort(key=lambda pair: (*pair[0][:3], pair[0][3] != "eager"))  # by GPU, model, batch
+    whole, parts = [row for row, _ in pairs], [part for _, some in pairs for part in some]
+    if (data / "atlas.parquet").exists():
+        new, place = {row[PLACES["run"]] for row in whole}, PLACES["run"]  # the same place in both tables
+        before = [[list(row.values()) for row in one.to_pylist()] for one in read(data)]
+        kept = [[row for row in some if row[place] not in new] for some in before]
+        whole, parts = kept[0] + whole, kept[1] + parts
+    latest = {tuple(row[:4]): row for row in sorted(whole, key=lambda row: str(row[PLACES["measured"]]))}.values()
+    for row in whole:
+        row[PLACES["latest"]] = any(row is one for one in latest)
+    whole.sort(key=lambda row: (*row[:3], row[3] != "eager"))  # by GPU, model, batch
+    order = {row[PLACES["run"]]: k for k, row in enumerate(whole)}
+    parts.sort(key=lambda row: order[row[PLACES["run"]]])
     reasons = [path for place in places for path in sorted(place.glob("*.failed.txt"))]
     failed = [printable(f"{path.name.removesuffix('.failed.txt')}: {path.read_text().strip()}") for path in reasons]
     data.mkdir(parents=True, exist_ok=True)
-    write(ATLAS, [whole for whole, _ in pairs], data / "atlas", failed)
-    write(OPERATORS, [part for _, some in pairs for part in some], data / "atlas-operators", failed)
-    write_whole(data / "README.md", readme(len(pairs), len(latest), failed).encode())
-    print(f"{len(pairs)} Runs of {len(latest)} configurations: {data}")
+    write(ATLAS, whole, data / "atlas", failed)
+    write(OPERATORS, parts, data / "atlas-operators", failed)
+    write_whole(data / "README.md", readme(len(whole), len(latest), failed).encode())
+    print(f"{len(whole)} Runs of {len(latest)} configurations: {data}")
 
 
 def readme(n: int, different: int, failed: list[str]) -> str:
@@ -250,10 +271,7 @@ def page(data: Path, out: Path) -> None:
     Raises:
         BadInputError: If the folder has no data set.
     """
-    tables = [pq.read_table(data / f"{name}.parquet") for name in ("atlas", "atlas-operators")]
-    for found, columns in zip(tables, (ATLAS, OPERATORS), strict=True):
-        if found.column_names != [name for name, *_ in columns]:
-            raise jt.BadInputError(f"{data}: not a data set of this version's atlas.py; make it with table")
+    tables = read(data)
     rows, failed = tables[0].to_pylist(), json.loads(tables[0].schema.metadata[b"not_measured"])
     split: dict[object, dict[str, list[Any]]] = {}
     for part in tables[1].to_pylist():

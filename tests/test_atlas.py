@@ -184,3 +184,24 @@ def test_a_run_counts_once_and_the_latest_of_a_configuration_is_marked(tmp_path)
     table([tmp_path], tmp_path)
     found = pq.read_table(tmp_path / "atlas.parquet").to_pylist()
     assert [(one["run"] == "later", one["latest"]) for one in found] == [(False, False), (True, True)]
+
+
+def test_a_data_set_keeps_what_it_has(tmp_path):
+    """New Runs join those of a data set; the same Run takes the place of its former rows."""
+    run = jt.load(str(REPOSITORY / "docs" / "results" / "runs" / "segformer-kernels-h200.zip"))
+    run.activity = run.activity[:0]
+    data, first, second = (tmp_path / name for name in ("data", "first", "second"))
+    for place in (data, first, second):
+        place.mkdir()
+    for path in (REPOSITORY / "docs" / "results" / "atlas").iterdir():
+        (data / path.name).write_bytes(path.read_bytes())
+    before = [pq.read_table(data / f"{name}.parquet") for name in ("atlas", "atlas-operators")]
+    run.save(str(first / "one.zip"))
+    for _ in range(2):
+        table([first], data)
+        found = [pq.read_table(data / f"{name}.parquet") for name in ("atlas", "atlas-operators")]
+        assert found[0].num_rows == before[0].num_rows + 1
+        new = [part for part in found[1].to_pylist() if part["run"] == run.id]
+        assert found[1].num_rows == before[1].num_rows + len(new) > before[1].num_rows
+    kept = [row for row in found[0].to_pylist() if row["run"] != run.id]
+    assert kept == before[0].to_pylist()
