@@ -210,7 +210,8 @@ def table(places: list[Path], data: Path) -> None:
     pairs = [rows(run) for run in runs_in(places)]
     whole, parts = [row for row, _ in pairs], [part for _, some in pairs for part in some]
     if (data / "atlas.parquet").exists():
-        new, place = {row[PLACES["run"]] for row in whole}, PLACES["run"]  # the same place in both tables
+        place = PLACES["run"]  # the same in both tables
+        new = {row[place] for row in whole}
         before = [[list(row.values()) for row in one.to_pylist()] for one in read(data)]
         kept = [[row for row in some if row[place] not in new] for some in before]
         whole, parts = kept[0] + whole, kept[1] + parts

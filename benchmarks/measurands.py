@@ -26,7 +26,7 @@ from jouletrace.profiler.repeats import merge
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
-from jouletrace.simulator.boards import SimKernel, open_simulated
+from jouletrace.simulator.boards import SimKernel, SimulatedGpu, open_simulated
 from jouletrace.stats.interval import mean_estimate
 
 SETTINGS = ProfileSettings(warmup_s=2.0, idle_s=1.0, calibrated=False)
@@ -34,15 +34,22 @@ KERNELS = [SimKernel("gemm", 50e-6, 300.0, clocked=0.2, core=0.5) for _ in range
 FLEET = 8
 
 
-def profiled(spec: str) -> tuple[Run, float, float]:
-    """The passes of a profile: its Run, the true energy of an iteration in its windows, and that of all runs, J."""
-    device = open_simulated(spec)
-    step = SimulatedStep(device, KERNELS)
+def recorded(device: SimulatedGpu, step: SimulatedStep, *, idle_after: bool = False) -> Run:
+    """The passes of a profile."""
     with Session("profile", [device], settings=SETTINGS.to_dict(), workload={"name": "measurands"}) as session:
         warm = warm_up(session, step, SETTINGS.warmup_s, Progress())
         passes.idle(session, "context idle before", SETTINGS, Progress())
         passes.energy(session, step, SETTINGS, warm.iteration_s, Progress())
-        run = session.finish()
+        if idle_after:
+            passes.idle(session, "context idle after", SETTINGS, Progress())
+        return session.finish()
+
+
+def profiled(spec: str) -> tuple[Run, float, float]:
+    """The passes of a profile: its Run, the true energy of an iteration in its windows, and that of all runs, J."""
+    device = open_simulated(spec)
+    step = SimulatedStep(device, KERNELS)
+    run = recorded(device, step)
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
     drawn = [device.truth.energy_j(*edges) for edges in zip(start, end, strict=True)]
     heat = float(np.mean([device.truth.temperature_c(int(at)) for at in (start + end) // 2]))
@@ -74,12 +81,7 @@ def of_late_host(board: str, seed: int) -> dict[str, Case]:
     device = open_simulated(f"sim:{board}?seed={seed}")
     step = LateStep(device, KERNELS)
     step.rng = np.random.default_rng(seed)
-    with Session("profile", [device], settings=SETTINGS.to_dict(), workload={"name": "late"}) as session:
-        warm = warm_up(session, step, SETTINGS.warmup_s, Progress())
-        passes.idle(session, "context idle before", SETTINGS, Progress())
-        passes.energy(session, step, SETTINGS, warm.iteration_s, Progress())
-        passes.idle(session, "context idle after", SETTINGS, Progress())
-        run = session.finish()
+    run = recorded(device, step, idle_after=True)
     start, end, replays = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns", "replays"))
     edges = list(zip(start, end, strict=True))
     drawn = np.array([device.truth.energy_j(*one) for one in edges])

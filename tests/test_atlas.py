@@ -15,7 +15,7 @@ from places import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 import atlas
-from atlas_data import group_of, page, table
+from atlas_data import group_of, page, read, table
 
 TINY = """
 from torch import nn, randn
@@ -190,16 +190,16 @@ def test_a_data_set_keeps_what_it_has(tmp_path):
     """New Runs join those of a data set; the same Run takes the place of its former rows."""
     run = jt.load(str(REPOSITORY / "docs" / "results" / "runs" / "segformer-kernels-h200.zip"))
     run.activity = run.activity[:0]
-    data, first, second = (tmp_path / name for name in ("data", "first", "second"))
-    for place in (data, first, second):
-        place.mkdir()
+    data, first = tmp_path / "data", tmp_path / "first"
+    data.mkdir()
+    first.mkdir()
     for path in (REPOSITORY / "docs" / "results" / "atlas").iterdir():
         (data / path.name).write_bytes(path.read_bytes())
-    before = [pq.read_table(data / f"{name}.parquet") for name in ("atlas", "atlas-operators")]
+    before = read(data)
     run.save(str(first / "one.zip"))
     for _ in range(2):
         table([first], data)
-        found = [pq.read_table(data / f"{name}.parquet") for name in ("atlas", "atlas-operators")]
+        found = read(data)
         assert found[0].num_rows == before[0].num_rows + 1
         new = [part for part in found[1].to_pylist() if part["run"] == run.id]
         assert found[1].num_rows == before[1].num_rows + len(new) > before[1].num_rows

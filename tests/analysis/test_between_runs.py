@@ -108,18 +108,23 @@ def test_a_load_whose_windows_scatter_has_runs_that_do(alone, monkeypatch):
     assert of_workload().result("energy_total_j").half_width == pytest.approx(calm)
 
 
+def stepped(edges, watts, idle_after=120.0, noise=0.3):
+    """A profile of a power in each window, of 50 iterations, between idle at 120 W and at another power."""
+    levels, end = np.concatenate(([120.0], watts, [idle_after])), edges[-1] + 3.0
+    spans = phases(
+        ("context idle before", 2.0, 5.0), ("energy", 5.0, edges[-1]), ("context idle after", edges[-1], end)
+    )
+    rows = readings(lambda t: levels[np.searchsorted(edges, t, side="right")], end, noise=noise)
+    run = make_run(rows, spans=spans, window_rows=windows(list(pairwise(edges)), replays=50))
+    run.stored["between_runs"] = SCATTER
+    return analyse(run)
+
+
 def late_host(idle_after=120.0):
     """A profile whose host is late by 0 to 300 ms in each window of 0.5 s: idle time, and the same active energy."""
     edges = 5.0 + np.append(0.0, np.cumsum(0.5 + np.random.default_rng(0).uniform(0.0, 0.3, 8)))
     watts = 120.0 + 40.0 / np.diff(edges)  # 40 J active in each window of 50 iterations
-    levels = np.concatenate(([120.0], watts, [idle_after]))
-    spans = phases(
-        ("context idle before", 2.0, 5.0), ("energy", 5.0, edges[-1]), ("context idle after", edges[-1], 14.0)
-    )
-    rows = readings(lambda t: levels[np.searchsorted(edges, t, side="right")], 14, noise=0.3)
-    run = make_run(rows, spans=spans, window_rows=windows(list(pairwise(edges)), replays=50))
-    run.stored["between_runs"] = SCATTER
-    return analyse(run), watts
+    return stepped(edges, watts, idle_after), watts
 
 
 def test_a_late_host_makes_time_and_total_uncertain_and_active_energy_not():
@@ -134,19 +139,9 @@ def test_a_late_host_makes_time_and_total_uncertain_and_active_energy_not():
     assert time.half_width / time.value > 2 * power.half_width / power.value
 
 
-def test_active_energy_of_a_constant_time_is_as_uncertain_as_the_total(monkeypatch):
+def test_active_energy_of_a_constant_time_is_as_uncertain_as_the_total():
     """Idle energy of a constant time is constant: beside the idle level's own error, nothing differs."""
-    edges, level = (
-        [(5.0 + 0.5 * k, 5.5 + 0.5 * k) for k in range(8)],
-        np.array([400, 420, 390, 410, 430, 405, 415, 395]),
-    )
-    watts = np.concatenate(([120.0], level, [120.0]))
-    places = np.append(5.0, [end for _, end in edges])
-    rows = readings(lambda t: watts[np.searchsorted(places, t, side="right")], 12, noise=0.01)
-    spans = phases(("context idle before", 2.0, 5.0), ("energy", 5.0, 9.0), ("context idle after", 9.0, 12.0))
-    run = make_run(rows, spans=spans, window_rows=windows(edges, replays=50))
-    run.stored["between_runs"] = SCATTER
-    analyse(run)
+    run = stepped(np.arange(5.0, 9.1, 0.5), [400, 420, 390, 410, 430, 405, 415, 395], noise=0.01)
     active, total = (run.result(f"energy_{name}_j") for name in ("active_over_context_idle", "total"))
     assert active.half_width == pytest.approx(total.half_width, rel=0.01)
     assert total.half_width > 0.05 * total.value

@@ -78,7 +78,7 @@ def test_energy_is_whole_over_a_time_in_which_the_page_could_not_be_read():
         source.poll()
         page.status = 500
         assert source.poll() == []
-        time.sleep(3 * source.channels[0].period_s)  # the time of three updates
+        time.sleep(3 * source.channels[0].period_s)  # three updates pass unread
         page.status = 200
         late = [one for one in source.poll() if one.channel == "power_w"]
     assert np.concatenate([one.value for one in late]) == pytest.approx(300.0, rel=1e-3)
