@@ -6,8 +6,9 @@
 
 ``windows``: energies of blocks of work of ``PLAN`` seconds, a ViT-B at batch 64 after a pause, in random order of tools
 and lengths; the truth is the GPU's own counter between its steps, less idle power for the rest of that bracket
-(``bursts.py``). ``overhead``: time per iteration of the model at batch 1 within a block of each tool over that without,
-by turns. ``layers``: what each tool says of the parts of the model, where it says anything. Tools that aren't installed
+(``bursts.py``). ``overhead``: time per iteration of ``WORK`` within a block of each tool over that without, by turns of
+0.3 s; "nothing" is a pair without any tool. ``cpu``: what the threads and processes of each tool take of a core.
+``layers``: what each tool says of the parts of the model, where it says anything. Tools that aren't installed
 are left out, and named. ``docs/peers.md`` states what came out, and what is unfair.
 """
 
@@ -22,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,20 @@ import numpy as np
 
 from bursts import true_energies
 from counter import PolledCounter, steps_of
+from jouletrace.stats.interval import mean_estimate
 
 PLAN = ((0.05, 6), (0.2, 6), (1.0, 5), (5.0, 3), (10.0, 1))
 """Seconds of a block, and how many for each tool."""
 
 PAUSE_S = 1.2
 POLL_S = 0.1
+
+TURN_S, ROUNDS = 0.3, 10
+NOTHING = "nothing"
+"""The control of ``overhead``: pairs in which neither turn has a tool."""
+
+CPU_S = 16.0
+"""Seconds of a block of ``cpu``: CodeCarbon reads every 15 s."""
 
 
 class Block:
@@ -223,33 +232,92 @@ def windows(chosen: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def overhead(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds per iteration at batch 1 in blocks of 1 s: pairs of without and with, in either order."""
-    step = model(1)
+def graph(batch: int) -> Callable[[], None]:
+    """The same step as a CUDA graph, each replay waited for: the host has little to do."""
+    import torch
 
-    def per_iteration() -> float:
-        begin, count = time.perf_counter(), 0
-        while time.perf_counter() - begin < 1.0:
-            for _ in range(20):
-                step()
-            count += 20
+    step, captured = model(batch), torch.cuda.CUDAGraph()
+    for _ in range(5):
+        step()
+    _synchronize()
+    with torch.cuda.graph(captured):
+        step()
+
+    def replay() -> None:
+        captured.replay()
         _synchronize()
-        return 1e3 * (time.perf_counter() - begin) / count
 
-    def within(tool: str) -> float:
-        with TOOLS[tool]():
-            return per_iteration()
+    return replay
 
-    per_iteration()
-    found: dict[str, list[tuple[float, float]]] = {tool: [] for tool in chosen.tools}
-    for turn in range(4):
-        for tool in np.random.default_rng(turn).permutation(chosen.tools).tolist():
-            _end_recorders()
-            plain = per_iteration() if turn % 2 else None
-            inside = within(tool)
-            _end_recorders()
-            found[tool].append((plain or per_iteration(), inside))
+
+WORK: dict[str, Callable[[], Callable[[], None]]] = {
+    "batch 1": lambda: model(1),
+    "batch 64": lambda: model(64),
+    "batch 64, CUDA graph": lambda: graph(64),
+}
+"""What ``overhead`` is measured of, by name."""
+
+
+def overhead(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Seconds per iteration by work and tool: pairs without and within, in either order."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for name, make in WORK.items():
+        step, pairs_of = make(), found.setdefault(name, {tool: [] for tool in (NOTHING, *chosen.tools)})
+        for _ in range(30):
+            step()
+        for number in range(ROUNDS):
+            for tool in np.random.default_rng(number).permutation(list(pairs_of)).tolist():
+                plain = _turn(step) if number % 2 else None
+                inside = _within(tool, step)
+                pairs_of[tool].append((plain or _turn(step), inside))
     return found
+
+
+def _within(tool: str, step: Callable[[], None]) -> float:
+    """A turn within a block of a tool, which is warm: what starts once has started, and has ended afterwards."""
+    with _block(tool):
+        step()
+    with _block(tool):
+        spent_s = _turn(step)
+    _end_recorders()
+    return spent_s
+
+
+def _turn(step: Callable[[], None], seconds: float = TURN_S) -> float:
+    """Seconds per iteration in a turn."""
+    _synchronize()
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        step()
+        count += 1
+    _synchronize()
+    return (time.perf_counter() - begin) / count
+
+
+def _block(tool: str) -> AbstractContextManager[object]:
+    return nullcontext() if tool == NOTHING else TOOLS[tool]()
+
+
+def cpu(chosen: argparse.Namespace) -> dict[str, float]:
+    """Seconds of CPU per second that a tool's threads and processes take beside the program's own thread."""
+    step, found = model(64), {}
+    for tool in (NOTHING, *chosen.tools):
+        with _block(tool):
+            step()
+        with _block(tool):
+            before, begin = _beside(), time.perf_counter()
+            _turn(step, CPU_S)
+            found[tool] = (_beside() - before) / (time.perf_counter() - begin)
+        _end_recorders()
+    return found
+
+
+def _beside() -> float:
+    """Seconds of CPU so far of this process' other threads and of its child processes that live."""
+    import psutil
+
+    children = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
+    return time.process_time() - time.thread_time() + sum(float(one.user + one.system) for one in children)
 
 
 def _end_recorders() -> None:
@@ -309,6 +377,14 @@ def layers(chosen: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "windows": windows,
+    "overhead": overhead,
+    "cpu": cpu,
+    "layers": layers,
+}
+
+
 def lines_of(tool: str) -> int:
     """Statements that a user writes for a block: those of the tool's function but for what this script adds."""
     tree = ast.parse(inspect.getsource(TOOLS[tool]))
@@ -338,20 +414,32 @@ def table(measured: dict[str, Any]) -> str:
             f"{1e3 * np.median([r[name] for r in rows if r['tool'] == tool]):.1f}" for name in ("before_s", "after_s")
         ]
         lines.append(f"| {tool} | " + " | ".join([*cells, *waits]) + " |")
-    if pairs_of := measured.get("overhead", {}):
-        pairs = range(1, 1 + max(map(len, pairs_of.values())))
-        lines += ["", "| tool | " + " | ".join(f"pair {one}" for one in pairs) + " |", "|---" * (1 + len(pairs)) + "|"]
-    for tool, found in pairs_of.items():
-        ratios = [f"{100 * (inside / plain - 1):+.1f} %" for plain, inside in found]
-        lines.append(f"| {tool} | " + " | ".join(ratios) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_overhead_lines(measured.get("overhead", {}), measured.get("cpu", {}))])
+
+
+def _overhead_lines(found: dict[str, dict[str, list[tuple[float, float]]]], cores: dict[str, float]) -> list[str]:
+    """By tool: percent of the time of each work, the mean with its 95 % interval, and percent of a core."""
+    if not found:
+        return []
+    heads = [*found, *(["CPU beside the program"] if cores else [])]
+    lines = ["", "| tool | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
+    for tool in next(iter(found.values())):
+        cells = []
+        for pairs_of in found.values():
+            ratios = np.log([inside / plain for plain, inside in pairs_of[tool]])
+            mean = mean_estimate(ratios)
+            percent = [100 * np.expm1(value) for value in (mean.value, mean.low, mean.high) if value is not None]
+            cells.append("{:+.1f} ({:+.1f} to {:+.1f}) %".format(*percent))
+        cells += [f"{100 * cores[tool]:.1f} %"] if cores else []
+        lines.append(f"| {tool} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def main() -> None:
     """Measure parts, each kept as soon as it is there, and print the table."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("output", type=Path)
-    options.add_argument("parts", nargs="*", default=["windows", "overhead", "layers"])
+    options.add_argument("parts", nargs="*", default=list(PARTS))
     options.add_argument("--tools", default="; ".join(TOOLS), type=lambda text: text.split("; "), help="joined by '; '")
     chosen = options.parse_args()
     packages = {"zeus": "zeus", "zeus, approx": "zeus", "codecarbon": "codecarbon"}
@@ -364,7 +452,7 @@ def main() -> None:
         if part == "table":
             continue
         began = time.perf_counter()
-        measured[part] = {"windows": windows, "overhead": overhead, "layers": layers}[part](chosen)
+        measured[part] = PARTS[part](chosen)
         print(f"[{part}: {time.perf_counter() - began:.0f} s]", flush=True)
         chosen.output.write_text(json.dumps(measured))
     print(table(measured))

@@ -21,7 +21,8 @@ def build(spec="deit-t", **options):
 
 
 SETTINGS = {
-    "resnet50": {}, "swin-tiny": {}, "gemm": {"size": "256"}, "sgemm": {"size": "256"}, "dgemm": {"size": "256"},
+    "resnet50": {}, "swin-tiny": {}, "dlrm": {},
+    "gemm": {"size": "256"}, "sgemm": {"size": "256"}, "dgemm": {"size": "256"},
 }  # fmt: skip
 """Of workloads that don't take a number of layers, so that they are small."""
 
@@ -123,9 +124,7 @@ def test_a_model_that_waits_for_the_host_can_not_be_captured_and_says_where():
         return x + 1 if x.sum().item() > 0 else x
 
     built = ObjectWorkload(forward, torch.randn(8)).build(CUDA, WorkloadOptions())
-    with pytest.raises(
-        CaptureError, match=r"test_steps_gpu\.py, line \d+: return x \+ 1 if .*use --mode eager"
-    ) as info:
+    with pytest.raises(CaptureError, match=r"test_gpu\.py, line \d+: return x \+ 1 if .*use --mode eager") as info:
         make_step(built, CUDA, "graph")
     assert "aten.item" in str(info.value)
     assert "\n" not in str(info.value)
