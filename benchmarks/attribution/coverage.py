@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from energy_tables import energy_table
 from scenarios import GROUPS, draw, simulate
 from simulated_power import Board
-from simulated_programs import draw_kinds, fixed_order, lay_out
+from simulated_programs import draw_kinds, eager_vit_like, fixed_order, lay_out
 
 OFF_HZ, OFF_PERIODS = 0.6, 0.1
 """Errors of rate and samples beyond which a lock is false."""
@@ -70,7 +70,19 @@ def far_rate(seed, seconds):
     return draw(seed, "long_varied", seconds, replace(SamplingSensor.draw(rng, seconds), rate_hz=rate))
 
 
-OWN = {"near_locked": near_locked, "far_rate": far_rate}
+def sparse(seed, seconds):
+    """A small model at batch 1, launched kernel by kernel: 1 to 40 us each, which draw 30 to 200 W above idle.
+
+    They run for 2 to 6 % of the time, so that readings scatter by 0.5 to 2 W.
+    """
+    rng = np.random.default_rng([seed, 103])
+    plan = eager_vit_like(rng, seconds, busy=float(rng.uniform(0.08, 0.2)))
+    small = replace(plan.kinds, power_w=124.0 + 0.25 * (plan.kinds.power_w - 124.0))
+    scene = lay_out(replace(plan, kinds=small, duration_ns=0.25 * plan.duration_ns), seconds)
+    return simulate(rng, scene, Board.draw(rng, len(scene.kinds), seconds), SamplingSensor.draw(rng, seconds))
+
+
+OWN = {"near_locked": near_locked, "far_rate": far_rate, "sparse": sparse}
 ALL = (*GROUPS, *OWN)
 BAD = ("one_kind", "locked_period", "foreign_load")
 """Groups that no estimator can resolve: they must be refused."""
@@ -91,7 +103,7 @@ def analysed(recording):
     readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
     kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
     activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
-    return readings, *trusted(activity, HOPPER_SENSOR.searches(None), readings)
+    return readings, *trusted(activity, HOPPER_SENSOR.searches(None), readings, len(recording.kind), 0)
 
 
 def phase_off(truth, readings, track):

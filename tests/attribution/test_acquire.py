@@ -7,6 +7,7 @@ import pytest
 
 from jouletrace.attribution.acquire import WINDOW_S, _apart, _mean_squares, _Window, _windows, search
 from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.checks import EVIDENCE
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
@@ -111,10 +112,42 @@ def test_powers_that_explain_the_readings_leave_nothing_and_others_their_mean_sq
     assert left[1] == pytest.approx(watts.var(), rel=1e-3)
 
 
-def test_a_column_without_information_is_taken_for_500_w():
+@pytest.mark.parametrize(("scatter_w", "noise_w"), [(20.0, 2.0), (0.5, 0.1)])
+def test_the_prior_weighs_as_much_as_noise_of_a_tenth_of_the_scatter(scatter_w, noise_w):
+    """The mean of powers is taken for 500 ± 400 W, and the noise of quiet readings for 0.1 W at least."""
     design = np.zeros((1, 4, 2))
-    design[..., 0] = 1.0
-    assert _mean_squares(design, np.full(4, 300.0))[0] == pytest.approx((0.0025 / 4.0025 * 200) ** 2, rel=1e-6)
+    design[..., 0] = 0.001
+    watts = 0.3 + scatter_w * np.array([1.0, -1.0, 1.0, -1.0])
+    weight = (noise_w / 400.0) ** 2
+    power = (4 * 0.001 * 0.3 + weight * 500.0) / (4 * 0.001**2 + weight)
+    wanted = np.mean((0.001 * power - watts) ** 2)
+    assert abs(power - 300.0) > 1.0
+    assert _mean_squares(design, watts)[0] == pytest.approx(wanted, rel=1e-9)
+
+
+def recorded(rng, length_ns, pause_ns, above_w, rate_hz, one_s, noise_w=0.0):
+    """Activity of kernels of two kinds in random order, and readings of it by the nominal sensor."""
+    start = np.cumsum(length_ns + pause_ns) - length_ns
+    kind = rng.integers(0, 2, len(start))
+    kinds = (Kind("a"), Kind("b"))
+    activity = activity_of(start.astype(np.int64), (start + length_ns).astype(np.int64), kind, kinds, 0)
+    above = np.array(above_w)[np.array([members[0] for members in activity.members])][activity.column]
+    at = Track.straight(activity.begin_s, activity.finish_s, rate_hz, one_s).instants()
+    _, seen, _ = activity.seen(at, HOPPER_SENSOR.response, above, above)
+    time = np.arange(0.2, activity.finish_s - 0.05, 0.02)
+    watts = 120.0 + read_out(HOPPER_SENSOR, seen[:, None], at, time)[:, 0] + noise_w * rng.standard_normal(len(time))
+    return activity, Readings(time, watts, 0)
+
+
+def test_a_rate_is_determined_by_kernels_that_run_for_three_percent_of_the_time():
+    """Readings scatter by 1.4 W, as those of a small model at batch 1; their noise is that of a constant load."""
+    rng = np.random.default_rng(7)
+    length, pause = rng.uniform(5e3, 25e3, 12_000), rng.gamma(2.0, 0.24e6, 12_000)
+    activity, readings = recorded(rng, length, pause, (100.0, 300.0), 1206.0, 0.5, noise_w=0.3)
+    found = search(SENSOR, activity, readings)
+    assert readings.watts.std() < 2.0
+    assert found.rate_hz == pytest.approx(1206.0, abs=0.2)
+    assert found.evidence > 2 * EVIDENCE
 
 
 @pytest.mark.parametrize("later", [0.0, 0.3, 0.7])
@@ -122,15 +155,8 @@ def test_the_best_phase_is_that_of_the_samples(later):
     """A sample comes some part of a period after the start of the window."""
     rng = np.random.default_rng(5)
     length, pause = rng.uniform(2e5, 3e6, 1500), rng.uniform(1e5, 1e6, 1500)
-    start = np.cumsum(length + pause) - length
-    activity = activity_of(
-        start.astype(np.int64), (start + length).astype(np.int64), rng.integers(0, 2, 1500), (Kind("a"), Kind("b")), 0
-    )
-    above = np.array([250.0, 600.0])[np.array([members[0] for members in activity.members])][activity.column]
-    at = Track.straight(activity.begin_s, activity.finish_s, 1225.0, 0.5 + later / 1225.0).instants()
-    _, seen, _ = activity.seen(at, HOPPER_SENSOR.response, above, above)
-    time = np.arange(0.2, activity.finish_s - 0.05, 0.02)
-    readings = Readings(time, 120.0 + read_out(HOPPER_SENSOR, seen[:, None], at, time)[:, 0], 0)
+    activity, readings = recorded(rng, length, pause, (250.0, 600.0), 1225.0, 0.5 + later / 1225.0)
+    time = readings.time_s
     window = _Window(HOPPER_SENSOR, activity, readings, 0.5, 2.0)
     # readings of the first 0.12 s contain what was before the window
     assert len(window.watts) == np.sum((time >= 0.62) & (time < 1.995))

@@ -73,13 +73,13 @@ def test_a_good_recording_passes_every_check(good):
 
 
 def evidence(value):
-    return check_lock(Lock(Search(1225.0, 2.0, 3.0, value, 0.0, 3.0, 1.0), None))
+    return check_lock(Lock(Search(1225.0, 0.388, 12.31, value, 0.0, 3.0, 1.0), None))
 
 
 def test_evidence_of_20_is_needed():
     assert evidence(20.0).passed
     assert not evidence(19.9).passed
-    assert "2.0 W at 1225.0 samples per second of the power sensor, and 3.0 W at the second best rate" in (
+    assert "0.388 W at 1225.0 samples per second of the power sensor, and 12.3 W at the second best rate" in (
         evidence(7.0).says
     )
     assert "(evidence 7, needed 20)" in evidence(7.0).says

@@ -59,8 +59,8 @@ def check_lock(lock: Lock) -> Check:
     found = lock.search
     assert found is not None
     says = (
-        f"the residual is {found.residual_w:.1f} W at {found.rate_hz:.1f} samples per second of the power sensor, "
-        f"and {found.runner_up_w:.1f} W at the second best rate (evidence {found.evidence:.0f}, needed {EVIDENCE:.0f})"
+        f"the residual is {found.residual_w:.3g} W at {found.rate_hz:.1f} samples per second of the power sensor, "
+        f"and {found.runner_up_w:.3g} W at the second best rate (evidence {found.evidence:.0f}, needed {EVIDENCE:.0f})"
     )
     advice = (
         "record for longer (profile: --detail-time 60), or first another program on this GPU, whose sample rate is "
@@ -97,7 +97,7 @@ def check_held_out(fitted: Fit, readings: Readings) -> Check:
     kinds = _prediction_error(fitted, fitted.activity, readings, turn)
     plain = _prediction_error(fitted, _busy(fitted.activity), readings, turn)
     says = (
-        f"held-out readings are predicted to {kinds:.1f} W by kernels and to {plain:.1f} W by busy and idle alone "
+        f"held-out readings are predicted to {kinds:.3g} W by kernels and to {plain:.3g} W by busy and idle alone "
         f"(at most {GAIN:g} times that)"
     )
     return Check(
@@ -117,7 +117,7 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     )
     wrong = fit(fitted.activity, late, readings, fit_place=False).residual_rms_w
     says = (
-        f"samples half a period later have a residual of {wrong:.1f} W in place of {fitted.residual_rms_w:.1f} W "
+        f"samples half a period later have a residual of {wrong:.3g} W in place of {fitted.residual_rms_w:.3g} W "
         f"(at least {PLACEBO:g} times that)"
     )
     return Check(
