@@ -14,7 +14,7 @@ from atlas_data import IDLE, POOL, read
 from jouletrace.stats.interval import mean_estimate
 
 DATA = Path(__file__).parents[1] / "docs" / "results" / "atlas"
-ATLAS = "docs/results/atlas.md"
+ATLAS, ATTRIBUTION = "docs/results/atlas.md", "docs/results/attribution-h100.md"
 
 Values = Sequence[float]
 
@@ -148,6 +148,17 @@ def without_tensor_cores(_: object) -> Values:
     return [100 * sum(one["energy_share"] for one in found)]
 
 
+def of_minilm(name: str, *modules: str) -> Callable[[object], Values]:
+    """Energy in mJ and power in W of an operator of MiniLM at batch 1 on an H200; of idle, without a module."""
+
+    def found(_: object) -> Values:
+        rows = parts(configuration("minilm", 1, "eager", "H200"))
+        (row,) = [r for r in rows if name in r["operator"] and all((r["module"] or "").endswith(m) for m in modules)]
+        return [*figure(row, "energy_j"), *figure(row, "power_w", 1.0)]
+
+    return found
+
+
 def per_sample(model: str, batch: int) -> float:
     """Energy per sample at batch 1 over that at a batch, eager, on an H100."""
     one, many = (configuration(model, size, "eager")["energy_per_sample_j"] for size in (1, batch))
@@ -231,6 +242,13 @@ CLAIMS: list[tuple[str, str, Callable[[object], Values]]] = [
         100 * (before["energy_j"] / now["energy_j"] - 1) for label, before, now in twice() if "MiniLM" in label)]),
     (ATLAS, "On H200s MiniLM takes {} ± {} times", lambda _: over(
         *(configuration("minilm", 256, mode, "H200") for mode in ("compile", "eager")), "energy_j")),
+    *((ATTRIBUTION, f"| {label} | " + "{} ± {} | {} ± {} |", of_minilm(*of)) for label, of in (
+        ("dense of the outputs | 6 | 28.7", ("addmm", "layer.*.output.dense")),
+        ("dense of the intermediates | 6 | 19.4", ("addmm", "intermediate.dense")),
+        ("layer norms of the outputs | 6 | 15.9", ("layer_norm", "layer.*.output.LayerNorm")),
+        ("GELU | 6 | 8.6", ("gelu", "intermediate_act_fn")), ("no kernel | – | 2860", (IDLE,)))),
+    (ATTRIBUTION, "Sum of the rows / untraced whole: {} ± {}", lambda _: figure(
+        configuration("minilm", 1, "eager", "H200"), "parts_by_whole", 1.0)),
     *((ATLAS, f"| {label} | " + "{} ± {} | {} ± {} |", again(*runs)) for label, *runs in twice()),
     (ATLAS, "{} of {} agree within their intervals", agreeing),
 ]  # fmt: skip

@@ -120,18 +120,6 @@ def part(name: str, of: str) -> Callable[[Data], Values]:
     return found
 
 
-def operator(name: str, module: str, *metrics: tuple[str, float]) -> Callable[[Data], Values]:
-    """Figures of the operator of a Run whose module, or name without one, ends so, with their half-widths, scaled."""
-
-    def found(data: Data) -> Values:
-        run = data.run(name)
-        named = [u for u in run.units.to_pylist() if u["level"] == "op" and u["parent"] == MODEL_UNIT]
-        unit = next(u["id"] for u in named if (u["module"] or u["name"]).endswith(module))
-        return [value for metric, scale in metrics for value in plus_minus(run.result(metric, unit), scale)]
-
-    return found
-
-
 def recorded(name: str) -> Callable[[Data], Values]:
     """Of a recorded program: seconds, energy with its half-width in kJ, power in W."""
 
@@ -361,7 +349,6 @@ def between_runs(energies_mj: str) -> Callable[[Data], Values]:
 
 README, RESULTS, PEERS = "README.md", "docs/results/index.md", "docs/peers.md"
 METHOD, PAPER = "docs/explanation/method.md", "docs/paper.md"
-ATTRIBUTION = "docs/results/attribution-h100.md"
 WHOLE, ANY, COMPARE = (f"docs/results/{name}.md" for name in ("whole-model-h100", "any-model-h200", "compare-h100"))
 PROGRAMS, FLEET, BURSTS = (f"docs/results/{name}.md" for name in ("run-h200", "fleet-h200", "bursts-h200"))
 PROGRAMS_H100, SERVING = (f"docs/results/{name}.md" for name in ("run-h100", "serving-h200"))
@@ -371,7 +358,6 @@ NORMS = LAYER + r"ln_[12]|encoder\.ln"
 DEIT, RESNET, CUPY, DDP = "deit-b-64-graph-h100.zip", "resnet50-run-h200.zip", "cupy-run-h200.zip", "ddp-run-h200.zip"
 VIT, LOADER = "deit-run-h100.zip", "loader-run-h100.zip"
 RATES = ("serving-rates-a-h200.zip", "serving-rates-b-h200.zip")
-MINILM = "minilm-1-eager-h200.zip"
 EAGER_GRAPH, FP32_FP16, SEGFORMER = "eager-graph-h100.zip", "fp32-fp16-h100.zip", "segformer-kernels-h200.zip"
 TEN_RUNS = {
     1: "227.95 227.55 228.12 228.25 228.65 228.30 228.37 227.88 228.66 229.10",
@@ -486,14 +472,6 @@ CLAIMS: list[tuple[str, str, Callable[[Data], Values]]] = [
     (PAPER, "at the cap four are {} to {} % above it", lambda _: [
         100 * (f(one["closure"] for one in _models() if "at the cap" in one["title"]) - 1) for f in (min, max)]),
     (ANY, "analysed from the raw data: {} ± {}", whole(SEGFORMER, ("closure_kernels", 1))),
-    *((ATTRIBUTION, f"| {label} | {count} | {us} | " + "{} ± {} | {} ± {} |", operator(
-        MINILM, module, ("energy_total_j", MJ), ("power_w", 1))) for label, count, us, module in (
-            ("dense of the outputs", 6, 28.7, "layer.*.output.dense"),
-            ("dense of the intermediates", 6, 19.4, "intermediate.dense"),
-            ("layer norms of the outputs", 6, 15.9, "layer.*.output.LayerNorm"),
-            ("GELU", 6, 8.6, "intermediate_act_fn"),
-            ("no kernel", "–", 2860, "idle"))),
-    (ATTRIBUTION, "Sum of the rows / untraced whole: {} ± {}", whole(MINILM, ("closure_kernels", 1))),
     (README, "takes {} ± {} times as much energy compiled", compiled),
     *atlas_claims.CLAIMS,
 ]  # fmt: skip

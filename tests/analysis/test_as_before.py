@@ -37,6 +37,7 @@ RECORDINGS = {
     "vit-repeats-h200": (1237.0, 1240.0),
     "deit-b-64-repeats-h200": (1237.0, 1240.0),
     "pulses-h200": (1237.0, 1240.0),
+    "minilm-repeats-h200c": (1228.0, 1231.0),
 }
 """Recordings with kernels, and the sample rates between which to look."""
 
