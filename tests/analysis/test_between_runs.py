@@ -66,11 +66,14 @@ def test_intervals_of_the_whole_hold_the_stored_scatter_and_those_within_the_run
 
 def test_the_budget_and_the_object_state_the_measurand(alone):
     run = of_workload()
-    (found,) = budgets(run)
-    (term,) = (term for term in found.terms if "between runs" in term.source)
-    assert term.stated
-    assert term.source.endswith("stored from 10 runs of another GPU")
-    assert term.u_j == pytest.approx(0.002 * found.energy.value)
+    found = {one.metric: one for one in budgets(run)}
+    assert len(found) == 4
+    for one in found.values():
+        (term,) = (term for term in one.terms if "between runs" in term.source)
+        assert term.stated
+        assert term.source.endswith("stored from 10 runs of another GPU")
+        whole = found["power_w" if one.metric == "power_w" else "energy_total_j"].figure.value
+        assert term.u == pytest.approx(0.002 * whole)  # above idle it is the same in J
     assert not any("between runs" in term.source for term in budgets(alone)[0].terms)
     model = to_json_object(run)["model"]
     assert model["energy_j"]["total"]["of"] == model["power_w"]["of"] == "workload"

@@ -36,17 +36,37 @@ def program(fits_once):
 
 
 def test_the_budget_of_a_whole_is_its_interval_with_gain_and_offset_beside_it(windows):
-    (found,) = budgets(windows)
+    found, *_ = budgets(windows)
     seconds = windows.result("iteration_time_s").value
-    stated = math.sqrt(sum(term.u_j**2 for term in found.terms if term.stated))
-    assert found.energy.half_width / 2.5 < stated <= found.energy.half_width / 1.96  # Student's t for few windows
-    beside = {term.source.partition(" ")[0]: term.u_j for term in found.terms if not term.stated}
-    assert beside["gain"] == pytest.approx(0.05 * found.energy.value / math.sqrt(3))
+    stated = math.sqrt(sum(term.u**2 for term in found.terms if term.stated))
+    assert found.figure.half_width / 2.5 < stated <= found.figure.half_width / 1.96  # Student's t for few windows
+    beside = {term.source.partition(" ")[0]: term.u for term in found.terms if not term.stated}
+    assert beside["gain"] == pytest.approx(0.05 * found.figure.value / math.sqrt(3))
     assert beside["offset"] == pytest.approx(OFFSET_W * seconds / math.sqrt(3))
-    assert found.expanded_j == pytest.approx(
-        math.hypot(found.energy.half_width, 1.96 * beside["gain"], 1.96 * beside["offset"])
+    assert found.expanded == pytest.approx(
+        math.hypot(found.figure.half_width, 1.96 * beside["gain"], 1.96 * beside["offset"])
     )
-    assert found.combined_j == pytest.approx(math.hypot(stated, *beside.values()))
+    assert found.combined == pytest.approx(math.hypot(stated, *beside.values()))
+
+
+def test_power_and_energy_above_idle_have_budgets_of_their_own(windows):
+    energy, power, *above = budgets(windows)
+    assert [one.metric for one in above] == [f"energy_active_over_{idle}_idle_j" for idle in ("context", "deep")]
+    for one in (power, *above):
+        assert one.figure == windows.result(one.metric)
+        stated = math.sqrt(sum(term.u**2 for term in one.terms if term.stated))
+        assert one.figure.half_width / 2.5 < stated <= one.figure.half_width / 1.96
+        beside = {term.source.partition(" ")[0]: term.u for term in one.terms if not term.stated}
+        assert beside["gain"] == pytest.approx(0.05 * one.figure.value / math.sqrt(3))
+        # total and baseline have one offset
+        assert beside["offset"] == pytest.approx(OFFSET_W / math.sqrt(3) if one is power else 0.0)
+    seconds = windows.result("iteration_time_s").value
+    for one, idle in zip(above, ("context", "deep"), strict=True):
+        level = windows.result(f"baseline_{idle}_idle_w")
+        assert {"idle power": level.half_width / 1.96 * seconds}.items() <= {
+            term.source: pytest.approx(term.u, rel=1e-3) for term in one.terms
+        }.items()
+    assert all(term.source != "idle power" for one in (energy, power) for term in one.terms)
 
 
 def test_the_budget_of_a_part_is_its_interval(program):
@@ -55,20 +75,20 @@ def test_the_budget_of_a_part_is_its_interval(program):
     _, *found = budgets(program, [row["unit"] for row in largest])
     assert len(found) >= 4
     for one in found:
-        stated = math.sqrt(sum(term.u_j**2 for term in one.terms if term.stated))
+        stated = math.sqrt(sum(term.u**2 for term in one.terms if term.stated))
         # the covariance is estimated, so that an interval is wider than 1.96 standard errors
-        assert one.energy.half_width / 2.3 < stated < one.energy.half_width / 1.96
+        assert one.figure.half_width / 2.3 < stated < one.figure.half_width / 1.96
         assert {"noise of the readings", "drift", "samples in time", "response of the sensor"} <= {
             term.source for term in one.terms
         }
-        assert sum(term.u_j > 0 for term in one.terms if term.stated) >= 2
+        assert sum(term.u > 0 for term in one.terms if term.stated) >= 2
 
 
 def test_the_budget_of_a_program_is_that_of_its_window(program):
     (found,) = budgets(program)
     assert found.unit == MODEL_UNIT
-    stated = math.sqrt(sum(term.u_j**2 for term in found.terms if term.stated))
-    assert stated == pytest.approx(found.energy.half_width / 2.086, rel=0.02)
+    stated = math.sqrt(sum(term.u**2 for term in found.terms if term.stated))
+    assert stated == pytest.approx(found.figure.half_width / 2.086, rel=0.02)
 
 
 def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
@@ -76,10 +96,10 @@ def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
     run = analyse(import_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))
     (found,) = budgets(run)
     assert found.unit == next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
-    stated = math.sqrt(sum(term.u_j**2 for term in found.terms if term.stated))
-    assert stated == pytest.approx(found.energy.half_width / T95)
-    assert all(term.u_j > 0 for term in found.terms)
-    (offset,) = (term.u_j for term in found.terms if term.source.startswith("offset"))
+    stated = math.sqrt(sum(term.u**2 for term in found.terms if term.stated))
+    assert stated == pytest.approx(found.figure.half_width / T95)
+    assert all(term.u > 0 for term in found.terms)
+    (offset,) = (term.u for term in found.terms if term.source.startswith("offset"))
     assert offset == pytest.approx(OFFSET_W * run.result("time_s", found.unit).value / math.sqrt(3))
 
 
@@ -91,7 +111,7 @@ def test_each_device_has_the_gain_of_its_own_sensor(tmp_path):
     run.devices.append(other)
     run.channels += [replace(one, device=other.id, gain_pct=1.0) for one in run.channels]
     one, two = budgets(analyse(run))
-    gains = [next(term.u_j for term in each.terms if term.source.startswith("gain")) for each in (one, two)]
+    gains = [next(term.u for term in each.terms if term.source.startswith("gain")) for each in (one, two)]
     assert gains[0] == pytest.approx(5 * gains[1])
 
 
@@ -99,7 +119,7 @@ def test_the_offsets_of_several_gpus_add_up():
     """Each has a sensor of its own; all may be at the same limit."""
     run = analyse(load(REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip"))
     (found,) = budgets(run)
-    (offset,) = (term.u_j for term in found.terms if term.source.startswith("offset"))
+    (offset,) = (term.u for term in found.terms if term.source.startswith("offset"))
     assert offset == pytest.approx(2 * OFFSET_W * run.result("iteration_time_s").value / math.sqrt(3))
 
 
@@ -110,9 +130,9 @@ def test_a_valid_load_has_a_budget_and_no_other():
     found = budgets(analyse(run))
     assert [one.name for one in found] == ["4/s", "8/s", "16/s"]
     for one in found:
-        stated = math.sqrt(sum(term.u_j**2 for term in one.terms if term.stated))
-        assert stated == pytest.approx(one.energy.half_width / T95)
-        (offset,) = (term.u_j for term in one.terms if term.source.startswith("offset"))
+        stated = math.sqrt(sum(term.u**2 for term in one.terms if term.stated))
+        assert stated == pytest.approx(one.figure.half_width / T95)
+        (offset,) = (term.u for term in one.terms if term.source.startswith("offset"))
         assert offset == pytest.approx(OFFSET_W * run.result("time_s", one.unit).value / math.sqrt(3))
     assert "(show --budget)" in report.render([run], width=120)
 
@@ -120,12 +140,12 @@ def test_a_valid_load_has_a_budget_and_no_other():
 def test_a_budget_is_printed_and_given_as_json(windows):
     found = budgets(windows)
     text = shown.render("deit", found, "table")
-    assert text.splitlines()[2].startswith("deit-base: 4.714")
+    assert text.splitlines()[2].startswith("deit-base, energy: 4.714")
     assert "gain of the sensor" in text
     assert "95 %" in text
-    (stated,) = json.loads(shown.render("deit", found, "json"))
+    stated, *_ = json.loads(shown.render("deit", found, "json"))
     assert {term["in_interval"] for term in stated["terms"]} == {True, False}
-    assert stated["expanded_95_j"] == found[0].expanded_j
+    assert stated["expanded_95"] == found[0].expanded
     for nothing, form in (([], "table"), (found, "csv")):
         with pytest.raises(BadInputError):
             shown.render("deit", nothing, form)

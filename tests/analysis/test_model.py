@@ -98,16 +98,18 @@ def bursting(noise=0.3, response=None, before=CONTEXT, after=CONTEXT):
     return analyse(profile(readings(watts, 18, noise=noise), window_rows=rows, spans=spans, channels=channels))
 
 
-def test_what_is_not_known_of_the_response_is_in_energy_and_power_in_full():
+def test_what_is_not_known_of_the_response_is_in_energies_and_power_in_full():
     """A delay known to 2 ms: every window is off by 2 ms of the jump at either end, all by the same."""
     known = replace(Response.from_dict(EXACT), noise_w=0.3)
     unsure = replace(known, covariance=((0.002**2, 0, 0), (0, 0, 0), (0, 0, 0)))
     one, other = (bursting(response=response.to_dict()) for response in (known, unsure))
     shared = with_model_error(Estimate(1.0, 1.0, 1.0, 8), fill(other)).half_width
     assert shared > 0.001
-    for metric in ("energy_total_j", "power_w"):
+    off = {metric: shared * one.result(metric).value for metric in ("energy_total_j", "power_w")}
+    off["energy_active_over_context_idle_j"] = off["energy_total_j"]  # idle power has no edges
+    for metric, half in off.items():
         plain, widened = one.result(metric), other.result(metric)
-        assert widened.half_width == pytest.approx(np.hypot(plain.half_width, shared * plain.value), rel=0.02)
+        assert widened.half_width == pytest.approx(np.hypot(plain.half_width, half), rel=0.02)
         assert widened.half_width > 1.5 * plain.half_width
 
 

@@ -30,8 +30,10 @@ MUTANTS = [
     *_of(
         "analysis/budget.py",
         ["analysis/test_budget.py"],
-        ("offset of one GPU for several", "sensors * OFFSET_W * (time or 0.0)", "OFFSET_W * (time or 0.0)"),
-        ("limit of the offset taken for a deviation", "(time or 0.0) / math.sqrt(3)", "(time or 0.0)"),
+        ("offset of one GPU for several", "sensors * OFFSET_W * over", "OFFSET_W * over"),
+        ("limit of the offset taken for a deviation", "* over / math.sqrt(3)", "* over"),
+        ("offset left in energy above idle", "over = 0.0", "over = time or 0.0"),
+        ("offset of a power taken over time", '1.0 if METRICS[metric].unit == "W" else time', "time"),
         ("limit of the gain taken for a deviation", "* gain / 100 / math.sqrt(3)", "* gain / 100"),
     ),
     *_of(
@@ -245,24 +247,21 @@ MUTANTS = [
     ),
     *_of(
         "analysis/model.py",
+        ["analysis/test_budget.py"],
+        ("idle power dropped from the budget above idle", "{RESPONSE: shared_j, IDLE: idle_j}", "{RESPONSE: shared_j}"),
+        ("spread of windows dropped from a budget", "{SPREAD: standard_error(own)[0], **shared}", "shared"),
+    ),
+    *_of(
+        "analysis/model.py",
         ["analysis/test_model.py"],
         (
             "response uncertainty dropped from the headline interval",
-            'total = with_model_error(_mean(run, "energy_j"), energies)',
-            'total = _mean(run, "energy_j")',
+            "total = with_model_error(own, energies)",
+            "total = own",
         ),
-        ("response uncertainty dropped from power", "with_model_error(_power(run), energies)", "_power(run)"),
-        (
-            "baseline uncertainty dropped from active energy",
-            "difference(total, level.scaled(time.value), METHOD)",
-            "difference(total, Estimate(level.value * time.value), METHOD)",
-        ),
-        (
-            "total's uncertainty dropped from active energy",
-            "return difference(total, level.scaled(time.value), METHOD)",
-            "total = Estimate(total.value) if total.value else total\n"
-            "    return difference(total, level.scaled(time.value), METHOD)",
-        ),
+        ("response uncertainty dropped from power", "with_model_error(power, energies)", "power"),
+        ("baseline uncertainty dropped from active energy", "shared_j), Z95 * idle_j)", "shared_j), 0.0)"),
+        ("response uncertainty dropped from active energy", "widened(above, Z95 * shared_j)", "above"),
         (
             "windows of all runs taken as one run's",
             "    if len(blocks) > 1:\n        return mean_estimate(np.array",

@@ -60,9 +60,9 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     for metric, idle in ENERGIES.items():
         idle_w = figures.get(MODEL_UNIT, idle).value or 0.0 if idle else 0.0
         u[metric] = _standard(share, value("energy_total_j"), joules - idle_w * seconds, block)
-    if (sources := figures.sources.get(MODEL_UNIT)) is not None and value("energy_total_j"):
-        figures.sources[MODEL_UNIT] = _with(sources, {SOURCE.format(n): u["energy_total_j"]})
     for metric, sd in u.items():
+        if (sources := figures.sources.get((MODEL_UNIT, metric))) is not None:
+            figures.sources[MODEL_UNIT, metric] = _with(sources, {SOURCE.format(n): sd})
         figures.change(MODEL_UNIT, metric, widened(figures.get(MODEL_UNIT, metric), t * sd), FLAG)
 
 

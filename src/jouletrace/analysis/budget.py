@@ -1,4 +1,4 @@
-"""What the uncertainty of an energy consists of, after the GUM (JCGM 100:2008): standard uncertainties by source.
+"""What the uncertainty of an energy or a power consists of, after the GUM (JCGM 100:2008): standard ones by source.
 
 The interval that figures state holds what this recording leaves open. What no software can see, the gain and the offset
 of the GPU's sensor, comes on top here: each is equally likely anywhere within its limits, so that its standard
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from jouletrace.analysis.analyse import figures_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import GAIN_PCT, POWER
+from jouletrace.run.metrics import METRICS
 
 OFFSET_W = 3.0
 """Limit of the offset, W: published comparisons with meters."""
@@ -30,45 +31,47 @@ class Term:
 
     Attributes:
         source: What it is.
-        u_j: Standard uncertainty, J.
+        u: Standard uncertainty, in the unit of the figure.
         stated: Whether it is in the interval that figures state.
     """
 
     source: str
-    u_j: float
+    u: float
     stated: bool
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of an energy.
+    """The budget of a figure.
 
     Attributes:
         unit: Id of the unit; ``MODEL_UNIT`` for the whole.
         name: Of the unit.
-        energy: The figure with its interval, J.
+        metric: One of ``METRICS``, which has the figure's unit.
+        figure: The figure with its interval.
         terms: Its sources.
     """
 
     unit: int
     name: str
-    energy: Estimate
+    metric: str
+    figure: Estimate
     terms: tuple[Term, ...]
 
     @property
-    def combined_j(self) -> float:
-        """Combined standard uncertainty, J."""
-        return math.sqrt(sum(term.u_j**2 for term in self.terms))
+    def combined(self) -> float:
+        """Combined standard uncertainty, in the unit of the figure."""
+        return math.sqrt(sum(term.u**2 for term in self.terms))
 
     @property
-    def expanded_j(self) -> float:
-        """Expanded uncertainty, J: half-width of a 95 % interval of the energy that an ideal meter would read."""
-        unseen = sum(term.u_j**2 for term in self.terms if not term.stated)
-        return math.hypot(self.energy.half_width or 0.0, COVERAGE * math.sqrt(unseen))
+    def expanded(self) -> float:
+        """Expanded uncertainty: half-width of a 95 % interval of what an ideal meter would read."""
+        unseen = sum(term.u**2 for term in self.terms if not term.stated)
+        return math.hypot(self.figure.half_width or 0.0, COVERAGE * math.sqrt(unseen))
 
 
 def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
-    """Budgets of energies of a Run, computed again from its raw tables, in the order of its units.
+    """Budgets of a Run's energies, and of the power of a whole, computed again from its raw tables, in order of units.
 
     Args:
         run: A Run.
@@ -77,21 +80,26 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
     """
     figures = figures_of(replace(run, warnings=list(run.warnings)))  # which prepares the units of the Run
     rows = {row["id"]: row for row in figures.units().to_pylist()}
+    known = {unit for unit, _ in figures.sources}
     apart = (id for id, row in rows.items() if row["level"] in ("device", "load"))
-    wanted = {*parts, *([MODEL_UNIT] if MODEL_UNIT in figures.sources else apart)}
+    wanted = {*parts, *([MODEL_UNIT] if MODEL_UNIT in known else apart)}
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
     found = []
-    for unit in sorted(wanted & set(figures.sources)):
-        energy = figures.get(unit, "energy_total_j")
-        time = figures.get(unit, "time_s" if unit != MODEL_UNIT else "iteration_time_s").value
-        if energy.value is None:
+    for unit, metric in sorted(figures.sources, key=lambda of: of[0]):  # of a unit in the order in which they came
+        figure = figures.get(unit, metric)
+        if unit not in wanted or figure.value is None:
             continue
-        terms = [Term(source, u, stated=True) for source, u in figures.sources[unit]().items()]
-        own = rows[unit]["module"] if rows[unit]["level"] == "device" else None
+        row = rows[unit]
+        time = figures.get(unit, "time_s" if unit != MODEL_UNIT else "iteration_time_s").value
+        terms = [Term(source, u, stated=True) for source, u in figures.sources[unit, metric]().items()]
+        own = row["module"] if row["level"] == "device" else None
         channel = next((one for one in run.channels if one.name == POWER and own in (None, one.device)), None)
         gain = channel.gain_pct if channel is not None and channel.gain_pct is not None else GAIN_PCT
-        terms.append(Term(GAIN.format(gain), abs(energy.value) * gain / 100 / math.sqrt(3), stated=False))
-        sensors = len(gpus) if unit == MODEL_UNIT or rows[unit]["level"] == "load" else 1  # all at the same limit
-        terms.append(Term(OFFSET.format(OFFSET_W), sensors * OFFSET_W * (time or 0.0) / math.sqrt(3), stated=False))
-        found.append(Budget(unit, str(rows[unit]["name"]), energy, tuple(terms)))
+        terms.append(Term(GAIN.format(gain), abs(figure.value) * gain / 100 / math.sqrt(3), stated=False))
+        sensors = len(gpus) if unit == MODEL_UNIT or row["level"] == "load" else 1  # all at the same limit
+        over = 1.0 if METRICS[metric].unit == "W" else time or 0.0
+        if "_active_" in metric:  # the baseline has the same offset
+            over = 0.0
+        terms.append(Term(OFFSET.format(OFFSET_W), sensors * OFFSET_W * over / math.sqrt(3), stated=False))
+        found.append(Budget(unit, str(row["name"]), metric, figure, tuple(terms)))
     return found

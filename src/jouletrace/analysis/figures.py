@@ -10,21 +10,21 @@ import pyarrow as pa
 from jouletrace.run import Estimate, tables
 
 Sources = dict[str, float]
-"""Standard uncertainties of an energy by what they come from, J."""
+"""Standard uncertainties of a figure by what they come from, in its unit."""
 
 
 class Figures:
     """Figures in the order in which they were added.
 
     Attributes:
-        sources: Of units with an energy: what its interval consists of.
+        sources: What the interval of a figure consists of, by unit and metric.
     """
 
     def __init__(self) -> None:
         self._figures: dict[tuple[int, str], tuple[Estimate, tuple[str, ...]]] = {}
         self._units: list[Mapping[str, object]] = []
         self._last = 0
-        self.sources: dict[int, Callable[[], Sources]] = {}
+        self.sources: dict[tuple[int, str], Callable[[], Sources]] = {}
 
     def unit(self, id: int, level: str, name: str, parent: int | None = None, **columns: object) -> int:
         """Add a unit; returns its id."""

@@ -95,7 +95,7 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     figures.add(MODEL_UNIT, "iteration_time_s", time, flags)
     figures.add(MODEL_UNIT, "energy_total_j", whole.scaled(1 / iterations), flags)
     figures.add(MODEL_UNIT, "power_w", whole.scaled(1 / seconds), flags)
-    figures.sources[MODEL_UNIT] = lambda: {
+    figures.sources[MODEL_UNIT, "energy_total_j"] = lambda: {
         source: u / iterations for source, u in window_sources(run, [about["device"]], start_ns, end_ns).items()
     }
     found.add(scaled=False)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
-from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.power import METHOD, RESPONSE, join, most_w, no_power_reason, power_record
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, scatter, together
@@ -23,7 +23,8 @@ from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 Floats = NDArray[np.float64]
 
 SPREAD = "spread of windows"
-"""A source of the uncertainty of a mean over windows, beside ``RESPONSE``."""
+IDLE = "idle power"
+"""Sources of the uncertainty of a mean over windows, beside ``RESPONSE``."""
 
 SETTLE_S = 0.3
 """Left out at the start of an idle phase: the GPU takes about 80 ms to fall to idle, clocks longer."""
@@ -53,18 +54,22 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
         _without_power(run, figures, no_power_reason(run, device))
         return None
     flags = [*join(energies.flags), *_shortfall(run), *aliasing.of_whole(run, device)]
-    total = with_model_error(_mean(run, "energy_j"), energies)
+    own, shared = _mean(run, "energy_j"), shared_error(energies)
+    total = with_model_error(own, energies)
     figures.add(MODEL_UNIT, "energy_total_j", total, flags)
-    figures.sources[MODEL_UNIT] = lambda: {
-        SPREAD: standard_error(_mean(run, "energy_j"))[0],
-        RESPONSE: shared_error(energies) * abs(total.value or 0.0),
-    }
-    figures.add(MODEL_UNIT, "power_w", with_model_error(_power(run), energies), flags)
+    shared_j = shared * abs(total.value or 0.0)
+    _add_sources(figures, "energy_total_j", own, {RESPONSE: shared_j})
+    power = _power(run)
+    figures.add(MODEL_UNIT, "power_w", with_model_error(power, energies), flags)
+    _add_sources(figures, "power_w", power, {RESPONSE: shared * abs(power.value or 0.0)})
     for kind in ("context_idle", "deep_idle"):
         level, level_flags = idle_level(run, device, kind)
         figures.add(MODEL_UNIT, f"baseline_{kind}_w", level, level_flags)
-        active = _active(run, level, shared_error(energies) * abs(total.value or 0.0))
-        figures.add(MODEL_UNIT, f"energy_active_over_{kind}_j", active, [*flags, *level_flags])
+        metric = f"energy_active_over_{kind}_j"
+        above, idle_j = _above(run, level)
+        active = widened(widened(above, Z95 * shared_j), Z95 * idle_j)
+        figures.add(MODEL_UNIT, metric, active, [*flags, *level_flags])
+        _add_sources(figures, metric, above, {RESPONSE: shared_j, IDLE: idle_j})
     figures.add(MODEL_UNIT, "counter_ratio", _counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
         _add_spread(run, figures, metric, column)
@@ -122,19 +127,27 @@ def shared_error(energies: WindowEnergies) -> float:
     return float(np.mean(energies.sd_model_j[known] / np.abs(energies.energy_j[known]))) if known.any() else 0.0
 
 
-def _active(run: Run, level: Estimate, shared_j: float) -> Estimate:
+def _above(run: Run, level: Estimate) -> tuple[Estimate, float]:
     """Total less baseline power over the same time, window by window: idle time of a late host cancels.
 
     Args:
         run: The Run, whose windows have energies.
         level: The baseline, W.
-        shared_j: Standard uncertainty of the total that all windows share, J.
+
+    Returns:
+        The mean with the interval of these differences alone, J; the standard uncertainty of the baseline's share, J.
     """
     (joules, seconds), block = together(run, "energy_j", "time_s")
     if level.value is None:
-        return Estimate.null(level.reason or "not_measured", METHOD)
-    active = widened(_mean_of(run, joules - level.value * seconds, block), Z95 * shared_j)
-    return widened(active, (level.half_width or 0.0) * float(seconds.mean())) if len(seconds) else active
+        return Estimate.null(level.reason or "not_measured", METHOD), 0.0
+    idle_j = (level.half_width or 0.0) / Z95 * float(seconds.mean()) if len(seconds) else 0.0
+    return _mean_of(run, joules - level.value * seconds, block), idle_j
+
+
+def _add_sources(figures: Figures, metric: str, own: Estimate, shared: Sources) -> None:
+    """What the interval of a figure consists of: the spread of windows, and what they share."""
+    if own.value is not None:
+        figures.sources[MODEL_UNIT, metric] = lambda: {SPREAD: standard_error(own)[0], **shared}
 
 
 def inverse(time: Estimate) -> Estimate:

@@ -65,7 +65,7 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     flags = [*codes, *assumed, *of_steps(run, device.id, seconds)]
     figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
     figures.add(unit, "energy_total_j", total, flags)
-    figures.sources[unit] = lambda: sources
+    figures.sources[unit, "energy_total_j"] = lambda: sources
 
 
 def _energy(

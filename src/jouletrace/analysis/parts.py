@@ -240,7 +240,7 @@ class Parts:
             self.figures.add(unit, "time_own_s", time)
             return
         if energy.value is not None:
-            self.figures.sources[unit] = partial(self._sources, kinds, idle_s)
+            self.figures.sources[unit, "energy_total_j"] = partial(self._sources, kinds, idle_s)
         self.figures.add(unit, "time_s", time)
         self.figures.add(unit, "energy_total_j", energy, flags)
         baseline = self.figures.get(MODEL_UNIT, "baseline_context_idle_w")

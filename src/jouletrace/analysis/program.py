@@ -36,7 +36,9 @@ def add_program(run: Run, figures: Figures) -> None:
     figures.add(MODEL_UNIT, "iteration_time_s", Estimate(seconds, None, None, 1, "clock"))
     figures.add(MODEL_UNIT, "energy_total_j", energy)
     figures.add(MODEL_UNIT, "power_w", energy.scaled(1 / seconds))
-    figures.sources[MODEL_UNIT] = lambda: window_sources(run, [device.id for device in gpus], begin, end)
+    figures.sources[MODEL_UNIT, "energy_total_j"] = lambda: window_sources(
+        run, [device.id for device in gpus], begin, end
+    )
     if has_recording(run):
         _add_parts(run, figures, begin, end)
     if len(gpus) > 1:

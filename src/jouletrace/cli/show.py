@@ -27,7 +27,9 @@ def show(
     verbose: options.Verbose = False,
     budget: Annotated[
         bool,
-        typer.Option("--budget", help="What the uncertainty of the energy consists of, and of the --top largest rows."),
+        typer.Option(
+            "--budget", help="What the uncertainty of energy and power consists of, and of the --top largest rows."
+        ),
     ] = False,
     price: options.Price = None,
     carbon: options.Carbon = None,

@@ -10,6 +10,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.scale import figure, number, quantity, unit_for
 from jouletrace.report.text import typeset
+from jouletrace.run.metrics import METRICS
 from jouletrace.run.names import short_names
 
 _LEAST_PCT = 0.1
@@ -17,7 +18,7 @@ _LEAST_PCT = 0.1
 
 
 def render(title: str, found: Sequence[Budget], form: str) -> str:
-    """Budgets of energies of a Run in a format of ``show``.
+    """Budgets of a Run's figures in a format of ``show``.
 
     Raises:
         BadInputError: If there are none, or there is no such format of them.
@@ -34,24 +35,26 @@ def render(title: str, found: Sequence[Budget], form: str) -> str:
 
 
 def _section(found: Budget, name: str) -> Section:
-    variance = found.combined_j**2 or 1.0
-    unit = unit_for([term.u_j for term in found.terms], "J")
+    metric = METRICS[found.metric]
+    variance = found.combined**2 or 1.0
+    unit = unit_for([term.u for term in found.terms], metric.unit)
     rows = []
-    for term in sorted(found.terms, key=lambda term: -term.u_j):
-        share = 100 * term.u_j**2 / variance
+    for term in sorted(found.terms, key=lambda term: -term.u):
+        share = 100 * term.u**2 / variance
         shown = number(share, 2) if share >= _LEAST_PCT else f"< {_LEAST_PCT:g}" if share else "0"
-        rows.append([term.source, number(term.u_j / unit.factor, 3), shown, "yes" if term.stated else "no"])
-    part = f" ({100 * found.expanded_j / abs(found.energy.value):.2g} %)" if found.energy.value else ""
+        rows.append([term.source, number(term.u / unit.factor, 3), shown, "yes" if term.stated else "no"])
+    part = f" ({100 * found.expanded / abs(found.figure.value):.2g} %)" if found.figure.value else ""
     note = (
-        f"combined standard uncertainty {quantity(found.combined_j, 'J')}; with gain and offset the energy is within "
-        f"± {quantity(found.expanded_j, 'J')}{part} at 95 %"
+        f"combined standard uncertainty {quantity(found.combined, metric.unit)}; "
+        f"with gain and offset ± {quantity(found.expanded, metric.unit)}{part} at 95 %"
     )
     others = (f"u ({unit.name})", "variance (%)", "in the ±")
     columns = [Column("source"), *(Column(name, numeric=True) for name in others)]
-    return Section(f"{name}: {figure(found.energy, 'J')}", columns, rows, [note])
+    return Section(f"{name}, {metric.short}: {figure(found.figure, metric.unit)}", columns, rows, [note])
 
 
 def _as_json(found: Budget) -> dict[str, object]:
-    terms = [{"source": one.source, "u_j": one.u_j, "in_interval": one.stated} for one in found.terms]
-    whole = {"combined_j": found.combined_j, "expanded_95_j": found.expanded_j}
-    return {"unit": found.unit, "name": found.name, "energy_j": found.energy.to_dict(), "terms": terms, **whole}
+    terms = [{"source": one.source, "u": one.u, "in_interval": one.stated} for one in found.terms]
+    whole = {"combined": found.combined, "expanded_95": found.expanded}
+    of = {"unit": found.unit, "name": found.name, "metric": found.metric, "si_unit": METRICS[found.metric].unit}
+    return {**of, "figure": found.figure.to_dict(), "terms": terms, **whole}

@@ -154,8 +154,8 @@ def test_parts_make_the_whole(chain):
 def test_the_whole_has_a_budget(chain):
     (found,) = budgets(chain)
     assert found.unit == MODEL_UNIT
-    stated = np.linalg.norm([term.u_j for term in found.terms if term.stated])
-    assert stated == pytest.approx(found.energy.half_width / T95)
+    stated = np.linalg.norm([term.u for term in found.terms if term.stated])
+    assert stated == pytest.approx(found.figure.half_width / T95)
 
 
 def test_files_may_come_in_any_order(folder, chain):

@@ -259,7 +259,7 @@ def _add_sources(
     """Add what the interval of a load's energy consists of, if the load is valid."""
     if not doubts(run, load["name"]):
         devices = [device.id for device in run.devices]
-        figures.sources[unit] = lambda: window_sources(run, devices, start_ns, end_ns, edges_ns)
+        figures.sources[unit, "energy_total_j"] = lambda: window_sources(run, devices, start_ns, end_ns, edges_ns)
 
 
 def _add_prices(run: Run, figures: Figures, level: Steady) -> None:
