@@ -122,7 +122,6 @@ class Generation:
         tokens: New tokens of all sequences together.
         cache: "dynamic" or "static"; see ``kv_cache``.
         segments: Its pieces, which add up to the whole.
-        forwards: One forward of each kind in succession: prefill, then decode at each length.
         first_token: Runs until the first token exists.
         contexts: Prefill and decode at each context that was asked for.
     """
@@ -132,7 +131,6 @@ class Generation:
     tokens: int
     cache: str
     segments: tuple[Segment, ...]
-    forwards: Call
     first_token: Call
     contexts: tuple[Segment, ...] = ()
 

@@ -185,7 +185,6 @@ class Loop:
                 *decode,
                 Segment(BETWEEN, 1.0, self._between(times), times),
             ),
-            forwards=self._call(lambda: [self._prefill(), *(self._decode(length) for length in at)]),
             first_token=self._call(lambda: self._run(1)),
         )
 

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from jouletrace.devices import open_device
 from jouletrace.devices.base import Device, Samples
 from jouletrace.devices.mig import MigBackend
 from jouletrace.errors import BadInputError, NotPossibleError
-from jouletrace.execution.steps.simulated import SimulatedStep, simulate_generation, simulate_workload
+from jouletrace.execution.steps.simulated import SimulatedStep, count_generation, generation_on, simulate_workload
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.serving.bench import BenchSettings, ClientProcess, pause, refuse, requests_of
 from jouletrace.profiler.serving.load import Level
@@ -38,7 +39,7 @@ from jouletrace.run.channels import CHANNEL_UNITS
 from jouletrace.run.forms import Load, Server
 from jouletrace.simulator.boards.device import SimulatedGpu, SimulatedSlice
 from jouletrace.simulator.boards.load import Queue, Together
-from jouletrace.workloads import WorkloadOptions, resolve
+from jouletrace.workloads import Built, WorkloadOptions, resolve
 
 ALONE = 0.4
 """Length of a load on one server alone, over that of the load on all."""
@@ -166,17 +167,20 @@ class SimulatedServers(Servers):
             )
         if any(level.kind != "open" for level in settings.levels):
             raise BadInputError("--concurrency: simulated servers take an open loop, --rate")
-        self._steps = [self._step(place, *next(iter(lengths))) for place in range(len(self.slices))]
+        prompt, new = next(iter(lengths))
+        options = WorkloadOptions(task="generate", seq_len=prompt, max_new_tokens=new)
+        # counting takes seconds, and often all slices have the same model
+        count = cache(lambda name: count_generation(resolve(name), options, "graph"))
+        self._steps = [self._step(place, count) for place in range(len(self.slices))]
         return list(self.names)
 
-    def _step(self, place: int, prompt: int, new: int) -> tuple[SimulatedStep, float]:
+    def _step(self, place: int, count: Callable[[str], tuple[Built, Any]]) -> tuple[SimulatedStep, float]:
         """An answer as kernels on a slice, and the share of its time until the first token."""
         device = SimulatedSlice(self.board, self.slices[place].profile, self.slices[place].uuid)
-        workload = resolve(self.names[place])
+        name = self.names[place]
         if self._task == "infer":
-            return simulate_workload(workload, WorkloadOptions(), device, "graph")[1], 1.0
-        options = WorkloadOptions(task="generate", seq_len=prompt, max_new_tokens=new)
-        _, whole, pieces, _ = simulate_generation(workload, options, device, "graph")
+            return simulate_workload(resolve(name), WorkloadOptions(), device, "graph")[1], 1.0
+        whole, pieces, _ = generation_on(device, *count(name), "graph")
         first = pieces.first_token
         assert isinstance(first, SimulatedStep)  # of a simulated GPU
         return whole, first.schedule.at(1.0, 1.0).period_s / whole.schedule.at(1.0, 1.0).period_s

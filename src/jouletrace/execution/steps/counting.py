@@ -8,8 +8,9 @@ Imports torch: import it only where needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -224,11 +225,14 @@ def count_operators(call: Callable[[], object], module: torch.nn.Module | None =
 
 
 def count_built(
-    workload: Workload, options: WorkloadOptions, pieces: Callable[[Built], Sequence[Callable[[], object]]]
+    workload: Workload,
+    options: WorkloadOptions,
+    pieces: Callable[[Built], Sequence[Callable[[], object]]],
+    iteration: Callable[[Built], slice] = lambda _: slice(-1, None),
 ) -> tuple[Built, list[list[Operator]]]:
     """Build a workload of fake tensors, which can't be run otherwise, and count the operators of each of its pieces.
 
-    The last piece determines ``facts["least_memory_bytes"]``.
+    The pieces of ``iteration`` determine ``facts["least_memory_bytes"]``.
 
     Raises:
         BadInputError: If the options don't fit, or the workload raises.
@@ -240,7 +244,8 @@ def count_built(
         try:
             with user_code(built, "; a simulated GPU calls it with tensors that have shapes but no values"):
                 counted = [count_operators(piece, built.module) for piece in pieces(built)]
-            built.facts["least_memory_bytes"] = _least_memory(built, counted[-1])
+            whole = chain.from_iterable(counted[iteration(built)])
+            built.facts["least_memory_bytes"] = _least_memory(built, whole)
         finally:
             built.restore()
     return built, counted
@@ -255,7 +260,7 @@ def count_workload(workload: Workload, options: WorkloadOptions) -> tuple[Built,
     return built, counted[-1]
 
 
-def _least_memory(built: Built, operators: Sequence[Operator]) -> int:
+def _least_memory(built: Built, operators: Iterable[Operator]) -> int:
     """Lower bound on the memory of an iteration in bytes: weights and inputs, or the data of the largest operator.
 
     Other tensors alive at the same time are unknown.

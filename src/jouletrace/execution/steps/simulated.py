@@ -105,34 +105,61 @@ def simulate_generation(
     workload: Workload, options: WorkloadOptions, device: Device, mode: str
 ) -> tuple[Built, SimulatedStep, GenerationSteps, tuple[str, ...]]:
     """As ``simulate_workload``, for a generating workload; also its pieces and the phase of each kernel."""
+    simulated = _simulated(device, mode)
+    built, counted = count_generation(workload, options, mode)
+    return built, *generation_on(simulated, built, counted, mode)
+
+
+def count_generation(
+    workload: Workload, options: WorkloadOptions, mode: str
+) -> tuple[Built, list[tuple[Segment, list[Operator]]]]:
+    """The operators of each piece of a generating workload, which are the same on every simulated GPU.
+
+    Raises:
+        BadInputError: If the options don't fit, or the workload doesn't generate.
+        NotPossibleError: If its operators can't be counted without values, or torch is missing.
+    """
     from jouletrace.execution.steps.counting import count_built
 
-    simulated = _simulated(device, mode)
     options = replace(_with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")
 
     def pieces(built: Built) -> list[Callable[[], object]]:
         generation = built.generation
         if generation is None:
             raise BadInputError(f"--task generate: {workload.name} isn't a model that generates")
-        parts = (*generation.segments, *generation.contexts)
-        return [*(partial(segment.call, 0) for segment in parts), lambda: generation.forwards(0)]
+        return [partial(segment.call, 0) for segment in (*generation.segments, *generation.contexts)]
 
-    built, counted = count_built(workload, options, pieces)
+    def iteration(built: Built) -> slice:  # without the grid of contexts, which is no part of it
+        assert built.generation is not None  # checked in ``pieces``
+        return slice(len(built.generation.segments))
+
+    built, counted = count_built(workload, options, pieces, iteration)
+    assert built.generation is not None
+    segments = (*built.generation.segments, *built.generation.contexts)
+    return built, list(zip(segments, counted, strict=True))
+
+
+def generation_on(
+    device: SimulatedGpu, built: Built, counted: Sequence[tuple[Segment, list[Operator]]], mode: str
+) -> tuple[SimulatedStep, GenerationSteps, tuple[str, ...]]:
+    """What ``count_generation`` counted as steps on a GPU; the last value is the phase of each kernel.
+
+    Raises:
+        NotPossibleError: If the GPU has too little memory.
+    """
     generation = built.generation
     assert generation is not None
-    every = list(zip((*generation.segments, *generation.contexts), counted[:-1], strict=True))
-    known = every[: len(generation.segments)]
+    known = counted[: len(generation.segments)]
     phased = _whole(generation, known)
     whole = [operator for _, operator in phased]
-    step = _step_maker(built, whole, simulated, mode)
+    step = _step_maker(built, whole, device, mode)
     by_phase = {segment.phase: operators for segment, operators in known}
     steps: list[tuple[Segment, Step]] = []
-    for segment, operators in every:  # as on a real GPU, several short pieces are captured together
+    for segment, operators in counted:  # as on a real GPU, several short pieces are captured together
         several = replace(segment, times=TOGETHER) if segment.phase != PREFILL and mode == "graph" else segment
         steps.append((several, step(operators * several.times)))
     first_token = step([*by_phase[PREFILL], *_shares(by_phase[BETWEEN], generation.steps)[0]])
     return (
-        built,
         step(whole),
         GenerationSteps(generation, tuple(steps[: len(known)]), first_token, tuple(steps[len(known) :])),
         tuple(p for p, _ in phased),
@@ -187,21 +214,23 @@ def kernels_of(device: SimulatedGpu, operators: Sequence[Operator], tf32: bool =
         BadInputError: If the GPU has no pipes for a dtype.
     """
     roofline = device.board.roofline
-    return [
-        roofline.kernel(
-            f"{operator.op.partition('.')[2]}_{operator.dtype}",
-            operator.flops,
-            operator.bytes_moved,
-            "tf32" if tf32 and operator.dtype == "fp32" else operator.dtype,
-            op=operator.op,
-            shapes=operator.shapes,
-            module=operator.module,
-            call=operator.call,
-            host_calls=operator.host_calls,
-            backward=operator.backward,
-        )
-        for operator in operators
-    ]
+    # an operator that is listed several times is one object, as in pieces that are captured together
+    made: dict[int, SimKernel] = {}
+    for operator in operators:
+        if id(operator) not in made:
+            made[id(operator)] = roofline.kernel(
+                f"{operator.op.partition('.')[2]}_{operator.dtype}",
+                operator.flops,
+                operator.bytes_moved,
+                "tf32" if tf32 and operator.dtype == "fp32" else operator.dtype,
+                op=operator.op,
+                shapes=operator.shapes,
+                module=operator.module,
+                call=operator.call,
+                host_calls=operator.host_calls,
+                backward=operator.backward,
+            )
+    return [made[id(operator)] for operator in operators]
 
 
 def _whole(generation: Generation, pieces: Sequence[tuple[Segment, list[Operator]]]) -> list[tuple[str, Operator]]:
