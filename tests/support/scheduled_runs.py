@@ -7,6 +7,7 @@ it is idle power.
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,11 +73,12 @@ def scheduled_level(law, sent, inputs, outputs, concurrency=None, late_s=0.001):
     With a ``concurrency`` requests are sent when one is answered, in place of ``sent``.
     """
     count = len(inputs)
-    sent = np.zeros(count) if sent is None else np.array(sent, float)
+    sent = [0.0] * count if sent is None else np.array(sent, float).tolist()
+    read, written = np.asarray(inputs).tolist(), np.asarray(outputs).tolist()  # NumPy's scalars would take most time
     first, last, steps = np.zeros(count), np.zeros(count), []
-    waiting, reading, decoding = [], [], {}
+    waiting, reading, decoding = deque(), [], {}
     now, arrived, done = 0.0, 0, 0
-    open_ = 0
+    open_ = context = 0
     while done < count:
         while arrived < count and (open_ < concurrency if concurrency else sent[arrived] <= now):
             if concurrency:
@@ -84,37 +86,39 @@ def scheduled_level(law, sent, inputs, outputs, concurrency=None, late_s=0.001):
             waiting.append(arrived)
             arrived, open_ = arrived + 1, open_ + 1
         while waiting and len(decoding) + len(reading) < law.most_sequences:
-            reading.append([waiting.pop(0), 0])
+            reading.append([waiting.popleft(), 0])
         if not reading and not decoding:
             now = sent[arrived]
             continue
         left, parts = law.most_new, 0
         ends = []
         for one in reading:
-            take = min(left, inputs[one[0]] - one[1])
+            take = min(left, read[one[0]] - one[1])
             if take <= 0:
                 break
             one[1], left, parts = one[1] + take, left - take, parts + 1
-            if one[1] == inputs[one[0]]:
+            if one[1] == read[one[0]]:
                 ends.append(one[0])
-        new, context = law.most_new - left, sum(inputs[i] + k for i, k in decoding.items())
+        new = law.most_new - left
         end = now + law.step_s + law.new_s * new + law.sequence_s * len(decoding)
         steps.append((now, end, new, len(decoding), context, parts))
-        for i in list(decoding):
-            decoding[i] += 1
-            if decoding[i] == outputs[i]:
+        context += len(decoding)  # tokens in all caches: one more of each sequence
+        for i, tokens in list(decoding.items()):
+            decoding[i] = tokens + 1
+            if tokens + 1 == written[i]:
                 last[i] = end + late_s
-                del decoding[i]
+                context -= read[i] + decoding.pop(i)
                 done, open_ = done + 1, open_ - 1
         for i in ends:
             first[i], decoding[i] = end + late_s, 1
-            if outputs[i] == 1:
+            context += read[i] + 1
+            if written[i] == 1:
                 last[i] = first[i]
-                del decoding[i]
+                context -= read[i] + decoding.pop(i)
                 done, open_ = done + 1, open_ - 1
         reading = [one for one in reading if one[0] not in ends]
         now = end + law.gap_s
-    level = {"sent": sent, "first": first, "last": last, "input_tokens": inputs, "output_tokens": outputs}
+    level = {"sent": np.array(sent), "first": first, "last": last, "input_tokens": inputs, "output_tokens": outputs}
     return level, steps
 
 
@@ -129,20 +133,16 @@ def scheduled_run(law, levels, *, pause_s=5.0, logged=("prefilling",), delayed=0
         scheduled.rows += [(begin + row[0], begin + row[1], *row[2:]) for row in steps]
         begin += float(level["last"].max()) + pause_s
     run, record = serving_run(scheduled, [level for level, _ in levels], pause_s=pause_s, **more)
-    run.steps = tables.from_rows(
-        [
-            {
-                "start_ns": START_NS + round(start * 1e9),
-                "end_ns": START_NS + round(end * 1e9),
-                "new_tokens": int(new),
-                "decoding": decoding,
-                "context_tokens": int(context),
-                "prefilling": parts if "prefilling" in logged else None,
-            }
-            for start, end, new, decoding, context, parts in scheduled.rows
-        ],
-        "steps",
-    )
+    start, end, new, decoding, context, parts = np.array(scheduled.rows, float).T
+    columns = {
+        "start_ns": START_NS + np.round(start * 1e9).astype(np.int64),
+        "end_ns": START_NS + np.round(end * 1e9).astype(np.int64),
+        "new_tokens": new.astype(np.int64),
+        "decoding": decoding.astype(np.int64),
+        "context_tokens": context.astype(np.int64),
+        **({"prefilling": parts.astype(np.int64)} if "prefilling" in logged else {}),
+    }
+    run.steps = tables.conform(pa.table(columns), "steps")
     return run, record, scheduled
 
 

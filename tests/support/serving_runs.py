@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
+import pyarrow as pa
 from scipy.signal import lfilter
 
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
@@ -147,13 +148,8 @@ def serving_run(
         response = Response(PERIOD_S, rise_s=rise_s, noise_w=noise_w, origin="exact").to_dict()
         run.channels[0] = replace(run.channels[0], window_s=0.0, delay_s=rise_s, response=response)
     samples = shown + rng.normal(0.0, noise_w, len(power))
-    run.samples = tables.from_rows(
-        [
-            {"time_ns": int(t), "device": device.id, "channel": "power_w", "value": float(w)}
-            for t, w in zip(stamps, samples, strict=True)
-        ],
-        "samples",
-    )
+    columns = {"time_ns": stamps, **{k: [v] * len(stamps) for k, v in (("device", device.id), ("channel", "power_w"))}}
+    run.samples = tables.conform(pa.table({**columns, "value": samples}), "samples")
     run.requests = tables.from_rows(rows, "requests")
     return run, (time, power)
 

@@ -358,8 +358,11 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 def from_rows(rows: list[dict[str, object]], name: str) -> pa.Table:
     """A table of the schema ``name`` from dictionaries; absent keys become null."""
-    schema = TABLES[name]
-    return pa.table({f.name: array([row.get(f.name) for row in rows], f.type) for f in schema}, schema=schema)
+    schema, there, count = TABLES[name], set().union(*rows), len(rows)
+    columns = [
+        array([row.get(f.name) for row in rows], f.type) if f.name in there else nulls(count, f.type) for f in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def array(values: Any, kind: pa.DataType) -> pa.Array:
