@@ -27,6 +27,8 @@ sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 import measurands
 import stated
 
+pytestmark = pytest.mark.usefixtures("fits_once")
+
 BUNDLED = REPOSITORY / "src" / "jouletrace" / "bundled"
 WIDENED = (
     "energy_total_j",

@@ -305,6 +305,7 @@ def test_parts_whose_interval_leaves_out_the_whole_say_why_they_pass(found, said
     assert not any(failed.code == "closure" for failed in found.failed)
 
 
+@pytest.mark.usefixtures("fits_once")
 def test_bundled_runs_state_what_this_version_computes():
     for entry in bundled_runs():
         stored, fresh = load(PACKAGE / "bundled" / entry.name), entry.run
