@@ -154,6 +154,8 @@ class Engine:
         self._idle_fresh = p.idle_noise_w * noise * sqrt(1 - self._idle_keep**2)
         self._drift_keep = exp(-_DRIFT_CELLS * _CELL_S / p.drift_s)
         self._drift_fresh = p.drift * noise * sqrt(1 - self._drift_keep**2)
+        # what a whole cell leaves of the lags' content; most cells are whole
+        self._cell_keeps = exp(-_CELL_S / p.fast_s), exp(-_CELL_S / p.slow_s)
         self.new_run()
 
     def new_run(self) -> None:
@@ -182,7 +184,7 @@ class Engine:
         done = False
         while self._now_ns < until_ns and not done:
             grid_ns = (self._now_ns // CELL_NS + 1) * CELL_NS
-            edge_ns = min(grid_ns, until_ns)
+            edge_ns = grid_ns if grid_ns < until_ns else until_ns
             if load is not None:
                 left_ns = load.left_s() * 1e9
                 if left_ns < 0.5:
@@ -199,42 +201,49 @@ class Engine:
         return self._now_ns
 
     def _cell(self, edge_ns: int, load: Load | None) -> Row:
-        p = self._parameters
-        seconds = (edge_ns - self._now_ns) / 1e9
+        # a thousand of these are a simulated second
+        p, governor, length_ns = self._parameters, self.governor, edge_ns - self._now_ns
+        seconds = length_ns / 1e9
         idle_w = self.idle_w() + self._idle_noise_w
         active_w = 0.0
         if load is not None:
             active_w, busy = load.advance(seconds, idle_w)
             active_w *= 1 + self._load_noise + self._drift + self._run_offset
             self._busy_s += busy * seconds
-        fast_to, slow_to = (1 - p.slow_share) * active_w, p.slow_share * active_w
-        fast = fast_to + (self._fast_w - fast_to) * exp(-seconds / p.fast_s)
-        slow = slow_to + (self._slow_w - slow_to) * exp(-seconds / p.slow_s)
+        fast_s, slow_s, slow_to = p.fast_s, p.slow_s, p.slow_share * active_w
+        if length_ns == CELL_NS:
+            fast_keep, slow_keep = self._cell_keeps
+        else:
+            fast_keep, slow_keep = exp(-seconds / fast_s), exp(-seconds / slow_s)
+        fast_before, slow_before = self._fast_w, self._slow_w
+        fast_to = (1 - p.slow_share) * active_w
+        self._fast_w = fast = fast_to + (fast_before - fast_to) * fast_keep
+        self._slow_w = slow = slow_to + (slow_before - slow_to) * slow_keep
         # exact integral of a first-order lag: its input less the increase of its content
-        energy_j = (idle_w + active_w) * seconds - p.fast_s * (fast - self._fast_w) - p.slow_s * (slow - self._slow_w)
-        self._fast_w, self._slow_w = fast, slow
+        energy_j = (idle_w + active_w) * seconds - fast_s * (fast - fast_before) - slow_s * (slow - slow_before)
         self._energy_j += energy_j
         self._tick_j += energy_j
         settled_c = p.ambient_c + p.kelvin_per_w * energy_j / seconds
         self._temperature_c += (settled_c - self._temperature_c) * seconds / p.thermal_s
         self._now_ns = edge_ns
-        clock = self.governor.clock_mhz if self.context or load is not None else self._preset.clock_idle_mhz
+        clock = governor.clock_mhz if self.context or load is not None else self._preset.clock_idle_mhz
         self.cycles += clock * seconds * 1e6
         return (
             edge_ns,
             self._energy_j,
-            p.fast_s * fast + p.slow_s * slow,
+            fast_s * fast + slow_s * slow,
             self._busy_s,
             clock,
             self._temperature_c,
-            float(self.governor.holding),
+            float(governor.holding),
         )
 
     def _whole_cell(self) -> bool:
         """Refresh noises at the end of a whole cell; True if the clock has changed."""
         self._cells += 1
-        self._load_noise = self._load_noise * self._load_keep + self._load_fresh * next(self._normals)
-        self._idle_noise_w = self._idle_noise_w * self._idle_keep + self._idle_fresh * next(self._normals)
+        normals = self._normals
+        self._load_noise = self._load_noise * self._load_keep + self._load_fresh * next(normals)
+        self._idle_noise_w = self._idle_noise_w * self._idle_keep + self._idle_fresh * next(normals)
         if self._cells % _DRIFT_CELLS == 0:
             self._drift = self._drift * self._drift_keep + self._drift_fresh * next(self._normals)
         if self._now_ns - self._tick_from_ns < self._tick_ns:
