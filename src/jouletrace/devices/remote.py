@@ -7,7 +7,6 @@ one's by round trips to the page, as NTP does; half of the shortest one bounds t
 
 from __future__ import annotations
 
-import http.client
 import math
 import re
 import time
@@ -70,6 +69,8 @@ def scrape(url: str) -> Scrape:
     Raises:
         NotPossibleError: If there is no answer, or it isn't the page of a monitor.
     """
+    import http.client  # slow to import, and this alone needs it: every name of a device leads through this module
+
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     before = time.time_ns()

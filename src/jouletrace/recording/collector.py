@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jouletrace.devices.base import Device, Samples, Source
 from jouletrace.errors import JouletraceError, RecorderDiedError
 from jouletrace.run import ChannelInfo, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.lazily import compute as pc
 from jouletrace.run.spool import SpoolWriter
 
 

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.devices.base import Clock, Device
@@ -29,6 +28,7 @@ from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
 from jouletrace.run.forms import Settings, WorkloadFacts
+from jouletrace.run.lazily import compute as pc
 from jouletrace.run.masking import masked, masked_all, masked_arguments
 from jouletrace.run.scratch import Scratch
 from jouletrace.run.sound import sound_rows

@@ -10,9 +10,9 @@ import os
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.lazily import parquet as pq
 from jouletrace.run.pages import DELTA_BYTE_ARRAY, pages
 
 VARIABLE = "JOULETRACE_OPEN_GIB"

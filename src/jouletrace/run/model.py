@@ -15,7 +15,6 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
@@ -23,6 +22,7 @@ from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Calibration, Settings, StoredFigures, WorkloadFacts
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
+from jouletrace.run.lazily import compute as pc
 from jouletrace.run.metrics import METRICS
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import MODEL_UNIT
 
 MOST_NS = 2**62 + 2**61

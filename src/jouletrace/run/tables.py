@@ -13,10 +13,10 @@ from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from jouletrace.run.lazily import compute as pc
+from jouletrace.run.lazily import parquet as pq
 from jouletrace.run.limits import Allowance, check_table
 
 _BATCH_ROWS, _READ_BYTES = 1 << 20, 1 << 20
@@ -263,16 +263,16 @@ def _decode(source: Any, name: str, there: list[str], allowance: Allowance) -> p
     with pq.ParquetFile(
         source, page_checksum_verification=True, pre_buffer=False, buffer_size=_READ_BYTES, read_dictionary=there
     ) as file:
-        rows = file.metadata.num_rows
+        rows, stored = file.metadata.num_rows, file.schema_arrow
         for field in TABLES[name]:
             if field.name in there:
-                columns[field.name] = _conform(_column(file, field, allowance), field.type, rows)
+                columns[field.name] = _conform(_column(file, field, stored, allowance), field.type, rows)
                 allowance.spend(columns[field.name].nbytes)
     found = [columns[f.name] if f.name in columns else nulls(rows, f.type) for f in TABLES[name]]
     return pa.Table.from_arrays(found, schema=TABLES[name])
 
 
-def _column(file: pq.ParquetFile, field: pa.Field, allowance: Allowance) -> pa.ChunkedArray:
+def _column(file: pq.ParquetFile, field: pa.Field, stored: pa.Schema, allowance: Allowance) -> pa.ChunkedArray:
     """A column as stored, dictionary-encoded; the allowance is checked against its texts at full length."""
     left, chunks = allowance.left, []
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[field.name], use_threads=False):
@@ -283,7 +283,7 @@ def _column(file: pq.ParquetFile, field: pa.Field, allowance: Allowance) -> pa.C
         if left < 0:
             allowance.check(allowance.left - left)
         chunks.append(chunk)
-    return pa.chunked_array(chunks, type=file.schema_arrow.field(field.name).type)
+    return pa.chunked_array(chunks, type=stored.field(field.name).type)
 
 
 def _text_bytes(column: pa.DictionaryArray) -> int:
