@@ -133,7 +133,7 @@ SURVIVORS = [
         "sensor/windows/response.py",
         "time = max(constant, 1e-10)",
         "time = max(constant, 2e-10)",
-        "Slight: a time constant of zero is a tenth or a fifth of a nanosecond.",
+        "Slight: time constants below a fifth of a nanosecond, which no sensor has.",
     ),
     Survivor(
         "sensor/windows/response.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import LEAD_S
 from jouletrace.sensor.models import Sensor
-from jouletrace.sensor.phases import GRID_S, SETTLE_S, designs, responded
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 from jouletrace.sensor.readout import Readings
 
 Array = NDArray[np.float64]
@@ -153,6 +154,10 @@ class _Window:
         self._least: dict[float, float] = {}
         self._best: dict[tuple[float, ...], tuple[float, float, float]] = {}
 
+    @cached_property
+    def _places(self) -> Places:
+        return Places.of(self._time, self.start_s)
+
     def least(self, rates_hz: Array) -> Array:
         """Mean square residual at the best of ``PHASES`` phases, by rate; computed once for each rate."""
         for rate in rates_hz.tolist():
@@ -178,7 +183,7 @@ class _Window:
         return float(square.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
 
     def _mean_squares(self, rate_hz: float, offsets: Array) -> Array:
-        design = designs(self._sensor, self._seen, self._first, self.start_s, rate_hz, offsets, self._time)
+        design = designs(self._sensor, self._seen, self._first, rate_hz, offsets, self._places)
         return _mean_squares(design, self.watts)
 
 

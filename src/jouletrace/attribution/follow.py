@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity
 from jouletrace.sensor.models import Sensor
-from jouletrace.sensor.phases import GRID_S, SETTLE_S, designs, responded
+from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
 
@@ -39,7 +39,7 @@ def follow(
         edges = np.arange(zero - 1e-3, begin + BLOCK_S + 2e-3, GRID_S)
         seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[:, None])
         times = readings.time_s[mine]
-        read = designs(sensor, seen, edges[0], zero, rate_hz, phases, times)[:, :, 0]
+        read = designs(sensor, seen, edges[0], rate_hz, phases, Places.of(times, float(zero)))[:, :, 0]
         wrong = read - readings.watts[mine]
         cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     path = _cheapest(cost)

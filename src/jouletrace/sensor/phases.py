@@ -5,6 +5,8 @@ Samples are looked up in a table of what the sensor would see at each moment, in
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,9 @@ GRID_S = 10e-6
 _TOGETHER = 100
 """Readings over which an average decays by no more than a double can hold: 26 samples each, of at least 8 averaged."""
 
+_AT_ONCE = 1 << 17
+"""Values that are convolved at a time: few enough to stay in a processor's cache for all lags."""
+
 SETTLE_S = 0.12
 """Readings later than this after the start contain at most e^-9 of what was before it (e^-4.6 at 32 averages)."""
 
@@ -27,28 +32,46 @@ def responded(response: SampleResponse, values: Array) -> NDArray[np.float32]:
     lags = np.arange(np.floor(response.earliest_s / GRID_S), np.ceil(response.latest_s / GRID_S) + 1)
     edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S
     narrow, out = values.astype(np.float32), np.zeros(values.shape, np.float32)
-    for weight, lag in zip(np.diff(response.within(edges)).astype(np.float32), lags.astype(int).tolist(), strict=True):
-        begin, end = max(0, lag), min(len(out), len(out) + lag)
-        if begin < end:
-            out[begin:end] += weight * narrow[begin - lag : end - lag]
+    weights = np.diff(response.within(edges)).astype(np.float32)
+    rows = max(1, _AT_ONCE // max(1, values.shape[1]))
+    product = np.empty((min(rows, len(out)), values.shape[1]), np.float32)
+    for first in range(0, len(out), rows):
+        last = min(first + rows, len(out))
+        for weight, lag in zip(weights, lags.astype(int).tolist(), strict=True):
+            begin, end = max(first, lag), min(last, len(out) + lag)
+            if begin < end:
+                out[begin:end] += np.multiply(weight, narrow[begin - lag : end - lag], out=product[: end - begin])
     return out
+
+
+@dataclass(frozen=True)
+class Places:
+    """Readings since a start, missing ones included, for searches that ask for the same readings at many rates."""
+
+    start_s: float
+    times_s: Array  # of every reading since the start, shape (m,)
+    place: NDArray[np.int64]  # of those that are there among them, shape (n,)
+
+    @classmethod
+    def of(cls, time_s: Array, start_s: float) -> Places:
+        """The places of readings at these times, shape (n,), of which the first is later than ``start_s``."""
+        period = float(np.median(np.diff(time_s)))
+        place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
+        every = np.arange(place[-1] + 1)
+        return cls(start_s, np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0), place)
 
 
 def designs(
     sensor: Sensor,
     seen: NDArray[np.float32],
     first_edge_s: float,
-    start_s: float,
     rate_hz: float,
     phases: Array,
-    time_s: Array,
+    places: Places,
 ) -> Array:
     """Readings of each column with samples at ``start_s + (n + phase) / rate``; (phases, readings, columns)."""
-    period = float(np.median(np.diff(time_s)))
-    place = np.rint((time_s - time_s[0]) / period).astype(np.int64) + int((time_s[0] - start_s) / period)
-    every = np.arange(place[-1] + 1)  # missing readings included
-    times = np.interp(every, place, time_s) - period * np.maximum(place[0] - every, 0)
-    last = np.floor((times[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
+    start_s = places.start_s
+    last = np.floor((places.times_s[:, None] - sensor.delay_s - start_s) * rate_hz - phases).astype(np.int64)
     last = np.maximum(last, 0)
     count = np.diff(last, axis=0, prepend=0)
     step = 1 / (rate_hz * GRID_S)  # from one sample to the next, in entries of the table
@@ -56,7 +79,7 @@ def designs(
     np.maximum(at, phases * step, out=at)
     at += (start_s - first_edge_s) / GRID_S
     read = _averaged(np.take(seen, at.astype(np.int32), axis=0), count, sensor.averages)
-    return np.asarray(np.moveaxis(read[place], 1, 0), np.float64)
+    return np.asarray(np.moveaxis(read[places.place], 1, 0), np.float64)
 
 
 def _averaged(values: NDArray[np.float32], count: NDArray[np.int64], averages: int) -> NDArray[np.float32]:

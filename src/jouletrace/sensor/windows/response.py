@@ -20,6 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 SHAPE = ("lag_s", "window_s", "rise_s", "tail_share", "tail_s")
 """The parameters of the response's shape, in the order of ``Response.covariance``."""
 
+_SAFE = 30.0
+"""Time constants after which an exponential is still exact when it is scaled back."""
+
 
 @dataclass(frozen=True)
 class Response:
@@ -98,9 +101,14 @@ class Response:
         left = np.maximum(late - width, 0.0)
         shown = late - left
         for share, constant in ((1 - self.tail_share, self.rise_s), (self.tail_share, self.tail_s)):
-            if share > 0:
+            if share > 0 and constant > 0:
                 time = max(constant, 1e-10)
-                shown = shown + share * time * (np.exp(-late / time) - np.exp(-left / time))
+                gone = np.exp(-late / time)  # exponentials take nearly all of the time: one serves for both ends
+                if width < _SAFE * time:
+                    since_end = np.minimum(np.exp(width / time) * gone, 1.0)
+                else:
+                    since_end = np.exp(-left / time)
+                shown = shown + share * time * (gone - since_end)
         return np.asarray(shown / width)
 
     def shown(self, frequency_hz: float) -> float:
