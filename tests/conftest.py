@@ -58,12 +58,15 @@ def workspace(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def common(tmp_path_factory):
     """A folder that all workers of a run of the tests share."""
+    import shared
+
     own = tmp_path_factory.getbasetemp()
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "common"
     folder.mkdir(exist_ok=True)
+    shared.FOLDER = folder
     return folder
 
 

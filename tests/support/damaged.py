@@ -19,7 +19,7 @@ from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.merge import merge
 from jouletrace.report.contract import to_json_object
 from jouletrace.run import load, tables
-from pace import loop_s
+from pace import within
 
 MOST_LOOPS = 150
 """No small file takes so much work (``pace``): futile reading grows in proportion to the size of a file."""
@@ -132,15 +132,14 @@ def _replaced(data, form, draw, replacement):
     return data[: found.start()] + new + data[found.end() :]
 
 
-def read_damaged(importer, samples, path, count, seed=1, through=None, options=None, pace_s=None):
+def read_damaged(importer, samples, path, count, seed=1, through=None, options=None):
     """Have ``importer`` read ``count`` damaged copies of ``samples``, by turns, as ``path``: how many were what.
 
     One in ten of a ``path`` that ends in ``.gz`` is damaged after it was packed. Each Run must be whole; with a folder
-    ``through`` each is analysed, saved there, loaded, shown and reported. ``pace_s`` is ``loop_s()``, if it is known.
+    ``through`` each is analysed, saved there, loaded, shown and reported.
     """
     draw = random.Random(f"{path.name} {seed}")
     outcomes = Counter()
-    pace_s = pace_s or loop_s()
     for k in range(count):
         data = damaged(samples[k % len(samples)], draw)
         if path.suffix == ".gz":
@@ -161,7 +160,7 @@ def read_damaged(importer, samples, path, count, seed=1, through=None, options=N
             refusal = carry_through(run, str(path), through)
             assert "\n" not in (refusal or "")
         outcomes["refused" if refusal else "read"] += 1
-        assert spent_s < MOST_LOOPS * pace_s, f"number {k} took too long"
+        assert within(spent_s, MOST_LOOPS), f"number {k} took too long"
     return outcomes
 
 

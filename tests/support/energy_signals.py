@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from scipy.signal import lfilter
 
 from jouletrace.sensor.calibration.fit import fit_response
 from jouletrace.sensor.windows.response import Response
+from shared import once
 
 T0 = 1_790_000_000_000_000_000
 STEP = 2e-4
@@ -111,9 +111,9 @@ def calibration(name, seed, duration=30.0, **load):
     return stamps, power, ns(edges)
 
 
-@cache
+@once
 def calibrated(name: str, seed: int = 0) -> Response:
-    """Response of a sensor, calibrated with a load that overshoots and drifts; cached, since a fit takes 1 s."""
+    """Response of a sensor, calibrated with a load that overshoots and drifts; a fit takes 1 s."""
     return fit_response(*calibration(name, 50 + seed, overshoot=0.1, drift=0.01))
 
 

@@ -4,6 +4,7 @@ import json
 import lzma
 import sqlite3
 
+import msgspec
 import numpy as np
 
 from gpu_recordings import FOLDER, load
@@ -61,7 +62,7 @@ def write_kineto(path, events, base):
     """A trace in the layout of PyTorch's profiler."""
     rows = [{**one, "ts": one["ts"] / 1000, "dur": one["dur"] / 1000} for one in events]  # exact to the nanosecond
     head = '"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]'
-    body = json.dumps(rows, separators=(",\n", ": "))
+    body = msgspec.json.format(msgspec.json.encode(rows), indent=1).decode()
     path.write_text(f'{{{head}, "baseTimeNanoseconds": {base}, "traceEvents": {body}}}\n')
     return path
 
