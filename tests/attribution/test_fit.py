@@ -7,7 +7,6 @@ import pytest
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.fit import (
-    REPEAT_SPREAD,
     STEP,
     _drift,
     _Nuisance,
@@ -150,6 +149,7 @@ def test_residuals_are_taken_to_be_correlated_over_a_second_or_a_window():
     found = fit(activity, MEANS, read(activity))
     assert found.lags == 50
     assert found.errors95 == pytest.approx(quantile95(50 / len(found.watts)))
+    assert replace(found, lags=2 * len(found.watts)).errors95 == quantile95(1.0)
     slow = fit(activity, Averaged(Means(2.0, delay_s=0.0), 0.0), read(activity))
     assert slow.lags == pytest.approx(100, abs=2)
 
@@ -183,9 +183,9 @@ def test_the_prior_of_powers_is_a_common_power_and_what_parts_of_kernels_differ_
     kinds = [Kind("long"), Kind("short"), Kind("short", repeat=True)]
     activity = activity_of(start, start + length, np.array([0, 1, 2, 0]), kinds, 0)
     idle = np.linspace(0, 1, 400)
-    power, prior = _start(activity, idle, 400 - 270 * idle, (130.0, 100.0))
+    above, prior = _start(activity, idle, 400 - 270 * idle, (130.0, 100.0))
     columns = len(activity.members)
-    assert power == pytest.approx([400.0] * columns + [130.0], rel=2e-3)
+    assert above == pytest.approx(270.0, rel=2e-3)
     covariance = np.linalg.inv(prior.rows.T @ prior.rows)
     centre = np.linalg.solve(prior.rows, prior.target)
     assert centre == pytest.approx([400.0] * columns + [130.0, 0.0], rel=2e-3, abs=1e-6)
@@ -205,7 +205,7 @@ def test_the_prior_of_powers_is_a_common_power_and_what_parts_of_kernels_differ_
     assert sd[middle] == pytest.approx(270.0, rel=5e-3)
     for end in (head, tail):
         assert apart(end, middle) == pytest.approx(0.4 * 270.0, rel=5e-3)
-    assert apart(copies, short) == pytest.approx(REPEAT_SPREAD * 270.0, rel=5e-3)
+    assert apart(copies, short) == pytest.approx(0.035 * 270.0, rel=5e-3)
     assert apart(short, middle) == pytest.approx(np.sqrt(2) * 270.0, rel=5e-3)
 
 
@@ -229,7 +229,7 @@ def test_the_prior_of_a_response_is_smooth_near_the_nominal_one_and_of_its_area(
     assert sds(up_and_down) == pytest.approx(np.sqrt(2 + bend**2))
     tilt = 1e-3 * (np.arange(46) - 22.5)
     assert sds(tilt) == pytest.approx(np.linalg.norm(tilt) / 0.015, rel=1e-6)
-    assert sds(np.full(46, 1e-4)) > 100
+    assert sds(np.full(46, 1e-4)) == pytest.approx(46e-4 / 1e-5, rel=1e-3)
     assert not prior.target.any()
 
 

@@ -179,8 +179,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/acquire.py",
-        "edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)",
-        "edges = np.arange(start_s + 1e-3, end_s + 2e-3, GRID_S)",
+        "edges = np.arange(start_s - 1e-3, end_s, GRID_S)",
+        "edges = np.arange(start_s + 1e-3, end_s, GRID_S)",
         "Slight: the first sample of a window, which the readings that count, 0.12 s later, have forgotten.",
     ),
     Survivor(

@@ -239,3 +239,43 @@ def test_a_ratio_of_nothing_is_zero_and_one_to_nothing_is_none():
 def test_the_standard_error_behind_an_interval_is_that_of_students_t(n, free, errors):
     """Of two windows it has one degree of freedom; where no windows are stated it is taken as known."""
     assert interval.standard_error(Estimate(10.0, 9.0, 11.0, n)) == (pytest.approx(1 / errors, rel=1e-5), free)
+
+
+@pytest.mark.parametrize(("n", "worth"), [(3, 1.5), (4, 1.0), (5, 1.0), (40, 1.0)])
+def test_a_trend_of_a_few_or_of_many_values_is_worth_one_or_little_more(n, worth):
+    """Of three the lag-one correlation is 0, and a third without its bias."""
+    assert interval.effective_n(np.arange(float(n))) == pytest.approx(worth)
+
+
+def test_correlation_counts_up_to_half_of_the_length_in_pairs_of_lags():
+    """Two levels, one in each half, under an alternation of twice their size: all products are known.
+
+    At lag k the levels leave 48 - 3k, the alternation ±4 (48 - k), and both together 4 where k is odd; of the lags 2j
+    and 2j + 1 the sum is 101 - 12j, which is positive up to j = 8.
+    """
+    values = np.repeat([1.0, -1.0], 24) + 2.0 * np.tile([1.0, -1.0], 24)
+    total = 2 * sum(101 - 12 * j for j in range(9)) / (48 * 5) - 1
+    assert interval.effective_n(values) == pytest.approx(48 / total)
+
+
+def test_values_without_weight_do_not_count_and_some_must_have_one():
+    assert interval.mean_estimate([1.0, 3.0, 100.0], [1.0, 1.0, 0.0]).value == 2.0
+    with pytest.raises(BadInputError, match="all zero"):
+        interval.mean_estimate([1.0, 3.0], [0.0, 0.0])
+
+
+def test_a_sum_of_nothing_and_with_nothing():
+    assert (interval.total([]).value, interval.total([]).n) == (0, 0)
+    assert interval.difference(sure(0.0, 1.0), sure(4.0, 0.5)).value == -4.0
+
+
+def test_of_two_windows_a_sum_and_a_ratio_have_one_degree_of_freedom():
+    t = stats.t.ppf(0.975, 1)
+    found = interval.total([few(100.0, 1.0, 2), Estimate(5.0, 5.0, 5.0, 9)])
+    assert (found.half_width, found.n) == (pytest.approx(t), 2)
+    found = interval.ratio(few(100.0, 1.0, 2), Estimate(10.0, 10.0, 10.0, 9))
+    assert (found.high - found.value, found.n) == (pytest.approx(t / 10), 2)
+
+
+def test_a_denominator_whose_interval_touches_zero_has_no_ratio():
+    assert interval.ratio(sure(20.0, 0.0), Estimate(10.0, 0.0, 20.0, 2)).reason == "denominator_near_zero"

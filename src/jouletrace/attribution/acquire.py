@@ -21,7 +21,7 @@ WINDOWS, WINDOW_S = 3, 3.0
 """Parts of a recording that are searched separately; a rate must hold in all."""
 
 BUSY_STEP_S = 0.1
-"""Steps in which the time in which kernels ran is added up, to place these parts."""
+"""Steps in which these parts may be placed."""
 
 RATE_STEP_HZ = 0.3
 """An error of half a step makes the phase slip by a quarter of a period from the middle of a window to its ends."""
@@ -82,7 +82,7 @@ def search(
         fits = [part.best(near) for part in parts]
         best.append((float(_total(parts, [np.array([square]) for square, _, _ in fits])[0]), rate, fits))
     best.sort(key=lambda one: one[0])
-    (first, _, fits), (second, _, others) = best[0], best[min(1, len(best) - 1)]
+    (first, _, fits), (second, _, others) = best[0], best[:2][-1]
     weights = [len(part.watts) for part in parts]
     w = int(
         np.argmin([square / max(part.watts.var(), 1e-12) for (square, _, _), part in zip(fits, parts, strict=True)])
@@ -107,17 +107,18 @@ def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
     begin, finish = activity.begin_s, activity.finish_s
     first = begin + LEAD_S
     last = max(finish - WINDOW_S - 0.1, first)
-    edges = np.linspace(begin, finish, max(2, round((finish - begin) / BUSY_STEP_S)))
-    ran = np.append(0.0, np.cumsum(1 - activity.table(edges, 0)[:, -2]))
     starts = np.linspace(first, last, max(1, round((last - first) / BUSY_STEP_S)))
-    busy = np.interp(starts + WINDOW_S, edges, ran) - np.interp(starts, edges, ran)
-    starts = starts[busy >= 0.5 * busy.max()]
+    since, middle, until = (activity.busy_s(starts + part * WINDOW_S) for part in (0, 0.5, 1))
+    busy = until - since >= 0.5 * (until - since).max()
+    starts, middle = starts[busy], middle[busy]
     count = max(1, min(WINDOWS, int((finish - begin - 0.5) / WINDOW_S)))
-    wanted = np.linspace(starts[0], starts[-1], count)
     if inner:
-        wanted = np.interp((np.arange(count) + 0.5) / count * ran[-1], ran, edges) - WINDOW_S / 2
-    chosen = [starts[np.argmin(np.abs(starts - at))] for at in wanted]
-    return [(float(start), float(min(start + WINDOW_S, finish))) for start in dict.fromkeys(chosen)]
+        shares = (np.arange(count) + 0.5) / count
+        nearest = [np.argmin(np.abs(middle - share * activity.seconds[:-1].sum())) for share in shares]
+    else:
+        nearest = [np.argmin(np.abs(starts - at)) for at in np.linspace(starts[0], starts[-1], count)]
+    chosen = starts[nearest].tolist()
+    return [(start, min(start + WINDOW_S, finish)) for start in dict.fromkeys(chosen)]
 
 
 def _total(parts: Sequence[_Window], square: Sequence[Array]) -> Array:
@@ -147,7 +148,7 @@ class _Window:
         self.watts = readings.watts[mine]
         self._time = readings.time_s[mine]
         self._sensor = sensor
-        edges = np.arange(start_s - 1e-3, end_s + 2e-3, GRID_S)
+        edges = np.arange(start_s - 1e-3, end_s, GRID_S)
         self._first = edges[0]
         self._seen = responded(sensor.response, activity.table(edges, COLUMNS))
         # Searches of other ranges ask for the same again.

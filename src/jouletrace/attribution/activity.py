@@ -54,7 +54,7 @@ class Activity:
     begin_s: float
     finish_s: float
     slowness: Array  # logarithm of the duration of the kernels around each interval over their mean, shape (n,)
-    overlap: float = 0.0  # share of busy time with several kernels
+    overlap: float  # share of busy time with several kernels
 
     @cached_property
     def seconds(self) -> Array:
@@ -101,7 +101,7 @@ class Activity:
         row, factor = (np.arange(len(at_s)), np.ones(len(at_s))) if into is None else into
         width, rows = len(self.members) + 1, int(row[-1]) + 1
         table = np.bincount(row[sample] * width + self.column[which], weight * factor[sample], rows * width)
-        table = table.reshape(-1, width)
+        table = table.reshape(rows, width)
         table[:, -1] = np.bincount(row, factor, rows) - table.sum(axis=1)
         total = np.bincount(sample, weight * value[which], len(at_s))
         slope = np.bincount(sample, change * watts[which], len(at_s))
@@ -113,7 +113,7 @@ class Activity:
         done = np.searchsorted(self.end_s, at_s[order])  # intervals that have ended
         which = np.searchsorted(done, np.arange(len(self.column)), side="right") * width + self.column
         between = np.bincount(which, self.end_s - self.start_s, (len(at_s) + 1) * width)
-        sums = np.cumsum(between.reshape(-1, width)[:-1], axis=0, dtype=np.float64)
+        sums = np.cumsum(between.reshape(len(at_s) + 1, width)[:-1], axis=0, dtype=np.float64)
         last = np.minimum(done, len(self.column) - 1)
         begun = np.where(done < len(self.column), np.maximum(at_s[order] - self.start_s[last], 0), 0.0)
         sums[np.arange(len(at_s)), self.column[last]] += begun
@@ -163,6 +163,10 @@ class Activity:
         near = slice(int(np.searchsorted(self.end_s, edges_s[0])), int(np.searchsorted(self.start_s, edges_s[-1])))
         sums = _integrals(edges_s, self.start_s[near], self.end_s[near], *(value[near] for value in values))
         return [np.asarray(np.diff(one) / (edges_s[1] - edges_s[0])) for one in sums]
+
+    def busy_s(self, at_s: Array) -> Array:
+        """Time up to each time in which kernels ran."""
+        return self.integral(at_s, np.ones(len(self.column)))
 
     def integral(self, at_s: Array, value: Array) -> Array:
         """Integral up to each time of ``value``, given per interval and 0 between them."""

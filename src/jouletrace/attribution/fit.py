@@ -140,8 +140,8 @@ def fit(
     enough(activity, int(chosen.sum()), columns=False)
     problem = _Problem(activity, time, watts, _drift(time), fit_place, fit_response)
     seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.column)), fit_response)
-    power, prior = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
-    found, moved = problem.step(observer, seen.scaled(float(power[0] - power[-1])), prior, float(np.std(watts)))
+    above_w, prior = _start(activity, seen.shares[:, -1], watts, readings.rest_w)
+    found, moved = problem.step(observer, seen.scaled(above_w), prior, float(np.std(watts)))
     for round_ in range(1, ROUNDS):
         before = found
         seen = moved.observe(activity, time, found.steady_w() * activity.slowness, found.above_w(), fit_response)
@@ -265,8 +265,8 @@ def _response_prior(bins: int) -> Prior:
     return Prior(rows, np.zeros(len(rows)))
 
 
-def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[Array, Prior]:
-    """Initial powers, one for all kernels, and a prior about them that is as wide as their power above idle.
+def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[float, Prior]:
+    """Power above idle, one for all kernels, and a prior about it that is as wide.
 
     Parts of a kernel differ less from each other than kernels do, and repeats differ least.
     """
@@ -281,7 +281,7 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     # The exponent of power in the clock is 0 ± 5; that of dynamic power is 2 to 3.
     covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2
     centre = np.append(np.full(columns, busy), [rest_w[0], 0.0])
-    return np.append(np.full(columns, busy), rest), Prior.by(centre, covariance)
+    return float(busy - rest), Prior.by(centre, covariance)
 
 
 def _drift(time: Array) -> Array:

@@ -87,7 +87,7 @@ class Sampled:
         bins = np.zeros((len(at), 0))
         if shape:
             edges = (at[:, None] - BINS_S[::-1][None, :]).ravel()
-            bins = np.diff(activity.integral(edges, watts).reshape(len(at), -1), axis=1)[:, ::-1] / BIN_S
+            bins = np.diff(activity.integral(edges, watts).reshape(len(at), len(BINS_S)), axis=1)[:, ::-1] / BIN_S
         others = (total[:, None], basis, bins)
         entered = np.hstack([readout.sums(one) for one in others])
         read = readout.readings(entered, np.hstack([one[readout.last] for one in others]))
@@ -139,7 +139,7 @@ class Averaged:
         edges = np.concatenate(
             [end - window, end, end - window - EDGE_S, end - EDGE_S, end - window + EDGE_S, end + EDGE_S]
         )
-        first, last, first_before, last_before, first_after, last_after = activity.integral(edges, watts).reshape(6, -1)
+        first, last, first_before, last_before, first_after, last_after = np.split(activity.integral(edges, watts), 6)
         at_first, at_last = (first_after - first_before) / (2 * EDGE_S), (last_after - last_before) / (2 * EDGE_S)
         later, longer = (at_first - at_last) / window, at_first - (last - first) / window
         return Observed(

@@ -174,7 +174,7 @@ def _merged(segments: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
             merged[-1][1] = max(merged[-1][1], until)
         else:
             merged.append([since, until])
-    return np.array(merged, np.int64).reshape(-1, 2)
+    return np.array(merged, np.int64).reshape(len(merged), 2)
 
 
 def cumulative_energy(time_ns: NDArray[np.int64], power_w: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -44,8 +44,8 @@ def effective_n(values: ArrayLike) -> float:
         return float(np.clip(worth, 1.0, n))
     size = 2 << n.bit_length()  # a power of two, with as many zeros as values
     spectrum = np.fft.rfft(x, size)
-    rho_all = np.fft.irfft(np.abs(spectrum) ** 2, size)[: n // 2] / variance
-    pairs = rho_all[0 : len(rho_all) // 2 * 2 : 2] + rho_all[1 : len(rho_all) // 2 * 2 : 2]
+    rho_all = np.fft.irfft(np.abs(spectrum) ** 2, size)[: n // 4 * 2] / variance
+    pairs = rho_all.reshape(n // 4, 2).sum(axis=1)
     # Sums of neighbouring pairs of a reversible chain also decrease; from the first that isn't positive on none counts.
     total = 2 * float(np.maximum(np.minimum.accumulate(pairs), 0.0).sum()) - 1
     return float(np.clip(min(worth, n / max(total, 1.0)), 1.0, n))
@@ -136,7 +136,7 @@ def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, m
     variance = float(sum(variances))
     shrink = sum(v**2 / free for v, (_, free) in zip(variances, parts, strict=True))
     free = variance**2 / shrink if shrink > 0 else np.inf
-    half = float(student(_TAIL, max(free, 1.0)) * np.sqrt(variance))
+    half = float(student(_TAIL, free) * np.sqrt(variance))
     n = min((e.n for e in estimates), default=0) if not np.isfinite(free) else round(free) + 1
     return Estimate(value, value - half, value + half, n, method)
 
@@ -156,13 +156,15 @@ def ratio(a: Estimate, b: Estimate, method: str = "ratio") -> Estimate:
         if estimate.value is None:
             return Estimate.null(estimate.reason or "no_value", method)
     x, y = a.value or 0.0, b.value or 0.0
+    if y == 0:
+        return Estimate.null("denominator_near_zero", method)
     (sx, fx), (sy, fy) = standard_error(a), standard_error(b)
     # Satterthwaite's degrees of freedom at the ratio itself.
-    vx, vy = sx**2, (x / y * sy) ** 2 if y else 0.0
+    vx, vy = sx**2, (x / y * sy) ** 2
     shrink = vx**2 / fx + vy**2 / fy
-    free = max((vx + vy) ** 2 / shrink, 1.0) if shrink > 0 else np.inf
+    free = (vx + vy) ** 2 / shrink if shrink > 0 else np.inf
     t = student(_TAIL, free)
-    g = (t * sy / y) ** 2 if y else np.inf
+    g = (t * sy / y) ** 2
     if g >= 1:
         return Estimate.null("denominator_near_zero", method)
     value = x / y
