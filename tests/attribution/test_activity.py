@@ -187,9 +187,10 @@ def test_heads_and_tails_are_a_third_at_most_of_a_kernel():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize(("length", "parts"), [(60, {0}), (61, {0, 1, 2})])
-def test_kernels_above_60_us_are_long(length, parts):
-    assert set(of(*[(1000 * i, 1000 * i + length, 0) for i in range(4)]).part) == parts
+def test_kernels_above_60_us_are_long(length, parts, count):
+    assert set(of(*[(1000 * i, 1000 * i + length, 0) for i in range(count)]).part) == parts
 
 
 @pytest.mark.parametrize(("late", "apart"), [(3, False), (5, True)])
