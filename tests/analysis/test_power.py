@@ -13,13 +13,12 @@ from covering import fewest
 from jouletrace.analysis import window_estimate
 from jouletrace.analysis.power import join, no_power_reason, power_record, tail_s
 from jouletrace.run import ChannelInfo
-from jouletrace.sensor import stamps as on_stamps
 from jouletrace.sensor.kinds import KINDS, response_of
 from jouletrace.sensor.stamps import published
 from jouletrace.sensor.windows.response import Response
 from jouletrace.simulator.boards import SimKernel, open_simulated
 from make_runs import monitor_run
-from records import DEVICE, START, channel, make_run, ns, readings
+from records import DEVICE, channel, make_run, ns, readings
 
 
 def nominal(**facts):
@@ -178,20 +177,6 @@ def test_a_stamp_years_away_costs_no_memory_and_moves_no_other_reading(years):
     assert peak < 2e6
     assert np.array_equal(times[: len(plain[0]) - 2], plain[0][:-2])
     assert set(watts) == {80.0, 300.0}
-
-
-def test_updates_are_the_same_whether_all_repetitions_are_looked_at_or_those_near_polls(monkeypatch):
-    rng = np.random.default_rng(5)
-    for _ in range(100):
-        period = rng.choice([0.02, 0.1, 0.1003])
-        stamps = START + np.cumsum(rng.exponential(rng.choice([0.2, 1.0, 3.0]) * period, 80) * 1e9).astype(np.int64)
-        values = rng.choice([50.0, 60.0, 70.0], 80, p=[0.8, 0.15, 0.05])
-        every = published(stamps, values, period)
-        monkeypatch.setattr(on_stamps, "_FEW_REPEATS", -1)
-        near = published(stamps, values, period)
-        monkeypatch.undo()
-        assert np.array_equal(every[0], near[0])
-        assert np.array_equal(every[1], near[1])
 
 
 def test_windows_of_one_reading_get_a_wide_interval_or_a_reason():

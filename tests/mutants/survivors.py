@@ -303,4 +303,22 @@ SURVIVORS = [
         "codes = np.random.default_rng(1).integers(2 << 40, 1 << 56, kinds)",
         "Same: other random codes, whose sums are as distinct.",
     ),
+    Survivor(
+        "attribution/checks.py",
+        'return Check("seen", missed <= UNSEEN, says, "steps are aliased with the sensor: record with pauses between them")',
+        'return Check("seen", missed < UNSEEN, says, "steps are aliased with the sensor: record with pauses between them")',
+        "Slight: a share of 3 % to the last bit.",
+    ),
+    Survivor(
+        "attribution/checks.py",
+        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 0",
+        "turn = np.floor((readings.time_s - fitted.activity.begin_s) / HOLD_S).astype(int) % 2 == 1",
+        "Same: both halves are held out in turn; the other one is first.",
+    ),
+    Survivor(
+        "sensor/stamps.py",
+        "if np.std(phase) < 2 * 1.9 * spread / np.sqrt(_BLOCK):",
+        "if np.std(phase) <= 2 * 1.9 * spread / np.sqrt(_BLOCK):",
+        "Same: the two are equal only where both are 0, and then nothing moves.",
+    ),
 ]

@@ -71,6 +71,35 @@ def test_a_segment_without_polls_stays_a_hole():
     assert ms(times) == [55, 155, 255, 355, 455, 1355, 1455, 1555, 1655, 1755, 1855]
 
 
+def published_one_by_one(stamps, values, period_ns):
+    """What ``published`` says, for each update and each of its repetitions in turn."""
+    changed = [k for k in range(1, len(stamps)) if values[k] != values[k - 1]]
+    found = [(int(stamps[k]), values[k]) for k in changed] or [(int(stamps[0]), values[0])]
+    still = found[0][0] - int(stamps[0])
+    if still >= period_ns:
+        found.insert(0, (found[0][0] - still // period_ns * period_ns, values[0]))
+    again = []
+    for (at, value), until in zip(found, [*(at for at, _ in found[1:]), int(stamps[-1])], strict=True):
+        time = at + period_ns
+        while until - time >= period_ns / 2:
+            if np.abs(stamps - time).min() < period_ns:
+                again.append((time, value))
+            time += period_ns
+    return sorted([*found, *again])
+
+
+@pytest.mark.parametrize("every_ms", [1, 5, 50])
+@pytest.mark.parametrize("seed", range(8))
+def test_updates_are_those_of_each_poll_in_turn(seed, every_ms):
+    """Polls on a grid of which parts lack, many times a period or twice, of a value that changes or stands still."""
+    rng = np.random.default_rng(seed)
+    there = np.repeat(rng.random(30) < 0.7, rng.integers(1, 60, 30))
+    stamps = T0 + every_ms * MS * np.flatnonzero(there)
+    values = np.repeat(rng.integers(100, 103, 200), rng.integers(1, 90, 200))[: len(stamps)].astype(float)
+    times, watts = published(stamps, values, 0.1)
+    assert list(zip(times.tolist(), watts.tolist(), strict=True)) == published_one_by_one(stamps, values, PERIOD_NS)
+
+
 def test_no_polls_have_no_updates():
     none = np.zeros(0, np.int64)
     assert [len(one) for one in published(none, none.astype(float), 0.1)] == [0, 0]
@@ -164,6 +193,9 @@ def test_a_record_of_a_few_readings_has_its_nominal_grid():
     assert np.isnan(grid.period_se_s)
     assert grid.time_s == pytest.approx([0.0, 0.021, 0.039, 0.1])
     assert find_grid(time).period_s == pytest.approx(0.021)
+    two, three = find_grid(time[[0, 3]]), find_grid(time[[0, 1, 3]], 0.02)
+    assert (two.period_s, two.slot.tolist(), three.slot.tolist()) == (0.1, [0, 1], [0, 1, 5])
+    assert find_grid(time[[0, 3]], 0.02).slot.tolist() == [0, 5]
     alone = find_grid(time[:1])
     assert (alone.slot.tolist(), np.isnan(alone.period_s)) == ([0], True)
     assert find_grid(time[:1], 0.02).period_s == 0.02
@@ -190,3 +222,25 @@ def test_slots_are_counted_from_that_of_the_first_reading_however_late_its_stamp
     time = T0 + np.arange(200) * 20 * MS
     time[0] += late_ms * MS
     assert find_grid(time).slot.tolist() == list(range(200))
+
+
+@pytest.mark.parametrize("n", [640, 1000])
+def test_the_period_of_stamps_that_are_early_and_late_in_turn_is_known_by_how_far_they_are(n):
+    """By 0.1 ms: 1.9 of it over the root of 64 readings at each of both ends, over the slots in between."""
+    place = np.arange(n)
+    grid = find_grid(T0 + place * 20 * MS + np.where(place % 2, MS // 10, -MS // 10))
+    assert grid.period_s == pytest.approx(0.02, rel=1e-6)
+    error = 1.9 * 1e-4 / np.sqrt(64) * np.sqrt(2)
+    assert grid.period_se_s == pytest.approx(error / (n - 1), rel=0.05)
+    assert grid.lost == 0.0
+
+
+def test_stamps_of_which_some_are_late_lie_on_the_grid_of_the_others():
+    """Each fifth is 3 ms late, and each seventh 14 ms."""
+    place = np.arange(1400)
+    late_ms = np.where(place % 7 == 3, 14, np.where(place % 5 == 1, 3, 0))
+    grid = find_grid(T0 + (20 * place + late_ms) * MS)
+    assert grid.period_s == pytest.approx(0.02, rel=1e-9)
+    assert grid.late_s == pytest.approx(late_ms / 1e3, abs=1e-8)
+    assert grid.time_s == pytest.approx(0.02 * place, abs=1e-8)
+    assert grid.slot.tolist() == place.tolist()

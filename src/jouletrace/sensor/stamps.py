@@ -11,10 +11,6 @@ _BLOCK = 64
 _BINS = 40
 
 
-_FEW_REPEATS = 8
-"""Repetitions per poll up to which all are considered; more lie in segments without polls."""
-
-
 def updates(time_ns: ArrayLike, value: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Keep the first read of every run of equal values: what a polled sensor really published.
 
@@ -52,44 +48,21 @@ def published(
     elif at[0] - stamps[0] >= period:
         first = at[0] - round((at[0] - stamps[0]) // period * period)
         at, value = np.append(first, at), np.append(values[0], value)
-    until = np.append(at[1:], stamps[-1] + 1)
+    until = np.append(at[1:], stamps[-1])
     # An update may be seen up to half a period late before one must have been lost in between.
     repeats = np.maximum(np.floor((until - at) / period - 0.5), 0).astype(np.int64)
-    total = int(repeats.sum())
-    if total <= _FEW_REPEATS * len(stamps):
-        owner = np.repeat(np.arange(len(at)), repeats)
-        number = np.arange(1, total + 1) - (np.cumsum(repeats) - repeats)[owner]
-    else:
-        owner, number = _near_polls(stamps, at, repeats, period)
-    again = at[owner] + np.round(number * period).astype(np.int64)
-    after = np.maximum(np.searchsorted(stamps, again), 1)
-    nearest = np.minimum(np.abs(stamps[after - 1] - again), np.abs(stamps[np.minimum(after, len(stamps) - 1)] - again))
-    polled = nearest < period
-    times = np.concatenate([at, again[polled]])
-    order = np.argsort(times, kind="stable")
-    return times[order], np.concatenate([value, value[owner][polled]])[order]
-
-
-def _near_polls(
-    stamps: NDArray[np.int64], at: NDArray[np.int64], repeats: NDArray[np.int64], period: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Repetitions of updates that lie about a poll: which update, and the how manieth of its repetitions, in order.
-
-    Others can't be determined from a segment without polls, which may be years long where a stamp is damaged.
-    """
-    # The poll that saw an update bounds the repetitions of the one before it too.
+    # Only those less than a period from a poll; the poll that saw an update is near those of the one before it too.
     owner = np.concatenate([np.searchsorted(at, stamps, side) - 1 for side in ("left", "right")])
-    poll = np.concatenate([stamps, stamps])
-    owner, poll = owner[owner >= 0], poll[owner >= 0]
-    nearest = np.floor((poll - at[owner]) / period).astype(np.int64)
-    fresh = np.append(True, (np.diff(owner) != 0) | (np.diff(nearest) != 0))[: len(owner)]  # polls come many an update
-    owner, nearest = np.tile(owner[fresh], 4), np.concatenate([nearest[fresh] + step for step in (-1, 0, 1, 2)])
-    good = (nearest >= 1) & (nearest <= repeats[owner])
-    owner, nearest = owner[good], nearest[good]
-    order = np.lexsort((nearest, owner))
-    owner, nearest = owner[order], nearest[order]
-    fresh = np.append(True, (np.diff(owner) != 0) | (np.diff(nearest) != 0))[: len(owner)]
-    return owner[fresh], nearest[fresh]
+    known = owner >= 0
+    owner, poll = owner[known], np.tile(stamps, 2)[known]
+    place = (poll - at[owner]) / period
+    owner, number = np.tile(owner, 2), np.concatenate([np.floor(place), np.ceil(place)]).astype(np.int64)
+    good = (number > 0) & (number <= repeats[owner])
+    every = int(repeats.max()) + 1
+    owner, number = np.divmod(np.unique(owner[good] * every + number[good]), every)
+    times = np.append(at, at[owner] + np.round(number * period).astype(np.int64))
+    order = np.argsort(times, kind="stable")
+    return times[order], np.append(value, value[owner])[order]
 
 
 @dataclass(frozen=True)
@@ -118,10 +91,7 @@ class Grid:
     @property
     def lost(self) -> float:
         """Share of the slots that no reading came from."""
-        if len(self.slot) < 2:
-            return 0.0
-        slots = int(self.slot[-1] - self.slot[0]) + 1
-        return max(0.0, 1 - len(np.unique(self.slot)) / slots)
+        return 1 - len(np.unique(self.slot)) / (int(np.ptp(self.slot)) + 1)
 
 
 def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid:
@@ -147,12 +117,11 @@ def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid
         anchor, phase = _phases(time, period)
         period *= 1 + _median_slope(anchor, phase)
     anchor, phase = _phases(time, period)
-    slope = _median_slope(anchor, phase)
-    line = np.median(phase - slope * anchor) + slope * anchor
-    spread = np.median(np.abs(_wrap(time - np.interp(time, anchor, line), period)))
+    middle = float(np.median(phase))
+    spread = float(np.median(np.abs(_wrap(time - middle, period))))
     # The median of a block errs by about 1.9 MAD / √n. If that is all, the grid has not moved.
-    if np.sqrt(np.mean((phase - line) ** 2)) < 2 * 1.9 * spread / np.sqrt(_BLOCK):
-        phase = line
+    if np.std(phase) < 2 * 1.9 * spread / np.sqrt(_BLOCK):
+        phase = np.full_like(phase, middle)
     drift = np.interp(time, anchor, phase)
     deviation = _wrap(time - drift, period)
     cut = _front(deviation, period)
@@ -160,7 +129,7 @@ def find_grid(time_ns: NDArray[np.int64], period_s: float | None = None) -> Grid
     taken = time - late
     slot = np.round((taken - drift) / period).astype(np.int64)
     # A period's error is that of its phase at both ends, over the slots in between.
-    error = 1.9 * float(spread) / np.sqrt(min(n, _BLOCK)) * np.sqrt(2)
+    error = 1.9 * spread / np.sqrt(min(n, _BLOCK)) * np.sqrt(2)
     return Grid(float(period), error / max(float(slot[-1] - slot[0]), 1.0), taken, slot - slot[0], late)
 
 
