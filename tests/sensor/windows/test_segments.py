@@ -8,7 +8,7 @@ from scipy.signal import lfilter
 
 from jouletrace.sensor.windows.energy import Neighbourhoods
 from jouletrace.sensor.windows.response import Response
-from jouletrace.sensor.windows.segments import edge_variance, stretches, sum_rate
+from jouletrace.sensor.windows.segments import edge_variance, exponentially_smoothed, stretches, sum_rate
 
 RESPONSES = [
     Response(0.02, 0.01),
@@ -125,3 +125,94 @@ def test_a_burst_that_a_single_reading_saw_alone_has_its_level():
     time, edges = 0.02 * np.arange(500), np.array([5.005, 5.05])
     power = 100 + 400 * (response.step(time - edges[0]) - response.step(time - edges[1]))
     assert stretches(time, power, edges, response).level_w == pytest.approx([100.0, 500.0, 100.0])
+
+
+def test_smoothing_is_the_product_with_the_matrix_of_powers_of_the_decay():
+    rng = np.random.default_rng(0)
+    values, place = rng.normal(size=(3, 40)), np.arange(40)
+    whole = values @ 0.8 ** np.abs(place[:, None] - place)
+    assert exponentially_smoothed(values, 0.8) == pytest.approx(whole, rel=1e-9, abs=1e-12)
+
+
+def gained_in_bins(response, time):
+    """What a sum of up to 120 readings gains over one of a third, by whole matrices; the mean over up to six pieces."""
+    middle = time - response.delay_s
+    cells = (middle[1:] + middle[:-1]) / 2
+    step, long = response.period_s / 8, min(120, len(cells) - 2)
+
+    def variance(first, last):
+        bounds = np.arange(cells[first] - response.memory_s, cells[last] + response.memory_s + step, step)
+        missed = np.diff(np.clip(bounds, cells[first], cells[last]))
+        for k in range(first + 1, last + 1):
+            missed += (cells[k] - cells[k - 1]) * np.diff(response.step(time[k] - bounds))
+        place = step * np.arange(len(missed))
+        return missed @ np.exp(-np.abs(place[:, None] - place) / response.noise_tau_s) @ missed
+
+    starts = np.unique(np.linspace(0, len(cells) - 1 - long, 6).astype(int))
+    gains = [
+        (variance(s, s + long) - variance(s, s + long // 3)) / (cells[s + long] - cells[s + long // 3]) for s in starts
+    ]
+    return np.mean(gains)
+
+
+@pytest.mark.parametrize("n", [16, 60, 400])
+@pytest.mark.parametrize("response", [RESPONSES[0], *RESPONSES[3:]], ids=["parts", "a100", "h100", "tailed"])
+def test_the_variance_that_sums_gain_is_that_of_what_they_miss_in_pieces_all_over_the_record(response, n):
+    rng = np.random.default_rng(6)
+    time = response.period_s * np.cumsum(rng.uniform(0.6, 1.4, n))
+    assert sum_rate(time, response) == pytest.approx(gained_in_bins(response, time), rel=1e-3)
+
+
+def fluctuating(response, *segments):
+    """What is known of segments of (watts, readings, deviation): readings lie above and below in turn, by so much."""
+    power = np.concatenate([watts + sd * (-1.0) ** np.arange(n) for watts, n, sd in segments])
+    edges = np.cumsum([n for _, n, _ in segments])[:-1] * response.period_s - 1e-3
+    return stretches(response.period_s * np.arange(len(power)), power, edges, response)
+
+
+# A reading is its own time's power alone, so readings of a fluctuation differ by all that it decays within a period
+POINT = Response(0.02, 1e-6, noise_w=3.0, wander_relative=0.01, noise_tau_s=0.05, origin="calibrated")
+DECAYED = 1 - np.exp(-0.02 / 0.05)
+
+
+def wander_w(own, alike, level):
+    """A fluctuation by its relative variance in a segment, and in all at similar power: (variance, differences) each.
+
+    The calibration's hundredth counts as six differences to these, and these as six to the segment.
+    """
+    common = (6 * 0.01**2 + sum(v * n for v, n in alike)) / (6 + sum(n for _, n in alike))
+    return level * np.sqrt((6 * common + own[0] * own[1]) / (6 + own[1]))
+
+
+def test_a_segment_fluctuates_as_its_differences_say_those_at_similar_power_and_the_calibration():
+    """Differences of 40, of 4 and of 60 W; half of their square is the variance, less the noise's 9 W²."""
+    found = fluctuating(POINT, (400.0, 40, 20.0), (401.0, 60, 2.0), (100.0, 50, 30.0), (402.0, 4, 2.0))
+    seen = {
+        level: max(2 * sd**2 - 9.0, 0.0) / DECAYED / level**2
+        for level, sd in ((400.0, 20.0), (401.0, 2.0), (100.0, 30.0), (402.0, 2.0))
+    }
+    counts = {400.0: 39, 401.0: 59, 100.0: 49, 402.0: 3}
+    alike = [(seen[level], counts[level]) for level in (400.0, 401.0, 402.0)]
+    for k, level in enumerate((400.0, 401.0, 100.0, 402.0)):
+        own = (seen[level], counts[level])
+        expected = wander_w(own, [own] if level == 100.0 else alike, level)
+        assert found.wander_w[k] == pytest.approx(expected, rel=1e-3), level
+
+
+def test_a_difference_counts_for_no_more_than_five_deviations():
+    """Of all at similar power; a fifth of squared Gaussian differences is above 1.642 times their mean."""
+    n, level = 60, 400.0
+    power = level + 10.0 * (-1.0) ** np.arange(n)
+    power[30] += 400.0
+    found = stretches(0.02 * np.arange(n), power, np.empty(0), POINT)
+    limit = 25 * 20.0**2 / 1.642
+    variance = ((n - 3) * 20.0**2 + 2 * limit) / (n - 1) / 2 - 9.0
+    own = (variance / DECAYED / found.level_w[0] ** 2, n - 1)
+    assert found.wander_w[0] == pytest.approx(wander_w(own, [own], found.level_w[0]), rel=1e-3)
+
+
+def test_readings_that_overlap_almost_wholly_say_nothing_of_a_fluctuation():
+    """A mean over a second differs from that of 20 ms before by noise alone: the calibration's fluctuation holds."""
+    slow = Response(0.02, 1.0, noise_w=0.1, wander_relative=0.03)
+    assert fluctuating(slow, (400.0, 200, 20.0)).wander_w == pytest.approx([12.0])
+    assert fluctuating(replace(slow, window_s=0.1), (400.0, 200, 20.0)).wander_w[0] > 15.0
