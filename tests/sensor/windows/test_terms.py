@@ -235,6 +235,76 @@ def test_the_posterior_is_the_best_estimate_of_loads_drawn_from_its_model_and_as
     assert found.mean[0] == pytest.approx(mean, abs=0.2 * sd)
 
 
+def conditioned(problems, response, target, sizes):
+    """Mean, variance and misfit of the first neighbourhood: the joint Gaussian of readings and energy, conditioned.
+
+    The likelihood of the readings weighs the sizes that a settling may have.
+    """
+    real, known = np.isfinite(problems.noise_w[0]), np.isfinite(problems.edge_s[0])
+    time, edges, less = problems.time_s[0, real], problems.edge_s[0, known], target.less_s[0, real]
+    start, end, bounds = float(target.start_s[0]), float(target.end_s[0]), problems.bounds()[0]
+    share = response.step(time[:, None] - bounds)
+    share[:, 0], share[:, -1] = 1.0, 0.0
+    share = share[:, :-1] - share[:, 1:]
+    seen, energy = [np.ones(len(time))], [end - start]
+    for edge in edges:
+        seen.append(response.step(time - edge))
+        energy.append(max(end - edge, 0.0) - max(start - edge, 0.0))
+    for tau in posterior.SETTLE_S:
+        for edge in edges:
+            until = tau * (1 - np.exp(-np.maximum(bounds - edge, 0.0) / tau))  # integral of the settling
+            seen.append(share @ (np.diff(until) / problems.bin_s))
+            first, last = (tau * (1 - np.exp(-max(t - edge, 0.0) / tau)) for t in (start, end))
+            energy.append(last - first)
+    seen, inside = np.array(seen).T, np.diff(np.clip(bounds, start, end)) - less @ share
+    energy = np.array(energy) - less @ seen
+    place = problems.bin_s * np.arange(problems.bins)
+    wander = np.outer(problems.wander_w[0], problems.wander_w[0])
+    wander *= np.exp(-np.abs(place[:, None] - place) / problems.tau_s)
+    base = problems.power_w[0].mean()
+    y = problems.power_w[0, real] - base
+    found = []
+    for size in sizes:
+        settle = np.maximum(size * np.abs(problems.jump_w[0, known]), 1e-3)
+        prior = np.concatenate([np.full(1 + len(edges), problems.scale_w[0]), settle, settle]) ** 2
+        covariance = (seen * prior) @ seen.T + share @ wander @ share.T + np.diag(problems.noise_w[0, real] ** 2)
+        both = seen @ (prior * energy) + share @ wander @ inside
+        gain = np.linalg.solve(covariance, both)
+        own = energy @ (prior * energy) + inside @ wander @ inside
+        chi2 = y @ np.linalg.solve(covariance, y)
+        likelihood = -0.5 * (chi2 + np.linalg.slogdet(covariance)[1])
+        found.append((base * energy[0] + gain @ y, own - gain @ both, chi2 / (real.sum() - 1 - len(edges)), likelihood))
+    mean, variance, misfit, likelihood = np.array(found).T
+    weight = np.exp(likelihood - likelihood.max())
+    weight /= weight.sum()
+    middle = weight @ mean
+    return middle, weight @ (variance + (mean - middle) ** 2), weight @ misfit
+
+
+@pytest.mark.parametrize(("wander_w", "noise_w"), [(10.0, 1.0), (1.0, 20.0), (40.0, 5.0)])
+@pytest.mark.parametrize("less_s", [0.0, 0.013])
+def test_the_posterior_is_the_joint_gaussian_of_readings_and_energy_conditioned(wander_w, noise_w, less_s):
+    """Readings fluctuate, the last is none, and the fluctuation grows with the bins; one edge is none."""
+    problems, response, target = problem(wander_w, noise_w)
+    response = replace(response, rise_s=0.004, lag_s=0.003)
+    power = problems.power_w + noise_w * np.random.default_rng(3).normal(size=(1, 20))
+    problems = replace(
+        problems,
+        power_w=power,
+        noise_w=np.append(noise_w * np.linspace(0.8, 1.2, 19), np.inf)[None],
+        edge_s=np.append(problems.edge_s, [[np.nan]], 1),
+        jump_w=np.array([[390.0, -410.0, 0.0]]),
+        wander_w=wander_w * np.linspace(0.5, 2.0, 100)[None],
+    )
+    less = np.where(np.arange(20) % 3 == 0, less_s, 0.0)[None]
+    target = Target(target.start_s - 0.02, target.end_s + 0.03, less)
+    found = posterior._solve(problems, response, target)
+    mean, variance, misfit = conditioned(problems, response, target, posterior.SETTLE_SIZES)
+    assert found.variance[0] == pytest.approx(variance, rel=1e-5)
+    assert found.mean[0] == pytest.approx(mean, abs=1e-4 * np.sqrt(variance))
+    assert found.misfit[0] == pytest.approx(misfit, rel=1e-5)
+
+
 def test_what_hypotheses_of_settling_disagree_by_is_in_the_variance(monkeypatch):
     """A settling after the burst that readings can't distinguish from noise: with one and without, energies differ."""
     problems, response, target = problem(wander_w=1.0, noise_w=5.0)
