@@ -321,4 +321,58 @@ SURVIVORS = [
         "if np.std(phase) <= 2 * 1.9 * spread / np.sqrt(_BLOCK):",
         "Same: the two are equal only where both are 0, and then nothing moves.",
     ),
+    Survivor(
+        "sensor/baseline.py",
+        "high = power > threshold",
+        "high = power >= threshold",
+        "Same: the threshold lies between two readings.",
+    ),
+    Survivor(
+        "sensor/counter.py",
+        "near = (record.time_ns > window[0]) & (record.time_ns < window[1])",
+        "near = (record.time_ns > window[0]) & (record.time_ns <= window[1])",
+        "Slight: a reading in the very nanosecond of a step.",
+    ),
+    Survivor(
+        "sensor/stamps.py",
+        "candidates = frequency + resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) + 1)",
+        "candidates = frequency + resolution * np.arange(-np.ceil(reach / resolution), np.ceil(reach / resolution) - 1)",
+        "Slight: the two candidates farthest up, at what a guess may be off by.",
+    ),
+    Survivor(
+        "sensor/stamps.py",
+        "for _ in range(2):",
+        "for _ in range(4):",
+        "Slight: more rounds of a median on a circle, which two have found.",
+    ),
+    Survivor(
+        "sensor/stamps.py",
+        "centre = float(np.angle(angle.mean())) / (2 * np.pi) * period",
+        "centre = float(np.angle(angle.mean())) / (4 * np.pi) * period",
+        "Slight: where the search for a median on a circle begins.",
+    ),
+    Survivor(
+        "sensor/stamps.py",
+        "pick = np.linspace(0, len(x) - 1, 200).astype(int)",
+        "pick = np.linspace(0, len(x) - 2, 200).astype(int)",
+        "Slight: the median of the slopes between almost the same 200 blocks.",
+    ),
+    Survivor(
+        "sensor/baseline.py",
+        "above = rest & (power > _otsu(power[rest]))",
+        "above = rest & (power >= _otsu(power[rest]))",
+        "Same: the threshold lies between two readings.",
+    ),
+    Survivor(
+        "sensor/baseline.py",
+        "return bool(high_w - low_w > 4 * SD_OVER_MAD * off)",
+        "return bool(high_w - low_w >= 4 * SD_OVER_MAD * off)",
+        "Slight: four deviations to the last bit.",
+    ),
+    Survivor(
+        "sensor/power_record.py",
+        "lived = np.cumsum(np.append(0.0, np.diff(knots) * (np.arange(len(knots) - 1) % 2 == 0)))",
+        "lived = np.cumsum(np.append(1, np.diff(knots) * (np.arange(len(knots) - 1) % 2 == 0)))",
+        "Same: only differences of these seconds count.",
+    ),
 ]

@@ -2,11 +2,20 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from covering import fewest, most
 from energy_signals import T0, wander
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.baseline import _otsu, idle_and_working_levels, quiet_level, temperature_slope
+from jouletrace.sensor.baseline import (
+    _otsu,
+    _settled,
+    _two_at_rest,
+    idle_and_working_levels,
+    quiet_level,
+    temperature_slope,
+)
+from jouletrace.stats.interval import effective_n
 
 SECOND = 10**9
 
@@ -52,7 +61,7 @@ def test_a_log_is_split_in_two_levels_and_the_ramp_dropped(ramp):
 def test_a_log_of_one_level_is_not_split():
     rng = np.random.default_rng(0)
     found = idle_and_working_levels(T0 + np.arange(200) * SECOND, rng.normal(62, 1, 200))
-    assert found.difference.reason == "one_level"
+    assert (found.difference.reason, found.dropped) == ("one_level", 0)
 
 
 def test_a_log_too_short_to_split_says_so():
@@ -90,13 +99,15 @@ def test_levels_of_a_log_are_no_surer_for_readings_that_follow_one_another():
     assert min(hits) >= fewest(300)
 
 
-@pytest.mark.parametrize(("lengths", "dropped"), [((40, 80, 30), 4), ((40, 80), 2), ((4, 80, 4), 4)])
-def test_readings_beside_a_step_may_be_of_its_ramp_and_those_at_the_ends_of_a_log_are_not(lengths, dropped):
+@pytest.mark.parametrize(
+    ("lengths", "idle", "working"), [((40, 80, 30), 68, 78), ((40, 80), 39, 79), ((4, 80, 4), 6, 78)]
+)
+def test_readings_beside_a_step_may_be_of_its_ramp_and_those_at_the_ends_of_a_log_are_not(lengths, idle, working):
     power = np.concatenate([np.full(n, 180.0 if k % 2 else 62.0) for k, n in enumerate(lengths)])
     found = idle_and_working_levels(T0 + np.arange(len(power)) * SECOND, power)
     assert (found.idle.value, found.working.value) == (pytest.approx(62.0), pytest.approx(180.0))
-    assert found.dropped == dropped
-    assert found.idle.n + found.working.n == len(power) - dropped
+    assert (found.idle.n, found.working.n) == (idle, working)
+    assert found.dropped == len(power) - idle - working
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -106,3 +117,65 @@ def test_the_threshold_leaves_the_least_variance_within_both_sides(seed):
     power = np.sort(np.concatenate([rng.normal(60, 8, 30), 60 + rng.gamma(2, 30, 170)]))
     within = [n * power[:n].var() + (200 - n) * power[n:].var() for n in range(1, 200)]
     assert np.sum(power < _otsu(power)) == 1 + int(np.argmin(within))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "high_w", "two"),
+    [
+        (3, 3, 100.0, True),
+        (3, 2, 100.0, False),
+        (4, 2, 100.0, False),  # three readings of each
+        (57, 3, 100.0, True),
+        (58, 3, 100.0, False),  # a twentieth of them
+        (100, 5, 100.0, False),
+        (20, 20, 84.0, False),
+        (20, 20, 84.1, True),  # a tenth of the way from 60 to 300 W
+    ],
+)
+def test_two_levels_at_rest_have_some_readings_each_and_a_tenth_of_the_way_to_work_between_them(low, high, high_w, two):
+    power = np.repeat([300.0, 60.0, high_w, 300.0], [9, low, high, 9])
+    below, above = _two_at_rest(power, power < 300.0, 300.0)
+    assert (below.sum(), above.sum()) == ((low, high) if two else (low + high, 0))
+    assert power[above].tolist() == [high_w] * above.sum()
+
+
+def test_idle_is_the_lower_of_two_levels_at_rest():
+    power = np.repeat([60.0, 300.0, 100.0], [4, 80, 4])
+    found = idle_and_working_levels(T0 + np.arange(88) * SECOND, power)
+    assert (found.idle.value, found.idle.n, found.resting) == (60.0, 3, (60.0, 100.0))
+    assert found.working.value == pytest.approx(300.0)
+
+
+@pytest.mark.parametrize(("n", "kept"), [(30, range(12, 19)), (20, range(12, 20))])
+def test_a_segment_begins_and_ends_where_it_reaches_its_own_middle_half(n, kept):
+    """Between 9 and 50.75 W here; at the end of the log nothing is a ramp."""
+    power = np.zeros(n)
+    power[10:20] = np.array([5, 6, 50, 52, 51, 53, 40, 30, 12, 8])
+    assert _settled(np.arange(10, 20), power, n).tolist() == list(kept)
+    assert len(_settled(np.arange(10, 12), power, n)) == 0
+    assert _settled(np.arange(10, 13), np.ones(n), n).tolist() == [11]
+
+
+SIGN = (-1.0) ** np.arange(40)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "off"),
+    [
+        (np.repeat([45.0, 47.0], 4), 0.3 * SIGN[:8]),  # eight readings that vary by 2 K are enough
+        (50 + 3 * SIGN, SIGN * np.random.default_rng(0).uniform(0.2, 1.0, 40)),  # the score has one sign
+        (np.linspace(40, 60, 40), np.cos(np.arange(40) / 15)),  # all follow one another: one degree of freedom
+    ],
+    ids=["few", "score", "slow"],
+)
+def test_a_slope_has_the_textbooks_error_with_the_freedom_that_residuals_and_scores_are_worth(temperature, off):
+    power = 120 + 0.6 * temperature + off
+    line = stats.linregress(temperature, power)
+    residual = power - line.intercept - line.slope * temperature
+    score = (temperature - temperature.mean()) * residual
+    free = max(min(effective_n(residual), effective_n(score)) - 2, 1.0)
+    half = stats.t.ppf(0.975, free) * line.stderr * np.sqrt((len(power) - 2) / free)
+    found = temperature_slope(temperature, power)
+    assert found.value == pytest.approx(line.slope)
+    assert found.half_width == pytest.approx(half)
+    assert found.n == len(power)

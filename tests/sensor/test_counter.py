@@ -187,10 +187,46 @@ def test_a_reset_is_named_and_no_energy_is_given_across_it(wrap):
     energy[50:] -= 5500
     steps = find_steps(time, energy, wrap_j=wrap)
     assert steps.issues == {"counter_reset": 1}
+    assert steps.resets.tolist() == [49]
+    assert steps.time_ns[49] == time[50]
     assert bracket(steps, int(time[30]), int(time[70])) is None
     after = bracket(steps, int(time[60]), int(time[70]))
     assert after is not None
     assert after.energy_j == pytest.approx(12 * 11, abs=13)
+
+
+def test_a_wrap_is_one_if_the_gpu_may_have_drawn_as_much_since_the_read_before():
+    """Of 1000 W at most; the last read wraps too."""
+    time = T0 + np.array([0.0, 0.1, 0.2, 10.2, 10.3, 10.4]) * 10**9
+    for gained, issue in ((99.0, "counter_wrapped"), (101.0, "counter_reset")):
+        energy = np.array([800.0, 850.0, 850.0 + gained - 1000.0, 0.0, 0.0, 0.0])
+        energy[3:] = energy[2] + np.array([20.0, 40.0, 60.0])
+        assert find_steps(time, energy, 1000.0, most_w=1000.0).issues == {issue: 1}
+        assert find_steps(time[:3], energy[:3], 1000.0, most_w=1000.0).issues == {issue: 1}
+
+
+@pytest.mark.parametrize(("joules", "issues"), [(3000.0, {}), (3000.1, {"counter_reset": 1})])
+def test_a_counter_may_rise_by_what_a_gpu_draws_at_most_in_two_seconds_more_than_have_passed(joules, issues):
+    """One second, and 1000 W."""
+    assert find_steps(T0 + np.arange(2) * 10**9, [0.0, joules], most_w=1000.0).issues == issues
+
+
+@pytest.mark.parametrize("at", [1, 5])
+def test_a_glitch_may_be_the_second_read(at):
+    energy = np.arange(10.0)
+    energy[at] = 1e9
+    assert find_steps(T0 + np.arange(10) * 10**8, energy).issues == {"implausible": 1}
+
+
+@pytest.mark.parametrize(("joules", "issue"), [(1.84e16, "counter_reset"), (1.85e16, "implausible")])
+def test_no_counter_goes_beyond_64_bits_of_millijoules(joules, issue):
+    assert find_steps(T0 + np.arange(3) * 10**8, [1.0, 2.0, joules]).issues == {issue: 1}
+
+
+def test_the_period_of_two_steps_is_the_time_between_them():
+    time = T0 + np.arange(4) * 10**8
+    assert find_steps(time, [1.0, 2.0, 2.0, 3.0]).period_s == pytest.approx(0.2)
+    assert np.isnan(find_steps(time[:2], [1.0, 2.0]).period_s)
 
 
 def test_a_bracket_that_the_counter_does_not_cover_is_none():
@@ -243,3 +279,26 @@ def test_regular_readings_mistime_no_change_however_few_they_are():
     found = record_over_counter(clean(ns(at), power, 1.0), Response(1.0, 1.0), steps)
     assert found.value == pytest.approx(1.0, abs=2e-3)
     assert found.half_width / found.value == pytest.approx(FLOOR, rel=0.1)
+
+
+def steady(*step_s, reset_s=None, end_s=12):
+    """100 W, of which a reading each second is the mean; a counter that is read four times a second and then steps."""
+    reads = np.arange(0.25, end_s, 0.25)
+    energy = 100.0 * np.append(0.0, step_s)[np.searchsorted(step_s, reads, side="right")]
+    energy -= np.where(reads >= (reset_s or end_s), 1e4, 0.0)
+    record = clean(ns(np.arange(0.0, end_s)), np.full(end_s, 100.0), 1.0)
+    return record_over_counter(record, Response(1.0, 1.0), find_steps(ns(reads), energy))
+
+
+def test_steps_between_the_first_and_the_last_reading_count():
+    found = steady(*(np.arange(12) + 0.5))
+    assert found.value == pytest.approx(1.0, rel=1e-9)
+    assert found.n == 11
+    assert steady(3.5, 5.5).n == 2
+    assert steady(3.5).reason == "counter_did_not_step"
+
+
+def test_of_a_counter_that_was_reset_the_longest_part_counts_however_few_its_steps():
+    """From 0.5 to 6.5 s in three steps; after it, to 10.5 s, in four."""
+    found = steady(0.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5, reset_s=7.5)
+    assert (found.n, found.value) == (3, pytest.approx(1.0, rel=1e-9))

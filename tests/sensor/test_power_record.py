@@ -163,3 +163,10 @@ def test_two_readings_of_one_stamp_after_a_clock_stepped_back_are_no_second_step
     time[100:] -= 500 * MS
     time[106] = time[105]
     assert clean(time, np.full(200, 100.0), 0.02).issues["clock_stepped_back"] == 1
+
+
+def test_no_gpu_draws_20_kw():
+    record = clean(regular(3), [100.0, 20_000.0, 20_001.0])
+    assert (record.power_w.tolist(), record.issues) == ([100.0, 20_000.0], {"implausible": 1})
+    assert most_power_w(6_000.0, None) == 18_000.0
+    assert most_power_w(7_000.0, None) == most_power_w(None, 2_001.0) == 20_000.0

@@ -244,3 +244,32 @@ def test_stamps_of_which_some_are_late_lie_on_the_grid_of_the_others():
     assert grid.late_s == pytest.approx(late_ms / 1e3, abs=1e-8)
     assert grid.time_s == pytest.approx(0.02 * place, abs=1e-8)
     assert grid.slot.tolist() == place.tolist()
+
+
+def binned(**counts):
+    """A thousand deviations from a grid of period 1: so many in some of the twenty bins before 0, the others at 0."""
+    early = np.concatenate([np.full(n, -0.5 + (int(name[1:]) + 0.5) / 40) for name, n in counts.items()])
+    return np.append(early, np.full(1000 - len(early), 1e-4))
+
+
+@pytest.mark.parametrize(
+    ("deviation", "begins"),
+    [
+        (binned(b3=49), 0.0),  # a twentieth and more a tenth of a period before: stamps scatter to both sides
+        (binned(b3=50), -0.225),  # the middle of all bins but three, which are emptiest
+        (binned(b15=50), -0.3),
+        (binned(b16=50), 0.0),
+        (binned(b19=5), 0.0),  # a bin is quiet up to one stamp in 200
+        (binned(b19=6), -0.025),
+        (binned(b18=6, b19=6), -0.05),
+        (binned(b3=50, b10=3), -0.225),  # a bin in three of which one in a thousand lies is as empty
+        (binned(b3=50, b10=4), -0.175),
+    ],
+)
+def test_where_stamps_begin_by_how_many_lie_before_the_commonest_place(deviation, begins):
+    assert _front(deviation, 1.0) == pytest.approx(begins)
+
+
+def test_a_phase_of_half_a_period_is_found_though_stamps_lie_to_both_sides():
+    time = np.arange(64.0) + np.where(np.arange(64) % 2, 0.49, 0.51)
+    assert np.abs(_phases(time, 1.0)[1]) == pytest.approx([0.5])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,9 +35,9 @@ class CounterSteps:
     before_ns: NDArray[np.int64]  # time of the last read of the old one: the step came in between, shape (n,)
     energy_j: Floats  # the counter after each step, unwrapped, shape (n,)
     # Numbers of the steps at which it had restarted; energy across them is unknown
-    resets: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    resets: NDArray[np.intp]
     # Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan", "implausible"
-    issues: dict[str, int] = field(default_factory=dict)
+    issues: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.time_ns)
@@ -71,14 +71,15 @@ def find_steps(
     finite = np.isfinite(energy)
     if not finite.all():
         issues["nan"] = int((~finite).sum())
-    sound = finite & (np.abs(np.where(finite, energy, 0.0)) <= _MOST_J)
+    sound = finite & (np.abs(energy) <= _MOST_J)
     time, energy = time[sound], energy[sound]
     back = int((np.diff(time) < 0).sum())
     if back:
         issues["clock_stepped_back"] = back
         order = np.argsort(time, kind="stable")
         time, energy = time[order], energy[order]
-    kept = _without_glitches(time, energy, most_w, wrap_j)
+    wrap = wrap_j or 0.0
+    kept = _without_glitches(time, energy, most_w, wrap)
     if left_out := int(finite.sum()) - int(kept.sum()):
         issues["implausible"] = left_out
     time, energy = time[kept], energy[kept]
@@ -87,17 +88,18 @@ def find_steps(
     offset = np.zeros(len(change))
     resets = []
     for i in np.flatnonzero(~_plausible(change, np.diff(time), most_w)):
-        gained = change[i] + (wrap_j or 0.0)
-        if change[i] < 0 and wrap_j is not None and 0 <= gained <= most_w * (time[i + 1] - time[i]) / 1e9:
-            offset[i] = wrap_j
+        if 0 <= change[i] + wrap <= most_w * (time[i + 1] - time[i]) / 1e9:
+            offset[i] = wrap
             issues["counter_wrapped"] = issues.get("counter_wrapped", 0) + 1
         else:
             offset[i] = -change[i]
-            resets.append(i + 1)
+            resets.append(i)
             issues["counter_reset"] = issues.get("counter_reset", 0) + 1
-    running = energy + np.append(0.0, np.cumsum(offset))
-    at = np.flatnonzero((change != 0) | np.isin(np.arange(1, len(energy)), resets)) + 1
-    return CounterSteps(time[at], time[at - 1], running[at], np.searchsorted(at, np.asarray(resets, np.intp)), issues)
+    running = energy[1:] + np.cumsum(offset)
+    at = np.flatnonzero(change)
+    return CounterSteps(
+        time[1:][at], time[:-1][at], running[at], np.searchsorted(at, np.asarray(resets, np.intp)), issues
+    )
 
 
 def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> NDArray[np.bool_]:
@@ -106,12 +108,9 @@ def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> 
     return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + 2.0)))
 
 
-def _without_glitches(
-    time: NDArray[np.int64], energy: Floats, most_w: float, wrap_j: float | None
-) -> NDArray[np.bool_]:
+def _without_glitches(time: NDArray[np.int64], energy: Floats, most_w: float, wrap: float) -> NDArray[np.bool_]:
     """Which reads to keep: not those that jump away, after which the counter goes on as if they had not been."""
     keep = np.ones(len(time), bool)
-    wrap = wrap_j or 0.0
     good = _plausible(np.diff(energy), np.diff(time), most_w) | _plausible(
         np.diff(energy) + wrap, np.diff(time), most_w
     )

@@ -380,6 +380,36 @@ def test_a_level_has_the_freedom_of_the_readings_that_saw_it():
     assert _regress(np.ones((24, 1)), power)[2] == pytest.approx([23.0])
 
 
+def test_a_covariance_is_that_of_residuals_enlarged_by_their_leverage_and_alike_over_four_readings():
+    """HC3 with Bartlett's weights; of a level that one reading determines it is the ordinary variance."""
+    rng = np.random.default_rng(7)
+    design = np.column_stack([rng.uniform(size=(40, 2)), np.arange(40) == 11])
+    power = design @ np.array([300.0, 100.0, 50.0]) + np.convolve(rng.normal(size=41), [1.0, 0.6], "valid")
+    level, covariance, free = _regress(design, power)
+    hat = design @ np.linalg.pinv(design)
+    left = power - hat @ power
+    off = left / np.where(np.arange(40) == 11, 0.1, 1 - np.diag(hat))
+    place = np.arange(40)
+    alike = np.clip(1 - np.abs(place[:, None] - place) / 5, 0, None)
+    inverse = np.linalg.pinv(design)
+    expected = inverse @ (np.outer(off, off) * alike) @ inverse.T
+    ordinary = left @ left / 37 * np.diag(inverse @ inverse.T)
+    grown = np.sqrt(np.maximum(ordinary / np.diag(expected), 1.0))
+    assert grown[2] > 1.0 == grown[0]
+    assert level == pytest.approx(inverse @ power)
+    assert covariance == pytest.approx(expected * np.outer(grown, grown), rel=1e-6)
+    assert free == pytest.approx(np.sum(inverse**2, 1) ** 2 / np.sum(inverse**4, 1) - 1)
+
+
+def test_a_design_that_is_singular_or_has_two_readings_to_spare_determines_nothing():
+    for design in (np.ones((40, 2)), np.eye(5, 3)):
+        level, covariance, free = _regress(design, np.ones(len(design)))
+        assert not level.any()
+        assert np.isinf(covariance).all()
+        assert free.tolist() == [1.0] * design.shape[1]
+    assert np.isfinite(_regress(np.eye(6, 3) + 0.1, np.arange(6.0))[1]).all()
+
+
 @pytest.mark.parametrize(("early_ns", "late_ns", "why"), [(0, 0, None), (1, 0, "no_samples"), (0, 1, "no_samples")])
 def test_repeated_windows_may_take_all_of_a_record_and_no_more(early_ns, late_ns, why):
     at = ns(0.1 * np.arange(11))
