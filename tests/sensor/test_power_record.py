@@ -45,11 +45,11 @@ def test_a_reading_delivered_late_is_sorted_in_and_flagged():
 
 
 def test_duplicates_and_conflicting_stamps_are_distinguished():
-    time = np.sort(np.append(regular(50), regular(50)[[5, 9]]))
-    power = np.full(52, 100.0)
-    power[11] = 250.0  # the second reading of slot 9
+    time = np.sort(np.append(regular(50), regular(50)[[5, 7, 9]]))
+    power = np.full(53, 100.0)
+    power[12] = 250.0  # the second reading of slot 9
     record = clean(time, power)
-    assert record.issues == {"duplicate": 1, "conflicting_stamps": 1}
+    assert record.issues == {"duplicate": 2, "conflicting_stamps": 1}
     assert record.power_w[9] == 250.0
 
 
@@ -75,6 +75,7 @@ def test_a_clock_that_steps_back_leaves_a_hole_where_time_was_lived_twice():
     assert record.issues["clock_stepped_back"] == 1
     assert np.all(np.diff(record.time_ns) > 0)
     twice = [time[100], time[99]]
+    assert not np.isin(twice, record.time_ns).any()
     assert record.hole_seconds([twice[0]], [twice[1]]) == pytest.approx([(twice[1] - twice[0]) / 1e9])
 
 
@@ -170,3 +171,9 @@ def test_no_gpu_draws_20_kw():
     assert (record.power_w.tolist(), record.issues) == ([100.0, 20_000.0], {"implausible": 1})
     assert most_power_w(6_000.0, None) == 18_000.0
     assert most_power_w(7_000.0, None) == most_power_w(None, 2_001.0) == 20_000.0
+
+
+def test_two_and_a_half_periods_are_no_hole():
+    time = T0 + np.array([0, 20, 70, 90, 141]) * MS
+    assert clean(time, np.ones(5), 0.02).issues == {"skipped": 1, "hole": 1}
+    assert clean(time[:2], np.ones(2)).period_s == 0.02

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,15 +30,15 @@ class PowerRecord:
 
     time_ns: NDArray[np.int64]  # stamps, int64, shape (n,), strictly increasing
     power_w: NDArray[np.float64]  # readings in watts, float64, shape (n,), finite
-    period_s: float = float("nan")  # nominal or observed update period in seconds; NaN if unknown
+    period_s: float  # nominal or observed update period in seconds; NaN if unknown
     # Segments that no reading covers, int64, shape (h, 2): after, until, in ns
-    holes: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    holes: NDArray[np.int64]
     # Code of each problem of the raw readings, and how many readings it affects: "nan", "negative", "implausible",
     # "out_of_order", "duplicate", "conflicting_stamps", "skipped", "hole", "clock_stepped_back", "no_samples",
     # "one_sample"
-    issues: dict[str, int] = field(default_factory=dict)
+    issues: dict[str, int]
     # Stamps of readings that were left out since no GPU draws so much, int64, sorted
-    implausible_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    implausible_ns: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.time_ns)
