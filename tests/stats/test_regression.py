@@ -108,3 +108,36 @@ def test_a_covariance_from_many_lags_needs_wider_intervals(share, errors):
 def test_residuals_that_are_all_alike_leave_the_least_noise():
     assert equivalent_noise(np.zeros(9)) == 1e-6
     assert equivalent_noise(np.full(9, 3.0), least=0.5) == 0.5
+
+
+@pytest.mark.parametrize("lags", [0, 3])
+def test_a_covariance_is_the_sum_over_pairs_of_scores_and_the_priors_own(lags):
+    """Pairs count the less the farther they are apart, residuals the more the more of a reading its fit takes up."""
+    rng = np.random.default_rng(8)
+    design = np.column_stack([np.ones(12), rng.normal(size=12), 50.0 * (np.arange(12) == 7)])
+    residuals, noise = rng.normal(size=12), 0.7
+    prior = Prior.of(np.array([1.0, 2.0, 3.0]), np.array([2.0, 0.5, 4.0]))
+    information = np.diag(1 / np.array([2.0, 0.5, 4.0]) ** 2)
+    bread = np.linalg.inv(design.T @ design + noise**2 * information)
+    meat = noise**4 * information
+    taken = [min(row @ bread @ row, 0.9) for row in design]  # nine tenths at most
+    scores = [row * left / np.sqrt(1 - h) for row, left, h in zip(design, residuals, taken, strict=True)]
+    for i in range(12):
+        for j in range(12):
+            meat = meat + max(1 - abs(i - j) / (lags + 1), 0) * np.outer(scores[i], scores[j])
+    assert max(taken) == 0.9
+    assert sandwich(design, residuals, prior, noise, lags) == pytest.approx(bread @ meat @ bread)
+
+
+@pytest.mark.parametrize(
+    ("residuals", "r"),
+    [
+        (np.tile([1.0, -1.0], 20), 0.0),  # neighbours that disagree are not believed
+        (np.arange(40.0), 0.9),  # nor those that agree wholly
+        (np.tile([1.0, 1.0, 1.0, -1.0, -1.0, -1.0], 8), None),
+    ],
+    ids=["alternating", "trend", "waves"],
+)
+def test_noise_is_that_of_a_first_order_process_with_the_same_neighbours(residuals, r):
+    r = np.corrcoef(residuals[:-1], residuals[1:])[0, 1] if r is None else r
+    assert equivalent_noise(residuals) == pytest.approx(np.std(residuals) * np.sqrt((1 + r) / (1 - r)))
