@@ -59,6 +59,13 @@ def test_if_none_passes_the_one_with_the_most_evidence_says_why(tried):
     one, other = attempt(30.0, "held_out"), attempt(40.0, "held_out")
     assert tried([one], [other])[0] is other
     assert tried([other], [one])[0] is other
+    alike = attempt(40.0, "held_out")
+    assert tried([other], [alike])[0] is other
+
+
+def test_a_sure_rate_that_fails_gives_way_to_one_that_passes(tried):
+    sure, other = attempt(70.0, "held_out"), attempt(30.0)
+    assert tried([sure], [other])[0] is other
 
 
 def test_an_averaging_sensor_has_no_rate_to_doubt(tried):

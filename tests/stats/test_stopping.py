@@ -98,7 +98,7 @@ def test_one_window_has_no_interval_and_none_no_value():
     assert two_stage_estimate(np.array([]), 8).reason == "no_windows"
 
 
-@pytest.mark.parametrize("target", [1e-3, 1e-12, 1e-300, 5e-324])
+@pytest.mark.parametrize("target", [1e-3, 1e-12, 1e-300, 5e-324, 0.0])
 def test_a_target_that_no_time_suffices_for_asks_for_very_many(target):
     first = np.array([1.0, 1.01, 0.99, 1.0, 1.02])
     assert windows_needed(first, target) > 100
@@ -135,3 +135,9 @@ def test_two_and_three_windows_have_the_ordinary_interval(n):
     values = np.array([10.0, 10.2, 9.9])[:n]
     half = stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / math.sqrt(n)
     assert two_stage_estimate(values, 8).half_width == pytest.approx(half)
+
+
+def test_windows_that_follow_a_trend_count_for_a_nineteenth_of_their_number_and_no_less():
+    """Nine tenths is the most that the correlation of neighbours is taken for."""
+    half = stats.t.ppf(0.975, 399) * np.std(np.arange(400.0), ddof=1) / 20
+    assert two_stage_estimate(np.arange(400.0), 400).half_width == pytest.approx(half * math.sqrt(1.9 / 0.1))
