@@ -1,0 +1,121 @@
+"""A sensor's response in time, against integrals of what it is made of."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jouletrace.sensor.windows.response import SHAPE, Response
+
+RESPONSES = [
+    Response(0.02, 0.025, lag_s=0.004),
+    Response(0.02, rise_s=0.0125, lag_s=-0.003),
+    Response(0.02, 0.01, rise_s=0.005, tail_share=0.2, tail_s=0.03),
+    Response(0.1, 0.04, tail_share=0.3, tail_s=0.05, lag_s=0.01),
+]
+
+
+def approached(response, since_s):
+    """Share that rise and tail show of a step so long ago."""
+    shown = np.where(since_s > 0, 1.0, 0.0)
+    for share, constant in ((1 - response.tail_share, response.rise_s), (response.tail_share, response.tail_s)):
+        if share and constant:
+            shown -= np.where(since_s > 0, share * np.exp(-np.maximum(since_s, 0) / constant), 0.0)
+    return shown
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+def test_a_reading_shows_of_a_step_the_mean_over_its_window_of_what_rise_and_tail_let_through(response):
+    delay = np.linspace(-0.02, 0.2, 45)
+    within = max(response.window_s, 1e-9) * (np.arange(20_000) + 0.5) / 20_000
+    mean = [approached(response, one - response.lag_s - within).mean() for one in delay]
+    assert response.step(delay) == pytest.approx(mean, abs=1e-4)
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+def test_mean_delay_and_share_of_a_sinusoid_are_those_of_what_a_step_shows(response):
+    time = np.linspace(-0.1, 1.5, 400_001)
+    shown = response.step(time)
+    middle = (time[1:] + time[:-1]) / 2
+    assert np.diff(shown) @ middle == pytest.approx(response.delay_s, abs=1e-6)
+    for frequency in (3.0, 11.0, 45.0):
+        kept = np.abs(np.diff(shown) @ np.exp(-2j * np.pi * frequency * middle))
+        assert response.shown(frequency) == pytest.approx(kept, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("response", "memory_s"),
+    [
+        (Response(0.02, 0.025, lag_s=0.004), 0.029),
+        (Response(0.02, 0.025, lag_s=-0.004), 0.025),
+        (Response(0.02, 0.01, rise_s=0.005), 0.01 + 7 * 0.005),
+        (Response(0.02, rise_s=0.001, tail_share=0.2, tail_s=0.03), 0.03 * np.log(200)),
+        (Response(0.02, rise_s=0.001, tail_share=0.001, tail_s=0.03), 0.007),
+    ],
+)
+def test_a_step_is_forgotten_to_one_part_in_a_thousand(response, memory_s):
+    """In seven constants of a rise, and as many of a tail as its share of a thousand takes."""
+    assert response.memory_s == pytest.approx(memory_s)
+    assert 1 - response.step(response.memory_s) < 2e-3
+
+
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        (Response(0.02, 0.0801), "averaged"),
+        (Response(0.02, 0.08), "gapless"),
+        (Response(1.0, 0.9), "gapless"),
+        (Response(1.0, 0.899), "sampled"),
+        (Response(1.0, rise_s=0.45), "gapless"),  # an exponential speaks for twice its constant
+        (Response(0.02, 0.004, rise_s=0.0069), "sampled"),
+        (Response(0.02, rise_s=0.001, tail_share=0.5, tail_s=0.017), "gapless"),
+    ],
+)
+def test_kinds_of_sensors_by_what_a_reading_speaks_for(response, kind):
+    """More than four periods, nine tenths of one, or less."""
+    assert response.kind == kind
+    assert response.gapless == (kind != "sampled")
+
+
+def moves(response):
+    """By how much each parameter is moved, one row a response."""
+    names = SHAPE[: len(response.covariance)]
+    return np.array([[getattr(one, name) - getattr(response, name) for name in names] for one in response.varied()])
+
+
+def test_a_response_is_moved_along_the_axes_of_its_uncertainty():
+    """Their squares add up to its covariance; what is exact isn't moved."""
+    root = np.random.default_rng(0).normal(size=(5, 5)) * 1e-4
+    covariance = root @ root.T
+    response = replace(RESPONSES[2], covariance=tuple(map(tuple, covariance)))
+    moved = moves(response)
+    assert len(moved) == 5
+    assert moved.T @ moved == pytest.approx(covariance, rel=1e-6, abs=1e-15)
+    exact = replace(response, covariance=((1e-6, 0, 0), (0, 0, 0), (0, 0, 0)))
+    assert np.abs(moves(exact)) == pytest.approx(np.array([[1e-3, 0, 0]]))
+
+
+@pytest.mark.parametrize(("window_s", "moved"), [(0.002, 0.003), (0.004, 0.003)])
+def test_no_time_becomes_negative(window_s, moved):
+    """Of two ways along an axis that is taken on which none does."""
+    response = Response(0.02, window_s, covariance=((0, 0, 0), (0, 0.003**2, 0), (0, 0, 0)))
+    assert np.abs(moves(response)[:, 1]) == pytest.approx([moved])
+    assert response.varied()[0].window_s >= 0.001
+    # and where one does on either way it becomes 0
+    both = replace(response, rise_s=0.0, covariance=((0, 0, 0), (0, 9e-6, -9e-6), (0, -9e-6, 9e-6)))
+    (found,) = both.varied()
+    assert sorted([found.window_s - window_s, found.rise_s]) == pytest.approx(sorted([-min(window_s, 0.003), 0.003]))
+
+
+def test_noise_grows_with_the_power_in_quadrature():
+    response = Response(0.02, noise_w=3.0, noise_relative=0.01)
+    assert response.noise_sd(np.array([0.0, 400.0])) == pytest.approx([3.0, 5.0])
+
+
+def test_a_response_is_stored_with_what_follows_from_it():
+    data = json.loads(json.dumps(RESPONSES[2].to_dict()))
+    assert Response.from_dict(data) == RESPONSES[2]
+    assert (data["kind"], data["gapless"]) == ("gapless", True)
+    assert data["delay_s"] == pytest.approx(0.005 + 0.8 * 0.005 + 0.2 * 0.03)
+    assert Response.from_dict({"period_s": 0.02, "unheard_of": 1}) == Response(0.02)
