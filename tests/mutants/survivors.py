@@ -381,4 +381,46 @@ SURVIVORS = [
         "if found.explained is not None and found.explained <= 0.2:",
         "Slight: a fifth of the variance to the last bit.",
     ),
+    Survivor(
+        "sensor/windows/segments.py",
+        "size = np.maximum(np.abs(level), 1e-9)",
+        "size = np.maximum(np.abs(level), 2e-09)",
+        "Slight: a level of nothing is one or two billionths of a watt.",
+    ),
+    Survivor(
+        "sensor/windows/segments.py",
+        "long = min(120, len(cells) - 2)",
+        "long = min(240, len(cells) - 2)",
+        "Slight: a longer sum gains as much with each second.",
+    ),
+    Survivor(
+        "sensor/windows/segments.py",
+        "forgotten = response.memory_s + 14.0 * max(response.rise_s, response.tail_s)",
+        "forgotten = response.memory_s + 28.0 * max(response.rise_s, response.tail_s)",
+        "Slight: after 14 time constants less than a millionth is left.",
+    ),
+    Survivor(
+        "sensor/windows/segments.py",
+        "reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 2",
+        "reach = int(np.ceil((response.memory_s + abs(response.lag_s)) / period)) + 4",
+        "Slight: readings farther away show all of a step or nothing.",
+    ),
+    Survivor(
+        "sensor/windows/segments.py",
+        "delays = phases[:, None] + period * np.arange(-reach, reach)",
+        "delays = phases[:, None] - period * np.arange(-reach, reach)",
+        "Slight: readings farther away show all of a step or nothing.",
+    ),
+    Survivor(
+        "sensor/windows/noise.py",
+        "hidden = 0.5 * low_noise**2 / max(low_w**2, 1e-9)",
+        "hidden = 0.5 * low_noise**2 / max(low_w**2, 2e-09)",
+        "Slight: a level of less than a tenth of a milliwatt.",
+    ),
+    Survivor(
+        "sensor/windows/noise.py",
+        "if absolute2 < 0:",
+        "if absolute2 <= 0:",
+        "Same: at 0 the noise is in proportion to the power already.",
+    ),
 ]

@@ -77,6 +77,11 @@ def test_of_a_few_readings_the_most_is_taken():
     assert sum_rate(0.02 * np.arange(15), RESPONSES[0]) == 2 * RESPONSES[0].noise_tau_s
 
 
+def test_of_a_few_readings_with_a_hole_of_hours_among_them_too():
+    time = 0.02 * np.arange(20) + np.where(np.arange(20) < 10, 0.0, 1e4)
+    assert sum_rate(time, RESPONSES[0]) == 2 * RESPONSES[0].noise_tau_s
+
+
 def test_variance_of_sums_counts_segments_and_edges_within():
     response = Response(0.02, 0.01, noise_w=2.0, wander_relative=0.0)
     time = 0.02 * np.arange(1500)
@@ -186,12 +191,12 @@ def wander_w(own, alike, level):
 
 def test_a_segment_fluctuates_as_its_differences_say_those_at_similar_power_and_the_calibration():
     """Differences of 40, of 4 and of 60 W; half of their square is the variance, less the noise's 9 W²."""
-    found = fluctuating(POINT, (400.0, 40, 20.0), (401.0, 60, 2.0), (100.0, 50, 30.0), (402.0, 4, 2.0))
+    found = fluctuating(POINT, (400.0, 40, 20.0), (401.0, 60, 2.0), (100.0, 50, 30.0), (402.0, 2, 2.0))
     seen = {
         level: max(2 * sd**2 - 9.0, 0.0) / DECAYED / level**2
         for level, sd in ((400.0, 20.0), (401.0, 2.0), (100.0, 30.0), (402.0, 2.0))
     }
-    counts = {400.0: 39, 401.0: 59, 100.0: 49, 402.0: 3}
+    counts = {400.0: 39, 401.0: 59, 100.0: 49, 402.0: 1}
     alike = [(seen[level], counts[level]) for level in (400.0, 401.0, 402.0)]
     for k, level in enumerate((400.0, 401.0, 100.0, 402.0)):
         own = (seen[level], counts[level])
