@@ -423,4 +423,22 @@ SURVIVORS = [
         "if absolute2 <= 0:",
         "Same: at 0 the noise is in proportion to the power already.",
     ),
+    Survivor(
+        "sensor/windows/noise.py",
+        "return most_s if excess(most_s) >= 0 else float(brentq(excess, 0.0, most_s, xtol=1e-6))",
+        "return most_s if excess(most_s) > 0 else float(brentq(excess, 0.0, most_s, xtol=1e-6))",
+        "Same: from a root at its end the search returns that.",
+    ),
+    Survivor(
+        "sensor/windows/noise.py",
+        "spread = 5 * 1.4826 * float(np.median(np.abs(values - np.median(values)))) + 1e-9",
+        "spread = 5 * 1.4826 * float(np.median(np.abs(values - np.median(values)))) + 2e-09",
+        "Slight: a billionth of a watt, for readings that don't scatter.",
+    ),
+    Survivor(
+        "sensor/windows/energy.py",
+        "slow = ok & (T95 * np.hypot(statistical, model) > 0.5 * np.abs(mean))",
+        "slow = ok & (T95 * np.hypot(statistical, model) >= 0.5 * np.abs(mean))",
+        "Slight: an interval as wide as the energy to the last bit.",
+    ),
 ]

@@ -232,3 +232,10 @@ def test_around_the_first_edge_of_a_record_its_first_reading_counts():
     assert problems.time_s[0, real] == pytest.approx(near.time[near.time < 0.2 + KNOWN.lag_s])
     assert problems.power_w[0, real][0] == 100.0
     assert problems.change_w[0, real] == pytest.approx(np.gradient(near.power)[: real.sum()])
+
+
+def test_two_readings_are_enough_for_a_window_between_them():
+    given = clean(ns(np.array([0.0, 0.02])), np.array([300.0, 300.0]), 0.02)
+    found = window_energy(given, Response(0.02, 0.02, noise_w=0.1), [ns(0.0)], [ns(0.01)], edges_ns=[])
+    assert found.reason == [None]
+    assert found.energy_j == pytest.approx([3.0], rel=1e-3)

@@ -137,3 +137,13 @@ def test_times_scatter_by_what_readings_on_slopes_are_off_beyond_the_noise_there
 
 def test_no_time_is_off_by_more_than_a_period():
     assert alternating(2.0, 5.0, steep_w=np.linspace(LOW_W, HIGH_W, 10), time_sd=0.05)[1] == PERIOD
+
+
+def test_readings_at_work_without_neighbours_there_say_how_much_they_scatter():
+    """Every eighth: no two of them are within five readings."""
+    place = np.arange(320)
+    high = place % 8 == 0
+    sign = np.where(high, (-1.0) ** (place // 8), (-1.0) ** (place // 2))
+    model = np.where(high, HIGH_W, LOW_W)
+    found, _ = fluctuation(sign * np.where(high, 5.0, 2.0), model, np.zeros(320), Response(PERIOD, PERIOD))
+    assert (found.wander_relative, found.tau_s) == (0.0, 3 * PERIOD)

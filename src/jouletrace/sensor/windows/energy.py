@@ -242,8 +242,7 @@ class Neighbourhoods:
     def _missed(self, edge: Floats, start: Floats, end: Floats) -> tuple[Posterior, NDArray[np.bool_]]:
         """Energy of [start, end] less the plain sum over it, around one edge."""
         problems, crowded, index = self._cut(edge - self.margin, edge + self.margin, edge)
-        cell = np.clip(index, 0, len(self.power) - 1)
-        low, high = self.cells[cell], self.cells[cell + 1]
+        low, high = self.cells[index], self.cells[index + 1]
         share = np.clip(np.minimum(high, end[:, None]) - np.maximum(low, start[:, None]), 0, None)
         share = np.where(np.isfinite(problems.noise_w), share, 0.0)
         return solve(problems, self.response, Target(start, end, share)), crowded
