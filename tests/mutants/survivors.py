@@ -441,4 +441,28 @@ SURVIVORS = [
         "slow = ok & (T95 * np.hypot(statistical, model) >= 0.5 * np.abs(mean))",
         "Slight: an interval as wide as the energy to the last bit.",
     ),
+    Survivor(
+        "sensor/windows/energy.py",
+        "jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 0.0),",
+        "jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 1),",
+        "Same: the jump at an edge that is none; no reading sees it.",
+    ),
+    Survivor(
+        "sensor/calibration/fit.py",
+        "worst = int(np.argmax(np.abs(mean) - 4 * np.where(np.isfinite(se), se, 0)))",
+        "worst = int(np.argmax(np.abs(mean) - 4 * np.where(np.isfinite(se), se, 1)))",
+        "Slight: which of several bins that chance explains is called the worst.",
+    ),
+    Survivor(
+        "sensor/calibration/fit.py",
+        "mean = np.bincount(bins, share, _BINS) / np.maximum(count, 1)",
+        "mean = np.bincount(bins, share, _BINS) / np.maximum(count, 2)",
+        "Same: the mean of fewer than five readings is not used.",
+    ),
+    Survivor(
+        "sensor/calibration/fit.py",
+        "return float(np.mean(np.abs(error[steep]) > 4 * expected))",
+        "return float(np.mean(np.abs(error[steep]) >= 4 * expected))",
+        "Slight: four deviations to the last bit.",
+    ),
 ]

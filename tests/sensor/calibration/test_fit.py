@@ -1,6 +1,9 @@
-"""The response model, and its recovery from a commanded load."""
+"""The response, recovered from a commanded load."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -8,49 +11,12 @@ import pytest
 from energy_signals import SENSORS, Load, Sensor, calibrated, calibration, ns, pulse_train
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.sensor.calibration import fit as calibrating
-from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.calibration.fit import _likeliest, fit_response
 from jouletrace.sensor.calibration.fitter import Fitter, load_features
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.stamps import Grid
 from jouletrace.sensor.windows.noise import Fluctuation, seen_correlation
 from jouletrace.sensor.windows.response import Response
-
-
-def test_the_step_response_of_a_boxcar_is_a_ramp():
-    response = Response(0.02, window_s=0.01, lag_s=0.005)
-    assert response.step([0, 0.005, 0.0075, 0.015, 1]) == pytest.approx([0, 0, 0.25, 1, 1], abs=1e-6)
-
-
-def test_the_step_response_equals_a_numerical_convolution():
-    response = Response(0.02, window_s=0.025, rise_s=0.008, lag_s=-0.002)
-    h = 1e-5
-    d = np.arange(0, 0.2, h)
-    box = (d < 0.025) / 0.025
-    kernel = np.convolve(box, np.exp(-d / 0.008) / 0.008 * h)[: len(d)]
-    by_hand = np.cumsum(kernel) * h
-    at = np.array([0.003, 0.01, 0.02, 0.03, 0.05])
-    assert response.step(at - 0.002) == pytest.approx(np.interp(at, d, by_hand), abs=2e-3)
-
-
-def test_mean_delay_is_the_area_above_the_step_response():
-    response = Response(0.02, window_s=0.025, rise_s=0.008, lag_s=0.004)
-    d = np.linspace(0, 0.5, 500_001)
-    assert np.trapezoid(1 - response.step(d), d) == pytest.approx(response.delay_s, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("response", "kind"),
-    [
-        (Response(0.02, 0.025), "gapless"),
-        (Response(0.02, 0.002, rise_s=0.0125), "gapless"),
-        (Response(0.02, 0.010), "sampled"),
-        (Response(0.1, 0.025), "sampled"),
-        (Response(0.1, 1.0), "averaged"),
-    ],
-)
-def test_kinds_of_sensor_are_distinguished(response, kind):
-    assert response.kind == kind
-    assert response.gapless == (kind != "sampled")
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
@@ -97,20 +63,6 @@ def test_a_fluctuation_through_an_exponential_is_as_alike_as_theory_says():
     delay = np.array([0.0, 0.02, 0.06])
     theory = tau * (tau * np.exp(-delay / tau) - rise * np.exp(-delay / rise)) / (tau**2 - rise**2)
     assert seen_correlation(delay, tau, Response(0.02, rise_s=rise)) == pytest.approx(theory, abs=0.01)
-
-
-def test_moving_a_response_along_its_uncertainty_gives_the_covariance_back():
-    covariance = np.zeros((5, 5))
-    covariance[:2, :2] = 1e-6 * np.array([[4.0, -7.9], [-7.9, 16.0]])
-    response = Response(0.02, 0.025, lag_s=0.003, covariance=tuple(map(tuple, covariance.tolist())))
-    moves = np.array([[r.lag_s - 0.003, r.window_s - 0.025] for r in response.varied()])
-    assert moves.T @ moves == pytest.approx(covariance[:2, :2], rel=1e-9)
-
-
-def test_a_response_is_never_moved_to_a_negative_width():
-    response = Response(0.02, 0.0, 0.01, covariance=((0.0, 0.0, 0.0), (0.0, 1e-6, 0.0), (0.0, 0.0, 0.0)))
-    (moved,) = response.varied()
-    assert moved.window_s == pytest.approx(1e-3)
 
 
 def test_a_response_of_an_older_run_has_no_tail():
@@ -215,6 +167,77 @@ def test_a_load_without_levels_goes_up_and_down(monkeypatch):
     with pytest.raises(NotPossibleError):
         fit_response(np.arange(9), np.ones(9), np.arange(6))
     assert seen == [[0, 1, 0, 1, 0, 1, 0]]
+
+
+@pytest.mark.parametrize(("late_ms", "least", "grid"), [(0.3, 0, 0), (0.3, 1, 1), (0.3, 2, 2), (0.1, 0, 0)])
+def test_times_of_readings_are_those_with_which_the_fit_errs_least(monkeypatch, late_ms, least, grid):
+    """As stamped, or on the grid or its halves where stamps scatter about it by a hundredth of a period."""
+    made = []
+
+    class Fits:
+        shape = np.zeros(3)
+
+        def __init__(self, time, power, *_):
+            self.time, self.power, self.done = time, power, []
+            made.append(self)
+
+        def search(self):
+            self.shape = np.ones(3)
+
+        def refine(self, shape):
+            self.done.append(shape.tolist())
+
+        def model(self):
+            return self.power - (0.1 if made.index(self) == least else 0.2)
+
+        def add_tail(self):
+            self.done.append("tail")
+
+    monkeypatch.setattr(calibrating, "Fitter", Fits)
+    monkeypatch.setattr(calibrating, "_result", lambda fit, found, chosen: SimpleNamespace(explained=None, at=chosen))
+    place = np.arange(400)
+    late = np.where(place % 4 == 0, late_ms, 0.0) + np.where(place == 99, 12.0, 0.0)
+    late[99] = 12.0 if late_ms > 0.2 else 0.0  # in the second half of its period
+    stamps = ns(np.zeros(1)) + ((20 * place + late) * 1e6).astype(np.int64)
+    found = fit_response(stamps, 100.0 + place, stamps[5:50:5] + 1)
+    assert found.at == grid
+    assert [one.done for one in made] == [[[1.0] * 3] + ["tail"] * (k == least) for k in range(len(made))]
+    taken = [round(1e3 * float(one.time[99] - one.time[98]), 3) for one in made]
+    assert taken == ([32.0, 20.0, 30.0] if late_ms > 0.2 else [20.0])
+
+
+@pytest.mark.parametrize(("explained", "refused"), [(None, False), (0.21, False), (0.19, True)])
+def test_a_fit_that_explains_less_than_a_fifth_of_what_is_held_out_is_refused(monkeypatch, explained, refused):
+    monkeypatch.setattr(calibrating, "Fitter", MagicMock())
+    monkeypatch.setattr(calibrating, "_likeliest", lambda _: 0)
+    monkeypatch.setattr(calibrating, "_result", lambda *_: SimpleNamespace(explained=explained))
+    stamps = ns(0.02 * np.arange(60))
+    with pytest.raises(NotPossibleError, match="do not follow the load") if refused else nullcontext():
+        fit_response(stamps, np.arange(60.0), stamps[5:45:5] + 1)
+
+
+@pytest.mark.parametrize("outliers", [4, 12])
+def test_the_likeliest_fit_is_that_of_a_cauchy_likelihood_and_not_of_squares(outliers):
+    """The sum of log(1 + (error / scale)²), with the smallest median size as the scale: here 0.5 W."""
+    one, other = np.full(99, 1.0), np.where(np.arange(99) < 99 - outliers, 0.5, -40.0)
+    assert np.sum(other**2) > np.sum(one**2)
+    costs = [99 * np.log(1 + 2.0**2), (99 - outliers) * np.log(2.0) + outliers * np.log(1 + 80.0**2)]
+    assert np.argmin(costs) == (1 if outliers == 4 else 0)
+    assert _likeliest([one, other]) == np.argmin(costs)
+
+
+@pytest.mark.parametrize(("first", "last", "enough"), [(5, 385, True), (0, 385, False), (5, 390, False)])
+def test_eight_edges_are_needed_between_the_first_and_the_last_reading(first, last, enough):
+    edges = np.array([first, 20, 30, 40, 50, 60, 70, last])
+    with nullcontext() if enough else pytest.raises(NotPossibleError, match="only 7 edges"):
+        calibrating._check(10 * np.arange(40), np.ones(40), edges, np.arange(9))
+
+
+def test_stamps_and_edges_that_follow_one_another_by_a_nanosecond_increase():
+    calibrating._check(np.arange(40), np.ones(40), np.arange(1, 9), np.arange(9))
+    for time, edges in ((np.append(0, np.arange(39)), np.arange(1, 9)), (np.arange(40), np.append(1, np.arange(1, 8)))):
+        with pytest.raises(BadInputError, match="must increase"):
+            calibrating._check(time, np.ones(40), edges, np.arange(9))
 
 
 @pytest.mark.parametrize(("readings", "edges"), [(40, 7), (39, 8)])

@@ -191,6 +191,8 @@ def test_of_too_many_edges_the_nearest_count():
     edges = 4.0 + 0.01 * np.arange(60)
     near = neighbourhoods(edges=tuple(edges))
     problems, crowded, _ = near._cut(np.array([3.9, 4.0, 3.9]), np.array([4.7, 4.205, 4.7]), np.array([4.3, 4.1, 3.95]))
+    late, _, _ = near._cut(np.array([3.9]), np.array([4.7]), np.array([4.58]))
+    assert late.edge_s[0] == pytest.approx(edges[36:])
     assert crowded.tolist() == [True, False, True]
     kept = [row[np.isfinite(row)] for row in problems.edge_s]
     assert [len(row) for row in kept] == [24, 21, 24]
@@ -239,3 +241,18 @@ def test_two_readings_are_enough_for_a_window_between_them():
     found = window_energy(given, Response(0.02, 0.02, noise_w=0.1), [ns(0.0)], [ns(0.01)], edges_ns=[])
     assert found.reason == [None]
     assert found.energy_j == pytest.approx([3.0], rel=1e-3)
+
+
+def test_around_the_last_edge_of_a_record_its_last_reading_counts():
+    near = neighbourhoods(edges=(9.95,))
+    problems, _, _ = near._cut(np.array([9.8]), np.array([10.2]), np.array([10.0]))
+    real = np.isfinite(problems.noise_w[0])
+    inside = near.time >= 9.8 + KNOWN.memory_s
+    assert problems.time_s[0, real] == pytest.approx(near.time[inside])
+    assert problems.power_w[0, real] == pytest.approx(near.power[inside])
+
+
+def test_levels_about_which_no_reading_speaks_are_free_to_a_watt():
+    problems, _, _ = neighbourhoods()._cut(np.array([20.0]), np.array([20.4]), np.array([20.2]))
+    assert not np.isfinite(problems.noise_w).any()
+    assert problems.scale_w.tolist() == [1.0]

@@ -271,7 +271,7 @@ class Neighbourhoods:
         middle = left[:, None] + self.bin * (np.arange(bins) + 0.5)
         power = self.power[safe]
         spread = np.where(real, power, -np.inf).max(1) - np.where(real, power, np.inf).min(1)
-        scale = 2 * np.maximum(np.nan_to_num(spread, neginf=0.0), 0) + np.where(real, power, 0).max(1) + 1.0
+        scale = 2 * np.maximum(spread, 0) + np.where(real, power, 0).max(1) + 1.0
         problems = Problems(
             left_s=left,
             bin_s=self.bin,
