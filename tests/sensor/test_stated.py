@@ -61,8 +61,8 @@ def test_a_page_states_it_as_it_is(page, words):
 def test_the_prior_of_a_tail_is_the_one_that_the_page_states():
     made = fitter.Fitter(np.arange(40) * 0.02, np.arange(40.0), np.array([0.4]), np.array([0, 1]), 0.02)
     share, tail = made.unit[3:]
-    sd = 1 / np.sqrt(fitter._PRIOR_PRECISION[3:])
-    mean, most = fitter._PRIOR_MEAN[3:], fitter._HIGH[3]
+    sd = 1 / np.sqrt(fitter._TAIL_PRECISION)
+    mean, most = fitter._TAIL_MEAN, fitter._HIGH[3]
     words = (
         f"(a share of {mean[0] * share:g} ± {sd[0] * share:g} and at most {most * share:.1f}, "
         f"over {1e3 * mean[1] * tail:g} ± {1e3 * sd[1] * tail:g} ms)"

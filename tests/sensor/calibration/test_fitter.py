@@ -245,3 +245,57 @@ def test_drift_is_that_of_the_level_that_drifts_most():
     high = made.read(SHAPE)[:, 1]
     made.power = made.power + high * 20.0 * (made.time - made.time.mean()) / span
     assert made.drift() == pytest.approx(20.0, rel=0.05)
+
+
+@pytest.mark.parametrize("rise_s", [0.0, 0.005])
+@pytest.mark.parametrize("tail_share", [0.0, 0.2])
+def test_on_the_grid_features_are_read_exactly(features, rise_s, tail_share):
+    """Where window and lag are whole steps of it, a reading is the mean of what rise and tail have let through."""
+    response = Response(PERIOD, 0.01, rise_s=rise_s, lag_s=0.004, tail_share=tail_share, tail_s=0.03)
+    time = np.array([0.9, 1.01, 1.42, 2.105, 2.13, 2.15, 3.02, 3.5])
+    bounds = features.start_s + features.step_s * np.arange(len(features.mean) + 1)
+    share = response.step(time[:, None] - bounds)
+    share[:, 0] = 1.0  # long past edges the first bin stands for what was before
+    assert features.read(time, response) == pytest.approx((share[:, :-1] - share[:, 1:]) @ features.mean, abs=1e-5)
+
+
+def test_amplitudes_are_those_of_least_squares_with_the_prior_as_readings():
+    made = fitter(noise_w=20.0)
+    made.weight = np.random.default_rng(4).uniform(0.2, 2.0, len(made.power))
+    design = made.read(SHAPE)
+    prior = np.diag(made.noise_w / (made.features.prior_sd * made.step_w))
+    rows = np.vstack([made.weight[:, None] * design, prior])
+    expected = np.linalg.lstsq(rows, np.append(made.weight * made.power, np.zeros(8)), rcond=None)[0]
+    found = made.amplitudes(design)
+    assert design @ found == pytest.approx(design @ expected, abs=1e-3)
+    assert made.residual(SHAPE) == pytest.approx(made.weight * (made.power - design @ expected), abs=1e-2)
+
+
+def test_errors_of_a_shape_are_those_of_residuals_alike_over_six_readings_and_of_the_prior():
+    """Bartlett's weights, as a whole matrix; the tail's share and length have priors of 1 and 4 in their units."""
+    made = fitter(noise_w=5.0)
+    made.shape = np.append(SHAPE, [0.5, 1.2])
+    off = made.residual(made.shape)
+    slopes = [(made.residual(made.shape + one) - made.residual(made.shape - one)) / 0.04 for one in 0.02 * np.eye(5)]
+    jacobian, place = np.stack(slopes, 1), np.arange(len(off))
+    prior = np.diag([0.0, 0.0, 0.0, 1.0, 4.0])
+    alike = np.clip(1 - np.abs(place[:, None] - place) / 7, 0, None)
+    inverse = np.linalg.inv(jacobian.T @ jacobian + prior)
+    unit = np.array([PERIOD, PERIOD, PERIOD, 0.1, 0.02])
+    expected = inverse @ (jacobian.T @ (np.outer(off, off) * alike) @ jacobian + prior) @ inverse
+    assert made.covariance() == pytest.approx(expected * np.outer(unit, unit), rel=1e-4)
+
+
+def test_a_reading_weighs_by_the_scatter_at_its_power_and_an_outlier_by_its_root(monkeypatch):
+    """At rest readings are 2 W off and at work 8 W; in the middle variances are, and a 500th of the step is added."""
+    made = fitter()
+    model = np.resize([100.0, 250.0, 400.0], len(made.power))
+    error = np.where(model == 100.0, 2.0, np.resize([8.0, -8.0], len(model)))
+    error[0], error[2], model[5] = 0.0, 100.0, 460.0  # the lowest reading, an outlier at work, and one above all
+    monkeypatch.setattr(made, "model", lambda: model)
+    made.power, made.step_w = model + error, 300.0
+    made._reweigh()
+    low, high = (1.4826 * watts for watts in (2.0, 8.0))
+    rest, middle, work = (np.sqrt((1 - s) * low**2 + s * high**2 + 0.6**2) for s in (0.0, 0.5, 1.0))
+    assert made.weight[[3, 4, 5]] == pytest.approx([1 / rest, 1 / middle, 1 / work])
+    assert made.weight[2] == pytest.approx(np.sqrt(3 * work / 100.0) / work)

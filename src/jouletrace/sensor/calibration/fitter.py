@@ -44,7 +44,7 @@ class LoadFeatures:
         return (_at(integral, end) - _at(integral, end - window)) / window
 
     def _integral(self, rise_s: float) -> Floats:
-        """Running integral of the features after an exponential, in grid steps."""
+        """Running integral of the features after an exponential, in grid steps, but for a constant of each."""
         if rise_s in self.cache:
             return self.cache[rise_s]
         if rise_s == 0:
@@ -56,8 +56,7 @@ class LoadFeatures:
             padded = np.vstack([self.mean, self.mean[-1:]])  # the state after the last step, too
             integral, _ = lfilter([0.0, 1 - decay], [1, -decay], padded, axis=0, zi=self.mean[:1])
             # What went in and hasn't come out yet is the state of the lag times its time constant.
-            integral -= integral[0].copy()  # in place: fresh arrays of this size take most of the time
-            integral *= -rise_s / self.step_s
+            integral *= -rise_s / self.step_s  # in place: fresh arrays of this size take most of the time
             integral += self._integral(0.0)
         # A search asks for many lags and windows at the same rise, one after the other.
         if len(self.cache) >= 7:
@@ -119,9 +118,8 @@ def load_features(
 
 
 _HAC_LAGS = 6
-_PRIOR_MEAN = np.array([0.0, 0.0, 0.0, 0.0, 1.0])
-_PRIOR_PRECISION = np.array([0.0, 0.0, 0.0, 1.0, 4.0])
-"""Of the shape in its own units. Readings of a slow sensor hardly show a tail, and then it is what
+_TAIL_MEAN, _TAIL_PRECISION = np.array([0.0, 1.0]), np.array([1.0, 4.0])
+"""Of the tail's share and length in their own units. Readings of a slow sensor hardly show a tail, and then it is what
 regulators and capacitors have elsewhere: up to about a tenth of the response, over 10 to 30 ms."""
 
 _ROUGH, _FINE = 1e-3, 1e-6
@@ -204,10 +202,11 @@ class Fitter:
         from scipy.optimize import least_squares  # slow to import, and calibrations alone need it
 
         size = len(start)
-        pull = np.sqrt(_PRIOR_PRECISION[:size])
 
         def residual(shape: Floats) -> Floats:
-            return np.append(self.residual(shape), pull * (shape - _PRIOR_MEAN[:size]))
+            tail = shape[3:]  # none in the search
+            pull = np.sqrt(_TAIL_PRECISION[: len(tail)]) * (tail - _TAIL_MEAN[: len(tail)])
+            return np.append(self.residual(shape), pull)
 
         found = least_squares(
             residual,
@@ -249,7 +248,7 @@ class Fitter:
             columns.append((self.residual(up) - self.residual(down)) / (up - down).max())
         jacobian, error = np.stack(columns, 1), self.residual(self.shape)
         score = jacobian * error[:, None]
-        prior = np.diag(_PRIOR_PRECISION[:size])
+        prior = np.diag(np.append(np.zeros(3), _TAIL_PRECISION)[:size])
         meat = score.T @ score + prior
         for lag in range(1, _HAC_LAGS + 1):
             cross = score[lag:].T @ score[:-lag]
