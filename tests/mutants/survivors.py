@@ -471,4 +471,22 @@ SURVIVORS = [
         "lags, widths, rises = (-0.5, 0.0, 0.5, 1.5), (0.1, 0.5, 1.0, 2.5, 3.0, 10.0), (0.0, 0.5, 2.0)  # in periods",
         "Slight: where a search starts; from several starts it ends at the same shape.",
     ),
+    Survivor(
+        "sensor/calibration/fitter.py",
+        "stretch = np.searchsorted(self.edges, self.time) // 4 % 2 == 0",
+        "stretch = np.searchsorted(self.edges, self.time) // 4 % 2 == 1",
+        "Same: both halves are held out in turn; the other one is first.",
+    ),
+    Survivor(
+        "sensor/readout.py",
+        "for _ in range(4):",
+        "for _ in range(8):",
+        "Slight: more rounds of a fit to punctual stamps, which four have found.",
+    ),
+    Survivor(
+        "sensor/readout.py",
+        "if punctual.mean() < 0.5:",
+        "if punctual.mean() <= 0.5:",
+        "Slight: exactly half of the stamps on a grid.",
+    ),
 ]
