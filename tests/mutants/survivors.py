@@ -489,4 +489,10 @@ SURVIVORS = [
         "if punctual.mean() <= 0.5:",
         "Slight: exactly half of the stamps on a grid.",
     ),
+    Survivor(
+        "sensor/readout.py",
+        "pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] - time[0]) / 10.0)))",
+        "pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] + time[0]) / 10.0)))",
+        "Same: times count from the first stamp.",
+    ),
 ]
