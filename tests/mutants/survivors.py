@@ -191,8 +191,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/follow.py",
-        "edges = np.arange(zero - 1e-3, begin + BLOCK_S + 2e-3, GRID_S)",
-        "edges = np.arange(zero - 0.002, begin + BLOCK_S + 2e-3, GRID_S)",
+        "edges = np.arange(zero - 1e-3, begin + BLOCK_S, GRID_S)",
+        "edges = np.arange(zero - 0.002, begin + BLOCK_S, GRID_S)",
         "Same: the table begins a millisecond earlier, where no sample is looked up.",
     ),
     Survivor(

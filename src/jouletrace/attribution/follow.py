@@ -36,7 +36,7 @@ def follow(
         if mine.sum() < 5:
             continue
         zero = start + np.floor((begin - SETTLE_S - start) * rate_hz) / rate_hz  # whole samples after the start
-        edges = np.arange(zero - 1e-3, begin + BLOCK_S + 2e-3, GRID_S)
+        edges = np.arange(zero - 1e-3, begin + BLOCK_S, GRID_S)
         seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[:, None])
         times = readings.time_s[mine]
         read = designs(sensor, seen, edges[0], rate_hz, phases, Places.of(times, float(zero)))[:, :, 0]
