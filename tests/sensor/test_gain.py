@@ -1,6 +1,9 @@
 """The gain that sensors state, and that of sensors which state none."""
 
-from jouletrace.sensor.gain import gain_of, stated_gain
+import pytest
+
+from jouletrace.run import Estimate
+from jouletrace.sensor.gain import gain_between, gain_of, shown, stated_gain, with_gain
 from make_runs import GPU, gpu, power_channel, profile_run
 
 
@@ -27,3 +30,22 @@ def test_without_a_device_there_is_no_gain():
     run = profile_run()
     run.devices = []
     assert gain_of(run) == stated_gain(run) == 0
+
+
+def test_the_interval_of_a_change_ends_where_the_gains_of_both_sensors_may_put_it():
+    """From 0.9 to 1.2 times as much: 4 % less of the least and 4 % more of the most."""
+    found = with_gain(Estimate(0.05, -0.1, 0.2, 9), 0.04)
+    assert (found.value, found.n) == (0.05, 9)
+    assert (found.low, found.high) == pytest.approx((0.9 * 0.96 - 1, 1.2 * 1.04 - 1))
+
+
+def test_gains_of_two_sensors_add_up_in_quadrature_and_of_more_the_extremes_do():
+    assert gain_between(0.03) == 0.03
+    assert gain_between(0.03, 0.04) == pytest.approx(0.05)
+    assert gain_between(0.03, 0.01, 0.04) == pytest.approx(0.07)
+
+
+def test_a_change_is_one_if_its_interval_holds_no_zero():
+    for low, high, one in ((-0.1, 0.1, False), (0.0, 0.1, False), (-0.1, 0.0, False), (0.01, 0.1, True)):
+        assert shown(Estimate((low + high) / 2, low, high, 9)) == one
+    assert shown(Estimate(0.1))

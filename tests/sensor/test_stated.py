@@ -83,3 +83,4 @@ def test_nominal_responses_are_those_of_the_pages_table(name):
     ]
     rows = [line for line in (PAGES / "method.md").read_text().splitlines() if line.startswith(f"| `{name}`")]
     assert [row.split(" | ", 1)[1] for row in rows] == [" | ".join(cells) + " |"]
+    assert np.array(response.covariance) == pytest.approx(np.diag([*np.square([lag_sd, window_sd]) / 1e6, 0.0]))
