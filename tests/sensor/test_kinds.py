@@ -1,9 +1,23 @@
 """The table of power sensors: which entry is that of a power field of a GPU."""
 
+from dataclasses import asdict
+
 import pytest
 
 from jouletrace.run import ChannelInfo
-from jouletrace.sensor.kinds import AVERAGE, INSTANT, KINDS, RECORD, USAGE, PowerField, kind_of, sensor_behind
+from jouletrace.sensor.kinds import (
+    AVERAGE,
+    INSTANT,
+    KINDS,
+    RECORD,
+    USAGE,
+    PowerField,
+    kind_of,
+    models,
+    sensor_behind,
+)
+from jouletrace.sensor.models import Means
+from jouletrace.sensor.windows.response import Response
 
 
 def test_a_field_with_capabilities_alone_is_not_that_of_a_gpu_whose_capability_is_unknown():
@@ -38,7 +52,7 @@ def test_no_entry_stands_behind_one_that_covers_its_gpus(name):
 def test_a_field_without_a_window_has_that_of_its_response_unless_the_longest_possible_is_stated():
     found = {name: sensor_behind(name)[1] for name in (AVERAGE, INSTANT, USAGE)}
     assert [(one.window_s, one.period_s) for one in found.values()] == [(1.0, 0.1), (None, 0.1), (None, 0.1)]
-    assert found[USAGE].most_s == 1.0
+    assert (found[USAGE].most_s, found[INSTANT].most_s) == (1.0, 0.1)
 
 
 def test_a_channel_that_states_no_sensor_is_taken_for_one_of_its_period():
@@ -53,3 +67,54 @@ def test_a_channel_that_states_no_sensor_is_taken_for_one_of_its_period():
     assert taken(period_s=0.1, window_s=0.4) is KINDS["ampere_datacenter"]
     assert taken(period_s=0.001, window_s=0.001, gapless=True, delay_s=0.0005) is KINDS["counter"]
     assert taken() is KINDS["volta"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind", "window_s"),
+    [
+        *(((5, 9), "ampere_datacenter", None), ((6, 0), "volta", 0.01), ((7, 4), "volta", 0.01)),
+        *(((7, 5), "ampere_datacenter", None), ((8, 0), "ampere_datacenter", 0.025)),
+        *(((8, 1), "ampere_datacenter", None), ((8, 6), "average_1s", 1.0), ((98, 9), "average_1s", 1.0)),
+        ((99, 0), "ampere_datacenter", None),
+    ],
+)
+def test_usage_is_a_short_window_up_to_ga100_and_a_second_from_ga102_on(capability, kind, window_s):
+    """Turing's window is unknown, as that of GPUs which nobody has described."""
+    name, field = sensor_behind(USAGE, "any", capability)
+    assert (name, field.window_s) == (kind, window_s)
+
+
+def test_the_record_of_a_hopper_is_of_samples_whose_time_apart_is_known():
+    """1222.5 Hz is the middle of 1191 and 1254 Hz."""
+    for board, sampling_s in (
+        ("NVIDIA H100 80GB HBM3", 1 / 1222.5),
+        ("NVIDIA H200", 1 / 1222.5),
+        ("NVIDIA B200", None),
+    ):
+        name, field = sensor_behind(RECORD, board, (9, 0))
+        assert (name, field.window_s, field.period_s, field.sampling_s) == ("hopper", 0.025, 0.02, sampling_s)
+
+
+def test_a_channel_without_a_period_is_taken_for_one_of_20_ms():
+    def taken(**stated):
+        return kind_of(ChannelInfo("GPU-1", "power_w", "W", "polled", **stated))
+
+    assert taken(window_s=0.081) is KINDS["average_1s"]
+    assert taken(window_s=0.08) is KINDS["volta"]
+    assert taken(gapless=True) is KINDS["hopper"]
+    assert taken(gapless=True, period_s=0.05) is KINDS["ampere_datacenter"]
+    # a counter is its own period's mean, whose delay is known
+    assert taken(period_s=0.001, window_s=0.002, gapless=True, delay_s=0.0005) is not KINDS["counter"]
+    assert taken(period_s=0.001, window_s=0.001, gapless=True) is not KINDS["counter"]
+
+
+def test_the_model_of_a_sensor_that_averages_has_its_window_and_delay_with_their_spread():
+    """A window that is none is as wide as the exponential approach: twice its constant."""
+    channel = ChannelInfo("GPU-1", "power_w", "W", "polled", sensor="ampere_datacenter")
+    (found,) = models(channel, None)
+    assert asdict(found) == pytest.approx(asdict(Means(0.025, delay_s=0.0, delay_spread_s=0.025, stretch_spread=0.2)))
+    calibrated = Response(0.1, rise_s=0.03, lag_s=0.004, covariance=((4e-6, 0, 0), (0, 9e-6, 0), (0, 0, 0)))
+    channel.response = calibrated.to_dict()
+    (found,) = models(channel, None)
+    assert (found.window_s, found.delay_s) == (0.06, 0.004)
+    assert (found.delay_spread_s, found.stretch_spread) == (pytest.approx(0.002), pytest.approx(0.05))

@@ -184,10 +184,11 @@ def test_what_scatters_more_than_chance_allows_is_widened_by_how_much(monkeypatc
     assert tried[2][1] == pytest.approx(np.hypot(first, 0.3 * problems.change_w))
 
 
-def test_what_scatters_as_chance_allows_is_left_as_it_is(monkeypatch):
+@pytest.mark.parametrize(("misfit", "variance"), [(1.5, 4.0), (2.0, 4.0), (2.1, 8.4)])
+def test_what_scatters_up_to_twice_as_much_as_it_should_is_left_as_it_is(monkeypatch, misfit, variance):
     one = np.ones(1)
-    monkeypatch.setattr(posterior, "_solve", lambda *_: Posterior(50.0 * one, 4.0 * one, 1.5 * one, 1.5 * one))
-    assert solve(*problem()).variance == pytest.approx([4.0])
+    monkeypatch.setattr(posterior, "_solve", lambda *_: Posterior(50.0 * one, 4.0 * one, misfit * one, misfit * one))
+    assert solve(*problem()).variance == pytest.approx([variance])
 
 
 def drawn(problems, response, target, size, draws=20_000):
