@@ -67,7 +67,7 @@ def worker(options: argparse.Namespace) -> None:
     dist.all_reduce(each)  # all ranks make the same number of steps
     n = max(int(options.seconds / (each.item() / dist.get_world_size())), 30)
     devices = "visible" if gpu else f"sim:h100?realtime=1&seed={rank + 1}&load=0.5:{300 + 100 * rank}"
-    with jt.record("bert-b, DDP", devices=devices, save_to=options.output, on_update=print) as recording:
+    with jt.record("bert-b, DDP", device=devices, save_to=options.output, on_update=print) as recording:
         for _ in range(n):
             train()
             jt.step()

@@ -62,7 +62,7 @@ def stretch(step: Callable[[], None], steps: int, ranges: int, gpu: bool) -> tup
 def starts(devices: str) -> None:
     """Print how long the thread that records waits for the start, and when the rest of it is ready."""
     for number in range(4):
-        recording = jt.record("start", devices=devices)
+        recording = jt.record("start", device=devices)
         begin = time.perf_counter()
         recording.__enter__()
         waited = time.perf_counter() - begin
@@ -110,7 +110,7 @@ def main() -> None:
             for recorded in (True, False) if pair % 2 else (False, True):
                 if recorded:
                     options = {"on_update": lambda _: None, "update_s": 1.0, "kernels": kernels}
-                    with jt.record("overhead", devices=devices, **options) as recording:
+                    with jt.record("overhead", device=devices, **options) as recording:
                         recording.now()  # when the recorder has started
                         seconds[True] = stretch(step, steps, chosen.ranges, gpu)
                 else:

@@ -1,7 +1,7 @@
 """A training loop of one's own: energy of its steps, its phases and its epochs, while it runs and afterwards.
 
     python examples/plain_loop.py                                     (the GPU that CUDA shows, else the CPU)
-    python examples/plain_loop.py --devices 'sim:h100?realtime=1&load=0.5:300' --seconds 5
+    python examples/plain_loop.py --device 'sim:h100?realtime=1&load=0.5:300' --seconds 5
 
 With several GPUs: ``torchrun --nproc_per_node 2 examples/plain_loop.py --save-to runs/mine``. Each rank
 records its own, and the first one merges them.
@@ -21,7 +21,7 @@ import jouletrace as jt
 def main() -> None:
     """Train a small model for some seconds, recorded."""
     options = argparse.ArgumentParser(description="A recorded training loop")
-    options.add_argument("--devices", default="visible", help="as --device of the command line takes them")
+    options.add_argument("--device", default="visible", help="as --device of the command line takes them")
     options.add_argument("--seconds", type=float, default=20.0)
     options.add_argument("--save-to", default=None, help="folder or .zip for the Run")
     chosen = options.parse_args()
@@ -32,7 +32,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
 
     with jt.record(
-        "plain loop", devices=chosen.devices, save_to=chosen.save_to, on_update=print, update_s=2.0
+        "plain loop", device=chosen.device, save_to=chosen.save_to, on_update=print, update_s=2.0
     ) as recording:
         for _ in range(2):
             with jt.range("epoch", sync=True):

@@ -2,7 +2,7 @@
 
     pip install accelerate
     python examples/trainer.py --save-to runs/trainer
-    python examples/trainer.py --devices 'sim:h100?realtime=1&load=0.5:300' --steps 20
+    python examples/trainer.py --device 'sim:h100?realtime=1&load=0.5:300' --steps 20
 
 A small BERT with random weights learns random tokens: nothing is downloaded.
 """
@@ -37,13 +37,13 @@ class RandomTexts(torch.utils.data.Dataset):
 def main() -> None:
     """Train for two epochs, recorded."""
     options = argparse.ArgumentParser(description="A recorded transformers Trainer")
-    options.add_argument("--devices", default="visible", help="as --device of the command line takes them")
+    options.add_argument("--device", default="visible", help="as --device of the command line takes them")
     options.add_argument("--steps", type=int, default=100, help="of an epoch")
     options.add_argument("--save-to", default=None, help="folder or .zip for the Run")
     chosen = options.parse_args()
 
     config = BertConfig(vocab_size=1000, hidden_size=128, num_hidden_layers=2, num_attention_heads=2)
-    callback = jt.trainer_callback("tiny BERT", devices=chosen.devices, save_to=chosen.save_to)
+    callback = jt.trainer_callback("tiny BERT", device=chosen.device, save_to=chosen.save_to)
     arguments = TrainingArguments(
         output_dir=tempfile.mkdtemp(),
         per_device_train_batch_size=8,

@@ -56,7 +56,7 @@ def move(folder):
 
 @pytest.mark.parametrize("name", ["myrun", "myrun.zip"])
 def test_a_recording_is_saved_where_it_began(workspace, name):
-    with jt.record("loop", devices=REAL, save_to=name) as recording:
+    with jt.record("loop", device=REAL, save_to=name) as recording:
         jt.step()
         with jt.range("half"):
             time.sleep(0.05)
@@ -74,14 +74,14 @@ def test_a_recording_is_saved_where_it_began(workspace, name):
 def test_the_recording_of_a_rank_is_saved_where_it_began(workspace, monkeypatch):
     for variable, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(variable, value)
-    with jt.record("loop", devices=REAL, save_to="myrun"):
+    with jt.record("loop", device=REAL, save_to="myrun"):
         move(workspace)
     assert jt.load(workspace / "myrun" / "rank-1").complete
 
 
 def test_a_recording_whose_spans_were_removed_does_not_claim_to_be_complete(workspace):
     def cleans_up():
-        with jt.record(devices=REAL, save_to="r"):
+        with jt.record(device=REAL, save_to="r"):
             jt.step()
             wait_for(lambda: list((workspace / "r" / "spool").glob("spans.live*")))
             shutil.rmtree(workspace / "r")
@@ -94,7 +94,7 @@ def test_a_recording_whose_spans_were_removed_does_not_claim_to_be_complete(work
 
 def test_a_trainer_s_callback_saves_where_it_was_made(workspace, monkeypatch):
     pytest.importorskip("transformers")
-    ours = jt.trainer_callback("tiny", devices=REAL, save_to="run")
+    ours = jt.trainer_callback("tiny", device=REAL, save_to="run")
     move(workspace)
     ours.on_train_begin(None, None, None)
     time.sleep(0.05)

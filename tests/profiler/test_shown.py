@@ -52,7 +52,7 @@ def test_a_run_and_its_figures():
 
 
 def test_a_measured_block():
-    with jt.measure("epoch", devices="sim:h100?realtime=1&load=100:300") as block:
+    with jt.measure("epoch", device="sim:h100?realtime=1&load=100:300") as block:
         pass
     text = str(block)
     assert text.startswith("epoch: ")

@@ -74,7 +74,7 @@ import time
 import jouletrace as jt
 
 def child():
-    with jt.measure("child", devices="sim:h100?realtime=1"):
+    with jt.measure("child", device="sim:h100?realtime=1"):
         time.sleep(0.1)
 
 multiprocessing.set_start_method("fork")

@@ -282,7 +282,7 @@ def test_regular_readings_mistime_no_change_however_few_they_are():
 
 
 def steady(*step_s, reset_s=None, end_s=12):
-    """100 W, of which a reading each second is the mean; a counter that is read four times a second and then steps."""
+    """100 W, of which a reading each second is the mean; a counter, read four times per second, that then steps."""
     reads = np.arange(0.25, end_s, 0.25)
     energy = 100.0 * np.append(0.0, step_s)[np.searchsorted(step_s, reads, side="right")]
     energy -= np.where(reads >= (reset_s or end_s), 1e4, 0.0)

@@ -79,7 +79,7 @@ def test_a_channel_that_states_no_sensor_is_taken_for_one_of_its_period():
     ],
 )
 def test_usage_is_a_short_window_up_to_ga100_and_a_second_from_ga102_on(capability, kind, window_s):
-    """Turing's window is unknown, as that of GPUs which nobody has described."""
+    """Turing's window is unknown, as that of GPUs which are not described."""
     name, field = sensor_behind(USAGE, "any", capability)
     assert (name, field.window_s) == (kind, window_s)
 

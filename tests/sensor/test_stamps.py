@@ -91,7 +91,7 @@ def published_one_by_one(stamps, values, period_ns):
 @pytest.mark.parametrize("every_ms", [1, 5, 50])
 @pytest.mark.parametrize("seed", range(8))
 def test_updates_are_those_of_each_poll_in_turn(seed, every_ms):
-    """Polls on a grid of which parts lack, many times a period or twice, of a value that changes or stands still."""
+    """Polls on a grid of which parts lack, many times per period or twice, of a value that changes or stands still."""
     rng = np.random.default_rng(seed)
     there = np.repeat(rng.random(30) < 0.7, rng.integers(1, 60, 30))
     stamps = T0 + every_ms * MS * np.flatnonzero(there)
@@ -270,6 +270,6 @@ def test_where_stamps_begin_by_how_many_lie_before_the_commonest_place(deviation
     assert _front(deviation, 1.0) == pytest.approx(begins)
 
 
-def test_a_phase_of_half_a_period_is_found_though_stamps_lie_to_both_sides():
+def test_a_phase_of_half_a_period_is_determined_though_stamps_lie_to_both_sides():
     time = np.arange(64.0) + np.where(np.arange(64) % 2, 0.49, 0.51)
     assert np.abs(_phases(time, 1.0)[1]) == pytest.approx([0.5])

@@ -1,4 +1,4 @@
-"""Results that all workers of a run of the tests share: what takes seconds to make is made by the first that needs it."""
+"""Results that all workers of a run of the tests share: the first that needs one makes it, in seconds."""
 
 import pickle
 from functools import cache, wraps

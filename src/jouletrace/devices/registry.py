@@ -78,25 +78,22 @@ def in_real_time(spec: str) -> str:
     return f"{spec}{'&' if '?' in spec else '?'}realtime=1"
 
 
-def one_or_several(function: str, device: object, devices: object) -> list[str]:
-    """The names given as ``device`` or ``devices`` of a Python function; "visible" if neither is given.
+def one_or_several(function: str, device: object) -> list[str]:
+    """The names given as ``device`` of a Python function; "visible" if it is None.
 
     Raises:
-        BadInputError: If both are given, or something else than names.
+        BadInputError: If something else than names is given.
         NotPossibleError: If no device is named.
     """
-    if device is not None and devices is not None:
-        raise BadInputError(f"{function}: device= and devices= are the same: give one of them")
-    given, name = (device, "device") if device is not None else (devices, "devices")
-    if given is None:
+    if device is None:
         return ["visible"]
-    if isinstance(given, str):
-        return [given]
-    if not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
-        raise BadInputError(f"{function}: {name}={given!r}: must be a name, or a list of names")
-    if not given:
+    if isinstance(device, str):
+        return [device]
+    if not isinstance(device, Sequence) or not all(isinstance(one, str) for one in device):
+        raise BadInputError(f"{function}: device={device!r}: must be a name, or a list of names")
+    if not device:
         raise NotPossibleError(f"{function}: no device was named")
-    return list(given)
+    return list(device)
 
 
 def list_devices() -> list[DeviceInfo]:

@@ -164,7 +164,6 @@ def measure(
     label: str = "block",
     *,
     device: str | Sequence[str] | None = None,
-    devices: str | Sequence[str] | None = None,
 ) -> Measurement:
     """Measure the energy of a block of code; use it in a ``with`` statement. Blocks may nest.
 
@@ -172,13 +171,12 @@ def measure(
         label: The block's name.
         device: A name as for ``--device``, or several; "visible" is every GPU that CUDA shows this process, and the
             CPU if there is none. None means "visible". Simulated GPUs run in real time.
-        devices: The same as ``device``.
 
     Raises:
         BadInputError: If a device doesn't exist, or is a simulated GPU with ``realtime=0``.
         NotPossibleError: If no device can be recorded.
     """
-    return Measurement(label, one_or_several("measure", device, devices))
+    return Measurement(label, one_or_several("measure", device))
 
 
 def idle_simulated(device: Device) -> str:

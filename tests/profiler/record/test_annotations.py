@@ -61,7 +61,7 @@ def paths(marks):
 
 @pytest.mark.thorough
 def test_ranges_of_all_makers_nest_in_one_another_in_a_recording(library):
-    with jt.record(devices=REAL) as recording, torch.cuda.nvtx.range("epoch {}", 3):
+    with jt.record(device=REAL) as recording, torch.cuda.nvtx.range("epoch {}", 3):
         with jt.range("forward"), torch.profiler.record_function("attention"):
             pass
         torch.cuda.nvtx.range_push("backward")
@@ -83,7 +83,7 @@ def test_ranges_of_all_makers_nest_in_one_another_in_a_recording(library):
 @pytest.mark.thorough
 def test_all_is_put_back_after_the_recording(library):
     before = (torch.cuda.nvtx._nvtx, torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__)
-    with jt.record(devices=REAL):
+    with jt.record(device=REAL):
         assert torch.cuda.nvtx._nvtx is not library
         assert torch.profiler.record_function.__enter__ is not before[1]
     assert (
@@ -95,7 +95,7 @@ def test_all_is_put_back_after_the_recording(library):
 
 @pytest.mark.thorough
 def test_they_can_be_left_alone(library):
-    with jt.record(devices=REAL, annotations=False) as recording:
+    with jt.record(device=REAL, annotations=False) as recording:
         assert torch.cuda.nvtx._nvtx is library
         with torch.cuda.nvtx.range("a"):
             pass

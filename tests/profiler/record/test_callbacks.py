@@ -39,7 +39,7 @@ def check_training(run):
 @pytest.mark.thorough
 def test_a_trainer_reports_its_steps_epochs_and_evaluations(tmp_path):
     callbacks = pytest.importorskip("transformers.trainer_callback")
-    ours = jt.trainer_callback("tiny", devices=REAL, save_to=tmp_path / "run")
+    ours = jt.trainer_callback("tiny", device=REAL, save_to=tmp_path / "run")
     assert isinstance(ours, callbacks.TrainerCallback)
 
     class Flow(callbacks.TrainerCallback):
@@ -86,7 +86,7 @@ def started(callback):
 @pytest.mark.thorough
 def test_loggers_of_a_trainer_get_the_figures_and_in_the_end_the_totals(capsys):
     callbacks = pytest.importorskip("transformers.trainer_callback")
-    seen, ours = [], jt.trainer_callback("tiny", devices=REAL)
+    seen, ours = [], jt.trainer_callback("tiny", device=REAL)
 
     class Logger(callbacks.TrainerCallback):
         def on_log(self, args, state, control, logs=None, **_):
@@ -123,7 +123,7 @@ def lightning(monkeypatch):
 
 @pytest.mark.thorough
 def test_lightning_reports_its_steps_epochs_and_validations(lightning):
-    ours = jt.lightning_callback(devices=REAL)
+    ours = jt.lightning_callback(device=REAL)
     assert isinstance(ours, lightning.Callback)
     ours.on_validation_start(None, None)  # the sanity check before fit
     ours.on_validation_end(None, None)
@@ -143,7 +143,7 @@ def test_lightning_reports_its_steps_epochs_and_validations(lightning):
 
 
 def test_the_sanity_check_of_lightning_has_its_name(lightning):
-    ours = jt.lightning_callback(devices=REAL)
+    ours = jt.lightning_callback(device=REAL)
     ours.on_fit_start(None, None)
     for checking in (True, False):
         trainer = SimpleNamespace(sanity_checking=checking)
@@ -162,7 +162,7 @@ def test_why_a_callback_has_no_energy_is_in_words(capsys, no_rapl):
 
 @pytest.mark.thorough
 def test_a_fit_that_fails_keeps_what_it_had(lightning):
-    ours = jt.lightning_callback(devices=REAL)
+    ours = jt.lightning_callback(device=REAL)
     ours.on_fit_start(None, None)
     ours.on_train_epoch_start(None, None)
     ours.on_train_batch_end(None, None)
@@ -175,7 +175,7 @@ def test_a_fit_that_fails_keeps_what_it_had(lightning):
 
 @pytest.mark.thorough
 def test_loggers_of_lightning_get_the_figures_and_in_the_end_the_totals(lightning):
-    ours, logger = jt.lightning_callback(devices=REAL), Loggers()
+    ours, logger = jt.lightning_callback(device=REAL), Loggers()
     trainer = SimpleNamespace(log_every_n_steps=2, global_step=0, loggers=[logger])
     ours.on_fit_start(trainer, None)
     started(ours)
@@ -189,7 +189,7 @@ def test_loggers_of_lightning_get_the_figures_and_in_the_end_the_totals(lightnin
 
 
 def test_options_of_record_are_passed_on(lightning):
-    ours = jt.lightning_callback(devices=REAL, update_s=0)
+    ours = jt.lightning_callback(device=REAL, update_s=0)
     with pytest.raises(BadInputError, match="update_s=0"):
         ours.on_fit_start(None, None)
 

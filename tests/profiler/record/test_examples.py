@@ -18,7 +18,7 @@ REAL = "sim:h100?realtime=1&load=0.5:300"
 
 def run(name, monkeypatch, *options):
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setattr(sys, "argv", [name, "--devices", REAL, *options])
+    monkeypatch.setattr(sys, "argv", [name, "--device", REAL, *options])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 

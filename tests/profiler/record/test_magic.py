@@ -37,7 +37,7 @@ def joules():
 @pytest.mark.thorough
 def test_a_cell_is_recorded(joules, capsys, tmp_path):
     found = joules(
-        f"'my cell' --devices '{REAL}' --save-to {tmp_path / 'run'}",
+        f"'my cell' --device '{REAL}' --save-to {tmp_path / 'run'}",
         "import jouletrace as jt, time\nwith jt.range('nap'):\n    time.sleep(0.05)\nx = 3",
     )
     assert found["x"] == 3
@@ -50,7 +50,7 @@ def test_a_cell_is_recorded(joules, capsys, tmp_path):
 
 @pytest.mark.thorough
 def test_a_cell_that_fails_keeps_what_was_recorded(joules):
-    run = joules("--devices cpu --no-kernels", "1 / 0")["_joules"]
+    run = joules("--device cpu --no-kernels", "1 / 0")["_joules"]
     assert not run.complete
     assert any("division by zero" in warning.message for warning in run.warnings)
 
@@ -59,7 +59,7 @@ def test_a_cell_that_fails_keeps_what_was_recorded(joules):
     ("line", "said"),
     [
         ("--gpu cpu", "unrecognized arguments: --gpu"),
-        ("--devices none-such", "none-such"),
+        ("--device none-such", "none-such"),
         ("'open", "No closing quotation"),
     ],
 )

@@ -51,7 +51,7 @@ def energy(run, name):
 
 
 def loop(rank, place, steps=5):
-    with jt.record("ddp", devices=board(rank), save_to=place) as recording:
+    with jt.record("ddp", device=board(rank), save_to=place) as recording:
         for _ in range(steps):
             with jt.range("forward"):
                 time.sleep(0.06)
@@ -163,7 +163,7 @@ def test_a_rank_that_still_records_is_waited_for(as_rank, tmp_path, monkeypatch)
     """And merged as far as it had come, if that takes too long."""
     place = tmp_path / "run"
     as_rank(1)
-    other = jt.record("ddp", devices=board(1), save_to=place)
+    other = jt.record("ddp", device=board(1), save_to=place)
     other.__enter__()
     try:
         wait_for(lambda: len(read_spool(place / "rank-1" / SPOOL, "samples")) > 20)
@@ -199,7 +199,7 @@ def test_a_killed_rank_leaves_its_part_and_is_named(as_rank, tmp_path, capsys, m
     place = tmp_path / "run"
     body = (
         "import time, jouletrace as jt\n"
-        f"with jt.record('ddp', devices={board(1)!r}, save_to={str(place)!r}):\n"
+        f"with jt.record('ddp', device={board(1)!r}, save_to={str(place)!r}):\n"
         "    while True:\n"
         "        time.sleep(0.02); jt.step()\n"
     )
@@ -300,7 +300,7 @@ def test_torchrun_with_two_ranks_and_gloo_makes_one_run(tmp_path):
         "rank = int(os.environ['RANK'])\n"
         "dist.init_process_group('gloo')\n"
         "GPU = f'sim:h100?realtime=1&seed={rank + 1}&noise=0&load=0.5:{300 + 100 * rank}'\n"
-        f"with jt.record('ddp', devices=GPU, save_to={str(tmp_path / 'run')!r}) as recording:\n"
+        f"with jt.record('ddp', device=GPU, save_to={str(tmp_path / 'run')!r}) as recording:\n"
         "    for i in range(10):\n"
         "        with torch.profiler.record_function('work'):\n"
         "            time.sleep(0.04)\n"

@@ -24,7 +24,7 @@ from pace import worked
 
 @pytest.mark.thorough
 def test_a_loop_has_its_steps_and_ranges_with_their_energy(tmp_path):
-    with jt.record("training", devices=REAL, save_to=tmp_path / "run") as recording:
+    with jt.record("training", device=REAL, save_to=tmp_path / "run") as recording:
         for _ in range(2):
             with jt.range("epoch"):
                 for _ in range(4):
@@ -63,7 +63,7 @@ def test_a_function_can_be_decorated_and_call_itself():
         return n if n < 2 else halve(n // 2)
 
     assert halve.__name__ == "halve"
-    with jt.record(devices=REAL) as recording:
+    with jt.record(device=REAL) as recording:
         assert halve(8) == 1
     rows = sorted(spans_of(recording.run, "range"), key=lambda row: row["id"])
     assert len(rows) == 4
@@ -73,7 +73,7 @@ def test_a_function_can_be_decorated_and_call_itself():
 @pytest.mark.thorough
 def test_a_loop_that_fails_keeps_what_it_had(tmp_path):
     def loop():
-        with jt.record(devices=REAL, save_to=tmp_path / "run"):
+        with jt.record(device=REAL, save_to=tmp_path / "run"):
             with jt.range("load"):
                 time.sleep(0.05)
             with jt.range("fail"):
@@ -90,7 +90,7 @@ def test_a_loop_that_fails_keeps_what_it_had(tmp_path):
 
 @pytest.mark.thorough
 def test_ranges_that_cross_and_ranges_that_never_end_are_reported():
-    with jt.record(devices=REAL) as recording:
+    with jt.record(device=REAL) as recording:
         a, b, c = (jt.range(name) for name in "abc")
         a.__enter__()
         b.__enter__()
@@ -120,7 +120,7 @@ def test_of_many_pairs_of_ranges_that_cross_some_are_named_and_the_rest_counted(
 @pytest.mark.thorough
 def test_what_is_too_much_is_counted(monkeypatch):
     monkeypatch.setattr(marks, "MOST_SPANS", 5)
-    with jt.record(devices=REAL) as recording:
+    with jt.record(device=REAL) as recording:
         for _ in range(8):
             jt.step()
     with pytest.warns(RuntimeWarning, match="has ended and records nothing now"), recording:
@@ -136,7 +136,7 @@ def test_spans_reach_the_disk_while_it_runs_and_leave_memory(tmp_path, monkeypat
     from jouletrace.run.spool import read_spool
     from jouletrace.run.store import SPOOL
 
-    with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
+    with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
         for _ in range(100):
             jt.step()
         wait_for(lambda: len(read_spool(tmp_path / "run" / SPOOL, "spans")) == 100)
@@ -147,7 +147,7 @@ def test_spans_reach_the_disk_while_it_runs_and_leave_memory(tmp_path, monkeypat
 @pytest.mark.thorough
 def test_a_mark_costs_little():
     """At a thousand ranges a second, half a percent is 5 µs, or 170 additions; ten times that is given."""
-    with jt.record(devices=REAL), worked() as work:
+    with jt.record(device=REAL), worked() as work:
         for _ in range(2000):
             with jt.range("x"):
                 pass
@@ -158,12 +158,12 @@ def test_a_mark_costs_little():
 def test_a_recording_within_another_is_a_range_of_it_and_is_warned_of_once(tmp_path):
     def epochs():
         for _ in range(3):
-            with jt.record("second", devices=REAL, save_to=tmp_path / "run") as inner, jt.range("forward"):
+            with jt.record("second", device=REAL, save_to=tmp_path / "run") as inner, jt.range("forward"):
                 inner.step()
                 assert inner.now().label == "first"
             assert inner.run is None
 
-    with jt.record("first", devices=REAL, save_to=tmp_path / "run") as outer:
+    with jt.record("first", device=REAL, save_to=tmp_path / "run") as outer:
         with pytest.warns(RuntimeWarning, match="'second' is within the active 'first'.*nothing is saved to") as said:
             epochs()
         assert Recording.active is outer
@@ -177,7 +177,7 @@ def test_a_recording_within_another_is_a_range_of_it_and_is_warned_of_once(tmp_p
 
 @pytest.mark.thorough
 def test_a_recording_entered_again_while_it_is_on_is_a_range_of_itself():
-    with jt.record("mine", devices=REAL) as recording:
+    with jt.record("mine", device=REAL) as recording:
         with pytest.warns(RuntimeWarning, match="'mine' is within the active 'mine'"), recording:
             jt.step()
         jt.step()
@@ -187,7 +187,7 @@ def test_a_recording_entered_again_while_it_is_on_is_a_range_of_itself():
 
 @pytest.mark.thorough
 def test_a_recording_within_another_may_outlast_it():
-    outer, inner = jt.record("outer", devices=REAL), jt.record("inner", devices=REAL)
+    outer, inner = jt.record("outer", device=REAL), jt.record("inner", device=REAL)
     outer.__enter__()
     with pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"):
         inner.__enter__()
@@ -199,15 +199,15 @@ def test_a_recording_within_another_may_outlast_it():
 
 @pytest.mark.thorough
 def test_a_recording_that_was_within_another_reports_what_that_one_has_measured():
-    inner = jt.record("inner", devices=REAL)
-    with jt.record("outer", devices=REAL) as outer:
+    inner = jt.record("inner", device=REAL)
+    with jt.record("outer", device=REAL) as outer:
         with pytest.raises(BadInputError, match="'inner' has not begun"):
             inner.now()
         labels = []
         with pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"), inner:
             labels.append(inner.now().label)
         labels.append(inner.now().label)  # it has begun, and is over
-        with inner, jt.record("third", devices=REAL) as third:
+        with inner, jt.record("third", device=REAL) as third:
             labels += [inner.now().label, third.now().label]
         labels.append(third.now().label)
         assert labels == 5 * ["outer"]
@@ -237,11 +237,11 @@ def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_
                 self.armed = False
                 outer.__exit__(None, None, None)
 
-    with jt.record("outer", devices=REAL) as outer:
+    with jt.record("outer", device=REAL) as outer:
         monkeypatch.setattr(Recording, "_changing", EndsOuter(Recording._changing))
         with (
             pytest.warns(RuntimeWarning, match="'inner' is within the active 'outer'"),
-            jt.record("inner", devices=REAL) as inner,
+            jt.record("inner", device=REAL) as inner,
         ):
             assert outer.run is not None
     assert inner.run is None
@@ -251,12 +251,12 @@ def test_a_recording_that_ends_while_another_begins_within_it_has_its_range_and_
 @pytest.mark.thorough
 def test_where_warnings_are_errors_a_recording_within_another_leaves_nothing_open():
     gc.collect()  # what recordings that failed before have left open would warn here
-    with jt.record("outer", devices=REAL) as outer:
+    with jt.record("outer", device=REAL) as outer:
         for _ in range(2):
             with (
                 warnings.catch_warnings(action="error"),
                 pytest.raises(RuntimeWarning, match="'inner' is within the active 'outer'"),
-                jt.record("inner", devices=REAL),
+                jt.record("inner", device=REAL),
             ):
                 pytest.fail("it has begun")
         with jt.range("after"):
@@ -275,7 +275,7 @@ def test_a_range_that_ends_twice_is_warned_of_once_and_the_loop_goes_on():
         jt.step()
 
     with (
-        jt.record(devices=REAL) as recording,
+        jt.record(device=REAL) as recording,
         pytest.warns(RuntimeWarning, match="'load' ends without having begun, or twice") as said,
     ):
         loop(jt.range("load"))
@@ -288,9 +288,9 @@ def test_a_range_that_ends_twice_is_warned_of_once_and_the_loop_goes_on():
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"devices": []}, NotPossibleError, "no device was named"),
-        ({"devices": "sim:h100?realtime=0"}, BadInputError, "leave out realtime=0"),
-        ({"devices": "sim:none"}, BadInputError, "none"),
+        ({"device": []}, NotPossibleError, "no device was named"),
+        ({"device": "sim:h100?realtime=0"}, BadInputError, "leave out realtime=0"),
+        ({"device": "sim:none"}, BadInputError, "none"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(options, error, said):
@@ -302,12 +302,12 @@ def test_what_cannot_be_recorded_is_refused(options, error, said):
 def test_a_place_that_is_taken_is_refused(tmp_path):
     (tmp_path / "x").write_text("mine")
     with pytest.raises(BadInputError):
-        jt.record(devices=REAL, save_to=tmp_path)
+        jt.record(device=REAL, save_to=tmp_path)
 
 
 @pytest.mark.thorough
 def test_a_zip_is_one_file(tmp_path):
-    with jt.record(devices=REAL, save_to=tmp_path / "run.zip"):
+    with jt.record(device=REAL, save_to=tmp_path / "run.zip"):
         time.sleep(0.1)
     assert jt.load(tmp_path / "run.zip").complete
     assert [path.name for path in tmp_path.iterdir()] == ["run.zip"]
@@ -316,7 +316,7 @@ def test_a_zip_is_one_file(tmp_path):
 @pytest.mark.thorough
 def test_a_dead_recorder_is_reported_at_the_end(tmp_path):
     def loop():
-        with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
+        with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
             jt.step()
             recording.now()  # waits for the recorder
             os.kill(recording._session.recorder.pid, signal.SIGKILL)
@@ -335,7 +335,7 @@ def test_a_gpu_that_keeps_no_past_says_from_when_on_it_was_recorded():
     """And one that keeps it, as most simulated ones, has its record from the start on."""
     found = {}
     for name in ("a100-80", "h100-80"):
-        with jt.record(devices=f"sim:{name}?realtime=1&load=0.5:300") as recording:
+        with jt.record(device=f"sim:{name}?realtime=1&load=0.5:300") as recording:
             recording.now()
             time.sleep(0.5)
         phase = next(row for row in recording.run.spans.to_pylist() if row["name"] == "monitor")
@@ -353,7 +353,7 @@ def test_a_recorder_that_cannot_start_leaves_the_loop_alone_and_is_reported_at_t
     monkeypatch.setattr(ProcessRecorder, "start", start)
 
     def loop():
-        with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
+        with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
             jt.step()
             assert "no process left" in str(recording.now())
             with pytest.raises(RecorderDiedError, match="no process left"):
@@ -371,7 +371,7 @@ def test_a_recorder_that_cannot_start_leaves_the_loop_alone_and_is_reported_at_t
 def test_a_program_that_exits_inside_keeps_its_recording(tmp_path):
     body = (
         "import sys, time, jouletrace as jt\n"
-        f"jt.record(devices={REAL!r}, save_to={str(tmp_path / 'run')!r}).__enter__()\n"
+        f"jt.record(device={REAL!r}, save_to={str(tmp_path / 'run')!r}).__enter__()\n"
         "for _ in range(3): time.sleep(0.05); jt.step()\n"
         "sys.exit(3)"
     )
@@ -384,7 +384,7 @@ def test_a_program_that_exits_inside_keeps_its_recording(tmp_path):
 
 @pytest.mark.thorough
 def test_names_that_are_no_strings_go_by_how_they_print():
-    with jt.record(7, devices=REAL) as recording:
+    with jt.record(7, device=REAL) as recording:
         for name in (3, None, ("a", 1), b"x"):
             with jt.range(name):
                 pass
@@ -393,7 +393,7 @@ def test_names_that_are_no_strings_go_by_how_they_print():
 
 
 def test_a_recording_that_has_not_begun_says_so():
-    recording = jt.record(devices=REAL)
+    recording = jt.record(device=REAL)
     for use in (recording.step, recording.skip, recording.now, recording.recent, lambda: recording.marks):
         with pytest.raises(BadInputError, match="has not begun"):
             use()
@@ -405,11 +405,11 @@ def test_a_recording_that_has_not_begun_says_so():
 
 @pytest.mark.parametrize(
     "options",
-    [{"devices": 3}, {"devices": [None]}, {"update_s": None}, {"on_update": 3}, {"save_to": 3}],
+    [{"device": 3}, {"device": [None]}, {"update_s": None}, {"on_update": 3}, {"save_to": 3}],
 )
 def test_arguments_of_the_wrong_kind_are_named(options):
     with pytest.raises(BadInputError, match=next(iter(options))):
-        jt.record(**{"devices": REAL, **options})
+        jt.record(**{"device": REAL, **options})
 
 
 def test_functions_whose_body_runs_later_are_not_decorated():
@@ -430,7 +430,7 @@ def test_a_line_of_figures_so_far_shows_control_characters():
 
 @pytest.mark.thorough
 def test_recent_needs_a_time():
-    with jt.record(devices=REAL) as recording:
+    with jt.record(device=REAL) as recording:
         for seconds in (0, -1, float("nan"), "3", None):
             with pytest.raises(BadInputError, match="recent"):
                 recording.recent(seconds)

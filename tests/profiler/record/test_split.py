@@ -61,7 +61,7 @@ def units(run, level):
 
 @pytest.mark.thorough
 def test_a_recording_is_split_by_range_and_kernel(tmp_path):
-    with jt.record("tiny", devices=REAL, save_to=tmp_path / "run") as recording:
+    with jt.record("tiny", device=REAL, save_to=tmp_path / "run") as recording:
         loop()
     found = recording.split
     assert (found.kind, found.workload["name"]) == ("program", "tiny")
@@ -103,18 +103,18 @@ def test_the_largest_parts_are_printed_and_logged():
 
 @pytest.mark.thorough
 def test_the_split_of_a_zip_lies_beside_it(tmp_path):
-    with jt.record(devices=REAL, save_to=tmp_path / "run.zip"):
+    with jt.record(device=REAL, save_to=tmp_path / "run.zip"):
         loop(3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.kernels", "run.zip"]
     assert jt.load(tmp_path / "run.kernels").kind == "program"
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("options", [{"kernels": False}, {"devices": "cpu"}])
+@pytest.mark.parametrize("options", [{"kernels": False}, {"device": "cpu"}])
 def test_without_kernels_there_is_no_split(monkeypatch, tmp_path, options):
     monkeypatch.undo()
     monkeypatch.setattr(tracer, "KernelLog", None)  # nothing may ask for it
-    with jt.record(**{"devices": REAL, "save_to": tmp_path / "run", **options}) as recording, jt.range("work"):
+    with jt.record(**{"device": REAL, "save_to": tmp_path / "run", **options}) as recording, jt.range("work"):
         pass
     assert recording.split is None
     assert not (tmp_path / "run" / "kernels").exists()
@@ -128,7 +128,7 @@ def test_what_cannot_be_traced_is_reported(monkeypatch):
             raise NotPossibleError("kernel tracing: no permission to trace")
 
     monkeypatch.setattr(tracer, "KernelLog", Refused)
-    with jt.record(devices=REAL) as recording:
+    with jt.record(device=REAL) as recording:
         recording.now()
         time.sleep(0.3)
     assert recording.split is None
@@ -141,7 +141,7 @@ def test_what_cannot_be_traced_is_reported(monkeypatch):
 def test_a_process_that_is_traced_already_is_not_traced_twice():
     outer = Tracer("run")
     try:
-        with jt.record(devices=REAL) as recording:
+        with jt.record(device=REAL) as recording:
             launch("gemm")
             recording.now()
             time.sleep(0.3)
@@ -154,7 +154,7 @@ def test_a_process_that_is_traced_already_is_not_traced_twice():
 @pytest.mark.thorough
 def test_a_fault_of_the_split_does_not_end_the_program(monkeypatch, tmp_path):
     monkeypatch.setattr(split, "gpus_of", lambda *_: 1 / 0)
-    with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
+    with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
         loop(2)
     assert recording.split is None
     run = jt.load(tmp_path / "run")
@@ -174,7 +174,7 @@ def test_a_tracer_that_has_ended_takes_no_memory():
 
 @pytest.mark.thorough
 def test_a_fork_traces_and_writes_nothing():
-    with jt.record(devices=REAL) as recording:
+    with jt.record(device=REAL) as recording:
         loop(2)
         child = os.fork()
         if child == 0:
@@ -281,7 +281,7 @@ def test_the_kernels_of_a_rank_that_cannot_be_read_are_named(tmp_path):
 def test_a_rank_leaves_its_kernels_in_its_part(monkeypatch, tmp_path):
     for name, value in (("RANK", 1), ("LOCAL_RANK", 1), ("WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))
-    with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
+    with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
         assert Tracer.tracing is not None, "ranks begin with the same collective"
         loop(2)
     assert recording.split is None

@@ -170,9 +170,9 @@ def test_without_a_power_sensor_the_line_says_time_and_ranges():
 def test_it_can_be_asked_while_it_runs(monkeypatch):
     monkeypatch.setattr(recordings, "_FLUSH_S", 0.1)
     with pytest.raises(BadInputError, match="has not begun"):
-        jt.record(devices=REAL).now()
+        jt.record(device=REAL).now()
     lines = []
-    with jt.record("loop", devices=REAL, on_update=lines.append, update_s=0.5) as recording:
+    with jt.record("loop", device=REAL, on_update=lines.append, update_s=0.5) as recording:
         for _ in range(2):
             with jt.range("epoch"):
                 for _ in range(12):
@@ -199,7 +199,7 @@ def test_a_callback_that_fails_is_called_no_more_and_said(monkeypatch):
         calls.append(found)
         raise ValueError("no such dashboard")
 
-    with jt.record(devices=REAL, on_update=fail, update_s=0.1) as recording:
+    with jt.record(device=REAL, on_update=fail, update_s=0.1) as recording:
         wait_for(lambda: calls)
         time.sleep(0.5)
     assert len(calls) == 1
@@ -210,7 +210,7 @@ def test_a_callback_that_fails_is_called_no_more_and_said(monkeypatch):
 @pytest.mark.parametrize("options", [{"update_s": 0}, {"update_s": float("nan")}])
 def test_seconds_that_make_no_sense_are_refused(options):
     with pytest.raises(BadInputError, match=next(iter(options))):
-        jt.record(devices=REAL, **options)
+        jt.record(device=REAL, **options)
 
 
 @pytest.mark.thorough
@@ -232,7 +232,7 @@ def test_very_many_steps_leave_memory_as_it_was(steps, tmp_path, monkeypatch):
         held.append((tracemalloc.get_traced_memory()[0], pa.total_allocated_bytes()))
         tracemalloc.stop()
 
-    with jt.record(devices=REAL, save_to=tmp_path / "run") as recording:
+    with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
         some(recording, 50_000)  # as many as are kept for what is recent
         measured(recording, 10_000)
         some(recording, steps - 70_000)

@@ -21,7 +21,7 @@ def test_threads_have_ranges_and_steps_of_their_own():
                 time.sleep(0.01)
             jt.step()
 
-    with jt.record(devices=REAL) as recording:
+    with jt.record(device=REAL) as recording:
         threads = [threading.Thread(target=work, args=(name,), name=name) for name in ("one", "two")]
         for thread in threads:
             thread.start()
@@ -52,7 +52,7 @@ def test_marks_of_other_threads_while_a_recording_begins_do_nothing():
 
     thread = threading.Thread(target=work)
     thread.start()
-    with jt.record(devices=REAL):
+    with jt.record(device=REAL):
         pass
     over.set()
     thread.join()
@@ -68,7 +68,7 @@ def test_an_update_that_asks_to_exit_does_not_end_the_recording(wrong):
         asked.set()
         raise wrong
 
-    with jt.record(devices=REAL, on_update=update, update_s=0.1) as recording:
+    with jt.record(device=REAL, on_update=update, update_s=0.1) as recording:
         assert asked.wait(PATIENCE_S)
         time.sleep(0.3)
         assert recording._flusher.is_alive()
@@ -87,7 +87,7 @@ def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(
         asked.append(True)
         over.wait(PATIENCE_S)
 
-    recording = jt.record(devices=REAL, on_update=update, update_s=0.1)
+    recording = jt.record(device=REAL, on_update=update, update_s=0.1)
     with recording:
         wait_for(lambda: asked)
     assert not over.is_set()
@@ -97,7 +97,7 @@ def test_an_update_cannot_end_the_recording_and_one_that_hangs_does_not_hold_it(
 
 @pytest.mark.thorough
 def test_several_threads_may_end_a_recording():
-    recording = jt.record(devices=REAL).__enter__()
+    recording = jt.record(device=REAL).__enter__()
     failed = []
 
     def end():
@@ -118,7 +118,7 @@ def test_several_threads_may_end_a_recording():
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_does_not_write_into_its_parents_recording():
-    with jt.record(devices=REAL) as recording:
+    with jt.record(device=REAL) as recording:
         child = os.fork()
         if child == 0:
             try:

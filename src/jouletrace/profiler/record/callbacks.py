@@ -116,7 +116,6 @@ def trainer_callback(
     label: str = "training",
     *,
     device: str | Sequence[str] | None = None,
-    devices: str | Sequence[str] | None = None,
     save_to: str | Path | None = None,
     **options: Any,
 ) -> Any:
@@ -125,7 +124,6 @@ def trainer_callback(
     Args:
         label: Name of the Run.
         device: As in ``record``.
-        devices: The same as ``device``.
         save_to: As in ``record``. The callback's ``run`` also holds the Run after the training, and ``split`` that
             of its kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
@@ -170,7 +168,7 @@ def trainer_callback(
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._end()
 
-    return EnergyCallback(label, {"device": device, "devices": devices, "save_to": save_to, **options})
+    return EnergyCallback(label, {"device": device, "save_to": save_to, **options})
 
 
 def _put_before_loggers(callback: Any, handler: Any) -> None:
@@ -191,7 +189,6 @@ def lightning_callback(
     label: str = "training",
     *,
     device: str | Sequence[str] | None = None,
-    devices: str | Sequence[str] | None = None,
     save_to: str | Path | None = None,
     **options: Any,
 ) -> Any:
@@ -200,7 +197,6 @@ def lightning_callback(
     Args:
         label: Name of the Run.
         device: As in ``record``.
-        devices: The same as ``device``.
         save_to: As in ``record``. The callback's ``run`` also holds the Run after ``fit``, and ``split`` that of its
             kernels (see ``Recording``).
         **options: Further options of ``record``: ``on_update``, ``kernels``, ...
@@ -243,7 +239,7 @@ def lightning_callback(
         def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
             _log(trainer, self._end())
 
-    return EnergyCallback(label, {"device": device, "devices": devices, "save_to": save_to, **options})
+    return EnergyCallback(label, {"device": device, "save_to": save_to, **options})
 
 
 def _log(trainer: Any, figures: dict[str, float]) -> None:

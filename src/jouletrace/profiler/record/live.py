@@ -36,7 +36,6 @@ def record(
     label: str = "recording",
     *,
     device: str | Sequence[str] | None = None,
-    devices: str | Sequence[str] | None = None,
     save_to: str | Path | None = None,
     annotations: bool = True,
     kernels: bool = True,
@@ -53,7 +52,6 @@ def record(
         label: Name of the Run.
         device: A name as for ``--device``, or several; "visible" is every GPU that CUDA shows this process (the CPU
             if there is none), and for a rank its own GPU. None means "visible". Simulated GPUs run in real time.
-        devices: The same as ``device``.
         save_to: Folder or ".zip" file for the Run; None keeps it in memory until ``run.save``, separately
             for each rank.
         annotations: Also record ranges of NVTX and ``record_function``.
@@ -68,7 +66,7 @@ def record(
         BadInputError: If ``save_to`` exists, or an argument is invalid.
         NotPossibleError: If no device was named.
     """
-    wanted = one_or_several("record", device, devices)
+    wanted = one_or_several("record", device)
     if not (is_seconds(update_s) and update_s > 0):
         raise BadInputError(f"record: update_s={update_s!r}: must be more than 0 s")
     if on_update is not None and not callable(on_update):

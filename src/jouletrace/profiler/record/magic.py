@@ -42,7 +42,7 @@ def _options(line: str) -> dict[str, Any]:
     """
     known = _Parser(prog="%%joules", add_help=False, allow_abbrev=False)
     known.add_argument("label", nargs="?", default="cell")
-    known.add_argument("--device", "--devices", "-d", nargs="+", default=["visible"])
+    known.add_argument("--device", "-d", nargs="+", default=["visible"])
     known.add_argument("--save-to")
     for name in ("annotations", "kernels", "operators"):
         known.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=True)

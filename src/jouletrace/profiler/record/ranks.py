@@ -75,7 +75,7 @@ def device_of(rank: Rank) -> str:
         return uuids[0]
     if rank.local < len(uuids):
         return uuids[rank.local]
-    raise BadInputError(f"record: LOCAL_RANK is {rank.local}, and CUDA shows {len(uuids)} GPUs: name devices=")
+    raise BadInputError(f"record: LOCAL_RANK is {rank.local}, and CUDA shows {len(uuids)} GPUs: name device=")
 
 
 def parts_of(place: Path) -> Path:
