@@ -428,9 +428,12 @@ def _overhead_lines(found: dict[str, dict[str, list[tuple[float, float]]]], core
         for pairs_of in found.values():
             ratios = np.log([inside / plain for plain, inside in pairs_of[tool]])
             mean = mean_estimate(ratios)
-            percent = [100 * np.expm1(value) for value in (mean.value, mean.low, mean.high) if value is not None]
+            if mean.value is None:
+                cells.append("one pair alone")
+                continue
+            percent = [100 * np.expm1(value) for value in (mean.value, mean.low, mean.high)]
             cells.append("{:+.1f} ({:+.1f} to {:+.1f}) %".format(*percent))
-        cells += [f"{100 * cores[tool]:.1f} %"] if cores else []
+        cells += [f"{100 * cores[tool]:.1f} %" if tool in cores else "–"] if cores else []
         lines.append(f"| {tool} | " + " | ".join(cells) + " |")
     return lines
 

@@ -18,6 +18,7 @@ from jouletrace.report import budget as shown
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.store import load
 from jouletrace.sensor.windows.energy import T95
+from jouletrace.stats.interval import Z95
 from places import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fits_once")
@@ -44,7 +45,7 @@ def test_the_budget_of_a_whole_is_its_interval_with_gain_and_offset_beside_it(wi
     assert beside["gain"] == pytest.approx(0.05 * found.figure.value / math.sqrt(3))
     assert beside["offset"] == pytest.approx(OFFSET_W * seconds / math.sqrt(3))
     assert found.expanded == pytest.approx(
-        math.hypot(found.figure.half_width, 1.96 * beside["gain"], 1.96 * beside["offset"])
+        math.hypot(found.figure.half_width, Z95 * beside["gain"], Z95 * beside["offset"])
     )
     assert found.combined == pytest.approx(math.hypot(stated, *beside.values()))
 

@@ -8,6 +8,7 @@ import pytest
 from jouletrace.attribution.acquire import WINDOW_S, _apart, _mean_squares, _Window, _windows, search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import EVIDENCE
+from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
@@ -42,6 +43,12 @@ def timeline(*spans, gap_s=0.01):
 
 def searched(*windows):
     return search(SENSOR, timeline((0, 10)), None, known={False: list(windows)})
+
+
+def test_power_of_a_part_in_which_no_window_lies_is_refused():
+    few = Readings(np.arange(150) * 0.02 + 5.0, np.full(150, 100.0), 0)
+    with pytest.raises(BadInputError, match=r"0 readings where kernels run, 10 are needed; .* lasts \(20\.0 s\)"):
+        search(SENSOR, timeline((0, 20)), few)
 
 
 def test_evidence_is_of_the_best_rate_over_the_second_best():

@@ -70,7 +70,7 @@ def test_no_readings_of_this_gpu():
 
 
 def test_readings_of_another_time():
-    with pytest.raises(BadInputError, match="0 readings while the timeline lasts"):
+    with pytest.raises(BadInputError, match="0 readings where kernels run"):
         analysed(start=lambda t: t + 60_000_000_000)
 
 
@@ -110,7 +110,7 @@ def test_one_second():
 
 
 def test_a_third_of_a_second():
-    with pytest.raises(BadInputError, match="readings while the timeline lasts"):
+    with pytest.raises(BadInputError, match="readings where kernels run"):
         analysed(keep=lambda recording: recording.start_ns < recording.start_ns[0] + 300_000_000)
 
 

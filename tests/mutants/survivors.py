@@ -431,8 +431,8 @@ SURVIVORS = [
     ),
     Survivor(
         "sensor/windows/noise.py",
-        "spread = 5 * 1.4826 * float(np.median(np.abs(values - np.median(values)))) + 1e-9",
-        "spread = 5 * 1.4826 * float(np.median(np.abs(values - np.median(values)))) + 2e-09",
+        "spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 1e-9",
+        "spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 2e-09",
         "Slight: a billionth of a watt, for readings that don't scatter.",
     ),
     Survivor(

@@ -41,7 +41,7 @@ ATTRIBUTION = [
     "all rates from {:.0f} to {:.0f} Hz".format(*SEARCHED.rates_hz),
     "from {:.0f} to {:.0f} Hz if a check fails".format(*SEARCHED.any_rate_hz),
     f"and {WORDS[acquire.PHASES]} phases, with the powers of the {WORDS[acquire.COLUMNS]} kinds",
-    f"at least {acquire.APART_HZ:g} Hz away",
+    f"more than {acquire.APART_HZ:g} Hz away",
     f"over phase and rate in blocks of {follow.BLOCK_S:g} s",
     f"Averages of {min(lock.AVERAGES)} to {max(lock.AVERAGES)} samples are tried",
     f"What then takes less than {contrasts.SMALL * 100:g} % of the busy time has no figures",

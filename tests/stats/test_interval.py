@@ -160,8 +160,26 @@ def test_a_slow_drift_under_fast_noise_counts_though_neighbours_hardly_agree():
 def test_a_weighted_mean_is_as_sure_as_its_weights_let_it_be():
     values, weights = np.array([1.0, 2.0, 4.0, 7.0]), np.array([0.4, 0.3, 0.2, 0.1])
     mean = float(weights @ values)
-    variance = float(np.sum((weights * (values - mean)) ** 2)) * 4 / 3
-    assert interval.mean_estimate(values, weights).half_width == pytest.approx(3.182446 * np.sqrt(variance), rel=1e-6)
+    variance = float(np.sum((weights / (1 - weights) * (values - mean)) ** 2)) * 3 / 4
+    free = 1 / 0.3 - 1  # Kish's effective number of values, less one
+    half = stats.t.ppf(0.975, free) * np.sqrt(variance)
+    assert interval.mean_estimate(values, weights).half_width == pytest.approx(half, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("weights", "low", "high"),
+    [(np.append(5.0, np.ones(19)), 0.935, 0.965), (np.append(20.0, np.ones(19)), 0.935, 1.0)],
+)
+def test_a_heavy_value_does_not_hide_the_scatter(weights, low, high):
+    """With squared residuals alone, 0.925 and 0.727 of the intervals hold the mean."""
+    rng = np.random.default_rng(7)
+    means = [interval.mean_estimate(rng.normal(size=20), weights) for _ in range(2000)]
+    assert low <= np.mean([one.low <= 0 <= one.high for one in means]) <= high
+
+
+def test_values_without_a_weight_are_left_out():
+    assert interval.mean_estimate([1.0, 2.0, 9.0], [1, 1, 0]) == interval.mean_estimate([1.0, 2.0])
+    assert interval.mean_estimate([1.0, 5.0], [1, 0]).reason == "too_few_values"
 
 
 def few(value, sd, n):

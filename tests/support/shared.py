@@ -1,4 +1,4 @@
-"""Results that all workers of a run of the tests share: the first that needs one makes it, in seconds."""
+"""Results that all workers of a run of the tests share: the first that has made one leaves it to the others."""
 
 import pickle
 from functools import cache, wraps

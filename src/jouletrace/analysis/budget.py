@@ -13,16 +13,18 @@ from dataclasses import dataclass, replace
 
 from jouletrace.analysis.analyse import figures_of
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.channels import GAIN_PCT, POWER
 from jouletrace.run.metrics import METRICS
+from jouletrace.sensor.gain import gain_of
+from jouletrace.stats.interval import Z95
 
 OFFSET_W = 3.0
 """Limit of the offset, W: published comparisons with meters."""
 
 GAIN, OFFSET = "gain of the sensor, ± {:g} %", "offset of the sensor, ± {:g} W"
 
-COVERAGE = 1.96
-"""Standard uncertainties in an expanded one: 95 % of a normal distribution."""
+COVERAGE = Z95
+"""Standard uncertainties in an expanded one: 95 % of a normal distribution, and more where one of the rectangular ones
+of gain and offset is most of it."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,8 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
         row = rows[unit]
         time = figures.get(unit, "time_s" if unit != MODEL_UNIT else "iteration_time_s").value
         terms = [Term(source, u, stated=True) for source, u in figures.sources[unit, metric]().items()]
-        own = row["module"] if row["level"] == "device" else None
-        channel = next((one for one in run.channels if one.name == POWER and own in (None, one.device)), None)
-        gain = channel.gain_pct if channel is not None and channel.gain_pct is not None else GAIN_PCT
+        own = [device for device in gpus if row["level"] != "device" or device.id == row["module"]]
+        gain = 100 * gain_of(replace(run, devices=own))
         terms.append(Term(GAIN.format(gain), abs(figure.value) * gain / 100 / math.sqrt(3), stated=False))
         sensors = len(gpus) if unit == MODEL_UNIT or row["level"] == "load" else 1  # all at the same limit
         over = 1.0 if METRICS[metric].unit == "W" else time or 0.0

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.analysis.power import energies
 from jouletrace.run import Estimate, Run
+from jouletrace.stats.interval import Z95
 
 Floats = NDArray[np.float64]
 
@@ -133,7 +134,7 @@ def _intervals(model: SplitModel, board: Estimate, idle_w: float, a: Floats, par
     sums = drawn.sum(axis=1, keepdims=True)
     shares = np.divide(drawn, sums, out=np.tile(parts / parts.sum(), (_DRAWS, 1)), where=sums > 0)
     half = board.half_width or 0.0
-    active = (board.value or 0.0) - idle_w + rng.normal(0.0, 1.0, (_DRAWS, 1)) * half / 1.96
+    active = (board.value or 0.0) - idle_w + rng.normal(0.0, 1.0, (_DRAWS, 1)) * half / Z95
     low, high = np.quantile(shares * active, [0.025, 0.975], axis=0)
     return np.asarray(low, float), np.asarray(high, float)
 

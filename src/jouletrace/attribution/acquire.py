@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity
-from jouletrace.attribution.fit import LEAD_S
+from jouletrace.attribution.fit import LEAD_S, enough
 from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
 from jouletrace.sensor.readout import Readings
@@ -72,6 +72,7 @@ def search(
         windows[inner] = [_Window(sensor, activity, readings, *edges) for edges in _windows(activity, inner)]
     parts = windows[inner]
     most = max(len(part.watts) for part in parts)
+    enough(activity, most, columns=False)
     parts = [part for part in parts if len(part.watts) > most / 2]  # others lack readings
     first_step, last_step = (round(rate / RATE_STEP_HZ) for rate in sensor.rates_hz)
     rates: Array = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)  # a grid that all ranges share

@@ -54,7 +54,6 @@ class Activity:
     begin_s: float
     finish_s: float
     slowness: Array  # logarithm of the duration of the kernels around each interval over their mean, shape (n,)
-    overlap: float  # share of busy time with several kernels
 
     @cached_property
     def seconds(self) -> Array:
@@ -262,7 +261,6 @@ def activity_of(start_ns: Ints, end_ns: Ints, kind: Ints, kinds: Sequence[Kind],
         begin_s=begin,
         finish_s=finish,
         slowness=slowness,
-        overlap=overlap,
     )
 
 

@@ -132,7 +132,7 @@ def fit(
         fit_response: Whether to fit the response of a sampler too; only with ``fit_place``.
 
     Raises:
-        BadInputError: With fewer than 10 readings while the timeline lasts.
+        BadInputError: With fewer than 10 readings where kernels run.
     """
     chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - END_S)
     chosen &= True if use is None else use
@@ -204,8 +204,8 @@ def enough(activity: Activity, readings: int, columns: bool = True) -> None:
     """
     if readings < LEAST:
         raise BadInputError(
-            f"power record: {readings} readings while the timeline lasts "
-            f"({activity.finish_s - activity.begin_s:.1f} s), {LEAST} are needed; record the same GPU for longer"
+            f"power record: {readings} readings where kernels run, {LEAST} are needed; record the same GPU for as long "
+            f"as the timeline lasts ({activity.finish_s - activity.begin_s:.1f} s)"
         )
     if columns and readings < len(activity.members):
         raise BadInputError(

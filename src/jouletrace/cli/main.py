@@ -7,6 +7,7 @@ It imports almost nothing, so that it can handle Ctrl-C before the commands are 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -43,7 +44,10 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         print("jouletrace: interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.disable()
+    gc.freeze()  # as it ends, Python looks for garbage among all objects: 1 to 2 s with torch
+    sys.exit(code)
 
 
 def _have_output() -> bool:

@@ -80,7 +80,7 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     """
     time, power = np.asarray(time_ns, np.int64), np.asarray(power_w, np.float64)
     if time.shape != power.shape or time.ndim != 1 or not np.all(np.isfinite(power)):
-        raise BadInputError("log: stamps and finite readings must go together; see energy.record.clean")
+        raise BadInputError("log: stamps and finite readings must go together; see sensor.power_record.clean")
     if len(power) < 2 * _MIN_STRETCH:
         return _no_levels("too_few_values")
     threshold = _otsu(power)

@@ -33,10 +33,10 @@ class CounterSteps:
 
     time_ns: NDArray[np.int64]  # time of the first read of each new value, shape (n,)
     before_ns: NDArray[np.int64]  # time of the last read of the old one: the step came in between, shape (n,)
-    energy_j: Floats  # the counter after each step, unwrapped, shape (n,)
+    energy_j: Floats  # the counter after each step, without resets, shape (n,)
     # Numbers of the steps at which it had restarted; energy across them is unknown
     resets: NDArray[np.intp]
-    # Counts by code: "counter_wrapped", "counter_reset", "clock_stepped_back", "nan", "implausible"
+    # Counts by code: "counter_reset", "clock_stepped_back", "nan", "implausible"
     issues: dict[str, int]
 
     def __len__(self) -> int:
@@ -48,18 +48,14 @@ class CounterSteps:
         return float(np.median(np.diff(self.time_ns))) / 1e9 if len(self) > 1 else float("nan")
 
 
-def find_steps(
-    time_ns: ArrayLike, energy_j: ArrayLike, wrap_j: float | None = None, *, most_w: float = MOST_W
-) -> CounterSteps:
+def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST_W) -> CounterSteps:
     """Find the steps in polled reads of a counter.
 
     Args:
         time_ns: Times of the reads, shape (n,).
         energy_j: What they said, in joules, shape (n,).
-        wrap_j: Value at which the counter starts over (RAPL's ``max_energy_range_uj``); None if it
-            never does. A fall that isn't explained by one wrap is a reset.
-        most_w: The most that the GPU can draw: a wrap that would mean more is a reset, and so is a rise. Reads
-            that jump so and come back are left out.
+        most_w: The most that the GPU can draw: a rise that would mean more is a reset, as every fall is. Reads that
+            jump so and come back are left out.
 
     Raises:
         BadInputError: If shapes don't match.
@@ -78,28 +74,20 @@ def find_steps(
         issues["clock_stepped_back"] = back
         order = np.argsort(time, kind="stable")
         time, energy = time[order], energy[order]
-    wrap = wrap_j or 0.0
-    kept = _without_glitches(time, energy, most_w, wrap)
+    kept = _without_glitches(time, energy, most_w)
     if left_out := int(finite.sum()) - int(kept.sum()):
         issues["implausible"] = left_out
     time, energy = time[kept], energy[kept]
 
     change = np.diff(energy)
-    offset = np.zeros(len(change))
-    resets = []
-    for i in np.flatnonzero(~_plausible(change, np.diff(time), most_w)):
-        if 0 <= change[i] + wrap <= most_w * (time[i + 1] - time[i]) / 1e9:
-            offset[i] = wrap
-            issues["counter_wrapped"] = issues.get("counter_wrapped", 0) + 1
-        else:
-            offset[i] = -change[i]
-            resets.append(i)
-            issues["counter_reset"] = issues.get("counter_reset", 0) + 1
-    running = energy[1:] + np.cumsum(offset)
+    resets = np.flatnonzero(~_plausible(change, np.diff(time), most_w))
+    if len(resets):
+        issues["counter_reset"] = len(resets)
     at = np.flatnonzero(change)
-    return CounterSteps(
-        time[1:][at], time[:-1][at], running[at], np.searchsorted(at, np.asarray(resets, np.intp)), issues
-    )
+    lost = np.zeros(len(change))
+    lost[resets] = change[resets]
+    running = energy[1:] - np.cumsum(lost)
+    return CounterSteps(time[1:][at], time[:-1][at], running[at], np.searchsorted(at, resets), issues)
 
 
 def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> NDArray[np.bool_]:
@@ -108,17 +96,13 @@ def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> 
     return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + 2.0)))
 
 
-def _without_glitches(time: NDArray[np.int64], energy: Floats, most_w: float, wrap: float) -> NDArray[np.bool_]:
+def _without_glitches(time: NDArray[np.int64], energy: Floats, most_w: float) -> NDArray[np.bool_]:
     """Which reads to keep: not those that jump away, after which the counter goes on as if they had not been."""
     keep = np.ones(len(time), bool)
-    good = _plausible(np.diff(energy), np.diff(time), most_w) | _plausible(
-        np.diff(energy) + wrap, np.diff(time), most_w
-    )
     back = 0
-    for i in np.flatnonzero(~good):
+    for i in np.flatnonzero(~_plausible(np.diff(energy), np.diff(time), most_w)):
         later = slice(i + 2, i + 7)  # within these it returns to its earlier course, or it has restarted
-        gained = energy[later] - energy[i]
-        goes_on = _plausible(np.where(gained < 0, gained + wrap, gained), time[later] - time[i], most_w)
+        goes_on = _plausible(energy[later] - energy[i], time[later] - time[i], most_w)
         if i >= back and goes_on.any():
             back = int(i) + 2 + int(np.argmax(goes_on))
             keep[i + 1 : back] = False
@@ -158,7 +142,7 @@ def record_over_counter(record: PowerRecord, response: Response, steps: CounterS
         return Estimate.null("no_samples", "counter")
     since, until = int(record.time_ns[0]), int(record.time_ns[-1])
     delay = round(response.delay_s * 1e9) - round(response.period_s * 5e8)
-    inside = np.flatnonzero((steps.before_ns > since) & (steps.time_ns < until - abs(delay)))
+    inside = np.flatnonzero((steps.before_ns > since - min(delay, 0)) & (steps.time_ns < until - max(delay, 0)))
     # The widest run of steps without a reset.
     runs = np.split(inside, np.searchsorted(inside, steps.resets)) if len(inside) else []
     runs = [run for run in runs if len(run) > 1]

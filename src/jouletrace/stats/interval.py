@@ -70,7 +70,7 @@ def mean_estimate(
         method: Goes into the estimate.
 
     Returns:
-        The estimate; without an interval, hence null, for fewer than two values ("too_few_values").
+        The estimate; without an interval, hence null, for fewer than two values with a weight ("too_few_values").
 
     Raises:
         BadInputError: If a value isn't finite or weights don't fit.
@@ -81,14 +81,17 @@ def mean_estimate(
     w = np.ones(len(x)) if weights is None else _finite(weights)
     if w.shape != x.shape or np.any(w < 0) or w.sum() <= 0:
         raise BadInputError(f"mean: {len(w)} weights do not go with {len(x)} values, or are negative or all zero")
-    w = w / w.sum()
-    mean = float(w @ x)
+    x, w = x[w > 0], w[w > 0] / w.sum()
     n = len(x)
+    if n < 2:
+        return Estimate.null("too_few_values", method)
+    mean = float(w @ x)
     worth = max(effective_n(x), 1.5) if correlated else float(n)
-    # Of a weighted mean, allowing for values whose spread differs; s²/n with equal weights, and
-    # with fewer degrees of freedom if they are worth fewer than n.
-    variance = float((w**2) @ (x - mean) ** 2) * n / (worth - 1)
-    half = float(np.hypot(student(_TAIL, max(worth - 1, 1.0)) * np.sqrt(variance), Z95 * common_sd))
+    # s²/n with equal weights. Otherwise a value pulls the mean towards itself by its weight, which is undone, and few
+    # heavy ones leave few degrees of freedom.
+    variance = float((w / (1 - w)) ** 2 @ (x - mean) ** 2) * (n - 1) ** 2 / n / (worth - 1)
+    free = min(worth, 1 / float(w @ w)) - 1
+    half = float(np.hypot(student(_TAIL, max(free, 1.0)) * np.sqrt(variance), Z95 * common_sd))
     return Estimate(mean, mean - half, mean + half, n, method)
 
 

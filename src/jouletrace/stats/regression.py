@@ -51,7 +51,8 @@ def equivalent_noise(residuals: Array, least: float = 1e-6) -> float:
     It is sqrt((1 + r) / (1 - r)) times their standard deviation, with r the correlation of neighbours, as for a
     first-order autoregressive process. The deviation is ``least`` at least.
     """
-    r = float(np.clip(np.corrcoef(residuals[:-1], residuals[1:])[0, 1], 0, 0.9)) if np.ptp(residuals) > 0 else 0.0
+    vary = np.ptp(residuals[:-1]) > 0 and np.ptp(residuals[1:]) > 0
+    r = float(np.clip(np.corrcoef(residuals[:-1], residuals[1:])[0, 1], 0, 0.9)) if vary else 0.0
     return float(max(np.std(residuals), least) * np.sqrt((1 + r) / (1 - r)))
 
 

@@ -11,6 +11,7 @@ from jouletrace.sensor.calibration.fitter import (
     load_features,
 )
 from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.quantiles import SD_OVER_MAD
 
 PERIOD = 0.02
 EDGES = np.array([1.0, 1.4, 2.1003, 2.1407, 3.0])
@@ -295,7 +296,7 @@ def test_a_reading_weighs_by_the_scatter_at_its_power_and_an_outlier_by_its_root
     monkeypatch.setattr(made, "model", lambda: model)
     made.power, made.step_w = model + error, 300.0
     made._reweigh()
-    low, high = (1.4826 * watts for watts in (2.0, 8.0))
+    low, high = (SD_OVER_MAD * watts for watts in (2.0, 8.0))
     rest, middle, work = (np.sqrt((1 - s) * low**2 + s * high**2 + 0.6**2) for s in (0.0, 0.5, 1.0))
     assert made.weight[[3, 4, 5]] == pytest.approx([1 / rest, 1 / middle, 1 / work])
     assert made.weight[2] == pytest.approx(np.sqrt(3 * work / 100.0) / work)

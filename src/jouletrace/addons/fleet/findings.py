@@ -14,6 +14,7 @@ from jouletrace.addons.fleet.spread import FIGURES, Spread
 from jouletrace.report.cost import Tariff
 from jouletrace.run import Estimate
 from jouletrace.sensor.gain import gain_between, shown, with_gain
+from jouletrace.stats.interval import Z95
 
 Floats = NDArray[np.float64]
 
@@ -73,7 +74,7 @@ def _correlation(x: Floats, y: Floats, n: int) -> Estimate:
     if scale <= 1e-12 * float(np.abs(x).max() * np.abs(y).max() + 1e-300):
         return Estimate.null("did_not_vary", _METHOD)
     r = float(np.clip((dx * dy).sum() / scale, -1, 1))
-    z, half = float(np.arctanh(np.clip(r, -0.999999, 0.999999))), 1.959964 / float(np.sqrt(n - 3))
+    z, half = float(np.arctanh(np.clip(r, -0.999999, 0.999999))), Z95 / float(np.sqrt(n - 3))
     return Estimate(r, min(float(np.tanh(z - half)), r), max(float(np.tanh(z + half)), r), n, _METHOD)
 
 

@@ -167,8 +167,7 @@ def _arithmetic(func: Any, tensors: list[torch.Tensor]) -> str:
 def _bytes(
     func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor], overwritten: list[torch.Tensor]
 ) -> float:
-    write = {storage_key(tensor): _size(tensor) for tensor in (*outputs, *overwritten)}
-    read = {storage_key(tensor): _size(tensor) for tensor in inputs}
+    write, read = _by_storage((*outputs, *overwritten)), _by_storage(inputs)
     if func.overloadpacket in _LOOK_UP:
         most = max(write.values(), default=0)
         read = {key: min(size, most) for key, size in read.items()}
@@ -179,6 +178,15 @@ def _bytes(
         for tensor in overwritten:
             read.pop(storage_key(tensor), None)
     return float(sum(read.values()) + sum(write.values()))
+
+
+def _by_storage(tensors: Iterable[torch.Tensor]) -> dict[Any, int]:
+    """Bytes of each storage that tensors show; several views of one add up, to all of it at most."""
+    views = {(storage_key(t), t.storage_offset(), tuple(t.shape), t.stride()): t for t in tensors}
+    shown: dict[Any, int] = {}
+    for (key, *_), tensor in views.items():
+        shown[key] = min(shown.get(key, 0) + _size(tensor), int(tensor.untyped_storage().nbytes()))
+    return shown
 
 
 def _size(tensor: torch.Tensor) -> int:

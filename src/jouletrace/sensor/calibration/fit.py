@@ -27,11 +27,11 @@ def fit_response(
     edges_ns: ArrayLike,
     levels: ArrayLike | None = None,
 ) -> Response:
-    """Fit lag, window and rise, their errors, noise and jitter to readings of a commanded load.
+    """Fit lag, window, rise and tail, their errors, noise and jitter to readings of a commanded load.
 
     The load steps between levels at known times, with pulses of many lengths. Its powers aren't
     known: each level has a constant, a drift and a settling that are fitted linearly, while the
-    three parameters of the response are estimated by least squares around them (variable projection,
+    parameters of the response are estimated by least squares around them (variable projection,
     Golub and Pereyra 1973). Standard errors allow for correlated, heteroscedastic residuals
     (Newey and West 1987). The fit is done with the stamps as they are and with the regular grid
     behind them; what explains most is kept.
@@ -87,9 +87,9 @@ def _check(time: NDArray[np.int64], power: Floats, edges: NDArray[np.int64], lev
     if level.shape != (len(edges) + 1,):
         raise BadInputError(f"calibration: {len(edges)} edges need {len(edges) + 1} levels, not {len(level)}")
     if np.any(np.diff(time) <= 0) or np.any(np.diff(edges) <= 0):
-        raise BadInputError("calibration: stamps and edges must increase; see energy.record.clean")
+        raise BadInputError("calibration: stamps and edges must increase; see sensor.power_record.clean")
     if not np.all(np.isfinite(power)):
-        raise BadInputError("calibration: readings must be finite; see energy.record.clean")
+        raise BadInputError("calibration: readings must be finite; see sensor.power_record.clean")
     if len(edges) < _MIN_EDGES or len(time) < 40:
         raise NotPossibleError(
             f"calibration: {len(edges)} edges and {len(time)} readings are too few; 8 and 40 are needed"

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.sensor.windows.response import SHAPE, Response
+from jouletrace.stats.quantiles import SD_OVER_MAD
 
 Floats = NDArray[np.float64]
 
@@ -231,7 +232,7 @@ class Fitter:
         error = self.power - model
         share = np.clip((model - self.power.min()) / self.step_w, 0, 1)
         low, high = (
-            1.4826 * np.median(np.abs(error[part])) if part.any() else np.std(error)
+            SD_OVER_MAD * np.median(np.abs(error[part])) if part.any() else np.std(error)
             for part in (share < 0.5, share >= 0.5)
         )
         floor = 2e-3 * self.step_w

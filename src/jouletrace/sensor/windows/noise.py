@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.quantiles import SD_OVER_MAD
 
 Floats = NDArray[np.float64]
 
@@ -139,7 +140,7 @@ def _noise_and_wander(
 
 
 def _clip(values: NDArray[np.float64]) -> tuple[float, float]:
-    spread = 5 * 1.4826 * float(np.median(np.abs(values - np.median(values)))) + 1e-9
+    spread = 5 * SD_OVER_MAD * float(np.median(np.abs(values - np.median(values)))) + 1e-9
     return -spread, spread
 
 

@@ -17,6 +17,7 @@ from jouletrace.run import Estimate
 from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.response import Response
+from jouletrace.stats.interval import Z95
 from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
@@ -44,7 +45,7 @@ def repeated_energy(
         response: The sensor's response, best calibrated.
         start_ns: Starts of all windows, shape (m,).
         end_ns: Ends, shape (m,).
-        kinds: 0-based number of each window's kind, shape (m,); one kind if None.
+        kinds: 0-based number of each window's kind, shape (m,), of which none is left out; one kind if None.
 
     Returns:
         Joules per window, one estimate a kind, ``n`` the number of its windows. Null with reason
@@ -74,7 +75,7 @@ def repeated_energy(
     found = []
     for k, n in enumerate(count):
         sd = float(np.sqrt(covariance[k, k]))
-        half = float(np.hypot(student(0.975, max(min(free[k], n - 1), 1)) * sd, 1.96 * shift[k]))
+        half = float(np.hypot(student(0.975, max(min(free[k], n - 1), 1)) * sd, Z95 * shift[k]))
         if n < MIN_WINDOWS:
             found.append(Estimate.null("too_few_windows", "repeated"))
         elif not np.isfinite(half):
@@ -100,6 +101,8 @@ def _in_order(
         )
     order = np.argsort(start)
     start, end, kind = start[order], end[order], kind[order]
+    if len(kind) and len(np.unique(kind)) <= kind.max():
+        raise BadInputError("windows: kinds are numbered from 0, and each has windows")
     if np.any(end < start) or np.any(start[1:] < end[:-1]):
         raise BadInputError("windows: repeated windows must not overlap, nor end before they start")
     return start, end, kind
