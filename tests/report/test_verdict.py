@@ -1,6 +1,7 @@
 """The verdict: what was measured stands alone, fits 80 columns, and one table follows."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -132,6 +133,18 @@ def test_a_simulated_run_says_so_in_its_first_line():
 
 def test_devices_that_were_watched_are_added_up():
     assert re.search(r"^[\d.]+ (± [\d.]+ )?k?J in [\d.]+ k?s, [\d.]+ W on average", short(monitor_run()), re.M)
+
+
+def test_power_of_devices_is_energy_over_time_and_a_short_record_is_named():
+    run = monitor_run()
+    rows = run.table("results").to_pylist()
+    for row in rows:
+        if row["unit"] == 2 and row["metric"] in ("energy_total_j", "time_s"):
+            row.update({name: row[name] / 2 for name in ("value", "low", "high") if row[name] is not None})
+    text = short(replace(run, results=tables.from_rows(rows, "results")))
+    assert "in 60.0 s, 354 W on average, 2 devices together" in text
+    assert "the record does not cover it: device 1 for 30.0 s" in text
+    assert "does not cover" not in short(monitor_run())
 
 
 def test_a_verdict_has_no_footnotes_and_one_table():

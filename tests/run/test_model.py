@@ -1,9 +1,11 @@
 """Looking things up in a Run."""
 
+import sys
+
 import numpy as np
 import pytest
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import Estimate, Run, RunWarning, tables
 from jouletrace.run.channels import throttle_names
 from make_runs import GPU, START, monitor_run, profile_run, simulated_run
@@ -96,3 +98,9 @@ def test_a_misspelt_metric_is_refused_with_the_nearest_and_a_known_one_that_is_n
     run.results = tables.from_rows(rows, "results")
     assert run.result("of_another_program", 3).value == 1.0
     assert run.result("of_another_program").reason == "not_measured"
+
+
+def test_a_table_without_pandas_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(NotPossibleError, match="pip install pandas"):
+        profile_run().to_pandas("units")

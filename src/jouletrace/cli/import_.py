@@ -121,15 +121,15 @@ def _import(
 
 
 def _seconds(text: str) -> float:
-    """A latency such as "4.37ms", or a number of seconds."""
+    """A latency such as "4.37ms", in seconds."""
     from jouletrace.formats.importers import units
 
     digits, printed = units.split(text)
-    unit = units.unit(printed or "s")
+    unit = units.unit(printed) if printed else None
     with suppress(ValueError):
         if unit is not None and unit.si == "s" and 0 < (value := float(digits) * unit.factor) < float("inf"):
             return value
-    raise BadInputError(f"--latency {text}: must be a time of more than 0 s, such as 4.37ms")
+    raise BadInputError(f"--latency {text}: must be a time of more than 0 s with its unit, such as 4.37ms")
 
 
 def _offsets(texts: list[str], files: list[str]) -> tuple[float | None, dict[str, float]]:

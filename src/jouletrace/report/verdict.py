@@ -26,6 +26,9 @@ _J_PER_KWH, _LEAST_KWH = 3.6e6, 0.1
 _ALWAYS = 0.995
 """Share of the time that reads as all of it."""
 
+_COVERED = 0.95
+"""Share of the longest record below which the verdict states that a device has a shorter one."""
+
 _MOST_LEVELS = 1
 """Devices whose idle and working levels are stated one by one."""
 
@@ -130,14 +133,17 @@ def _watched(run: Run, results: Results) -> list[str]:
         return []
     energies = [results.figure("energy_total_j", unit["id"]) for unit in units]
     known = [one.estimate for one in energies if one.estimate.value is not None]
-    seconds = max((results.get("time_s", unit["id"]).value or 0.0 for unit in units), default=0.0)
+    times = [results.get("time_s", unit["id"]).value or 0.0 for unit in units]
+    seconds = max(times)
     if not known:
         return [_without(energies, seconds)]
     energy = known[0] if len(known) == 1 else total(known)
-    power = sum(results.get("power_w", unit["id"]).value or 0.0 for unit in units)
+    power = energy.value / seconds if energy.value is not None and seconds else None
     some = f"{len(known)} of {len(units)}" if len(known) < len(units) else f"{len(units)}"
     of = "" if len(units) == 1 else f", {some} devices together"
     lines = [f"{figure(energy, 'J')}{_paid(energy)} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
+    if short := [f"device {i} for {brief(one, 's')}" for i, one in enumerate(times) if one < _COVERED * seconds]:
+        lines.append(f"the record does not cover it: {', '.join(short)}")
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
     lines += _without_levels(results, units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jouletrace.errors import BadInputError
+from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Calibration, Settings, StoredFigures, WorkloadFacts
@@ -113,8 +113,15 @@ class Run:
         return table
 
     def to_pandas(self, name: str = "results") -> Any:
-        """A table as a pandas DataFrame (pandas must be installed)."""
-        return self.table(name).to_pandas()
+        """A table as a pandas DataFrame.
+
+        Raises:
+            NotPossibleError: If pandas isn't installed.
+        """
+        try:
+            return self.table(name).to_pandas()
+        except ModuleNotFoundError:
+            raise NotPossibleError("to_pandas needs pandas: pip install pandas") from None
 
     def channel(self, device: str, name: str) -> ChannelInfo | None:
         """The description of a channel, or None if the Run doesn't have it."""
