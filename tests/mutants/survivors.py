@@ -70,12 +70,6 @@ SURVIVORS = [
         "Slight: another step of the search along the tail's length; it ends at the same shape to within _FINE.",
     ),
     Survivor(
-        "sensor/counter.py",
-        "inside = np.flatnonzero((steps.before_ns > since) & (steps.time_ns < until - abs(delay)))",
-        "inside = np.flatnonzero((steps.before_ns > since) & (steps.time_ns <= until - abs(delay)))",
-        "Slight: a step in the one nanosecond up to which readings speak.",
-    ),
-    Survivor(
         "sensor/phases.py",
         "edges = np.append(lags - 0.5, lags[-1] + 0.5) * GRID_S",
         "edges = np.append(lags - 0.5, lags[-1] + 1.0) * GRID_S",
@@ -512,5 +506,35 @@ SURVIVORS = [
         "track = replace(observer.track, start_s=observer.track.start_s + part / observer.track.rate_hz)",
         "track = replace(observer.track, start_s=observer.track.start_s - part / observer.track.rate_hz)",
         "Same: quarters of a period earlier or later are the same phases.",
+    ),
+    Survivor(
+        "sensor/windows/segments.py",
+        "phases = np.arange(32) / 32 * period",
+        "phases = np.arange(64) / 32 * period",
+        "Same: the second period has the phases of the first.",
+    ),
+    Survivor(
+        "sensor/windows/noise.py",
+        "if hidden * high_w**2 < 2 * scatter * np.sqrt(2 / count[1]):",
+        "if hidden * high_w**2 <= 2 * scatter * np.sqrt(2 / count[1]):",
+        "Slight: a scatter at the limit to the last bit.",
+    ),
+    Survivor(
+        "sensor/windows/response.py",
+        "width = max(self.window_s, 1e-7)",
+        "width = max(self.window_s, 2e-07)",
+        "Slight: either stands for a width of zero.",
+    ),
+    Survivor(
+        "attribution/attempts.py",
+        "best = max(tried, key=lambda one: one[:2])",
+        "best = max(tried, key=lambda one: one[:4])",
+        "Slight: two fits of the same evidence to the last bit.",
+    ),
+    Survivor(
+        "attribution/lock.py",
+        "observer, sensor=replace(sensor, delay_s=min((near + np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))",
+        "observer, sensor=replace(sensor, delay_s=min((near - np.arange(-60e-6, 61e-6, 20e-6)).tolist(), key=residual))",
+        "Same: the steps lie evenly to both sides, and are tried in another order.",
     ),
 ]

@@ -66,6 +66,9 @@ def test_a_log_of_one_level_is_not_split():
 
 def test_a_log_too_short_to_split_says_so():
     assert idle_and_working_levels([T0, T0 + 1], [1.0, 2.0]).idle.reason == "too_few_values"
+    six = idle_and_working_levels(T0 + np.arange(6), [70.0, 71.0, 70.0, 300.0, 301.0, 300.0])
+    assert (six.idle.value, six.working.value) == (70.5, 300.5)
+    assert idle_and_working_levels(T0 + np.arange(5), np.arange(5.0)).idle.reason == "too_few_values"
     found = idle_and_working_levels(T0 + np.arange(5) * SECOND, [60.0, 60.0, 60.1, 180.0, 180.0])
     assert {one.reason for one in (found.idle, found.working, found.difference)} == {"too_few_values"}
 

@@ -72,6 +72,14 @@ def test_another_record_is_not_taken_for_the_drivers():
         on_grid(stamp, 300 + np.arange(400) % 7.0)
 
 
+def test_a_fifth_of_the_readings_may_be_of_the_same_time_as_another():
+    place, stamp = stamps()
+    watts = 300 + place % 7.0
+    assert len(on_grid(np.append(stamp, stamp[:150]), np.append(watts, watts[:150])).watts) == 600
+    with pytest.raises(BadInputError, match="151 of its 751 readings are of the same time"):
+        on_grid(np.append(stamp, stamp[:151]), np.append(watts, watts[:151]))
+
+
 def test_a_record_that_can_be_of_no_span_of_time_is_refused_with_its_cause():
     place, stamp = stamps()
     watts = 300 + place % 7.0

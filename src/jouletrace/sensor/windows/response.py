@@ -95,7 +95,7 @@ class Response:
 
     def step(self, delay_s: ArrayLike) -> NDArray[np.float64]:
         """Share of a power step that a reading shows whose stamp is ``delay_s`` after it; same shape."""
-        # Widths far below a nanosecond stand for zero and spare the formula its special cases.
+        # 0.1 µs stand for a width of zero and spare the formula its special cases.
         width = max(self.window_s, 1e-7)
         late = np.maximum(np.asarray(delay_s, np.float64) - self.lag_s, 0.0)
         left = np.maximum(late - width, 0.0)
