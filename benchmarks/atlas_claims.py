@@ -11,7 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from atlas_data import IDLE, POOL, read
+from jouletrace.run.channels import GAIN_PCT
+from jouletrace.sensor.gain import gain_between
 from jouletrace.stats.interval import mean_estimate
+from jouletrace.stats.quantiles import student
 
 DATA = Path(__file__).parents[1] / "docs" / "results" / "atlas"
 ATLAS, ATTRIBUTION = "docs/results/atlas.md", "docs/results/attribution-h100.md"
@@ -116,6 +119,16 @@ def sums(most_idle: float = 100.0) -> Values:
     return len(rows), mean.value, mean.half_width, hold, len(rows), 100 * hold / len(rows)
 
 
+def by_model(most_idle: float = 100.0) -> Values:
+    """Half-width of the mean of ``sums`` if the configurations of a model err alike (Liang and Zeger 1986)."""
+    rows = [row for row in latest() if row["parts_by_whole"] and in_group(row, IDLE) <= most_idle]
+    mean = np.mean([row["parts_by_whole"] for row in rows])
+    models = {row["model"] for row in rows}
+    errors = [sum(row["parts_by_whole"] - mean for row in rows if row["model"] == model) for model in models]
+    error = math.sqrt(sum(one**2 for one in errors) * len(models) / (len(models) - 1)) / len(rows)
+    return [student(0.975, len(models) - 1) * error]
+
+
 def trusted(_: object) -> Values:
     """Configurations by trust."""
     return [sum(row["trust"] == one for row in latest()) for one in ("yes", "with care", "no")]
@@ -190,7 +203,8 @@ def agreeing(_: object) -> Values:
     Then how many agree when ± 5 % of each of both sensors is added.
     """
     ratios = [over(now, before, "energy_active_j") for _, before, now in twice()]
-    own, with_gains = (sum(abs(a - 1) <= math.hypot(half, gain) for a, half in ratios) for gain in (0, 0.05 * 2**0.5))
+    sensors = gain_between(GAIN_PCT / 100, GAIN_PCT / 100)
+    own, with_gains = (sum(abs(a - 1) <= half + gain for a, half in ratios) for gain in (0, sensors))
     return own, len(ratios), with_gains
 
 
@@ -251,6 +265,7 @@ CLAIMS: list[tuple[str, str, Callable[[object], Values]]] = [
     (ATLAS, "of the {} configurations with both: mean {} ± {}", lambda _: sums()[:3]),
     (ATLAS, "{} of {} intervals hold 1 ({} %)", lambda _: sums()[3:]),
     (ATLAS, "the mean of {} is {} ± {}", lambda _: sums(20)[:3]),
+    (ATLAS, "err alike, the half-widths are {} and {}", lambda _: [*by_model(), *by_model(20)]),
     (ATLAS, "their total energies differ by up to {} %", lambda _: [max(
         100 * (before["energy_j"] / now["energy_j"] - 1) for label, before, now in twice() if "MiniLM" in label)]),
     (ATLAS, "On H200s MiniLM takes {} ± {} times", lambda _: over(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.attribution.acquire import WINDOW_S, _apart, _mean_squares, _Window, _windows, search
+from jouletrace.attribution.acquire import WINDOW_S, _apart, _Fit, _mean_squares, _Window, _windows, search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import EVIDENCE
 from jouletrace.errors import BadInputError
@@ -31,7 +31,7 @@ class Window:
     def best(self, rates_hz):
         square = self.least(rates_hz)
         k = int(np.argmin(square))
-        return float(square[k]), float(rates_hz[k]), self.start_s + 1e-4
+        return _Fit(float(square[k]), float(rates_hz[k]), self.start_s + 1e-4)
 
 
 def timeline(*spans, gap_s=0.01):

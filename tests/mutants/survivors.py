@@ -221,14 +221,14 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/acquire.py",
-        "near = rate + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)",
-        "near = rate - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)",
+        "fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
+        "fits = [part.best(rate_hz - RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]",
         "Same: rates lie to both sides alike; they are tried in reverse.",
     ),
     Survivor(
         "attribution/acquire.py",
-        "np.argmin([square / max(part.watts.var(), 1e-12) for (square, _, _), part in zip(fits, parts, strict=True)])",
-        "np.argmin([square / max(part.watts.var(), 2e-12) for (square, _, _), part in zip(fits, parts, strict=True)])",
+        "unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best.fits, parts, strict=True)]",
+        "unexplained = [fit.square / max(part.watts.var(), 2e-12) for fit, part in zip(best.fits, parts, strict=True)]",
         "Slight: it keeps a window of equal readings from a division by zero.",
     ),
     Survivor(

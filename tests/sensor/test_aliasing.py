@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jouletrace.sensor.aliasing import aliased, left, read_in_step
+from jouletrace.sensor.aliasing import aliased, read_in_step, share_kept
 from jouletrace.sensor.windows.response import Response
 
 SAMPLING_S = 0.8e-3
@@ -35,8 +35,8 @@ def test_no_more_of_a_swing_is_left_than_said(period_ms):
         abs(np.mean([np.cos(2 * np.pi * h * (samples + begin)) / h for h in (1, 2, 3)], axis=1)).max()
         for begin in np.linspace(0, 1, 20)
     )
-    assert seen <= 1.05 * left(period_ms / 1e3, SAMPLING_S, 0.5) + 2 / len(samples)
-    assert seen >= 0.02 * left(period_ms / 1e3, SAMPLING_S, 0.5)
+    assert seen <= 1.05 * share_kept(period_ms / 1e3, SAMPLING_S, 0.5) + 2 / len(samples)
+    assert seen >= 0.02 * share_kept(period_ms / 1e3, SAMPLING_S, 0.5)
 
 
 @pytest.mark.parametrize(("turns", "harmonic", "off"), [(0.95, 1, 0.05), (1.9, 1, 0.1), (2.8, 1, 0.2), (0.55, 2, 0.1)])
@@ -44,15 +44,15 @@ def test_a_rate_that_is_not_known_is_taken_to_be_the_worst_that_it_may_be(turns,
     """Of the harmonic that is left most: its distance to a whole number of turns less what it is not known by."""
     sure = 0.01
     off -= sure * harmonic * turns
-    found = left(SAMPLING_S / turns, SAMPLING_S, 0.5, sure)
+    found = share_kept(SAMPLING_S / turns, SAMPLING_S, 0.5, sure)
     assert found == pytest.approx(1 / harmonic / (np.pi * 0.5 / SAMPLING_S * off))
-    assert left(SAMPLING_S / turns, SAMPLING_S, 1.0, sure) == pytest.approx(found / 2)
+    assert share_kept(SAMPLING_S / turns, SAMPLING_S, 1.0, sure) == pytest.approx(found / 2)
 
 
 def test_harmonics_beyond_three_and_a_half_samples_swing_less():
-    assert left(SAMPLING_S / 3.49, SAMPLING_S, 0.5) > 0
-    assert left(SAMPLING_S / 3.51, SAMPLING_S, 0.5) == 0.0
-    assert left(SAMPLING_S, SAMPLING_S, 0.5) == 1.0
+    assert share_kept(SAMPLING_S / 3.49, SAMPLING_S, 0.5) > 0
+    assert share_kept(SAMPLING_S / 3.51, SAMPLING_S, 0.5) == 0.0
+    assert share_kept(SAMPLING_S, SAMPLING_S, 0.5) == 1.0
 
 
 HOPPER = Response(0.02, rise_s=0.0127, lag_s=0.003)

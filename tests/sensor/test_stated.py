@@ -46,7 +46,7 @@ ATTRIBUTION = [
     f"Averages of {min(lock.AVERAGES)} to {max(lock.AVERAGES)} samples are tried",
     f"What then takes less than {contrasts.SMALL * 100:g} % of the busy time has no figures",
     f"the evidence for the sample rate at least {checks.EVIDENCE:g}?",
-    f"predict the other half better (by {100 * (1 - checks.GAIN):.0f} %)",
+    f"predict the other half better (by {100 * (1 - checks.HELD_OUT_RATIO):.0f} %)",
 ]
 
 

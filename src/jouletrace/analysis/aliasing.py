@@ -20,7 +20,7 @@ from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Segment
-from jouletrace.sensor.aliasing import KNOWN, SURE, aliased, read_in_step
+from jouletrace.sensor.aliasing import ANY_RATE_U, KNOWN_RATE_U, aliased, read_in_step
 from jouletrace.sensor.kinds import response_of
 
 FLAG = "aliased_with_sensor"
@@ -87,8 +87,8 @@ def _aliased(run: Run, device: str, period_s: float, total_s: float) -> bool:
         return False
     known = run.stored.get(SAMPLE_RATE) if run.devices and device == run.devices[0].id else None
     rate_hz = known.get("value") if known else None
-    sampling_s, sure = (1 / rate_hz, KNOWN) if rate_hz else (channel.sampling_s, SURE)
-    return aliased(period_s, sampling_s, total_s, sure) or read_in_step(period_s, response_of(channel), total_s)
+    sampling_s, rate_u = (1 / rate_hz, KNOWN_RATE_U) if rate_hz else (channel.sampling_s, ANY_RATE_U)
+    return aliased(period_s, sampling_s, total_s, rate_u) or read_in_step(period_s, response_of(channel), total_s)
 
 
 def _repeat_aliased(run: Run, device: str, start: Ints, lane: NDArray[Any]) -> bool:

@@ -84,7 +84,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
     short: dict[tuple[str, Path], dict[Path, Estimate]] = {}
     records = {device.id: power_record(run, device.id) for device in run.devices}
     longest = sorted(marked, key=lambda spans: -float(spans.seconds.sum()))
-    beating = of_paths(run, marked, lambda path: devices_of(run, path))
+    aliased = of_paths(run, marked, lambda path: devices_of(run, path))
     left_out = {spans.path for spans in longest[_MOST_NAMES:]}
     for spans in marked:
         path = spans.path
@@ -104,7 +104,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
                 parts.append(_energy(device, *found, spans, marked, short))
         energy = parts[0][0] if len(parts) == 1 else total([part for part, _ in parts])
         more = [flag for _, some in parts for flag in some]
-        more += [FLAG] if spans.path in beating and energy.value is not None else []
+        more += [FLAG] if spans.path in aliased and energy.value is not None else []
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
     return {spans.path: RangeUnit(units[spans.path], len(spans)) for spans in marked}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,7 @@ APART_HZ = 1.0
 class Search:
     """Result of a rate search."""
 
-    rate_hz: float  # the rate with the smallest residual
+    rate_hz: float  # of the best rate, as the window with the smallest residual refines it
     residual_w: float  # its root mean square residual, at the best phase of each window
     runner_up_w: float  # the same of the second best rate
     evidence: float  # logarithm of the likelihood ratio of the two
@@ -77,26 +78,44 @@ def search(
     first_step, last_step = (round(rate / RATE_STEP_HZ) for rate in sensor.rates_hz)
     rates: Array = RATE_STEP_HZ * np.arange(first_step, last_step + 1, dtype=np.float64)  # a grid that all ranges share
     coarse = _total(parts, [part.least(rates) for part in parts])
-    best: list[tuple[float, float, list[tuple[float, float, float]]]] = []
-    for rate in _apart(rates, coarse):
-        near = rate + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)
-        fits = [part.best(near) for part in parts]
-        best.append((float(_total(parts, [np.array([square]) for square, _, _ in fits])[0]), rate, fits))
-    best.sort(key=lambda one: one[0])
-    (first, _, fits), (second, _, others) = best[0], best[:2][-1]
-    weights = [len(part.watts) for part in parts]
-    w = int(
-        np.argmin([square / max(part.watts.var(), 1e-12) for (square, _, _), part in zip(fits, parts, strict=True)])
-    )
+    candidates = sorted((_Candidate.near(rate, parts) for rate in _apart(rates, coarse)), key=lambda one: one.total)
+    best, rival = candidates[0], candidates[:2][-1]  # itself, if the range has one rate alone
+    unexplained = [fit.square / max(part.watts.var(), 1e-12) for fit, part in zip(best.fits, parts, strict=True)]
+    w = int(np.argmin(unexplained))
     return Search(
-        rate_hz=fits[w][1],
-        residual_w=float(np.sqrt(np.average([square for square, _, _ in fits], weights=weights))),
-        runner_up_w=float(np.sqrt(np.average([square for square, _, _ in others], weights=weights))),
-        evidence=second - first,
+        rate_hz=best.fits[w].rate_hz,
+        residual_w=best.residual_w(parts),
+        runner_up_w=rival.residual_w(parts),
+        evidence=rival.total - best.total,
         start_s=parts[w].start_s,
         end_s=parts[w].end_s,
-        one_s=fits[w][2],
+        one_s=best.fits[w].one_s,
     )
+
+
+class _Fit(NamedTuple):
+    """The best fit of a window among some rates: mean square residual (W²), rate, and time of one of its samples."""
+
+    square: float
+    rate_hz: float
+    one_s: float
+
+
+class _Candidate(NamedTuple):
+    """A rate of the search with its fits, one for each window, each at the rate nearby that suits the window best."""
+
+    total: float  # minus the logarithm of its likelihood
+    fits: list[_Fit]
+
+    @classmethod
+    def near(cls, rate_hz: float, parts: Sequence[_Window]) -> _Candidate:
+        """The candidate of a rate on the grid, refined within one and a half of its steps."""
+        fits = [part.best(rate_hz + RATE_STEP_HZ * np.arange(-1.5, 1.51, 0.25)) for part in parts]
+        return cls(float(_total(parts, [np.array([fit.square]) for fit in fits])[0]), fits)
+
+    def residual_w(self, parts: Sequence[_Window]) -> float:
+        """Root mean square residual of all windows."""
+        return float(np.sqrt(np.average([fit.square for fit in self.fits], weights=[len(p.watts) for p in parts])))
 
 
 def _windows(activity: Activity, inner: bool) -> list[tuple[float, float]]:
@@ -154,7 +173,7 @@ class _Window:
         self._seen = responded(sensor.response, activity.table(edges, COLUMNS))
         # Searches of other ranges ask for the same again.
         self._least: dict[float, float] = {}
-        self._best: dict[tuple[float, ...], tuple[float, float, float]] = {}
+        self._best: dict[tuple[float, ...], _Fit] = {}
 
     @cached_property
     def _places(self) -> Places:
@@ -172,17 +191,18 @@ class _Window:
         offsets = np.arange(phases) / phases
         return np.stack([self._mean_squares(float(rate), offsets) for rate in rates_hz])
 
-    def best(self, rates_hz: Array) -> tuple[float, float, float]:
-        """The least mean square residual among some rates, its rate, and the time of a sample."""
+    def best(self, rates_hz: Array) -> _Fit:
+        """The best fit among some rates."""
         key = tuple(rates_hz.tolist())
         if key not in self._best:
             self._best[key] = self._search_best(rates_hz)
         return self._best[key]
 
-    def _search_best(self, rates_hz: Array) -> tuple[float, float, float]:
+    def _search_best(self, rates_hz: Array) -> _Fit:
         square = self.mean_squares(rates_hz, 2 * PHASES)
         rate, phase = np.unravel_index(int(np.argmin(square)), square.shape)
-        return float(square.min()), float(rates_hz[rate]), float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
+        one_s = float(self.start_s + phase / (2 * PHASES) / rates_hz[rate])
+        return _Fit(float(square.min()), float(rates_hz[rate]), one_s)
 
     def _mean_squares(self, rate_hz: float, offsets: Array) -> Array:
         design = designs(self._sensor, self._seen, self._first, rate_hz, offsets, self._places)

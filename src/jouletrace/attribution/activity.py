@@ -182,7 +182,7 @@ def _integrals(at: Array, start: Array, end: Array, *values: Array | NDArray[np.
 
 
 def slowness_of(start: Array, end: Array, kind: Ints) -> Array:
-    """Logarithm of the duration of the kernels around each interval over their mean; shape (n,).
+    """Logarithm of the duration of the kernels around each interval over the median of their class; shape (n,).
 
     It shows the SM clock, which swings by percents at a power cap, and power with more than its square. A class holds
     the instances of a kind with one shape; classes that scatter are left out. The result is smoothed over 10 ms and has

@@ -10,7 +10,7 @@ from jouletrace.attribution.lock import Known, Lock, lock, rephased
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.readout import Readings
 
-SURE = 50.0
+SURE_EVIDENCE = 50.0
 """Evidence from which a rate needs no other range to be searched."""
 
 
@@ -29,12 +29,13 @@ def trusted(
         for locked in attempts(activity, sensor, readings, known):
             asked = checks(locked, readings, kernels, dropped)
             passed = all(check.passed for check in asked)
-            tried.append((passed, locked.search.evidence if locked.search is not None else SURE, locked, asked))
+            evidence = locked.search.evidence if locked.search is not None else SURE_EVIDENCE
+            tried.append((passed, evidence, locked, asked))
             if passed:
                 break
             if not all(check.passed for check in asked if check.name in OF_RECORDING):
                 return locked, asked
-        if tried[-1][0] and tried[-1][1] >= SURE:
+        if tried[-1][0] and tried[-1][1] >= SURE_EVIDENCE:
             break
     best = max(tried, key=lambda one: one[:2])
     return best[2], best[3]

@@ -25,7 +25,7 @@ locked to a multiple of the sample period, whose rows miss, reach 0.034 and more
 HOLD_S = 2.0
 """Length of the blocks that are held out in turn."""
 
-GAIN = 0.9
+HELD_OUT_RATIO = 0.9
 """Largest prediction error of held-out readings relative to that of a model of busy and idle alone."""
 
 PLACEBO = 1.15
@@ -98,11 +98,11 @@ def check_held_out(fitted: Fit, readings: Readings) -> Check:
     plain = _prediction_error(fitted, _busy(fitted.activity), readings, turn)
     says = (
         f"held-out readings are predicted to {kinds:.3g} W by kernels and to {plain:.3g} W by busy and idle alone "
-        f"(at most {GAIN:g} times that)"
+        f"(at most {HELD_OUT_RATIO:g} times that)"
     )
     return Check(
         "held_out",
-        kinds < GAIN * plain,
+        kinds < HELD_OUT_RATIO * plain,
         says,
         "record for longer; otherwise kernels differ little in power, or the sensor is unknown",
     )

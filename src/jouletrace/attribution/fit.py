@@ -39,7 +39,7 @@ class Fit:
     """The powers that fit the readings best, with the nuisance parameters."""
 
     activity: Activity  # what ran
-    observer: Observer  # the sensor, with the track that fits
+    observer: Observer  # the sensor, with the track of the last round but one, which this fit is linear about
     # The readings that were used, shape (n,)
     time_s: Array
     watts: Array

@@ -111,8 +111,8 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     scale = _per_sample(run)
     name = run.workload.get("name") or "ab"
     entries = []
-    beating = {flag: None for side in SIDES for flag in of_whole(run, run.devices[0].id, side)}
-    flags = dict.fromkeys(("power_w", "energy_total_j"), tuple(beating))
+    aliased = {flag: None for side in SIDES for flag in of_whole(run, run.devices[0].id, side)}
+    flags = dict.fromkeys(("power_w", "energy_total_j"), tuple(aliased))
     for metric, found in blocks.items():
         each = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
         scaled = Blocks(found.a * each[0], found.b * each[1])

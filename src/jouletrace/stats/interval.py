@@ -24,7 +24,7 @@ Z95 = 1.959963984540054
 def effective_n(values: ArrayLike) -> float:
     """How many independent values a correlated series is worth for its mean.
 
-    The smaller of two: n / (1 + 2 ∑ρ) with the sum cut by the initial positive sequence of Geyer
+    The smaller of two: n / (1 + 2 ∑ρ) with the sum cut by the initial monotone sequence of Geyer
     (1992), and n (1 - ρ) / (1 + ρ) with the lag-one correlation corrected for its bias of
     -(1 + 4ρ) / n (Marriott and Pope 1954), which short series need. Never more than n, since
     negative correlation is too good to be believed, nor less than 1.

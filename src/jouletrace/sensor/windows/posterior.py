@@ -87,8 +87,8 @@ def solve(problems: Problems, response: Response, target: Target) -> Posterior:
     """Posterior of the target of each neighbourhood.
 
     Where readings scatter more than chance allows, the fluctuation there is taken to be three, then
-    nine times what it is elsewhere, and times of readings to be off by a tenth, then three tenths
-    of a period. What then remains enters by Birge's ratio.
+    nine times what it is elsewhere, and times of readings to be off by a tenth, then by three tenths
+    more of a period. What then remains enters by Birge's ratio.
     """
     found = _solve(problems, response, target)
     mean, variance, strain = found.mean.copy(), found.variance.copy(), found.misfit.copy()
