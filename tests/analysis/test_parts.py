@@ -144,6 +144,15 @@ def test_kernels_of_another_clock_give_times_and_one_line(recorded, monkeypatch)
     assert "\n" not in said
 
 
+@pytest.mark.parametrize(("edge", "by_s"), [("start_ns", -6 * 3600), ("end_ns", 3e7)])
+def test_a_kernel_far_outside_of_the_recording_is_refused_at_once(recorded, edge, by_s):
+    times = recorded.activity[edge].to_numpy().copy()
+    times[0 if by_s < 0 else -1] += round(by_s * 1e9)
+    strange = changed(recorded, **{edge: times})
+    (said,) = [warning.message for warning in strange.warnings if warning.code == "not_attributed"]
+    assert "a time of one is damaged" in said
+
+
 @pytest.mark.usefixtures("first_range_only")
 def test_dropped_records_are_reported_and_refused_where_they_are_many(recorded):
     copy = copied(recorded)

@@ -101,6 +101,17 @@ def test_a_gpu_that_never_changes_is_read_nevertheless():
     assert len(record) == pytest.approx(30, abs=2)
 
 
+def test_a_clock_that_steps_back_while_a_sensor_is_polled_leaves_out_what_it_had_twice():
+    """30 s of 100 W, of which the last 15 s are stamped 5 s early: 25 s are there, 5 of them twice."""
+    rows = readings(lambda t: 100.0 + np.floor(t / 0.1) % 2, 30)
+    for row in rows[len(rows) // 2 :]:
+        row["time_ns"] -= 5 * 10**9
+    record, _ = power_record(make_run(rows, channels=[channel(**POLLED)]), DEVICE)
+    assert record.issues["clock_stepped_back"] == 1
+    assert np.diff(record.holes).ravel() == pytest.approx([5e9], rel=0.05)
+    assert len(record) == pytest.approx(200, abs=3)
+
+
 def test_time_in_which_no_one_polled_stays_a_hole():
     rows = readings(lambda t: 300.0 + np.floor(t / 0.1), 8, without=[(4.0, 6.0)])
     flat = readings(300.0, 8, without=[(4.0, 6.0)])

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jouletrace.errors import BadInputError
-from jouletrace.run import DeviceInfo, Run, load, save, tables
+from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.run import DeviceInfo, Run, load, save, store, tables
 from jouletrace.run.spool import SpoolWriter
 from jouletrace.run.store import SPOOL, check_free, fresh_folder, save_header
 from make_runs import ODD, START, all_runs, monitor_run, profile_run, random_table
@@ -103,6 +103,41 @@ def test_a_run_never_goes_over_an_older_one_unless_asked(tmp_path, where):
     assert load(tmp_path / where) == RUNS["monitor"]
     save(RUNS["full"], tmp_path / where, overwrite=True)
     assert load(tmp_path / where) == RUNS["full"]
+
+
+@pytest.mark.parametrize("where", ["run", "run.zip"])
+def test_of_two_that_save_at_once_one_is_refused(tmp_path, monkeypatch, where):
+    """The other saves between the look whether the place is free and the first byte."""
+    make = store.make_folder
+
+    def late(folder):
+        monkeypatch.setattr(store, "make_folder", make)
+        save(RUNS["monitor"], tmp_path / where)
+
+    monkeypatch.setattr(store, "make_folder", late)
+    with pytest.raises(BadInputError, match="never overwritten"):
+        save(Run(command="first"), tmp_path / where)
+    assert load(tmp_path / where) == RUNS["monitor"]
+
+
+def test_a_recording_takes_its_place_before_it_starts(tmp_path):
+    save_header(Run(command="one"), tmp_path / "run", first=True)
+    with pytest.raises(BadInputError, match="never overwritten"):
+        save_header(Run(command="other"), tmp_path / "run", first=True)
+
+
+def test_of_a_folder_that_the_disk_refuses_nothing_is_left(tmp_path, monkeypatch):
+    write = store.write_whole
+
+    def refuse(path, data, **how):
+        if path.name == "units.parquet":
+            raise OSError(28, "No space left on device")
+        write(path, data, **how)
+
+    monkeypatch.setattr(store, "write_whole", refuse)
+    with pytest.raises(BrokenOffError, match="No space left"):
+        save(RUNS["full"], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_never_goes_over_the_remains_of_another(tmp_path):

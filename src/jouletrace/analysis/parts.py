@@ -137,7 +137,7 @@ class Parts:
         row = self.times.units[unit]
         if not row["op"]:
             return unit
-        return MODEL_UNIT if row["parent"] is None else row["parent"]
+        return unit if row["parent"] is None else row["parent"]
 
     def _pool(self, inside: dict[int, Kinds]) -> None:
         """Units around parts whose energies are known together alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ METHOD = "windows"
 
 NOISE, RESPONSE = "noise of the readings, stamps", "response of the sensor"
 """Sources of the uncertainty of a window's energy."""
+
+_OF_SPACING = ("hole", "skipped")
+"""Issues that polls have of their own, which come faster than what they show."""
 
 
 def no_power_reason(run: Run, device: str) -> str:
@@ -46,9 +50,15 @@ def power_record(run: Run, device: str) -> tuple[PowerRecord, Response] | None:
     def computed(_: pa.Table) -> tuple[PowerRecord, Response]:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
-        if not channel.gapless and _oversampled(stamps, response.period_s):
-            stamps, watts = published(stamps, watts, response.period_s)
-        return clean(stamps, watts, response.period_s, most_w=limit_w), response
+        if channel.gapless or not _oversampled(stamps, response.period_s):
+            return clean(stamps, watts, response.period_s, most_w=limit_w), response
+        if np.all(np.diff(stamps) >= 0):
+            return clean(*published(stamps, watts, response.period_s), response.period_s, most_w=limit_w), response
+        polls = clean(stamps, watts, most_w=limit_w)  # in order, without the time that a clock had twice
+        updates = published(polls.time_ns, polls.power_w, response.period_s)
+        record = clean(*updates, response.period_s, most_w=limit_w)
+        issues = {code: count for code, count in polls.issues.items() if code not in _OF_SPACING} | record.issues
+        return replace(record, issues=issues, implausible_ns=polls.implausible_ns), response
 
     return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
 

@@ -74,7 +74,8 @@ def _stated(part: PartOfGpu) -> Estimate:
 
 
 def _add_row(figures: Figures, unit: int, seconds: float | None, energy: Estimate, whole: float | None) -> None:
-    figures.add(unit, "time_s", Estimate(seconds, None, None, 1, "trace"))
+    time = Estimate.null("no_value", "trace") if seconds is None else Estimate(seconds, None, None, 1, "trace")
+    figures.add(unit, "time_s", time)
     figures.add(unit, "energy_total_j", energy)
     if seconds:
         figures.add(unit, "power_w", energy.scaled(1 / seconds))

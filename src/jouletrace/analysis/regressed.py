@@ -26,6 +26,9 @@ from jouletrace.stats.interval import Z95
 AROUND_NS = 1_000_000_000
 """Readings this long before and after a recording show where it begins and ends."""
 
+BEYOND_S = 10.0
+"""Kernels lie in the recording, but for what a tracer reports late."""
+
 
 def fitted(run: Run, device: str, made: Callable[[int], Activity], rest: Estimate) -> tuple[Fit, str]:
     """The regression of a Run's recording, and why its rows can't be trusted; "" if they can.
@@ -45,6 +48,12 @@ def fitted(run: Run, device: str, made: Callable[[int], Activity], rest: Estimat
         # dies: a standard deviation of 6 W.
         readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, 6.0))))
     activity, dropped = made(readings.origin_ns), about.get("dropped") or 0
+    since, until = ((about[edge] - readings.origin_ns) / 1e9 for edge in ("start_ns", "end_ns"))
+    if activity.begin_s < since - BEYOND_S or activity.finish_s > until + BEYOND_S:
+        raise BadInputError(
+            f"kernels run from {activity.begin_s - since:.4g} to {activity.finish_s - since:.4g} s of a recording of "
+            f"{until - since:.4g} s: a time of one is damaged"
+        )
     locked, asked = trusted(activity, models(run, channel), readings, len(run.activity), dropped)
     return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
 

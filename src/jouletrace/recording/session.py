@@ -105,7 +105,7 @@ class Session:
         """
         self.run.created_ns = self.clock.time_ns()
         self._pair_clocks()
-        save_header(self.run, self._home)  # from here on a crash leaves a readable Run
+        save_header(self.run, self._home, first=True)  # from here on a crash leaves a readable Run
         self._rows = {name: SpooledRows(self._home / SPOOL, name) for name in ("spans", "windows", "units")}
 
     def start_recorder(self) -> None:

@@ -8,14 +8,14 @@ import shutil
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.run import sound, tables
-from jouletrace.run.files import chunks, safe_name, shown, write_whole
+from jouletrace.run.files import chunks, make_folder, safe_name, shown, write_whole
 from jouletrace.run.header import RUN_JSON, Checksums, checksum, decode, encode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import masked
@@ -129,13 +129,15 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         files[f"{name}.parquet"] = sink.getvalue()
     # run.json goes last: during a recording it states complete=false, which stays true if this fails.
     files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
-    with _written(target, BrokenOffError):
+    with _written(target, BrokenOffError), ExitStack() as claims:
         if target.suffix.lower() == ".zip":
-            if target.exists() and not overwrite:
-                raise BadInputError(f"{target} exists; results are never overwritten")
+            if not overwrite:
+                claims.enter_context(_claimed(target))
             _write_zip(target, files)
         else:
-            if not overwrite and not _is_place_of(run, target):
+            if not any((target / name).exists() for name in FILES):
+                claims.enter_context(_claimed(target / RUN_JSON, *(target / name for name in files)))
+            elif not overwrite and not _is_cut_off(run, target):
                 raise BadInputError(f"{target} holds a Run already; results are never overwritten")
             mode = file_mode()
             for name, data in files.items():
@@ -147,6 +149,32 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
 
 
 @contextmanager
+def _claimed(path: Path, *others: Path) -> Iterator[None]:
+    """Create a file that must not be there, so that no other process takes its place; it goes if the body fails.
+
+    So do ``others``, which the body writes beside it, and their folder if nothing else is in it.
+
+    Raises:
+        BadInputError: If it is there.
+        OSError: If it can't be created.
+    """
+    make_folder(path.parent)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, file_mode()))
+    except FileExistsError:
+        raise BadInputError(f"{shown(path)} exists; results are never overwritten") from None
+    try:
+        yield
+    except BaseException:
+        for one in (path, *others):
+            one.unlink(missing_ok=True)
+        if others:
+            with suppress(OSError):  # something else is in it
+                path.parent.rmdir()
+        raise
+
+
+@contextmanager
 def _written(target: Path, kind: type[Exception]) -> Iterator[None]:
     try:
         yield
@@ -154,13 +182,13 @@ def _written(target: Path, kind: type[Exception]) -> Iterator[None]:
         raise kind(f"cannot write {shown(target)}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def save_header(run: Run, folder: Path) -> None:
+def save_header(run: Run, folder: Path, *, first: bool = False) -> None:
     """Write only ``run.json``, so that the spooled tables can be read after a crash.
 
     Raises:
-        BadInputError: If it can't be written.
+        BadInputError: If it can't be written, or is there though this is the ``first`` of a Run.
     """
-    with _written(folder, BadInputError):
+    with _written(folder, BadInputError), _claimed(folder / RUN_JSON) if first else nullcontext():
         write_whole(folder / RUN_JSON, encode(run), mode=file_mode())
 
 
@@ -253,10 +281,8 @@ def _assemble(files: RunFiles, source: Path) -> Run:
     return run
 
 
-def _is_place_of(run: Run, folder: Path) -> bool:
-    """Whether the folder holds no Run, or the incomplete recording of this same Run."""
-    if not any((folder / name).exists() for name in FILES):
-        return True
+def _is_cut_off(run: Run, folder: Path) -> bool:
+    """Whether the folder holds the incomplete recording of this same Run."""
     try:
         there = load_header(folder)
     except BadInputError:

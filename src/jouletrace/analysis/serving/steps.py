@@ -123,7 +123,7 @@ def timeline_of(run: Run) -> Timeline | None:
         return None
 
     def number(name: str) -> Floats:
-        return np.asarray(pc.fill_null(pc.cast(run.steps[name], "float64"), np.nan).to_numpy())
+        return np.asarray(pc.fill_null(pc.cast(run.steps[name], "float64", safe=False), np.nan).to_numpy())
 
     start, end = run.steps["start_ns"].to_numpy(), run.steps["end_ns"].to_numpy()
     origin = int(start[0])

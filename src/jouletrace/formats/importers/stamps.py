@@ -45,8 +45,8 @@ _SINCE_NS, _UNTIL_NS = 946_684_800 * _NS, 4_102_444_800 * _NS
 
 _BY_SIZE = ("s", "ms", "us", "ns")
 
-_FIRST_YEAR, _LAST_YEAR = 1970, 2200
-"""64 bits of nanoseconds reach to 2262."""
+_FIRST_YEAR, _LAST_YEAR = 1970, 2188
+"""Times of a Run end in 2189 (``run.sound``)."""
 
 _MOST_DIGITS = 9
 """Decimals beyond these have no meaning for a time."""
