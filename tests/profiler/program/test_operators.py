@@ -1,7 +1,7 @@
 """Operators and modules of a program, sampled while it runs."""
 
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,6 +47,21 @@ class Scale(nn.Module):
     def forward(self, x):
         fake_kernels.launch("triton", 0)  # of no operator
         return norm(x)
+
+
+def test_a_compiler_that_is_being_imported_has_compiled_nothing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", ModuleType("torch._dynamo.utils"))
+    assert not operators._compiles()
+
+
+def test_a_fault_while_looking_ends_sampling_and_nothing_else(monkeypatch):
+    def fail():
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr(operators, "_compiles", fail)
+    sampler = OperatorSampler(lambda label: None, device="cpu")
+    sampler.look()
+    assert sampler.problem == "sampling failed (RuntimeError: odd)"
 
 
 @pytest.fixture

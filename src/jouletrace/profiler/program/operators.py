@@ -63,6 +63,12 @@ class OperatorSampler:
 
     def look(self) -> None:
         """Prepare a sample if one is due; called now and then from any thread."""
+        try:
+            self._look()
+        except Exception as error:
+            self._give_up(error)
+
+    def _look(self) -> None:
         module = sys.modules.get("torch.nn.modules.module")
         if module is None or getattr(module.__spec__, "_initializing", False) or self._hooks:
             return
@@ -93,10 +99,14 @@ class OperatorSampler:
     def _entering(self, module: Any, _inputs: Any) -> None:
         try:
             self._follow(module)
-        except Exception as error:  # a fault of ours must not reach the program
-            self.problem = f"sampling failed ({type(error).__name__}: {error})"
-            self._samples = MOST_SAMPLES
-            self.end()
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Sample no more: a fault of ours must not reach the program, nor end the thread that looks."""
+        self.problem = f"sampling failed ({type(error).__name__}: {error})"
+        self._samples = MOST_SAMPLES
+        self.end()
 
     def _follow(self, module: Any) -> None:
         thread = threading.get_ident()
@@ -167,8 +177,8 @@ class OperatorSampler:
 
 def _compiles() -> bool:
     """Whether torch.compile has compiled a frame: modes and global hooks would make it compile all of them again."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return bool(utils is not None and utils.counters["frames"]["total"])
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)  # absent while it is imported
+    return bool(counters and counters["frames"]["total"])
 
 
 def _sampling_mode(names: Any, label: Callable[[str, str], int], mark: Callable[[int], object], device: str) -> Any:
