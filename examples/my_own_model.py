@@ -1,6 +1,9 @@
 """One's own model: modules that are called several times, named inputs, a dictionary for an output.
 
-    python examples/my_own_model.py [--device auto|cpu|sim:h100]
+    python examples/my_own_model.py --device sim:h100     # a first try without a GPU: ten seconds
+    python examples/my_own_model.py [--device auto|cpu]   # a CPU takes minutes
+
+Run it in a clone of the repository: it imports ``options.py``, which stands beside it.
 
 The same from the command line, where the callable below makes the model:
 

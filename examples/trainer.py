@@ -4,13 +4,16 @@
     python examples/trainer.py --save-to runs/trainer
     python examples/trainer.py --device 'sim:h100?realtime=1&load=0.5:300' --steps 20
 
-A small BERT with random weights learns random tokens: nothing is downloaded.
+A small BERT with random weights learns random tokens: nothing is downloaded. Run it in a clone of the repository: it
+imports ``ranges.py``, which stands beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
+from importlib.util import find_spec
 
 import torch
 from ranges import print_ranges
@@ -41,6 +44,8 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=100, help="of an epoch")
     options.add_argument("--save-to", default=None, help="folder or .zip for the Run")
     chosen = options.parse_args()
+    if find_spec("accelerate") is None:
+        sys.exit("trainer.py: the Trainer of transformers needs accelerate: pip install accelerate")
 
     config = BertConfig(vocab_size=1000, hidden_size=128, num_hidden_layers=2, num_attention_heads=2)
     callback = jt.trainer_callback("tiny BERT", device=chosen.device, save_to=chosen.save_to)

@@ -60,7 +60,7 @@ def test_public_names_are_in_the_reference_of_python():
 
 def test_raw_data_are_where_the_readme_says():
     text = (ROOT / "README.md").read_text()
-    folders = re.findall(r"the Runs\s+in `(.+?)` and `(.+?)`, the recordings in `(.+?)`", text.replace("\n  ", " "))
+    folders = re.findall(r"the Runs\s+in `(.+?)` and `(.+?)`, and the recordings in `(.+?)`", text.replace("\n  ", " "))
     assert len(folders) == 1
     *runs, recordings = folders[0]
     assert list((ROOT / recordings).glob("h100_*.npz"))

@@ -19,7 +19,7 @@ from jouletrace.compare.sides import open_runs
 from jouletrace.compare.spread import Entry, Figures, solve
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.ab import not_met
-from jouletrace.report.comparison import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, render
+from jouletrace.report.comparison import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, render, trusted
 from jouletrace.run import Estimate, load, save, tables
 from jouletrace.stats.quantiles import student
 from make_runs import e, gpu, monitor_run, profile_run, result
@@ -600,3 +600,12 @@ def test_the_verdict_on_a_run_against_itself_is_that_it_is_the_same():
     assert "could have been detected" not in text
     assert "inconclusive, equal" not in text
     assert "A and B are the same Run" not in render(compare(side(0.99, 1.0, 1.01), side(0.79, 0.8, 0.81)))
+
+
+def test_a_profile_against_itself_is_not_advised_to_be_repeated():
+    [(run, _)] = stored_scatter(1.0)
+    found = compare([(run, "one")], [(run, "two")])
+    text = " ".join(render(found).split())
+    assert "A and B are the same Run: nothing differs" in text
+    assert "--repeats" not in text
+    assert trusted(found).level == "yes"

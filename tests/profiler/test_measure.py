@@ -143,12 +143,18 @@ def test_a_simulated_gpu_runs_in_real_time_by_itself():
 
 
 def test_the_energy_of_a_program_beside_an_idle_simulated_gpu_is_not_its_own():
-    said = "the program did not run on this simulated GPU: this is its idle power; ?load=1:300 gives it a load"
+    said = (
+        "the program did not run on this simulated GPU: this is its idle power; "
+        "--device 'sim:h100?load=1:300' (device= in Python) gives it a load of 300 W"
+    )
     with jt.measure(device="sim:h100") as m, jt.record(device="sim:h100") as recording:
         time.sleep(0.05)
     assert str(m).endswith(said)
     assert str(recording).endswith(said)
     assert trust(recording.run).level == "no"
+    with jt.measure(device="sim:h100?run=2&realtime=1") as m:
+        pass
+    assert "--device 'sim:h100?run=2&load=1:300' (" in str(m)
     with jt.measure(device=STEADY) as m, jt.record(device=STEADY) as recording:
         time.sleep(0.05)
     assert "idle power" not in str(m) + str(recording)

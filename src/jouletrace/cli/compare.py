@@ -37,8 +37,9 @@ def compare(
 ) -> None:
     """Compare two Runs, or several Runs per side.
 
-    A difference counts only if it exceeds the spread between runs, which a single run per side can't show: profile
-    with --repeats 3, or give several Runs.
+    A difference counts only if it exceeds the spread between runs. With one run per side, energy, power and time back
+    to back of a profile are judged by a stored spread, all else is inconclusive: profile with --repeats 3, or give
+    several Runs.
     """
     from jouletrace.compare import compare as compare_runs
     from jouletrace.compare.sides import open_runs

@@ -186,7 +186,13 @@ def idle_simulated(device: Device) -> str:
     """
     if not device.info.simulated or "load=" in device.spec:
         return ""
-    return "the program did not run on this simulated GPU: this is its idle power; ?load=1:300 gives it a load"
+    name, _, keys = device.spec.partition("?")
+    given = [key for key in keys.split("&") if key and key != "realtime=1"]  # beside a program it is in any case
+    loaded = f"{name}?{'&'.join([*given, 'load=1:300'])}"
+    return (
+        "the program did not run on this simulated GPU: this is its idle power; "
+        f"--device '{loaded}' (device= in Python) gives it a load of 300 W"
+    )
 
 
 def warn_of_idle(run: Run, devices: Sequence[Device]) -> None:

@@ -375,7 +375,7 @@ def trusted(found: Comparison) -> Trust:
         if found.programs and row.reason in ("one_run", "spread_between_runs"):
             action = _MORE_RUNS
         failed.append(Failed("verdict", level, row.reason or "unknown", reason(row.reason), action))
-    elif row is not None and SCATTER in row.flags:
+    elif row is not None and SCATTER in row.flags and not found.same:
         failed.append(stored_scatter())
     elif _single_loads(found) and any(one.level == "load" and one.verdict in DIFFERENT for one in found.rows):
         failed.append(Failed("verdict", CARE, "one_run", reason("one_run"), _MORE_RUNS))

@@ -62,3 +62,10 @@ def test_a_trainer(tmp_path, monkeypatch, capsys):
     _, energy, seconds = ranges["epoch"]
     assert energy.value == pytest.approx(300 * seconds, rel=0.05)
     assert "simulated_energy_step_j" in capsys.readouterr().out, "in the trainer's own log"
+
+
+def test_a_trainer_without_accelerate_says_what_to_install(monkeypatch):
+    pytest.importorskip("transformers")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"^trainer\.py: the Trainer .* needs accelerate: pip install accelerate$"):
+        run("trainer.py", monkeypatch)
