@@ -108,13 +108,14 @@ def test_a_run_never_goes_over_an_older_one_unless_asked(tmp_path, where):
 @pytest.mark.parametrize("where", ["run", "run.zip"])
 def test_of_two_that_save_at_once_one_is_refused(tmp_path, monkeypatch, where):
     """The other saves between the look whether the place is free and the first byte."""
-    make = store.make_folder
+    write = store.write_whole
 
-    def late(folder):
-        monkeypatch.setattr(store, "make_folder", make)
+    def late(path, data, **how):
+        monkeypatch.setattr(store, "write_whole", write)
         save(RUNS["monitor"], tmp_path / where)
+        write(path, data, **how)
 
-    monkeypatch.setattr(store, "make_folder", late)
+    monkeypatch.setattr(store, "write_whole", late)
     with pytest.raises(BadInputError, match="never overwritten"):
         save(Run(command="first"), tmp_path / where)
     assert load(tmp_path / where) == RUNS["monitor"]

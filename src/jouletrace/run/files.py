@@ -19,15 +19,16 @@ _HEAD = 1 << 20
 _CHUNK = 1 << 20
 
 
-def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
+def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None, first: bool = False) -> None:
     """Write a file atomically: a reader sees the old bytes or the new ones, never a mixture.
 
     Parent folders are created, and a device or a pipe is written to directly. ``durable`` syncs the file to the disk
     before
     this returns; otherwise a power cut may leave an empty file. ``mode`` are its permissions, the process's default if
-    None.
+    None. The ``first`` file of a name replaces none.
 
     Raises:
+        FileExistsError: If it should be the first, and isn't.
         OSError: If it can't be written; no partial file is left then.
         ValueError: If the name holds a null byte.
     """
@@ -45,12 +46,29 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
         if durable:
             with partial.open("r+b") as file:
                 os.fsync(file.fileno())
-        partial.replace(path)
+        if first:
+            _link(partial, path)
+        else:
+            partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def _link(partial: Path, path: Path) -> None:
+    """Give a file another name that must be free; in one step where the file system has links."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        partial.replace(path)
+    else:
+        partial.unlink()
 
 
 def check_replaceable(path: Path, marks: Sequence[str], what: str) -> None:

@@ -7,15 +7,15 @@ import os
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.run import sound, tables
-from jouletrace.run.files import chunks, make_folder, safe_name, shown, write_whole
+from jouletrace.run.files import chunks, safe_name, shown, write_whole
 from jouletrace.run.header import RUN_JSON, Checksums, checksum, decode, encode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import masked
@@ -129,14 +129,17 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         files[f"{name}.parquet"] = sink.getvalue()
     # run.json goes last: during a recording it states complete=false, which stays true if this fails.
     files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
-    with _written(target, BrokenOffError), ExitStack() as claims:
+    with _written(target, BrokenOffError), ExitStack() as clean:
         if target.suffix.lower() == ".zip":
-            if not overwrite:
-                claims.enter_context(_claimed(target))
-            _write_zip(target, files)
+            data = _zipped(files)
+            if overwrite:
+                write_whole(target, data, mode=file_mode())
+            else:
+                _write_first(target, data)
         else:
             if not any((target / name).exists() for name in FILES):
-                claims.enter_context(_claimed(target / RUN_JSON, *(target / name for name in files)))
+                _write_first(target / RUN_JSON, encode(replace(run, complete=False)))
+                clean.enter_context(_gone_if_it_fails(target, files))
             elif not overwrite and not _is_cut_off(run, target):
                 raise BadInputError(f"{target} holds a Run already; results are never overwritten")
             mode = file_mode()
@@ -149,29 +152,31 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
 
 
 @contextmanager
-def _claimed(path: Path, *others: Path) -> Iterator[None]:
-    """Create a file that must not be there, so that no other process takes its place; it goes if the body fails.
-
-    So do ``others``, which the body writes beside it, and their folder if nothing else is in it.
-
-    Raises:
-        BadInputError: If it is there.
-        OSError: If it can't be created.
-    """
-    make_folder(path.parent)
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, file_mode()))
-    except FileExistsError:
-        raise BadInputError(f"{shown(path)} exists; results are never overwritten") from None
+def _gone_if_it_fails(folder: Path, names: Iterable[str]) -> Iterator[None]:
+    """Leave none of these files if the body fails, nor their folder if nothing else is in it."""
     try:
         yield
     except BaseException:
-        for one in (path, *others):
-            one.unlink(missing_ok=True)
-        if others:
-            with suppress(OSError):  # something else is in it
-                path.parent.rmdir()
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # something else is in it
+            folder.rmdir()
         raise
+
+
+def _write_first(path: Path, data: bytes) -> None:
+    """Write a file that must not be there, so that no other process takes its place.
+
+    Raises:
+        BadInputError: If it is there.
+        OSError: If it can't be written.
+    """
+    try:
+        write_whole(path, data, mode=file_mode(), first=True)
+    except FileExistsError:
+        if not path.exists():  # a folder above it is a file
+            raise
+        raise BadInputError(f"{shown(path)} exists; results are never overwritten") from None
 
 
 @contextmanager
@@ -188,8 +193,11 @@ def save_header(run: Run, folder: Path, *, first: bool = False) -> None:
     Raises:
         BadInputError: If it can't be written, or is there though this is the ``first`` of a Run.
     """
-    with _written(folder, BadInputError), _claimed(folder / RUN_JSON) if first else nullcontext():
-        write_whole(folder / RUN_JSON, encode(run), mode=file_mode())
+    with _written(folder, BadInputError):
+        if first:
+            _write_first(folder / RUN_JSON, encode(run))
+        else:
+            write_whole(folder / RUN_JSON, encode(run), mode=file_mode())
 
 
 def load(path: Path | str) -> Run:
@@ -290,12 +298,12 @@ def _is_cut_off(run: Run, folder: Path) -> bool:
     return not there.complete and (there.created_ns, there.command) == (run.created_ns, masked(run.command))
 
 
-def _write_zip(target: Path, files: dict[str, bytes]) -> None:
+def _zipped(files: dict[str, bytes]) -> bytes:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
-    write_whole(target, sink.getvalue(), mode=file_mode())
+    return sink.getvalue()
 
 
 @dataclass(frozen=True)
