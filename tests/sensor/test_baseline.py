@@ -142,6 +142,18 @@ def test_two_levels_at_rest_have_some_readings_each_and_a_tenth_of_the_way_to_wo
     assert power[above].tolist() == [high_w] * above.sum()
 
 
+def test_readings_between_two_levels_at_rest_count_for_neither():
+    """Means over 1 s, ten per second: 72 W, 130 W with a context, 520 W at work, and back."""
+    time = np.arange(0, 60, 0.1)
+    power = np.select([time < 12, time < 20, time < 40, time < 48], [72.0, 130.0, 520.0, 130.0], 72.0)
+    power = power + np.random.default_rng(0).normal(0, 0.3, len(time))
+    read = np.append(power[:9], np.convolve(power, np.full(10, 0.1), "valid"))
+    found = idle_and_working_levels(T0 + np.round(time * 1e9).astype(np.int64), read)
+    assert found.idle.value == pytest.approx(72.0, abs=0.1)
+    assert found.idle.half_width < 0.2
+    assert found.resting == pytest.approx((72.0, 130.0), abs=0.1)
+
+
 def test_idle_is_the_lower_of_two_levels_at_rest():
     power = np.repeat([60.0, 300.0, 100.0], [4, 80, 4])
     found = idle_and_working_levels(T0 + np.arange(88) * SECOND, power)

@@ -87,16 +87,15 @@ def idle_and_working_levels(time_ns: ArrayLike, power_w: ArrayLike) -> Levels:
     high = power > threshold
     if min(high.mean(), 1 - high.mean()) < 0.01 or not _apart(power, high):
         return _no_levels("one_level")
-    bounds = np.flatnonzero(np.diff(high.astype(int))) + 1
-    kept = np.zeros(len(power), bool)
-    for part in np.split(np.arange(len(power)), bounds):
-        kept[_settled(part, power, len(power))] = True
-    rest = kept & ~high
-    lower, upper = _two_at_rest(power, rest, float(np.median(power[kept & high])) if (kept & high).any() else np.inf)
+    at_work, rest = _without_ramps(high, power), _without_ramps(~high, power)
+    lower, upper = _two_at_rest(power, rest, float(np.median(power[at_work])) if at_work.any() else np.inf)
+    if upper.any():  # neither holds the ramp between the two
+        low = power <= power[lower].max()
+        lower, upper = _without_ramps(~high & low, power), _without_ramps(~high & ~low, power)
     resting = (float(np.median(power[lower])), float(np.median(power[upper]))) if upper.any() else ()
     idle = mean_estimate(power[lower], correlated=True, method="levels")
-    working = mean_estimate(power[kept & high], correlated=True, method="levels")
-    dropped = int((~kept).sum())
+    working = mean_estimate(power[at_work], correlated=True, method="levels")
+    dropped = int((~(at_work | lower | upper)).sum())
     return Levels(idle, working, difference(working, idle, "levels"), dropped, resting)
 
 
@@ -141,6 +140,15 @@ def _apart(power: Floats, high: NDArray[np.bool_]) -> bool:
     low_w, high_w = np.median(power[~high]), np.median(power[high])
     off = max(float(np.median(np.abs(power[part] - np.median(power[part])))) for part in (high, ~high))
     return bool(high_w - low_w > 4 * SD_OVER_MAD * off)
+
+
+def _without_ramps(side: NDArray[np.bool_], power: Floats) -> NDArray[np.bool_]:
+    """The readings of one level that are settled in their segments."""
+    kept = np.zeros(len(power), bool)
+    for part in np.split(np.arange(len(power)), np.flatnonzero(np.diff(side.astype(int))) + 1):
+        if side[part[0]]:
+            kept[_settled(part, power, len(power))] = True
+    return kept
 
 
 def _settled(part: NDArray[np.intp], power: Floats, n: int) -> NDArray[np.intp]:
