@@ -1,6 +1,8 @@
 """Several files as one Run: clocks, offsets, devices, ids."""
 
 import sqlite3
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -185,3 +187,21 @@ def test_a_database_of_nvprof_is_not_taken_for_one_of_nsys(tmp_path):
     base.close()
     with pytest.raises(BadInputError, match="nvprof --import-profile"):
         import_files([path])
+
+
+@pytest.mark.parametrize(("date", "starts", "zone"), [
+    ("2026-11-20", "10:00:30", None), ("2026-11-20", "10:00:30", "Europe/Berlin"), ("2026-11-21", "00:00:05", None),
+])  # fmt: skip
+def test_times_of_day_are_put_on_the_day_of_a_file_with_dates(tmp_path, date, starts, zone):
+    """The log of the other GPU begins at the stated time; the one with dates 30 s or 10 s before it."""
+    begin = datetime.fromisoformat(f"{date}T{starts}").replace(tzinfo=ZoneInfo(zone) if zone else UTC)
+    first = begin - timedelta(seconds=30 if starts.startswith("10") else 10)
+    dated, daily = tmp_path / "dated.csv", tmp_path / "daily.log"
+    rows = [f"{first + timedelta(seconds=k):%Y/%m/%d %H:%M:%S}.000, 0, {100 + k}.00 W\n" for k in range(120)]
+    dated.write_text("timestamp, index, power.draw [W]\n" + "".join(rows))
+    rows = [f" {begin + timedelta(seconds=k):%H:%M:%S} 1 {200 + k % 50}\n" for k in range(60)]
+    daily.write_text("#Time gpu pwr\n#HH:MM:SS Idx W\n" + "".join(rows))
+    run = import_files([str(dated), str(daily)], options=ImportOptions(time_zone=zone))
+    starts_ns = [run.series(device.id, "power_w")[0][0] for device in run.devices]
+    assert starts_ns == [round(one.timestamp() * 1e9) for one in (first, begin)]
+    assert "clock_assumed" not in codes(run)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -294,6 +296,12 @@ class Extent:
         """As text."""
         return span_text(self.start_ns, self.end_ns) if self.start_ns is not None and self.end_ns is not None else ""
 
+    def after(self, by_ns: int) -> Extent:
+        """The same, later."""
+        if self.start_ns is None or self.end_ns is None:
+            return self
+        return Extent(self.start_ns + by_ns, self.end_ns + by_ns)
+
     def touches(self, other: Extent) -> bool:
         """Whether the two overlap."""
         if self.start_ns is None or self.end_ns is None or other.start_ns is None or other.end_ns is None:
@@ -334,9 +342,9 @@ def _shift(run: Run, by_ns: int) -> None:
 def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
     """Align Runs of one file each to the clock of the first that has Unix time, and state how in each.
 
-    Times since the Unix epoch stay unchanged. The first time of a file with another origin is aligned with
-    the first time of the reference. That is a guess, with a warning unless an offset was given. Offsets
-    are added last.
+    Times since the Unix epoch stay unchanged. Times of day without a date are put on the day on which they
+    overlap the reference. The first time of a file with another origin is aligned with the first time of the reference.
+    That is a guess, with a warning unless an offset was given. Offsets are added last.
     """
     clocks = [about(run)["clock"] for run in runs]
     first = next((k for k, clock in enumerate(clocks) if clock == UNIX), None)
@@ -350,8 +358,11 @@ def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
         if clock == NO_CLOCK:
             said = "it has no times"
         elif clock == RELATIVE and k != first:
-            start = extent(run).start_ns
-            if start is not None and reference.start_ns is not None:
+            start, midnight_ns = extent(run).start_ns, _midnight(run, reference, options)
+            if midnight_ns is not None:
+                by_ns = midnight_ns
+                said = f"its times of day were put on the day on which they overlap {Path(paths[first]).name}"
+            elif start is not None and reference.start_ns is not None:
                 by_ns = reference.start_ns - start
                 said = f"its start was aligned with that of {Path(paths[first]).name}"
                 if offset_s is None:
@@ -362,6 +373,20 @@ def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
             said += f"; {offset_s:+g} s were added"
         _shift(run, by_ns)
         about(run)["aligned"] = said
+
+
+def _midnight(run: Run, reference: Extent, options: ImportOptions) -> int | None:
+    """The midnight since which the times of day of a Run overlap the reference; None without one."""
+    if reference.start_ns is None or about(run)["clock"] != RELATIVE or "no_date" not in {w.code for w in run.warnings}:
+        return None
+    mine = extent(run)
+    zone = UTC if options.time_zone is None else ZoneInfo(options.time_zone)
+    day = datetime.fromtimestamp(reference.start_ns / 1e9, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    for days in (0, -1, 1):
+        midnight_ns = round((day + timedelta(days)).timestamp()) * 10**9
+        if mine.after(midnight_ns).touches(reference):
+            return midnight_ns
+    return None
 
 
 def _warn_of_gaps(runs: list[Run], paths: list[str]) -> None:
