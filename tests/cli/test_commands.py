@@ -18,6 +18,7 @@ from jouletrace.report.contract import json_schema
 from jouletrace.run import save
 from jouletrace.run.store import save_header
 from make_runs import cpu_run, profile_run
+from places import REPOSITORY
 from records import iterations, make_run, phases, readings, windows
 
 pytestmark = pytest.mark.usefixtures("short_passes")
@@ -332,3 +333,14 @@ def test_lines_too_wide_for_a_terminal_are_divided():
     assert in_width(["saved a", "more: show a"]) == "saved a · more: show a"
     long = "x" * 60
     assert in_width([f"saved {long}", f"more: show {long}"]) == f"saved {long}\nmore: show {long}"
+
+
+@pytest.mark.thorough
+def test_budgets_of_several_runs_are_one_document_and_one_without_keeps_none_back(capsys):
+    runs = REPOSITORY / "docs" / "results" / "runs"
+    ddp, cupy, bursts = (str(runs / f"{name}-h200.zip") for name in ("ddp-run", "cupy-run", "bursts"))
+    said = command(capsys, "show", "--budget", "--json", ddp, cupy)
+    assert [one[0]["metric"] for one in json.loads(said.out)] == ["energy_total_j"] * 2
+    said = command(capsys, "show", "--budget", ddp, bursts)
+    assert "gain of the sensor" in said.out
+    assert (said.code, said.err.count("\n")) == (2, 1)

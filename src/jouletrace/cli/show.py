@@ -44,8 +44,13 @@ def show(
     if budget:
         shown = [opened(path) for path in runs]
         costs = [line for run in shown for line in cost_line(run, Results(run), given)] if form == "table" else []
-        printed = [_budgets(run, form, top) for run in shown]
-        put(f"[{','.join(printed)}]" if form == "json" and len(runs) > 1 else "\n\n".join([*printed, *costs]))
+        printed: list[str] = []
+        try:
+            for run in shown:
+                printed.append(_budgets(run, form, top))
+        finally:  # one without a budget keeps none back
+            if printed:
+                put(f"[{','.join(printed)}]" if form == "json" and len(runs) > 1 else "\n\n".join([*printed, *costs]))
         return
     more = shlex.join(["jouletrace", "show", *runs])
     print_runs(
