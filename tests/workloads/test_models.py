@@ -1,5 +1,7 @@
 """Built-in models: their sizes, inputs, precision and facts. Small ones run; big ones are shapes only."""
 
+from dataclasses import fields
+
 import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -142,6 +144,8 @@ def test_a_model_is_built_for_inference():
 
 
 def test_a_causal_model_without_cache_computes_what_its_plain_forward_does():
+    from jouletrace.workloads.kv_cache import cache_name
+
     built = build("gpt2", config={"n_layer": "2"}, seq_len=16, batch=2)
     tokens = built.inputs[0][1]["input_ids"]
     with torch.inference_mode():
@@ -149,7 +153,7 @@ def test_a_causal_model_without_cache_computes_what_its_plain_forward_does():
     ours = built.call(0)
     torch.testing.assert_close(ours.logits, plain)
     torch.testing.assert_close(built.call(1).logits, plain)
-    assert ours.past_key_values is None
+    assert getattr(ours, cache_name(field.name for field in fields(ours))) is None
 
 
 def test_sequence_length_has_a_default_and_a_limit():

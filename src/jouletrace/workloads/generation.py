@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, TOGETHER, Call, Generation, Inputs, Segment
 from jouletrace.workloads.environment import require_transformers
-from jouletrace.workloads.kv_cache import GrownCache, Held, PlacedCache, allocate, first
+from jouletrace.workloads.kv_cache import GrownCache, Held, PlacedCache, allocate, cache_name, first
 from jouletrace.workloads.options import NEW_TOKENS, WorkloadOptions
 from jouletrace.workloads.placement import holds_values
 
@@ -230,7 +230,8 @@ class Loop:
             given["position_ids"] = self._places[:, held:end]
         if self._padded or (alone and "attention_mask" in self._passed):
             given["attention_mask"] = self._seen[:, :end]
-        return self._model(input_ids=tokens, past_key_values=cache, use_cache=True, return_dict=True, **given)
+        given[cache_name(inspect.signature(self._model.forward).parameters) or "past_key_values"] = cache
+        return self._model(input_ids=tokens, use_cache=True, return_dict=True, **given)
 
     def _passed_by_generate(self) -> frozenset[str]:
         """Arguments that transformers' loop passes to a forward, which depend on the version."""
@@ -306,8 +307,10 @@ class Loop:
     def _between(self, times: int) -> Call:
         """The whole iteration with forwards that only return the logits of an earlier forward."""
 
-        def stub(*_: Any, past_key_values: Any = None, **__: Any) -> Any:
-            return self._outputs(logits=self._logits, past_key_values=past_key_values)
+        def stub(*_: Any, **given: Any) -> Any:
+            passed, returned = cache_name(given), cache_name(field.name for field in fields(self._outputs))
+            held = {} if passed is None or returned is None else {returned: given[passed]}
+            return self._outputs(logits=self._logits, **held)
 
         def run() -> Any:
             if not self._plain:

@@ -7,6 +7,7 @@ transformers, which takes seconds: import it only where needed.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -109,6 +110,15 @@ def first(held: Held, tokens: int) -> Held:
     }
 
 
+def cache_name(names: Iterable[str]) -> str | None:
+    """Which of the arguments of a forward, or of the fields of its outputs, is the cache; None if it has none.
+
+    Transformers calls it ``cache`` from 5.24 on, and ``past_key_values`` before.
+    """
+    there = set(names)
+    return next((name for name in ("cache", "past_key_values") if name in there), None)
+
+
 def cache_arguments(model: Any) -> dict[str, Any]:
     """Keyword arguments that make a forward of a model of transformers plain; empty for models without a cache.
 
@@ -117,7 +127,7 @@ def cache_arguments(model: Any) -> dict[str, Any]:
     mask, which excludes the fast kernels of attention. With a cache, even an empty one, it does
     neither, so the forward is the same in every mode.
     """
-    takes = inspect.signature(model.forward).parameters
-    if "past_key_values" not in takes or model.config.is_encoder_decoder or not model.can_generate():
+    name = cache_name(inspect.signature(model.forward).parameters)
+    if name is None or model.config.is_encoder_decoder or not model.can_generate():
         return {}
-    return {"past_key_values": _NoCache(), "use_cache": False}
+    return {name: _NoCache(), "use_cache": False}
