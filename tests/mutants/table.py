@@ -137,8 +137,8 @@ MUTANTS = [
         ),
         (
             "correlation dropped from the level of work",
-            "power[kept & high], correlated=True",
-            "power[kept & high], correlated=False",
+            "power[at_work], correlated=True",
+            "power[at_work], correlated=False",
         ),
     ),
     *_of(
