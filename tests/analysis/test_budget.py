@@ -104,9 +104,10 @@ def test_the_budget_of_a_log_of_another_tool_is_that_of_its_device(tmp_path):
     assert offset == pytest.approx(OFFSET_W * run.result("time_s", found.unit).value / math.sqrt(3))
 
 
-def test_each_device_has_the_gain_of_its_own_sensor(tmp_path):
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_each_device_has_the_gain_of_its_own_sensor(tmp_path, kind):
     run = analyse(import_files([write(tmp_path, query([61.0] * 50 + [87.0] * 50))]))
-    other = replace(run.devices[0], id="GPU-other")
+    other = replace(run.devices[0], id="other", kind=kind)
     rows = [{**row, "device": other.id} for row in run.samples.to_pylist()]
     run.samples = tables.concat([run.samples, tables.from_rows(rows, "samples")], "samples")
     run.devices.append(other)

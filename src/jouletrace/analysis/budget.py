@@ -94,7 +94,7 @@ def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
         row = rows[unit]
         time = figures.get(unit, "time_s" if unit != MODEL_UNIT else "iteration_time_s").value
         terms = [Term(source, u, stated=True) for source, u in figures.sources[unit, metric]().items()]
-        own = [device for device in gpus if row["level"] != "device" or device.id == row["module"]]
+        own = [device for device in run.devices if device.id == row["module"]] if row["level"] == "device" else gpus
         gain = 100 * gain_of(replace(run, devices=own))
         terms.append(Term(GAIN.format(gain), abs(figure.value) * gain / 100 / math.sqrt(3), stated=False))
         sensors = len(gpus) if unit == MODEL_UNIT or row["level"] == "load" else 1  # all at the same limit

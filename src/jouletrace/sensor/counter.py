@@ -80,13 +80,11 @@ def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST_
     time, energy = time[kept], energy[kept]
 
     change = np.diff(energy)
-    resets = np.flatnonzero(~_plausible(change, np.diff(time), most_w))
+    reset = ~_plausible(change, np.diff(time), most_w)
+    resets, at = np.flatnonzero(reset), np.flatnonzero(change)
     if len(resets):
         issues["counter_reset"] = len(resets)
-    at = np.flatnonzero(change)
-    lost = np.zeros(len(change))
-    lost[resets] = change[resets]
-    running = energy[1:] - np.cumsum(lost)
+    running = energy[1:] - np.cumsum(np.where(reset, change, 0.0))
     return CounterSteps(time[1:][at], time[:-1][at], running[at], np.searchsorted(at, resets), issues)
 
 

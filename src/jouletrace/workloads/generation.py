@@ -155,6 +155,7 @@ class Loop:
         self._padded = bool((self._mask == 0).any())
         takes = inspect.signature(model.forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._takes_cache = cache_name(takes) or "past_key_values"
         with settings():
             known = torch.cat([self._mask, self._mask.new_ones(self._batch, wanted)], dim=1)
             self._seen, self._places = known, (known.long().cumsum(-1) - 1).clamp(min=0)
@@ -230,7 +231,7 @@ class Loop:
             given["position_ids"] = self._places[:, held:end]
         if self._padded or (alone and "attention_mask" in self._passed):
             given["attention_mask"] = self._seen[:, :end]
-        given[cache_name(inspect.signature(self._model.forward).parameters) or "past_key_values"] = cache
+        given[self._takes_cache] = cache
         return self._model(input_ids=tokens, use_cache=True, return_dict=True, **given)
 
     def _passed_by_generate(self) -> frozenset[str]:
@@ -306,11 +307,10 @@ class Loop:
 
     def _between(self, times: int) -> Call:
         """The whole iteration with forwards that only return the logits of an earlier forward."""
+        returned = cache_name(field.name for field in fields(self._outputs)) or self._takes_cache
 
         def stub(*_: Any, **given: Any) -> Any:
-            passed, returned = cache_name(given), cache_name(field.name for field in fields(self._outputs))
-            held = {} if passed is None or returned is None else {returned: given[passed]}
-            return self._outputs(logits=self._logits, **held)
+            return self._outputs(logits=self._logits, **{returned: given.get(self._takes_cache)})
 
         def run() -> Any:
             if not self._plain:

@@ -205,3 +205,16 @@ def test_times_of_day_are_put_on_the_day_of_a_file_with_dates(tmp_path, date, st
     starts_ns = [run.series(device.id, "power_w")[0][0] for device in run.devices]
     assert starts_ns == [round(one.timestamp() * 1e9) for one in (first, begin)]
     assert "clock_assumed" not in codes(run)
+
+
+def test_two_files_with_times_of_day_alone_are_aligned_by_their_starts(tmp_path):
+    paths = []
+    for gpu, begins in ((0, "10:00:00"), (1, "10:00:30")):
+        first = datetime.fromisoformat(f"2026-11-20T{begins}")
+        rows = [f" {first + timedelta(seconds=k):%H:%M:%S} {gpu} {200 + k % 50}\n" for k in range(7200)]
+        paths.append(tmp_path / f"{gpu}.log")
+        paths[-1].write_text("#Time gpu pwr\n#HH:MM:SS Idx W\n" + "".join(rows))
+    run = import_files(paths, options=ImportOptions(time_zone="Europe/Berlin"))
+    one, other = (run.series(device.id, "power_w")[0][0] for device in run.devices)
+    assert one == other
+    assert "clock_assumed" in codes(run)

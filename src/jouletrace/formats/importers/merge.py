@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, about
 from jouletrace.formats.importers.columns import Coded, block, coded, join
 from jouletrace.formats.importers.ncu_match import match_launches
+from jouletrace.formats.importers.stamps import zone_of
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Load
@@ -358,12 +358,14 @@ def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
         if clock == NO_CLOCK:
             said = "it has no times"
         elif clock == RELATIVE and k != first:
-            start, midnight_ns = extent(run).start_ns, _midnight(run, reference, options)
+            mine, midnight_ns = extent(run), None
+            if clocks[first] == UNIX and "no_date" in {warning.code for warning in run.warnings}:
+                midnight_ns = _midnight(mine, reference, options)
             if midnight_ns is not None:
                 by_ns = midnight_ns
                 said = f"its times of day were put on the day on which they overlap {Path(paths[first]).name}"
-            elif start is not None and reference.start_ns is not None:
-                by_ns = reference.start_ns - start
+            elif mine.start_ns is not None and reference.start_ns is not None:
+                by_ns = reference.start_ns - mine.start_ns
                 said = f"its start was aligned with that of {Path(paths[first]).name}"
                 if offset_s is None:
                     message = f"{said}, which is a guess: give --offset, or --offset 0 if it is right"
@@ -375,16 +377,15 @@ def _align(runs: list[Run], paths: list[str], options: ImportOptions) -> None:
         about(run)["aligned"] = said
 
 
-def _midnight(run: Run, reference: Extent, options: ImportOptions) -> int | None:
-    """The midnight since which the times of day of a Run overlap the reference; None without one."""
-    if reference.start_ns is None or about(run)["clock"] != RELATIVE or "no_date" not in {w.code for w in run.warnings}:
+def _midnight(daily: Extent, reference: Extent, options: ImportOptions) -> int | None:
+    """The midnight since which times of day overlap Unix times; None without one."""
+    if reference.start_ns is None:
         return None
-    mine = extent(run)
-    zone = UTC if options.time_zone is None else ZoneInfo(options.time_zone)
+    zone = zone_of(options.time_zone)
     day = datetime.fromtimestamp(reference.start_ns / 1e9, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     for days in (0, -1, 1):
         midnight_ns = round((day + timedelta(days)).timestamp()) * 10**9
-        if mine.after(midnight_ns).touches(reference):
+        if daily.after(midnight_ns).touches(reference):
             return midnight_ns
     return None
 

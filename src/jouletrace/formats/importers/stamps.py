@@ -74,7 +74,14 @@ class Stamps:
     assumed_unit: str = ""
 
 
-def _zone(name: str) -> tzinfo:
+def zone_of(name: str | None) -> tzinfo:
+    """The zone of local times by its IANA name; UTC if None.
+
+    Raises:
+        BadInputError: If it is unknown.
+    """
+    if name is None:
+        return UTC
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -92,7 +99,7 @@ def read_stamps(texts: Sequence[str], time_zone: str | None = None, unit: str = 
     Raises:
         BadInputError: If the zone is unknown.
     """
-    local = _zone(time_zone) if time_zone is not None else UTC
+    local = zone_of(time_zone)
     plain = [" ".join(text.split()).strip("\"'") for text in texts]
     kind = next(filter(None, (_kind(text, unit) for text in plain)), "")
     if kind == "number":
