@@ -1,6 +1,7 @@
 """The entry point: help, version, and one line with its exit code for whatever is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -249,7 +250,8 @@ def test_a_reader_that_leaves_is_no_failure(place, arguments):
 def shell(line, place):
     """A line of bash, in which J is our command."""
     line = line.replace("J", f"{sys.executable} -m jouletrace")
-    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=place)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=place, env=environment)
 
 
 @pytest.mark.thorough

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 from jouletrace.errors import BadInputError, JouletraceError
 
@@ -53,10 +53,10 @@ def exit_code(error: BaseException) -> int | None:
         complain(error.code)
         return BadInputError.exit_code
     if isinstance(error, (BrokenPipeError, SystemExit)):  # rich converts the first into the second
-        _drop_output()  # the reader has closed the pipe (`| head`)
+        drop_output(sys.stdout)  # the reader has closed the pipe (`| head`)
         return 0
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT:
-        _drop_output()
+        drop_output(sys.stdout)
         complain(f"cannot write the output: {error.strerror}")
         return BadInputError.exit_code
     return None
@@ -97,7 +97,7 @@ def complain(text: str) -> None:
         print(f"jouletrace: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)
 
 
-def _drop_output() -> None:
-    """Discard the rest of stdout's buffer; otherwise Python would fail again at exit."""
+def drop_output(stream: TextIO) -> None:
+    """Discard the rest of a stream's buffer; otherwise Python would fail again at exit."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -28,7 +28,7 @@ def main() -> NoReturn:
         import signal
 
         from jouletrace.cli.encoding import print_any_text
-        from jouletrace.cli.failures import complain
+        from jouletrace.cli.failures import complain, drop_output
         from jouletrace.without_pandas import hide_pandas
 
         if sys.argv[1:] and sys.argv[1] in _OURS_ALONE:
@@ -45,6 +45,10 @@ def main() -> NoReturn:
         print("jouletrace: interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     code = run(sys.argv[1:])
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):  # what can't be said there is no failure of the command
+        drop_output(sys.stderr)
     gc.disable()
     gc.freeze()  # as it ends, Python looks for garbage among all objects: 1 to 2 s with torch
     sys.exit(code)
