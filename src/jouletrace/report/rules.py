@@ -253,6 +253,7 @@ RULES: dict[str, Rule] = {
     "bad_times": Rule("files", CARE, _EXPORT),
     "below_zero": Rule("files", CARE, _EXPORT),
     "broken_layers": Rule("files", CARE, _EXPORT),
+    "layers_missing": Rule("files", CARE, _EXPORT),
     "broken_rows": Rule("files", CARE, _EXPORT),
     "compare_table": Rule("files", CARE),
     "curves": Rule("files", YES),

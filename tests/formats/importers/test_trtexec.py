@@ -1,12 +1,16 @@
 """The log and the exported files of trtexec."""
 
 import json
+import random
+import re
 
 import pytest
 
 from import_logs import (
     TRTEXEC_LOG,
     TRTEXEC_PROFILE,
+    codes,
+    left_out,
     read,
     real,
     real_files,
@@ -55,6 +59,106 @@ def test_a_profile_with_names_that_are_not_escaped_is_read(tmp_path):
     assert run.result("time_s", 3).value == 0.0
     assert run.result("share", 2).value == pytest.approx(0.2)
     assert run.result("time_s").value == pytest.approx(1.25e-3)
+
+
+def layers(run):
+    """Name, mean, total, median in ms and share of each layer, and the mean of all, in ms."""
+    rows = [row for row in run.units.to_pylist() if row["level"] == "layer"]
+    metrics = ("time_s", "time_total_s", "time_median_s", "share")
+    figures = [[run.result(metric, row["id"]).value for metric in metrics] for row in rows]
+    return [[row["name"], *(1e3 * one for one in some)] for row, some in zip(rows, figures, strict=True)], (
+        1e3 * run.result("time_s").value
+    )
+
+
+def written(profile, rng):
+    """The same JSON with other white space, line breaks, byte order mark, and order of keys."""
+
+    def space():
+        return "".join(rng.choice(" \t\r\n") for _ in range(rng.choice([0, 0, 1, 3])))
+
+    entries = []
+    for entry in profile:
+        keys = rng.sample(list(entry), len(entry))
+        pairs = [f"{space()}{json.dumps(key)}{space()}:{space()}{json.dumps(entry[key])}{space()}" for key in keys]
+        entries.append("{" + ",".join(pairs) + "}")
+    return rng.choice(["", "\ufeff"]) + space() + "[" + f"{space()},{space()}".join(entries) + space() + "]" + space()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_layout_of_a_profile_changes_no_figure(tmp_path, seed):
+    rng = random.Random(seed)
+    names = ["Conv_0 + Relu_1", 'say "hi", "timeMs": 3', "line\nbreak {x}", "Übertragung \\ 层", "Total"]
+    profile = [{"count": 4}]
+    for name in names:
+        ms = rng.randint(1, 10**6) / 1000
+        profile.append({"name": name, "timeMs": 4 * ms, "averageMs": ms, "medianMs": 0.9 * ms, "percentage": 20.0})
+    expected = [[one["name"], one["averageMs"], one["timeMs"], one["medianMs"], 200] for one in profile[1:]]
+    found, whole = layers(read(tmp_path, "trtexec", written(profile, rng)))
+    assert [row[0] for row in found] == names
+    assert [row[1:4] for row in found] == [pytest.approx(row[1:4]) for row in expected]
+    assert whole == pytest.approx(sum(one["averageMs"] for one in profile[1:]))
+
+
+@pytest.mark.parametrize("change", [lambda text: text.replace("\n", " "), lambda text: text.replace("\n", "\r\n")])
+def test_names_that_are_not_escaped_are_read_in_any_layout(tmp_path, change):
+    run = read(tmp_path, "trtexec", change(TRTEXEC_PROFILE))
+    assert [row["name"] for row in run.units.to_pylist()][1:] == ["Conv_0 + Relu_1", 'say "hi" \\ there', "reshape"]
+    assert not left_out(run).get("broken_layers")
+    assert layers(run)[1] == pytest.approx(1.25)
+
+
+def test_a_damaged_layer_on_one_line_costs_itself_alone(tmp_path):
+    text = TRTEXEC_PROFILE.replace("\n", " ").replace('"timeMs" : 1,', '"timeMs" : oops,')
+    run = read(tmp_path, "trtexec", text)
+    assert [row["name"] for row in run.units.to_pylist()][1:] == ["Conv_0 + Relu_1", "reshape"]
+    assert left_out(run)["broken_layers"] == 1
+
+
+_TABLE_10 = """[I] === Profile (682 iterations ) ===
+[I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer
+[I]     1500.00       2.1994       2.1990      50.7   conv1 + relu  [Conv]
+[I]     1460.00       2.1408       2.1400      49.3   fc1
+[I]     2960.00       4.3402       4.3390     100.0   Total
+[I]
+[I] Throughput: 226.5 qps
+"""
+_TABLE_8 = """[11/25/2022-20:30:00] [I] === Profile (682 iterations ) ===
+[11/25/2022-20:30:00] [I]               Layer   Time (ms)   Avg. Time (ms)   Median Time (ms)   Time %
+[11/25/2022-20:30:00] [I] conv1 + relu  [Conv]     1500.00           2.1994             2.1990     50.7
+[11/25/2022-20:30:00] [I]                 fc1     1460.00           2.1408             2.1400     49.3
+[11/25/2022-20:30:00] [I]               Total     2960.00           4.3402             4.3390    100.0
+"""
+_TABLE_7 = """[I] === Profile (682 iterations ) ===
+[I]               Layer   Time (ms)   Avg. Time (ms)   Time %
+[I] conv1 + relu  [Conv]     1500.00           2.1994     50.7
+[I]                 fc1     1460.00           2.1408     49.3
+[I]               Total     2960.00           4.3402    100.0
+"""
+
+
+@pytest.mark.parametrize("table", [_TABLE_10, _TABLE_8, _TABLE_7, re.sub(r"(?m)^(\[\S+\] )*", "", _TABLE_10)])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_table_of_layers_in_a_log_is_read(tmp_path, table, end):
+    run = read(tmp_path, "trtexec", (TRTEXEC_LOG + table).replace("\n", end))
+    rows = [row for row in run.units.to_pylist() if row["level"] == "layer"]
+    assert [row["name"] for row in rows] == ["conv1 + relu  [Conv]", "fc1"]
+    assert [run.result("time_s", row["id"]).value for row in rows] == pytest.approx([2.1994e-3, 2.1408e-3])
+    assert [run.result("time_total_s", row["id"]).value for row in rows] == pytest.approx([1.5, 1.46])
+    assert run.result("time_s").value == pytest.approx(4.3402e-3)
+    assert run.result("time_s").n == 682
+    assert run.result("queries_per_s").value == pytest.approx(31.25)
+    assert not {code for code in codes(run) if "layers" in code}
+
+
+def test_a_table_of_layers_that_breaks_off_or_lacks_a_row_is_warned_of(tmp_path):
+    for damaged in (
+        _TABLE_10[: _TABLE_10.index("[I]     2960")],
+        _TABLE_10.replace("1460.00       2", "1460.00      x2"),
+    ):
+        run = read(tmp_path, "trtexec", TRTEXEC_LOG + damaged)
+        assert "layers_missing" in codes(run)
+        assert run.result("time_s").value is None
 
 
 @pytest.mark.parametrize(

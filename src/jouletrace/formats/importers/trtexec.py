@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_head, read_text
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.stated import Stated
+from jouletrace.formats.importers.trtexec_layers import Tables, is_profile, read_profile
 from jouletrace.formats.importers.units import plain_number
 from jouletrace.run import MODEL_UNIT, Run, tables
 
@@ -51,36 +51,18 @@ _FACTS = ("batch", "precision", "streams", "cuda graph")
 _BATCH = re.compile(r"[0-9]{1,9}")
 _AVERAGED = {"gpu": "GPU latency", "host": "host latency", "end": "end to end", "enqueue": "enqueue"}
 
-_PROFILE = re.compile(
-    r'\{\s*"name"\s*:\s*"(?P<name>.*)"\s*,\s*"timeMs"\s*:\s*(?P<time>[^,}\s]+)\s*'
-    r'(?:,\s*"averageMs"\s*:\s*(?P<average>[^,}\s]+)\s*)?(?:,\s*"medianMs"\s*:\s*(?P<median>[^,}\s]+)\s*)?'
-    r'(?:,\s*"percentage"\s*:\s*(?P<share>[^,}\s]+)\s*)?\}'
-)
-_TIMES = (
-    ("average", "time_s", 1e3),
-    ("time", "time_total_s", 1e3),
-    ("median", "time_median_s", 1e3),
-    ("share", "share", 1e2),
-)
-"""Group of ``_PROFILE``, metric, and its units in an SI unit."""
-
-_LONGEST = 20_000
-"""Longest line, in characters, that can be a layer."""
-
-_RUNS = re.compile(r'\{\s*"count"\s*:\s*(\d{1,15})\s*\}')
-
 
 def sniff(head: bytes) -> bool:
     """Whether the beginning of a file is that of such a log, or of its part with the figures, or of a profile."""
     text = decode_text(head)
-    return _LOG.search(text) is not None or _is_profile(text)
+    return _LOG.search(text) is not None or is_profile(text)
 
 
 def read(path: Path, options: ImportOptions) -> Run:
     """Read a log or a profile.
 
-    Of a log averages become windows without a time, and the rest figures of the model. Each layer of a profile
-    becomes a unit with its times.
+    Of a log averages become windows without a time, and the rest figures of the model. Each layer of a profile,
+    and of the table of layers in a log, becomes a unit with its times.
 
     Raises:
         BadInputError: If it is neither, or holds no figure.
@@ -89,7 +71,7 @@ def read(path: Path, options: ImportOptions) -> Run:
     left = Left(path)
     if _LOG.search(head):
         run = _read_log(path, options, left)
-    elif _is_profile(head):
+    elif is_profile(head):
         run = _read_profile(path, options, left)
     else:
         raise BadInputError(f"{path}: not recognised as a file of trtexec")
@@ -97,18 +79,16 @@ def read(path: Path, options: ImportOptions) -> Run:
     return run
 
 
-def _is_profile(head: str) -> bool:
-    return head.lstrip("\ufeff \t\r\n").startswith("[") and '"timeMs"' in head and '"averageMs"' in head
-
-
 def _read_log(path: Path, options: ImportOptions, left: Left) -> Run:
-    stated, averages = Stated("trtexec"), list[dict[str, object]]()
+    stated, averages, layers = Stated("trtexec"), list[dict[str, object]](), Tables()
     facts: dict[str, str] = {}
     first = ""
     for line, row in enumerate(read_text(path, left).split("\n"), start=1):
         found = _LINE.match(row.rstrip())
         text, first = (found["text"].strip(), first or found["stamp"] or "") if found else (row.strip(), first)
         place = f"line {line}"
+        if layers.take(text):
+            continue
         if average := _AVERAGE.search(text):
             averages += _average(average, len(averages), left, place)
         elif summary := _SUMMARY.match(text):
@@ -120,6 +100,7 @@ def _read_log(path: Path, options: ImportOptions, left: Left) -> Run:
             facts.setdefault(option["name"].lower(), option["value"].strip())
         elif text.startswith(("Average on", "Latency:", "GPU Compute Time:", "Throughput:")):
             left.add("not_a_figure", "lines that should hold figures do not", place=place)
+    layers.add(stated, left)
     if not len(stated) and not averages:
         raise BadInputError(f"{path}: a log of trtexec without averages or performance summary{left.first()}")
     run = stated.run(path, "trtexec", options.device or facts.get("selected device"), _known(facts), "log")
@@ -175,40 +156,7 @@ def _number(text: str, left: Left, place: str) -> float | None:
 
 
 def _read_profile(path: Path, options: ImportOptions, left: Left) -> Run:
-    """Times per layer, read by lines: layer names are not escaped, so that a JSON parser may fail on them."""
-    text = read_text(path, left)
     stated = Stated("trtexec")
-    counted = _RUNS.search(text)
-    count = int(counted[1]) if counted else 0
-    found, total = 0, 0.0
-    for line, row in enumerate(text.split("\n"), start=1):
-        if '"name"' not in row:
-            if '"count"' not in row and row.strip("[], \t\r\ufeff"):
-                left.add("broken_layers", "layers are damaged", place=f"line {line}")
-            continue
-        layer = _PROFILE.search(row) if len(row) < _LONGEST else None
-        times = {key: plain_number(cell) if cell else None for key, cell in layer.groupdict().items()} if layer else {}
-        if layer is None or times["time"] is None:
-            left.add("broken_layers", "layers are damaged", place=f"line {line}")
-            continue
-        average = times["average"]
-        if average is None and count:
-            average = times["average"] = times["time"] / count
-        unit = stated.unit("layer", _unescaped(layer["name"]), count=1)
-        for key, metric, per in _TIMES:
-            value = times[key]
-            stated.add(unit, metric, None if value is None else value / per, count)
-        total += average or 0.0
-        found += 1
-    if not found:
+    if not read_profile(read_text(path, left), stated, left):
         raise BadInputError(f"{path}: not one layer in it can be read{left.first()}")
-    if count:
-        stated.add(MODEL_UNIT, "time_s", total / 1e3, count)
     return stated.run(path, "trtexec", options.device, {}, "profile")
-
-
-def _unescaped(name: str) -> str:
-    try:
-        return str(json.loads(f'"{name}"', strict=False))
-    except ValueError:
-        return name
