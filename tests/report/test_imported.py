@@ -10,6 +10,7 @@ from import_logs import TRTEXEC_PROFILE, dmon
 from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.formats.importers import import_files
+from jouletrace.run import load
 
 
 def frames(n):
@@ -108,6 +109,28 @@ def test_a_log_is_imported_with_its_energy_and_one_of_a_single_reading_is_not_tr
     printed = command(capsys, "import", "one.csv").out
     assert printed.startswith("1 sample over")
     assert "trust: no" in printed
+
+
+@pytest.mark.parametrize("step_ms", [50, 100, 1000])
+def test_no_part_of_a_log_is_left_out_without_a_word(workspace, capsys, step_ms):
+    n, rows = 3600 // min(step_ms, 100) + 1, ["timestamp, power.draw [W]"]
+    for k in range(n):
+        ms = k * step_ms
+        rows.append(
+            f"2026/11/23 08:{ms // 60000:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}, {60 + 30 * (k > n // 4)}.00 W"
+        )
+    Path("log.csv").write_text("\n".join(rows) + "\n")
+    words = command(capsys, "import", "log.csv", "-v", "-o", "run").out
+    seconds = (n - 1) * step_ms / 1000
+    run = load("run")
+    device = next(row["id"] for row in run.units.to_pylist() if row["level"] == "device")
+    time = run.result("time_s", device).value
+    if step_ms >= 100:  # the sensor's own readings
+        assert time == pytest.approx(seconds)
+        assert "at its ends" not in words
+    else:  # polled, so that the ages of the first and the last reading are unknown
+        assert seconds - 0.2 < time <= seconds
+        assert f"{seconds - time:.3g} s of {seconds:.3g} s, at its ends, is in no figure" in words
 
 
 def night(folder, name="smi.csv", minutes=480, without=(), offset_s=0, watts=300):

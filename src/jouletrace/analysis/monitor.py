@@ -12,6 +12,7 @@ from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_reason, power_record
 from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
+from jouletrace.run.channels import POWER
 from jouletrace.sensor.baseline import idle_and_working_levels
 from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.windows.energy import T95
@@ -20,6 +21,9 @@ from jouletrace.stats.interval import Z95, widened
 
 _DOUBTS = ("interval_assumed", "power_implausible")
 """Warnings of an import that its energy is flagged with."""
+
+_ENDS = 0.01
+"""Share of a log from which on it is stated that its ends are left out."""
 
 METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "energy_total_j")
 
@@ -52,6 +56,7 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     figures.add(unit, "power_working_w", widened(levels.working, rounding), record.flags)
     figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)
     start, end = _watched(run, device.id, record, response)
+    _warn_of_ends(run, device.id, record, end - start)
     total, seconds, codes, sources = _energy(run, device.id, record, start, end)
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
     if total.value is None:
@@ -115,12 +120,22 @@ def _watched(run: Run, device: str, record: PowerRecord, response: Response) -> 
     """From when to when the device was watched, in ns, as far as the record speaks for it.
 
     A driver's record may reach back to before the recording; that helps the levels, and counts in
-    no energy.
+    no energy. All of an imported log counts: its readings speak of the time that lies the sensor's delay before them.
     """
     delay_ns = int(response.delay_s * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
     starts, ends = device_phase_edges(run, "monitor", device)
     if len(starts) == 0:  # cut off before its end: all that there is
-        return max(start, run.created_ns), end
+        return start if run.kind == "import" else max(start, run.created_ns), end
     start = max(start, int(starts.min()))
     return start, max(start, min(end, int(ends.max())))
+
+
+def _warn_of_ends(run: Run, device: str, record: PowerRecord, watched_ns: int) -> None:
+    """State how much of an imported log is in no figure: polls faster than the sensor have ends of unknown age."""
+    stamps, _ = run.series(device, POWER)
+    logged_ns = int(np.ptp(stamps))
+    if run.kind == "import" and logged_ns - watched_ns > _ENDS * logged_ns:
+        cut, whole, period = (f"{ns / 1e9:.3g} s" for ns in (logged_ns - watched_ns, logged_ns, record.period_s * 1e9))
+        text = f"{cut} of {whole}, at its ends, is in no figure: the sensor has a new reading every {period}"
+        run.warn("ends_left_out", text, device)

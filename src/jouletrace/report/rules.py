@@ -66,6 +66,7 @@ RULES: dict[str, Rule] = {
     "hole_in_record": Rule("power record", CARE, AGAIN),
     "covered_alone": Rule("power record", CARE),
     "recorded_late": Rule("power record", YES),
+    "ends_left_out": Rule("power record", YES),
     "implausible_readings": Rule("power record", CARE),
     "record_nan": Rule("power record", CARE),
     "record_negative": Rule("power record", CARE),
