@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -37,7 +38,12 @@ _LEVELS = {"kernel": "kernel", "memcpy": "kernel", "op": "op", "layer": "layer",
 _MOST_NAMES = 1000
 """Names of one level that become units; the longest in sum come first."""
 
+IMPOSSIBLE, TIMES_LEFT_OUT = "impossible_times", "times_left_out"
+"""Reason of a figure without a time that is possible, and flag of one of the rest."""
+
 Ints = NDArray[np.int64]
+_Named = tuple[str, str, str]
+"""Kind, name and device of spans."""
 
 
 def add_imported(run: Run, figures: Figures) -> None:
@@ -64,11 +70,14 @@ def add_imported(run: Run, figures: Figures) -> None:
     timeline = _Timeline.of(run)
     if len(timeline.start) == 0:
         return
+    untimed = _untimed(run)
     if not traced:
-        _add_model(timeline, figures)
+        _add_model(timeline, figures, [TIMES_LEFT_OUT] if untimed else [])
     kinds = [kind for kind in KINDS if not traced or kind not in ("op", "kernel", "memcpy")]
-    units = _add_names(run, timeline, figures, free, kinds)
+    units = _add_names(run, timeline, figures, free, kinds, untimed)
     if powered:
+        for named in untimed & units.keys():  # a sum that leaves some out would be wrong without a word
+            figures.add(units[named], "energy_total_j", Estimate.null(IMPOSSIBLE, METHOD))
 
         def unit_of(named: NamedEnergy) -> int | None:
             return units.get((named.kind, named.name, named.device))
@@ -156,15 +165,28 @@ class _Timeline:
         return np.isin(self.kind, codes)
 
 
-def _add_model(timeline: _Timeline, figures: Figures) -> None:
+def _untimed(run: Run) -> set[_Named]:
+    """What ran in part at unknown times, as the files give impossible ones; operators that launched such work, too.
+
+    Launches with counters have no times by nature.
+    """
+    gone = pc.and_(pc.is_null(run.spans["start_ns"]), pc.is_in(run.spans["kind"], pa.array(list(_LEVELS))))
+    gone = pc.and_(gone, pc.invert(pc.is_in(run.spans["id"], run.counters["span"].combine_chunks())))
+    spans = run.spans.filter(gone).select(["kind", "name", "device", "parent"])
+    above = run.spans.filter(pc.is_in(run.spans["id"], spans["parent"].combine_chunks()))
+    rows = [*spans.to_pylist(), *(row for row in above.to_pylist() if row["kind"] == "op")]
+    return {(row["kind"], row["name"] or "", row["device"] or "") for row in rows}
+
+
+def _add_model(timeline: _Timeline, figures: Figures, flags: list[str]) -> None:
     """From the first start to the last end, and how long of it some kernel or copy ran."""
     work = timeline.of_kind(("kernel", "memcpy"))
     shown = work if work.any() else np.ones(len(work), bool)
     seconds = float(timeline.end[shown].max() - timeline.start[shown].min()) / 1e9
-    figures.add(MODEL_UNIT, "time_s", Estimate(seconds, n=int(shown.sum()), method=METHOD))
+    figures.add(MODEL_UNIT, "time_s", Estimate(seconds, n=int(shown.sum()), method=METHOD), flags)
     if work.any():
         busy = _union_ns(timeline.start[work], timeline.end[work]) / 1e9
-        figures.add(MODEL_UNIT, "time_busy_s", Estimate(busy, n=int(work.sum()), method=METHOD))
+        figures.add(MODEL_UNIT, "time_busy_s", Estimate(busy, n=int(work.sum()), method=METHOD), flags)
 
 
 def _union_ns(start: Ints, end: Ints) -> float:
@@ -176,10 +198,10 @@ def _union_ns(start: Ints, end: Ints) -> float:
 
 
 def _add_names(
-    run: Run, timeline: _Timeline, figures: Figures, free: int, kinds: Collection[str]
-) -> dict[tuple[str, str, str], int]:
-    """A unit for each name by kind and device; returns their ids."""
-    units: dict[tuple[str, str, str], int] = {}
+    run: Run, timeline: _Timeline, figures: Figures, free: int, kinds: Collection[str], untimed: set[_Named]
+) -> dict[_Named, int]:
+    """A unit for each name by kind and device; returns their ids. Figures of those ``untimed`` in part have a flag."""
+    units: dict[_Named, int] = {}
     duration = timeline.end - timeline.start
     own = _time_launched_in(timeline, duration)
     stated = figures.named("range")  # the window of a row of results is that row, not a second one
@@ -205,7 +227,14 @@ def _add_names(
                 unit = figures.unit(free, level, name, MODEL_UNIT, module=where, count=int(count[k]))
                 free += 1
             units[kind, name, device] = unit
-            figures.add(unit, "time_s", Estimate(float(seconds[k]), n=int(count[k]), method=METHOD))
+            flags = [TIMES_LEFT_OUT] if (kind, name, device) in untimed else []
+            figures.add(unit, "time_s", Estimate(float(seconds[k]), n=int(count[k]), method=METHOD), flags)
+    for kind, name, device in sorted(untimed - units.keys()):
+        if kind in kinds:
+            where = device or None if len(timeline.devices) > 1 else None
+            units[kind, name, device] = figures.unit(free, _LEVELS[kind], name, MODEL_UNIT, module=where)
+            figures.add(free, "time_s", Estimate.null(IMPOSSIBLE, METHOD))
+            free += 1
     return units
 
 

@@ -252,11 +252,12 @@ def _few(work: Work, what: Ints) -> Mask:
 
 
 def _dropped(run: Run) -> int:
-    """Launches of kernels whose kernels are missing; 0 where launches may be of a graph that is being captured."""
+    """Launches whose kernels are missing or have no times; 0 where a graph may be being captured."""
     spans = run.spans.filter(pc.equal(run.spans["kind"], "launch"))
     (name, names), ids = tables.decoded(spans["name"]), pc.fill_null(spans["correlation"], -1).to_numpy()
     if any(_CAPTURE.search(text) for text in names):
         return 0
     launching = np.isin(name, [code for code, text in enumerate(names) if _LAUNCH.search(text)]) & (ids > 0)
-    ran = run.spans.filter(pc.is_in(run.spans["kind"], pa.array(["kernel", "memcpy"])))
+    timed = pc.is_valid(run.spans["start_ns"])
+    ran = run.spans.filter(pc.and_(timed, pc.is_in(run.spans["kind"], pa.array(["kernel", "memcpy"]))))
     return int((~np.isin(ids[launching], pc.fill_null(ran["correlation"], -1).to_numpy())).sum())

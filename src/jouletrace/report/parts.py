@@ -112,6 +112,8 @@ def _without_energy(results: Results, units: Sequence[UnitRow]) -> str:
     )
     rows = "1 row" if len(units) == 1 else f"{len(units)} rows"
     together = f", together {quantity(time, 's')}" if time else ""
+    if all(results.get("time_s", unit["id"]).reason == "impossible_times" for unit in units):
+        return f"{rows} without a time that is possible"
     return f"{rows} without energy{together}: too short for the sensor"
 
 

@@ -26,6 +26,7 @@ REASONS: dict[str, str] = {
     "edges_too_dense": "loads changed faster than the sensor can distinguish",
     "outside_record": "the power record does not cover that time",
     "hole_in_record": "the power record has a hole there",
+    "impossible_times": "the file gives some of it impossible times",
     "empty_window": "it took no time",
     "sensor_too_slow": "too short for this power sensor",
     "block_not_ended": "the block has not ended",
@@ -56,6 +57,7 @@ REASONS: dict[str, str] = {
 
 FLAGS: dict[str, str] = {
     "stored": "from an earlier measurement of the same GPU",
+    "times_left_out": "without those of it that have impossible times in the file",
     "between_runs_stored": "± holds the scatter between runs as stored from another GPU: --repeats measures it",
     "hole_in_record": "the power record has a hole there",
     "covered_alone": "energy, power and time are of what the power record covers, without its holes",

@@ -12,7 +12,6 @@ from damaged import read_damaged
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import nsys
 from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.formats.importers.nsys import spans as nsys_spans
 from jouletrace.formats.importers.nsys import tables as nsys_tables
 from places import REPOSITORY, SAMPLES
 
@@ -133,7 +132,8 @@ def test_without_the_time_of_the_session_times_are_relative(tmp_path):
 
 def test_graphs_traced_as_a_whole_are_ranges_and_warned_of(tmp_path):
     path = make.nsys(tmp_path / "a.sqlite")
-    columns = ", ".join(f"{name} INTEGER" for name in (*nsys_spans._DEVICE[:-1], "graphId"))
+    names = "start end deviceId streamId correlationId globalPid graphId"
+    columns = ", ".join(f"{name} INTEGER" for name in names.split())
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
     row = f"INSERT INTO {table} VALUES (900, 950, 0, 7, 1, {make.PID_A}, 3)"
     run = read(change(path, f"CREATE TABLE {table} ({columns})", row))

@@ -128,11 +128,11 @@ def match_launch(wanted: Ints, keys: Ints, start: Ints, end: Ints) -> Ints:
     return np.where((single >= 0) & sound[single], order[first[single]], np.where(single >= 0, AMBIGUOUS, NONE))
 
 
-def parents_of_work(wanted: Ints, start: Ints, calls: Calls, joins: dict[str, int]) -> Ints:
+def parents_of_work(wanted: Ints, calls: Calls, joins: dict[str, int]) -> Ints:
     """The parents of kernels and copies: those of the calls that launched them, ``NONE`` where the call is missing.
 
-    ``wanted`` are keys of the work and ``start`` its starts in ns, shape (m,). ``joins`` receives the numbers of all
-    kernels and copies, of those with a launch and a parent, and of ambiguities.
+    ``wanted`` are keys of the work, shape (m,). ``joins`` receives the numbers of all kernels and copies, of those with
+    a launch and a parent, and of ambiguities.
     """
     found = match_launch(wanted, calls.keys, calls.start, calls.end)
     joined = np.flatnonzero(found >= 0)
@@ -144,7 +144,6 @@ def parents_of_work(wanted: Ints, start: Ints, calls: Calls, joins: dict[str, in
         ("with_launch", len(joined)),
         ("with_parent", (parent >= 0).sum()),
         ("ambiguous_launch", (found == AMBIGUOUS).sum()),
-        ("before_launch", (start[joined] < calls.start[launch]).sum()),
     ):
         joins[name] = joins.get(name, 0) + int(count)
     return parent

@@ -13,6 +13,7 @@ import pyarrow as pa
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, Left
 from jouletrace.formats.importers.columns import LAUNCH_SHAPE, join
+from jouletrace.formats.importers.impossible import clear_impossible_times
 from jouletrace.formats.importers.log import LIMIT, Log
 from jouletrace.formats.importers.stamps import Stamps
 from jouletrace.formats.importers.units import UNITS, plain_number, quantity
@@ -58,6 +59,7 @@ class Trace:
         self._log = Log(path, options, left)
         self._times: list[int] = []
         self._devices: dict[str, str] = {}
+        self._contexts: dict[str, str] = {}
         self._spans: list[dict[str, Any]] = []
         self._blocks: list[pa.Table] = []
         self._count = 0
@@ -86,7 +88,11 @@ class Trace:
                 self._broken(line)
             return
         number, self._count = self._count, self._count + 1
-        self._spans.append(_span(number, row, device, start, took))
+        span = _span(number, row, device, start, took)
+        context = row.get("context", "")
+        if device and context != self._contexts.setdefault(device, context):  # each context counts its own streams
+            span["lane"] = f"context {context} {span['lane']}"
+        self._spans.append(span)
         if len(self._spans) >= _BLOCK:
             self._pack()
         for name, cell in row.items():
@@ -145,6 +151,7 @@ class Trace:
         """Add spans, counters, samples and devices to a Run."""
         self._pack()
         run.spans = join("spans", self._blocks)
+        clear_impossible_times(run, self._left)
         run.counters = tables.from_rows(self._counters, "counters")
         time = np.array(self._times, np.int64)
         self._log.write(run, Stamps(time, np.ones(len(time), bool), RELATIVE, 0.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jouletrace.formats.importers.base import Left
@@ -105,7 +105,7 @@ def _unescaped(name: str) -> str:
         return name
 
 
-def _add(stated: Stated, layers: list[Mapping[str, Any]], count: int, *, whole: bool = True) -> None:
+def _add(stated: Stated, layers: Sequence[Mapping[str, Any]], count: int, *, whole: bool = True) -> None:
     """Add layers with their times, each a mean over ``count`` runs, and with ``whole`` the sum of these means."""
     total = 0.0
     for layer in layers:

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, about, new_run, read_bytes
 from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
+from jouletrace.formats.importers.impossible import clear_impossible_times, earliest_ns
 from jouletrace.formats.importers.joins import Calls, enclosing, match, parents_of_work
 from jouletrace.formats.importers.kineto.events import DETAILS, Events
 from jouletrace.formats.importers.kineto.json import read_trace
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.forms import stated_facts
+from jouletrace.run.sound import MOST_NS
 
 _SINCE_EPOCH_NS = 9e17
 """Stamps above this (1998) are Unix time; others count from the boot of the machine."""
@@ -49,8 +51,9 @@ def read(path: Path, options: ImportOptions) -> Run:
     about(run)["events"] = {" ".join(filter(None, key)): n for key, n in sorted(events.counts.items())}
     left.add("instants", "instants and counters (memory events among them) were left out", _instants(events))
     _add_spans(run, events, start, end)
+    clear_impossible_times(run, left, int(start[0]) - events.start[0])
     run.devices = _devices(events, header, options)
-    run.created_ns = int(start.min()) if unix else path.stat().st_mtime_ns
+    run.created_ns = earliest_ns(run) if unix else path.stat().st_mtime_ns
     _add_facts(run, header)
     left.warn(run)
     return run
@@ -63,10 +66,10 @@ def _times(events: Events, header: dict[str, Any], path: Path) -> tuple[NDArray[
     if not isinstance(base, int) or not 0 <= base < 1 << 62:
         raise BadInputError(f"{path}: baseTimeNanoseconds {str(base)[:40]!r} isn't a time")
     start = np.frombuffer(events.start, np.int64)
-    if int(start.max()) + base + int(max(events.duration)) >= 1 << 63:
-        raise BadInputError(f"{path}: times beyond the year 2262")
     start = start + base
-    return start, start + np.frombuffer(events.duration, np.int64)
+    if np.median(start) > MOST_NS - (1 << 50):
+        raise BadInputError(f"{path}: times beyond the year 2189")
+    return start, start + np.minimum(np.frombuffer(events.duration, np.int64), np.iinfo(np.int64).max - start)
 
 
 def _instants(events: Events) -> int:
@@ -95,7 +98,7 @@ def _add_spans(run: Run, events: Events, start: NDArray[np.int64], end: NDArray[
     keys = correlation[launch].astype(np.int64)
     calls = Calls(np.where(keys > 0, keys, -1), start[launch], end[launch], parent[launch])
     joins = about(run)["joins"] = {"refused_external_ids": refused}
-    parent[work] = parents_of_work(correlation[work].astype(np.int64), start[work], calls, joins)
+    parent[work] = parents_of_work(correlation[work].astype(np.int64), calls, joins)
     details = _details(events)[order]
     texts, device_names = _lanes(events), sorted(set(device[device >= 0].tolist()))
     run.spans = block(
@@ -152,10 +155,14 @@ def _parents_by_id(
 def _lanes(events: Events) -> list[str]:
     """Names of lanes: streams for work on a device, else threads; with their process where there are several."""
     processes = {pid for pid, tid, stream in events.lanes if tid and pid.isdigit()}
+    places = np.unique(np.column_stack([np.frombuffer(c, c.typecode) for c in (events.device, events.lane)]), axis=0)
+    owners = [pid for pid, _, _ in events.lanes]
+    owned = {(device, owners[lane]) for device, lane in places.tolist() if device >= 0}
+    shared = len(owned) > len({device for device, _ in owned})
     texts = []
     for pid, tid, stream in events.lanes:
         text = f"stream {stream}" if stream else f"thread {tid}" if tid.lstrip("-").isdigit() else tid
-        if not stream and (len(processes) > 1 or not pid.isdigit()):
+        if shared if stream else len(processes) > 1 or not pid.isdigit():
             text = f"process {pid} {text}"
         texts.append(text)
     return texts

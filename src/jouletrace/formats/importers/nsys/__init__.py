@@ -10,6 +10,7 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Left, about, new_run
 from jouletrace.formats.importers.columns import Coded, block, join
+from jouletrace.formats.importers.impossible import clear_impossible_times, earliest_ns
 from jouletrace.formats.importers.nsys.spans import Spans
 from jouletrace.formats.importers.nsys.tables import Database, Devices
 from jouletrace.run import ChannelInfo, Run
@@ -88,8 +89,9 @@ def _read(database: Database, path: Path, options: ImportOptions, left: Left) ->
     ):
         if name == "EXPORT_PRODUCT_VERSION":
             run.versions["nsys"] = str(value)
-    starts = run.spans["start_ns"].to_numpy() if len(run.spans) else run.samples["time_ns"].to_numpy()
-    run.created_ns = int(np.min(starts)) if unix else path.stat().st_mtime_ns
+    clear_impossible_times(run, left, base_ns)
+    first_ns = earliest_ns(run) if len(run.spans) else int(np.min(run.samples["time_ns"].to_numpy()))
+    run.created_ns = first_ns if unix else path.stat().st_mtime_ns
     left.warn(run)
     return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,10 @@ _SIZES = {
 }
 """Column of kernels for each column of ``spans``."""
 
-_DEVICE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
+_DEVICE = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphNodeId")
+_OWNER = ("deviceId", "globalPid", "contextId")
+"""Columns that name a context: each counts its own streams."""
+
 _KERNEL_NAMES = ("demangledName", "shortName", "mangledName")
 _KERNEL = (*_DEVICE, *_KERNEL_NAMES, *_SIZES.values())
 _PROCESS = ~np.int64(0xFFFFFF)
@@ -67,6 +71,7 @@ class Spans:
         none = np.empty(0, np.int64)
         self._calls = Calls(none, none, none, none)
         self._call_ids: Ints = none
+        self._shared = False
 
     def read(self) -> list[pa.Table]:
         """All spans: of the host first, then of the devices, each in stored order."""
@@ -83,12 +88,14 @@ class Spans:
         self._calls = Calls(keys, calls["start"], calls["end"], parent[:n])
         self._call_ids = calls["correlationId"]
         del ranges, parent
-        for kind, table, columns in (
+        tables = (
             ("kernel", "CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL),
             ("memcpy", "CUPTI_ACTIVITY_KIND_MEMCPY", (*_DEVICE, "bytes", "copyKind")),
             ("memset", "CUPTI_ACTIVITY_KIND_MEMSET", (*_DEVICE, "bytes")),
             ("graph", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", (*_DEVICE, "graphId")),
-        ):
+        )
+        self._shared = self._several_contexts([table for _, table, _ in tables])
+        for kind, table, columns in tables:
             found.append(self._device_work(kind, self._timed(table, columns)))
         return [table for table in found if len(table)]
 
@@ -157,10 +164,10 @@ class Spans:
             calls = calls._replace(keys=self._call_ids)
         else:
             wanted = self._keys(rows["globalPid"], wanted)
-        parent = parents_of_work(wanted, rows["start"], calls, self.joins)
+        parent = parents_of_work(wanted, calls, self.joins)
         columns: dict[str, Column] = {
             "device": Coded(self._devices.codes(rows["globalPid"], rows["deviceId"]), self._devices.ids),
-            "lane": _coded(rows["streamId"], "stream {}"),
+            "lane": self._streams(rows),
             "correlation": known(wanted),
             "graph_node": known(rows["graphNodeId"], 1),
             "name": self._work_names(kind, rows),
@@ -170,6 +177,25 @@ class Spans:
         elif kind in ("memcpy", "memset"):
             columns["bytes"] = known(rows["bytes"])
         return self._block(kind, rows, parent, **columns)
+
+    def _several_contexts(self, tables: Sequence[str]) -> bool:
+        """Whether work of several processes or contexts ran on one device."""
+        owners: set[tuple[int, ...]] = set()
+        for table in tables:
+            there = [column for column in _OWNER if column in self._database.columns.get(table, ())]
+            if len(there) == len(_OWNER):
+                found = self._database.numbers(table, _OWNER, f"GROUP BY {', '.join(there)}")
+                owners.update(zip(*(found[column].tolist() for column in _OWNER), strict=True))
+        return max(Counter(device for device, *_ in owners).values(), default=0) > 1
+
+    def _streams(self, rows: dict[str, Ints]) -> Coded:
+        """Lanes of devices: streams, with their process and context where a device has several."""
+        if not self._shared:
+            return _coded(rows["streamId"], "stream {}")
+        owner = np.column_stack([rows["globalPid"] >> 24, rows["contextId"], rows["streamId"]])
+        distinct, inverse = np.unique(owner, axis=0, return_inverse=True)
+        names = [f"process {pid & 0xFFFFFF} context {context} stream {n}" for pid, context, n in distinct.tolist()]
+        return Coded(inverse.reshape(-1), names)
 
     def _keys(self, process: Ints, correlation: Ints) -> Ints:
         """Ids of launches that are unique over processes, since each counts its own ``correlationId``."""
