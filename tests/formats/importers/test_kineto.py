@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import import_timelines as make
+from commands import command
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import kineto
@@ -16,7 +17,7 @@ from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.formats.importers.joins import AMBIGUOUS, NONE, enclosing, match_launch
 from jouletrace.formats.importers.kineto.json import _Text
 from jouletrace.run import load, save
-from places import SAMPLES
+from places import DATA, SAMPLES
 
 TRACES = sorted(p for folder in ("hta", "kineto", "tracelens") for p in (SAMPLES / folder).rglob("*.json*"))
 
@@ -369,3 +370,34 @@ def test_real_traces_agree_with_an_independent_count(path):
         launches = {row[-1] for row in found if row[0] == "launch"}
         assert sum(correlation in launches for *_, correlation in kernels) == joined
     assert len(found) == spans
+
+
+@pytest.mark.parametrize(("moved", "stated"), [(0, True), (100_000_000, True), (100_000_000, False), (3, True)])
+def test_an_annotation_without_a_device_makes_no_gpu(tmp_path, moved, stated):
+    """As in traces that were merged: process ids are moved apart, and no longer the numbers of devices."""
+    args = make.kernel_args(51, 1)
+    events = [make.event("kernel", make.GEMM, 40, 5, 0, 7, **args)]
+    events.append(make.event("gpu_user_annotation", "step", 30, 30, moved, 7))
+    if not stated:  # kernels of that process say which device it is
+        events.append(make.event("kernel", make.RELU, 50, 5, moved, 7, **(args | {"correlation": 52})))
+    run = trace(tmp_path, events)
+    assert [device.id for device in run.devices] == ["imported:0"]
+    annotation = next(row for row in rows(run) if row["name"] == "step")
+    assert annotation["device"] == ("imported:0" if not moved or not stated else None)
+    assert annotation["kind"] == "range"
+    assert annotation["parent"] is None
+
+
+def test_kernels_that_state_no_device_are_on_the_one_of_their_process(tmp_path):
+    events = []
+    for device in (0, 1):
+        args = {key: value for key, value in make.kernel_args(51 + device, 1).items() if key != "device"}
+        events.append(make.event("kernel", make.GEMM, 40, 5, device, 7, **args))
+    assert [device.id for device in trace(tmp_path, events).devices] == ["imported:0", "imported:1"]
+
+
+def test_the_phantom_of_a_merged_trace_is_gone(workspace, capsys):
+    assert command(capsys, "import", str(DATA / "faults" / "traces" / "S1_phantom_device.json"), "-o", "run").out
+    shown = command(capsys, "show", "run", "-v").out
+    assert "100000003" not in shown
+    assert "NVIDIA A100" in shown

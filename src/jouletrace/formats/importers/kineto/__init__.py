@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from jouletrace.formats.importers.base import RELATIVE, UNIX, ImportOptions, Lef
 from jouletrace.formats.importers.columns import Coded, block, known, launch_shape
 from jouletrace.formats.importers.impossible import clear_impossible_times, earliest_ns
 from jouletrace.formats.importers.joins import Calls, enclosing, match, parents_of_work
-from jouletrace.formats.importers.kineto.events import DETAILS, Events
+from jouletrace.formats.importers.kineto.events import DETAILS, DEVICE_WORK, NO_ID, UNSTATED, Events, integer
 from jouletrace.formats.importers.kineto.json import read_trace
-from jouletrace.run import DeviceInfo, Run
+from jouletrace.run import DeviceInfo, Run, tables
 from jouletrace.run.forms import stated_facts
 from jouletrace.run.sound import MOST_NS
 
@@ -24,6 +25,9 @@ _SINCE_EPOCH_NS = 9e17
 
 _VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "cupti_version", "roctracer_version", "hip_runtime_version")
 _FACTS = ("schemaVersion", "host_name", "trace_id", "record_shapes", "with_stack", "profile_memory")
+_MOST_GPUS = 4096
+"""Numbers of devices are smaller."""
+
 _CONTAINERS = ("op", "range", "iteration")
 
 
@@ -50,9 +54,11 @@ def read(path: Path, options: ImportOptions) -> Run:
     run = new_run(path, "kineto", UNIX if unix else RELATIVE)
     about(run)["events"] = {" ".join(filter(None, key)): n for key, n in sorted(events.counts.items())}
     left.add("instants", "instants and counters (memory events among them) were left out", _instants(events))
+    properties = _properties(header)
+    _place(events, set(properties))
     _add_spans(run, events, start, end)
     clear_impossible_times(run, left, int(start[0]) - events.start[0])
-    run.devices = _devices(events, header, options)
+    run.devices = _devices(events, properties, options)
     run.created_ns = earliest_ns(run) if unix else path.stat().st_mtime_ns
     _add_facts(run, header)
     left.warn(run)
@@ -88,7 +94,7 @@ def _add_spans(run: Run, events: Events, start: NDArray[np.int64], end: NDArray[
     kinds = list(events.kinds)
     is_a = {k: kind == events.kinds.get(k, -1) for k in (*_CONTAINERS, "launch", "kernel", "memcpy")}
     work = is_a["kernel"] | is_a["memcpy"]
-    host = device < 0
+    host = np.array([not stream for _, _, stream in events.lanes])[lane]
     container = host & np.logical_or.reduce([is_a[k] for k in _CONTAINERS])
     slack_ns = 1000 if events.whole_us else 0
     parent = enclosing(lane, start, end, container, slack_ns)
@@ -109,7 +115,7 @@ def _add_spans(run: Run, events: Events, start: NDArray[np.int64], end: NDArray[
         kind=Coded(kind, kinds),
         name=Coded(name, list(events.names)),
         device=Coded(
-            np.where(host, -1, np.searchsorted(device_names, device)), [f"imported:{n}" for n in device_names]
+            np.where(device < 0, -1, np.searchsorted(device_names, device)), [f"imported:{n}" for n in device_names]
         ),
         lane=Coded(lane, texts),
         start_ns=start,
@@ -155,9 +161,9 @@ def _parents_by_id(
 def _lanes(events: Events) -> list[str]:
     """Names of lanes: streams for work on a device, else threads; with their process where there are several."""
     processes = {pid for pid, tid, stream in events.lanes if tid and pid.isdigit()}
-    places = np.unique(np.column_stack([np.frombuffer(c, c.typecode) for c in (events.device, events.lane)]), axis=0)
     owners = [pid for pid, _, _ in events.lanes]
-    owned = {(device, owners[lane]) for device, lane in places.tolist() if device >= 0}
+    lane, device = (np.frombuffer(column, np.int32) for column in (events.lane, events.device))
+    owned = {(number, owners[place]) for place, number in _pairs(lane, device, device >= 0)}
     shared = len(owned) > len({device for device, _ in owned})
     texts = []
     for pid, tid, stream in events.lanes:
@@ -168,15 +174,45 @@ def _lanes(events: Events) -> list[str]:
     return texts
 
 
-def _devices(events: Events, header: dict[str, Any], options: ImportOptions) -> list[DeviceInfo]:
+def _place(events: Events, described: set[int]) -> None:
+    """Give devices to events that state none: those of the work of their process, else the one of its number.
+
+    Kineto's process of a device is the device's number; who merges traces moves it, and then it is no device's.
+    """
+    lane, device = (np.frombuffer(column, np.int32) for column in (events.lane, events.device))
+    kind = np.frombuffer(events.kind, np.int8)
+    work = np.isin(kind, [events.kinds[one] for one in DEVICE_WORK if one in events.kinds])
+    owners = [pid for pid, _, _ in events.lanes]
+    stated: dict[str, set[int]] = {}
+    for place, number in _pairs(lane, device, work & (device >= 0)):
+        stated.setdefault(owners[place], set()).add(number)
+    known = described.union(*stated.values())
+    found = device.copy()
+    for place in np.unique(lane[device == UNSTATED]).tolist():
+        mine, number = stated.get(owners[place], set()), integer(owners[place])
+        rows = (lane == place) & (device == UNSTATED)
+        found[rows] = min(mine) if len(mine) == 1 else number if number in known else NO_ID
+        if not mine and 0 <= number < _MOST_GPUS:
+            found[rows & (work | (not known))] = number
+    events.device = array("i", found.tobytes())
+
+
+def _pairs(lane: NDArray[np.int32], device: NDArray[np.int32], which: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The distinct pairs of lane and device among some events on devices."""
+    both, _ = tables.distinct((lane[which].astype(np.int64) << 32) + device[which])
+    return [divmod(one, 1 << 32) for one in both.tolist()]
+
+
+def _properties(header: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """What the header states of each device, by its number."""
+    listed = [one for key in ("deviceProperties", "computeProperties") for one in header.get(key) or []]
+    return {one["id"]: one for one in listed if isinstance(one, dict) and isinstance(one.get("id"), int)}
+
+
+def _devices(events: Events, properties: dict[int, dict[str, Any]], options: ImportOptions) -> list[DeviceInfo]:
     """The devices with work."""
-    properties = {}
-    for key in ("deviceProperties", "computeProperties"):
-        for one in header.get(key) or []:
-            if isinstance(one, dict):
-                properties[one.get("id")] = one
     devices = []
-    for number in sorted(set(events.device) - {-1}):
+    for number in sorted(set(events.device) - {NO_ID}):
         about = properties.get(number, {})
         memory = about.get("totalGlobalMem")
         devices.append(

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 DEVICE_WORK = ("kernel", "memcpy")
 """Kinds of spans that run on a device."""
 
-NO_ID = -1
+NO_ID, UNSTATED = -1, -2
 LIMIT, _INT32 = 1 << 62, 1 << 31
 NO_AXES = (NO_ID, NO_ID, NO_ID)
 
@@ -87,7 +87,7 @@ class Events:
         kind, name, lane: Codes of the texts in ``kinds``, ``names`` and ``lanes`` (pid, tid, stream).
         start, duration: Nanoseconds on the file's own clock.
         correlation, external: Ids, -1 where missing.
-        device: Device number of work on a device, -1 for others.
+        device: Device number of what is on a device, ``UNSTATED`` where it states none, -1 for others.
         work: Row numbers of work on a device (kernels, copies), whose ``details`` are kept.
         details: Grid and block (6), registers, bytes, graph node; -1 where unknown.
         whole_us: Whether every stamp is a whole number of microseconds.
@@ -167,14 +167,15 @@ def integer(value: Any) -> int:
 
 
 def _places(spans: Sequence[Event], of_device: set[str]) -> tuple[Ints, list[str]]:
-    """Device and stream of each event of these categories; -1 and "" for all others."""
+    """Device as it is stated, and stream, of each event of these categories; -1 and "" for all others."""
     device = np.full(len(spans), NO_ID)
     streams = [""] * len(spans)
     for k in [k for k, span in enumerate(spans) if span.cat in of_device] if of_device else ():
         span, one = spans[k], spans[k].args
         streams[k] = str(span.tid).removeprefix("stream ") if one.stream is None else str(one.stream)
-        number = integer(span.pid if one.device is None else one.device) if streams[k] else NO_ID
-        device[k] = number if number < _INT32 else NO_ID
+        number = integer(one.device)
+        if streams[k]:
+            device[k] = number if NO_ID < number < _INT32 else UNSTATED
     return device, streams
 
 
