@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis import latency as latencies
+from jouletrace.analysis.counted import add_counted
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
 from jouletrace.analysis.monitor import add_device
@@ -67,10 +68,11 @@ def add_imported(run: Run, figures: Figures) -> None:
     if len(powered) == 1 and latency.value is not None:
         difference = figures.get(free - 1, "power_difference_w")
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
-    timeline = _Timeline.of(run)
+    timeline, untimed = _Timeline.of(run), _untimed(run)
     if len(timeline.start) == 0:
+        free = add_counted(run, figures, free)
+        _add_names(run, timeline, figures, free, KINDS, untimed)
         return
-    untimed = _untimed(run)
     if not traced:
         _add_model(timeline, figures, [TIMES_LEFT_OUT] if untimed else [])
     kinds = [kind for kind in KINDS if not traced or kind not in ("op", "kernel", "memcpy")]

@@ -112,6 +112,7 @@ METHODS: dict[str, str] = {
     "samples": "mean of readings",
     "stored": "stored from an earlier measurement",
     "counter": "energy counter",
+    "counters": "hardware counters of launches",
     "derived": "from other figures here",
     "trace": "traced kernels",
     "counted work": "record between readings of the counter",

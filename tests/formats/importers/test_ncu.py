@@ -9,6 +9,7 @@ import pytest
 
 import check_trace
 import import_timelines as make
+from commands import command
 from damaged import read_damaged
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
@@ -19,8 +20,8 @@ from jouletrace.formats.importers.columns import Coded, block
 from jouletrace.formats.importers.ncu import to_si
 from jouletrace.formats.importers.ncu_match import base_name, match_launches
 from jouletrace.formats.importers.units import decimal_sign, number
-from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
-from places import SAMPLES
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, load, tables
+from places import DATA, SAMPLES
 
 PAGES = sorted((SAMPLES / "h100").glob("ncu*.csv"))
 LAUNCHES = [(make.GEMM, (8, 1, 1)), (make.RELU, (16, 1, 1))]
@@ -332,3 +333,68 @@ def test_a_page_recorded_on_an_h100_agrees_with_a_plain_count():
     assert len(run.counters) == len(kept)
     percent = [float(row["Metric Value"]) for row in kept if row["Metric Unit"] == "%"]
     assert [r["value"] for r in run.counters.to_pylist() if r["value_unit"] == "%"] == percent
+
+
+def figures_of(run):
+    """Count, and figures in SI units and per cent, of each kernel."""
+    kernels = [row for row in run.units.to_pylist() if row["level"] == "kernel"]
+    metrics = ("time_s", "time_mean_s", "memory_throughput_pct", "achieved_occupancy_pct")
+    return {row["name"]: (row["count"], *(run.result(name, row["id"]).value for name in metrics)) for row in kernels}
+
+
+def test_a_page_alone_lists_its_kernels_with_count_and_duration(workspace, capsys):
+    page = str(DATA / "faults" / "traces" / "R1_ncu_alone.csv")
+    assert "trust: yes" in command(capsys, "import", page, "-o", "run").out
+    run = load("run")
+    assert figures_of(run) == {"gemm": (3, pytest.approx(3.702e-6), pytest.approx(1.234e-6), None, None)}
+    shown = command(capsys, "show", "run", "--detail", "kernel").out
+    assert next(line for line in shown.splitlines() if line.startswith("gemm")).split() == [
+        "gemm",
+        "3",
+        "3.702",
+        "1.234",
+    ]
+
+
+@pytest.mark.parametrize("page", ["details", "raw"])
+def test_figures_of_a_page_alone_are_means_of_its_counters(tmp_path, page):
+    names = ("Duration", "Memory Throughput", "Achieved Occupancy")
+    if page == "raw":
+        names = ("gpu__time_duration.sum", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+                 "sm__warps_active.avg.pct_of_peak_sustained_active")  # fmt: skip
+    rows = [("a", "1,000", 10, 30), ("b", "500", 20, 40), ("a", "3,000", 30, "")]
+    head = ["ID", "Process ID", "Process Name", "Kernel Name", "Stream", "Block Size", "Grid Size", "Device"]
+    same = ["42", "app"], ["7", "(128, 1, 1)", "(8, 1, 1)", "0"]
+    if page == "details":
+        table = [[*head, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]]
+        for k, (kernel, *values) in enumerate(rows):
+            for name, unit, value in zip(names, ("ns", "%", "%"), values, strict=True):
+                if value != "":
+                    table.append([str(k), *same[0], kernel, *same[1], "S", name, unit, str(value)])
+    else:
+        table = [[*head, *names], [""] * len(head) + ["ns", "%", "%"]]
+        table += [[str(k), *same[0], name, *same[1], *map(str, rest)] for k, (name, *rest) in enumerate(rows)]
+    lines = "\n".join(",".join(f'"{cell}"' for cell in row) for row in table)
+    run = analyse(import_files([make.write(tmp_path / "a.csv", lines + "\n")]))
+    assert figures_of(run) == {
+        "a": (2, pytest.approx(4e-6), pytest.approx(2e-6), pytest.approx(20), pytest.approx(30)),
+        "b": (1, pytest.approx(0.5e-6), pytest.approx(0.5e-6), pytest.approx(20), pytest.approx(40)),
+    }
+
+
+def test_a_sum_that_lacks_durations_is_null(tmp_path):
+    text = (DATA / "faults" / "traces" / "R1_ncu_alone.csv").read_text()
+    last = text.rindex('"Duration"')
+    run = analyse(
+        import_files([make.write(tmp_path / "a.csv", text[:last] + text[last:].replace("Duration", "Other"))])
+    )
+    count, whole, each, *_ = figures_of(run)["gemm"]
+    assert (count, whole, each) == (3, None, pytest.approx(1.234e-6))
+
+
+def test_counters_beside_a_timeline_add_no_kernels(tmp_path):
+    timeline = make.nsys(tmp_path / "a.sqlite", launches=2)
+    page = make.ncu_details(tmp_path / "a.csv", [("other", (1, 1, 1))])
+    run = analyse(import_files([timeline, page]))
+    assert "other" not in figures_of(run)
+    assert "times_left_out" not in set(run.results["flags"].to_pylist())

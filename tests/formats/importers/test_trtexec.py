@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from commands import command
 from import_logs import (
     TRTEXEC_LOG,
     TRTEXEC_PROFILE,
@@ -19,6 +20,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import importer
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load, save
+from places import DATA
 
 
 def test_the_summary_of_a_log_becomes_figures_with_the_tool_named(tmp_path):
@@ -159,6 +161,21 @@ def test_a_table_of_layers_that_breaks_off_or_lacks_a_row_is_warned_of(tmp_path)
         run = read(tmp_path, "trtexec", TRTEXEC_LOG + damaged)
         assert "layers_missing" in codes(run)
         assert run.result("time_s").value is None
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("trex_oneline.json", [["Conv_0 + Relu_1", "111.6"], ["MaxPool_2", "62.46"], ["Conv_3 + Relu_4", "53.25"]]),
+        ("Q1_trtexec_dump.log", [["conv1", "2.199"], ["fc1", "2.141"]]),
+    ],
+)
+def test_layers_are_shown_by_the_command_line(workspace, capsys, name, shown):
+    command(capsys, "import", str(DATA / "faults" / "traces" / name), "-o", "run")
+    lines = command(capsys, "show", "run", "-v").out.splitlines()
+    for layer, time in shown:
+        line = next(line for line in lines if line.startswith(f"{layer} "))
+        assert line.removeprefix(layer).split()[0] == time
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from jouletrace.analysis.counted import SHOWN, to_percent
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.waveform import waveform_of
 from jouletrace.formats.exporters.timeline.tracks import Process, Spans, codes
@@ -34,30 +35,6 @@ _NAMES = {
     "utilization_memory_pct": "Memory utilization",
     "pstate": "Performance state",
 }
-
-_METRICS = {
-    "Memory": (
-        "memory throughput",
-        "memory [%]",
-        "sol memory",
-        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "Compute": (
-        "compute (sm) throughput",
-        "compute (sm) [%]",
-        "sm [%]",
-        "sol sm",
-        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "Theoretical occupancy": ("theoretical occupancy", "sm__maximum_warps_per_active_cycle_pct"),
-    "Achieved occupancy": (
-        "achieved occupancy",
-        "achieved_occupancy",
-        "sm__warps_active.avg.pct_of_peak_sustained_active",
-    ),
-}
-"""Counters that are drawn, and their names in the tools: headings of ncu's details page, by age, and the
-metric of its raw page behind them. Only in percent, since a throughput in bytes per second has the same name."""
 
 
 @dataclass(frozen=True)
@@ -161,17 +138,17 @@ class _Counted:
         metrics, metric = codes(table["metric"])
         units, unit = codes(table["value_unit"])
         value = table["value"].to_numpy()
-        percent = np.array([[_to_percent(name, of) for of in [*units, ""]] for name in [*metrics, ""]])
+        percent = np.array([[to_percent(name, of) for of in [*units, ""]] for name in [*metrics, ""]])
         factor = percent[metric, unit]
         row = pc.index_in(table["span"].combine_chunks(), value_set=spans.table["id"].combine_chunks())
         row = row.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        heading = {name: i for i, names in enumerate(_METRICS.values()) for name in names}
+        heading = {name: i for i, one in enumerate(SHOWN) for name in one.names}
         kind = np.array([heading.get(name.lower(), -1) for name in [*metrics, ""]], np.int64)[metric]
         good = (kind >= 0) & (row >= 0) & np.isfinite(value) & np.isfinite(factor)
         good[good] = spans.drawn[row[good]]
         # Both pages of ncu, and pages of two of its runs, contain the same values of a kernel: one of them is drawn.
         rows = np.flatnonzero(good)
-        _, first = np.unique(row[rows] * len(_METRICS) + kind[rows], return_index=True)
+        _, first = np.unique(row[rows] * len(SHOWN) + kind[rows], return_index=True)
         rows = rows[np.sort(first)]
         self._row, self._kind, self._value = row[rows], kind[rows], (value * factor)[rows]
 
@@ -181,7 +158,7 @@ class _Counted:
             return
         device = -1 if process.device is None else self._devices.index(process.device)
         mine = self._device[self._row] == device
-        for i, name in enumerate(_METRICS):
+        for i, (name, _, _) in enumerate(SHOWN):
             chosen = mine & (self._kind == i)
             if chosen.any():
                 rows = self._row[chosen]
@@ -216,13 +193,6 @@ def steps(
             stamps.append(at)
             values.append(now)
     return np.array(stamps, np.int64), np.array(values)
-
-
-def _to_percent(metric: str, unit: str) -> float:
-    """The factor that turns a reading into a percentage; NaN if it is another quantity."""
-    if unit == "%" or (not unit and ("[%]" in metric or "pct" in metric)):
-        return 1.0
-    return 100.0 if metric.lower() == "achieved_occupancy" else math.nan  # nvprof's is a fraction
 
 
 def _written(unit: str) -> str:
