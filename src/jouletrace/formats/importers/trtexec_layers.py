@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jouletrace.formats.importers.base import Left
@@ -21,7 +22,7 @@ _METRICS = {
 """Metric of each figure of a layer, and the figure's units in an SI unit."""
 
 _NAME = re.compile(r'\{\s*"name"\s*:\s*"(.*?)"\s*,\s*(?="timeMs"\s*:)', re.DOTALL)
-_NEXT = re.compile(r'\}\s*,?\s*(?=\{\s*"\w+"\s*:)')
+_NEXT = re.compile(r'\}(?:\s*,)?\s*(?=\{\s*"\w+"\s*:)')
 
 _TABLE = re.compile(r"=== Profile \((\d{1,15}) iterations ?\) ===")
 """The line above a table of layers, which states how often the network ran."""
@@ -51,10 +52,11 @@ def read_profile(text: str, stated: Stated, left: Left) -> int:
 
     Old versions don't escape names: where the list isn't JSON its entries are read one by one.
     """
-    entries: Iterable[tuple[str, Any]]
+    entries: Iterable[tuple[Callable[[], str], Any]]
     try:
         whole = json.loads(text.lstrip("\ufeff"), strict=False)
-        entries = ((f"entry {k}", entry) for k, entry in enumerate(whole if isinstance(whole, list) else [whole], 1))
+        listed = whole if isinstance(whole, list) else [whole]
+        entries = ((partial("entry {}".format, k), entry) for k, entry in enumerate(listed, start=1))
     except (ValueError, RecursionError):
         entries = _entries(text)
     layers: list[Mapping[str, Any]] = []
@@ -73,10 +75,13 @@ def read_profile(text: str, stated: Stated, left: Left) -> int:
 
 def _figure(value: object) -> float | None:
     """A figure of a layer; None for anything else."""
-    return plain_number(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        return None
+    figure = plain_number(str(value))
+    return figure if figure is not None and figure >= 0 else None
 
 
-def _entries(text: str) -> Iterable[tuple[str, Any]]:
+def _entries(text: str) -> Iterable[tuple[Callable[[], str], Any]]:
     """Place and content of each entry of a list that isn't JSON; None for one that can't be read."""
     decode = json.JSONDecoder(strict=False).raw_decode
     at = text.find("{")
@@ -91,11 +96,15 @@ def _entries(text: str) -> Iterable[tuple[str, Any]]:
             rest = own[end:].strip("[], \t\r\n")
         except (ValueError, RecursionError):
             entry, rest = None, ""
-        line = f"line {text.count(chr(10), 0, at) + 1}"
-        yield line, entry
+        place = partial(_line, text, at)
+        yield place, entry
         if rest:
-            yield line, None
+            yield place, None
         at = until if found else -1
+
+
+def _line(text: str, at: int) -> str:
+    return f"line {text.count(chr(10), 0, at) + 1}"
 
 
 def _unescaped(name: str) -> str:
