@@ -54,6 +54,7 @@ RULES: dict[str, Rule] = {
     "no_counter": Rule("power sensor", YES),
     "simulated_idle": Rule("power sensor", NO),
     "power_implausible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
+    "above_a_board": Rule("power sensor", YES),
     "power_impossible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "sensor_unknown": Rule("power sensor", CARE),
     "long_average": Rule("power sensor", CARE),
@@ -274,13 +275,14 @@ RULES: dict[str, Rule] = {
     "not_a_number": Rule("files", CARE),
     "not_a_row": Rule("files", CARE),
     "other_lines": Rule("files", YES),
+    "second_readings": Rule("files", YES),
     "text_metrics": Rule("files", YES),
     "text_trace": Rule("files", CARE),
     "throughput_differs": Rule("files", CARE),
     "unclosed_ranges": Rule("files", CARE),
     "unfinished_line": Rule("files", CARE, _EXPORT),
     "unknown_columns": Rule("files", YES),
-    "unknown_units": Rule("files", CARE, "name the unit by --map"),
+    "unknown_units": Rule("files", CARE, "write the cells in a known unit, such as W, MHz, C"),
     "without_name": Rule("files", YES),
 }
 """By code."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError
-from jouletrace.formats.importers.units import number
+from jouletrace.formats.importers.units import Unit, number, reading_unit
 from jouletrace.run import Run
 from jouletrace.run.files import open_regular
 from jouletrace.run.forms import Imported
@@ -79,6 +79,13 @@ class Left:
         if value is None:
             self.add("missing_cells", "cells have no value", place=place)
         return value
+
+    def unit(self, printed: str, usual: Unit, place: str) -> Unit | None:
+        """The unit of a reading (``reading_unit``); None, and counted, where it is unknown or of another quantity."""
+        found = reading_unit(printed, usual)
+        if found is None:
+            self.add("unknown_units", "cells have an unknown unit", place=f"{place} ({printed[:20]!r})")
+        return found
 
     def first(self) -> str:
         """The first item left out, as the end of an error's line: " (2 events are no JSON, ...)"."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import ImportOptions, decode_text, read_head, read_text
-from jouletrace.formats.importers.delimited import Delimited, read_delimited
+from jouletrace.formats.importers.blanks import is_blank
+from jouletrace.formats.importers.delimited import left_out_texts, read_delimited
 from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.stamps import read_stamps
-from jouletrace.formats.importers.units import MISSING, decimal_sign, plain_number
+from jouletrace.formats.importers.units import decimal_sign
 from jouletrace.run import Run
 from jouletrace.sensor.kinds import INSTANT, USAGE
 
@@ -168,9 +168,10 @@ class _DcgmLog(Log):
 
 
 def _read_scrapes(path: Path, options: ImportOptions) -> Run:
-    """Read scrapes; a new one begins where a metric is repeated, or after a line with a time."""
+    """Read scrapes; a new one begins where a metric is repeated or has another time, or after a line with a time."""
     log = _DcgmLog(path, options)
     seen: set[str] = set()
+    own = ""
     row, stamp = -1, ""  # the time on a line of its own, for the next scrape
     for line, text in enumerate(map(str.strip, read_text(path, log.left).split("\n")), start=1):
         found = _METRIC.match(text)
@@ -181,12 +182,12 @@ def _read_scrapes(path: Path, options: ImportOptions) -> Run:
                 log.left.add("broken_rows", "lines are neither metrics nor comments", place=f"line {line}")
             continue
         series = f"{found['name']}{{{found['labels']}}}"
-        if row < 0 or series in seen:
-            row, stamp, seen = log.row(stamp or found["stamp"] or ""), "", set()
+        if row < 0 or series in seen or (found["stamp"] or "") != own:
+            own = found["stamp"] or ""
+            row, stamp, seen = log.row(stamp or own), "", set()
         seen.add(series)
-        value = plain_number(found["value"])
+        value = log.left.number(found["value"], ".", f"line {line}")
         if value is None:
-            log.left.add("not_a_number", "metrics have no number", place=f"line {line}")
             continue
         labels = {key.lower(): text for key, text in _LABEL.findall(found["labels"])}
         board = log.board(
@@ -208,19 +209,6 @@ def _time(text: str) -> str | None:
     return plain if stamps.valid[0] and stamps.clock == "unix" else None
 
 
-def _text_columns(table: Delimited, others: Collection[int | None]) -> dict[str, int]:
-    """Columns of ``table`` but ``others`` that hold no number anywhere: labels, not readings that are broken."""
-    rows = table.rows[:200]
-    left = (i for i in range(len(table.header)) if i not in others)
-    return {
-        table.header[i]: i for i in left if any(row[i].lower() not in MISSING for row in rows) and _no_number(rows, i)
-    }
-
-
-def _no_number(rows: Sequence[Sequence[str]], column: int) -> bool:
-    return not any(re.fullmatch(r"[+-]?[\d.,]*\d[\d.,eE+-]*", row[column]) for row in rows)
-
-
 def read_csv(path: Path, options: ImportOptions) -> Run:
     """Read fields of DCGM as CSV with a time and an entity in each row.
 
@@ -237,9 +225,10 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     parts = [i for i, name in enumerate(lower) if name in _INSTANCE_COLUMNS]
     labels = {lower[i]: i for i in range(len(lower)) if lower[i] in _LABEL_COLUMNS}
     skipped = {entity, stamp, *parts, *labels.values()}
-    texts = _text_columns(table, skipped)
-    log.left.add("unknown_columns", f"columns of text were left out ({', '.join(texts)[:120]})", len(texts))
-    skipped |= set(texts.values())
+    others = [
+        i for i, name in enumerate(table.header) if name and i not in skipped and _field(name) not in FIELDS.values()
+    ]
+    skipped |= set(left_out_texts(table, others, log.left))
     fields = [i for i, name in enumerate(table.header) if i not in skipped and name]
     decimal = decimal_sign(row[i] for row in table.rows[:200] for i in fields)
     for cells, line in zip(table.rows, table.lines, strict=True):
@@ -250,10 +239,10 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
         stated = {
             label: cells[labels[name]]
             for name, label in _LABEL_COLUMNS.items()
-            if name in labels and cells[labels[name]].lower() not in MISSING
+            if name in labels and not is_blank(cells[labels[name]])
         }
         board = log.board(digits, **stated)
-        profile = " ".join(cells[i] for i in parts if cells[i].lower() not in MISSING)
+        profile = " ".join(cells[i] for i in parts if not is_blank(cells[i]))
         instance = log.instance(board, profile, profile) if profile else None
         number = log.row(cells[stamp] if stamp is not None else "", instance or board)
         for i in fields:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import Left
+from jouletrace.formats.importers.blanks import is_blank
 
 _DELIMITERS = ("\t", ";", ",", "|")
+
+_NUMBER = re.compile(r"[+-]?(?:[\d.,]*\d(?:[eE][+-]?\d+)?|0x[0-9a-fA-F]+)")
+_DIGITS = re.compile(r"\s*[+-]?\d+\s*")
+_LOOKED_AT = 200
+"""Lines that show how a table is written."""
+
+_UNIT = re.compile(r"[A-Za-z%°µμ/]{0,9}")
+_LEVEL = re.compile(r"P\d{1,2}")
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,44 @@ class Delimited:
     rows: list[list[str]]
     lines: list[int]
     delimiter: str = ","
+
+
+def decimal_commas(text: str) -> str:
+    """The complaint about a table whose commas separate cells and are decimal signs, too; "" about any other."""
+    lines = [line.strip() for line in text.split("\n", _LOOKED_AT)[:_LOOKED_AT]]
+    rows = [line.split(",") for line in lines]
+    for at, names in enumerate(rows[:-1]):
+        if len(names) < 2 or len(rows[at + 1]) <= len(names) or delimiter_of(lines[at]) != ",":
+            continue
+        below = [row for row in rows[at + 1 :] if any(row)]
+        more = [row for row in below if len(row) > len(names) and all(map(_DIGITS.fullmatch, row[1:]))]
+        if more and 2 * len(more) > len(below) and not any(_is_number(name.strip()) for name in names):
+            there = f"line {at + 2} has {len(more[0])} cells under {len(names)} headings"
+            return f"{there}: with decimal commas, separate the cells by semicolons; else name every column"
+    return ""
+
+
+def left_out_texts(table: Delimited, columns: Collection[int], left: Left) -> list[int]:
+    """Those of ``columns`` that hold texts and hardly a number, which are counted in ``left``.
+
+    They are labels and states ("Not Active"), not readings that are broken.
+    """
+    found: list[int] = []
+    for column in columns:
+        cells = [row[column] for row in table.rows if not is_blank(row[column])]
+        if cells and 2 * sum(map(_is_number, cells)) < len(cells):
+            found.append(column)
+    names = ", ".join(table.header[column] for column in found)
+    left.add("unknown_columns", f"columns of text were left out ({names[:120]})", len(found))
+    return found
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell holds a number, with a unit or without, or a performance state ("P0")."""
+    if _NUMBER.fullmatch(cell) or _LEVEL.fullmatch(cell):
+        return True
+    digits, unit = units.split(cell)
+    return _NUMBER.fullmatch(digits) is not None and _UNIT.fullmatch(unit) is not None
 
 
 def delimiter_of(line: str) -> str | None:

@@ -27,6 +27,9 @@ INTERVAL_S = 1.0
 MOST_W = 1e6
 """No device draws a megawatt."""
 
+_MOST = {"W": MOST_W, "MHz": 1e6, "Cel": 1e3, "%": 1e6}
+"""Readings beyond these are no readings, by the unit of their channel."""
+
 LONG_WINDOW_S = 0.2
 """Averaging windows longer than this get a warning: shorter loads than the window read too low."""
 
@@ -116,15 +119,32 @@ class Log:
         """Add a reading in ``unit``, whose suffix is appended to the channel's name if it is missing.
 
         The channel's unit (SI), source and, of power, ``field`` (``sensor.kinds``), which states the averaging, are
-        those of its first reading.
+        those of its first reading. A channel has one reading a row, the first.
+
+        Raises:
+            BadInputError: If a row has another power of the device already.
         """
         name = channel if channel.endswith(unit.suffix) else channel + unit.suffix
         series = self._readings.get((device, name))
         if series is None:
             si = CHANNEL_UNITS[name][0] if name in CHANNEL_UNITS else unit.si
             series = self._readings[device, name] = _Series(si, source, field)
-        series.rows.append(len(self._times) - 1)
+        number = len(self._times) - 1
+        if series.rows and series.rows[-1] == number:
+            self._second(series, name, value * unit.factor, source or channel, device)
+            return
+        series.rows.append(number)
         series.values.append(value * unit.factor)
+
+    def _second(self, series: _Series, channel: str, value: float, source: str, device: str) -> None:
+        """Count a reading that differs from the one of its channel in the same row; of power, there's no choosing."""
+        if series.values[-1] == value:  # an exporter repeats a GPU's readings for each process that shares it
+            return
+        if channel == POWER:
+            both = f"{series.source} ({series.values[-1]:g} W) and {source} ({value:g} W)"
+            name = self.devices[device].name
+            raise BadInputError(f"{self._path}: a row has two powers of {name}, {both}: remove one of them")
+        self.left.add("second_readings", "readings stand beside another of their kind in their row", place=source)
 
     def note(self, code: str, text: str, where: str = "") -> None:
         """Add a warning to the Run, by default about the file."""
@@ -192,16 +212,16 @@ class Log:
             raise ValueError(f"{len(stamps.valid)} stamps for {len(self._times)} rows")
         blocks = []
         for device in self.devices.values():
-            self._note_limits(device)
             run.devices.append(device)
             for (of, channel), series in self._readings.items():
                 if of != device.id:
                     continue
                 row, value = np.frombuffer(series.rows, np.int64), np.frombuffer(series.values, np.float64)
                 good = stamps.valid[row]
-                row, value = _possible(run, device, channel, row[good], value[good])
+                row, value = _possible(run, device, channel, series.unit, row[good], value[good])
                 if not len(row):
                     continue
+                _note_limit(device, channel, value)
                 time = stamps.time_ns[row]
                 if np.all(np.diff(time) >= 0):
                     time = spread(time, stamps.resolution_s)
@@ -216,13 +236,16 @@ class Log:
         if len(run.samples):
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
 
-    def _note_limits(self, device: DeviceInfo) -> None:
-        """Record the limits of a GPU's power in a log: readings are compared with them."""
-        if device.power_limit_w is None:
-            device.power_limit_w = self.median(device.id, LIMIT)
-        for channel, name in _LIMITS.items():
-            if (limit := self.median(device.id, channel)) is not None:
-                device.power_limits_w.setdefault(name, limit)
+
+def _note_limit(device: DeviceInfo, channel: str, value: NDArray[np.float64]) -> None:
+    """Record a limit of a GPU's power, where the channel is one: readings are compared with them."""
+    if not (channel == LIMIT or channel in _LIMITS) or not np.any(value > 0):
+        return
+    limit = float(np.median(value[value > 0]))  # a limit of 0 W is none
+    if channel == LIMIT:
+        device.power_limit_w = device.power_limit_w or limit
+    else:
+        device.power_limits_w.setdefault(_LIMITS[channel], limit)
 
 
 def _describe(
@@ -262,11 +285,11 @@ def _describe(
 
 
 def _possible(
-    run: Run, device: DeviceInfo, channel: str, row: NDArray[np.int64], value: NDArray[np.float64]
+    run: Run, device: DeviceInfo, channel: str, unit: str, row: NDArray[np.int64], value: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Readings without impossible ones (a power that no device draws, or no number of a sensor), which are counted."""
-    power = channel.startswith("power_")
-    good = np.abs(value) <= (MOST_W if power else LARGEST)
+    power = channel.startswith("power_") and not (channel == LIMIT or channel in _LIMITS)
+    good = np.abs(value) <= _MOST.get(unit, LARGEST)
     if not good.all():
         beyond = "beyond 1 MW" if power else "no numbers of a sensor"
         text = f"{int((~good).sum())} of {len(good)} readings of {channel} are {beyond} and were left out"

@@ -8,9 +8,10 @@ from pathlib import Path
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import HEAD_BYTES, ImportOptions, decode_text, read_head, read_text
-from jouletrace.formats.importers.delimited import read_delimited
-from jouletrace.formats.importers.log import Log
-from jouletrace.formats.importers.units import decimal_sign, plain_number
+from jouletrace.formats.importers.blanks import is_blank
+from jouletrace.formats.importers.delimited import left_out_texts, read_delimited
+from jouletrace.formats.importers.log import LIMIT, Log
+from jouletrace.formats.importers.units import decimal_sign
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
@@ -60,6 +61,9 @@ _OF_QUERY: dict[str, str] = {
 }
 """Channel of each field of ``--query-gpu``."""
 
+_USUAL = {"power": "W", "temperature": "C", "clock_": "MHz", "utilization": "%"}
+"""Units of fields that print none, by the beginning of their channel: temperatures never do."""
+
 _IDENTITY = {
     "index": "index",
     "name": "name",
@@ -87,10 +91,11 @@ _BOARD = re.compile(
     r"^\|\s*(\d{1,4})\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
 )
 _STATE = re.compile(
-    r"^\|\s*(?P<fan>\S+)\s+(?P<temperature>\d{1,4})C\s+(?P<pstate>\S+)\s+"
-    r"(?P<power>\d+(?:\.\d+)?)W\s*/\s*(?P<limit>\S+)\s*\|"
-    r"\s*(?P<used>\d{1,9})MiB\s*/\s*(?P<memory>\d{1,9})MiB\s*\|\s*(?P<busy>\S+)"
+    r"^\|\s*(?P<fan>\S+)\s+(?P<temperature>\S+)\s+(?P<pstate>\S+)\s+"
+    r"(?P<power>N/A|[^\s/]+)\s*/\s*(?P<limit>\S+)\s*\|"
+    r"\s*(?:(?P<used>\d{1,9})MiB\s*/\s*(?P<memory>\d{1,9})MiB|[^|]*?)\s*\|\s*(?P<busy>\S+)"
 )
+"""Cells without a value read N/A; with MIG on, memory and utilisation are among them."""
 
 
 def sniff(head: bytes) -> bool:
@@ -167,10 +172,16 @@ def _dmon_row(log: Log, line: int, names: list[str], stated: list[str], cells: l
     for k in range(at + 1, len(cells)):
         name = names[k]
         channel, usual = _OF_DMON.get(name, (name, ""))
-        printed = stated[k] if stated and name not in ("fb", "bar1") else usual
-        value = log.left.number(cells[k], decimal, f"line {line}, column {name}")
-        if value is not None:
-            log.add(device, channel, value, units.unit(printed) or units.NO_UNIT, f"nvidia-smi dmon, {name}")
+        place = f"line {line}, column {name}"
+        value = log.left.number(cells[k], decimal, place)
+        if value is None:
+            continue
+        own = units.unit(usual) or units.NO_UNIT
+        unit: units.Unit | None = own
+        if stated and name not in ("fb", "bar1"):
+            unit = log.left.unit(stated[k], own, place) if usual else units.unit(stated[k]) or own
+        if unit is not None:
+            log.add(device, channel, value, unit, f"nvidia-smi dmon, {name}")
 
 
 def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> None:
@@ -185,11 +196,13 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> None
     stamp = names.index("timestamp") if "timestamp" in names else None
     readings = [k for k, name in enumerate(names) if name not in _IDENTITY and name != "timestamp"]
     known = [k for k in readings if names[k] in _OF_QUERY]
+    texts = left_out_texts(table, [k for k in readings if k not in known], log.left)
+    readings = [k for k in readings if k not in texts]
     decimal = decimal_sign(units.split(row[k])[0] for row in table.rows[:200] for k in known)
     for cells, line in zip(table.rows, table.lines, strict=True):
         key = tuple(cells[i] for i in identity)
         if key not in boards:
-            facts = {fact: cells[i] for i, fact in identity.items() if cells[i] and not cells[i].startswith("[")}
+            facts = {fact: cells[i] for i, fact in identity.items() if cells[i][:1] != "[" and not is_blank(cells[i])}
             boards[key] = _board(log, facts, options.device)
         device = boards[key]
         log.row(cells[stamp] if stamp is not None else "", device)
@@ -228,14 +241,17 @@ def _query_cell(log: Log, device: str, name: str, header: str, cell: str, place:
     value = log.left.number(printed, decimal, place)
     if value is None:
         return
-    unit = units.unit(stated or header.partition("[")[2].partition("]")[0])
-    if unit is None:
-        log.left.add("unknown_units", "cells have an unknown unit", place=place)
-        return
     channel = _OF_QUERY.get(name) or re.sub(r"\W+", "_", name).strip("_")
-    if channel.startswith("temperature") and unit is units.NO_UNIT:  # the columns of temperatures name no unit
-        unit = units.UNITS["C"]
+    unit = log.left.unit(stated or header.partition("[")[2].partition("]")[0], _usual(channel), place)
+    if unit is None:
+        return
     log.add(device, channel, value, unit, f"nvidia-smi --query-gpu={name}", name.rpartition(".")[2])
+
+
+def _usual(channel: str) -> units.Unit:
+    """The unit of a channel's cells where neither they nor the heading state one."""
+    name = next((name for start, name in _USUAL.items() if channel.startswith(start)), "")
+    return units.UNITS.get(name, units.NO_UNIT)
 
 
 def _board(log: Log, facts: dict[str, str], given: str | None) -> str:
@@ -267,30 +283,37 @@ def _read_tables(log: Log, text: str, options: ImportOptions) -> None:
             name = options.device or found[2].removesuffix("...")
             index = int(found[1])
             board = log.device(f"imported:{index}", name, index=index, pci_bus=found[3], driver=driver)
-        elif board and "MiB /" in row:
+        elif board and row.startswith("|"):
             if not begun:
                 log.row("")
                 begun = True
             if found := _STATE.match(row):
-                _table_row(log, log.devices[board], found)
+                _table_row(log, log.devices[board], found, line)
             else:
-                log.left.add("missing_cells", "lines of readings lack the power", place=f"line {line}")
+                log.left.add("no_state", "GPUs are named without a line of readings", place=f"line {line}")
             board = ""
 
 
-def _table_row(log: Log, device: DeviceInfo, found: re.Match[str]) -> None:
-    device.memory_bytes = int(found["memory"]) * 2**20
-    if re.fullmatch(r"[\d.]+W", found["limit"]):
-        device.power_limit_w = plain_number(found["limit"][:-1])
+def _table_row(log: Log, device: DeviceInfo, found: re.Match[str], line: int) -> None:
+    if found["memory"]:
+        device.memory_bytes = int(found["memory"]) * 2**20
+    if is_blank(found["power"]):
+        log.left.add("missing_cells", "lines of readings lack the power", place=f"line {line}")
     readings = {
         "power_w": (found["power"], "W"),
+        LIMIT: (found["limit"], "W"),
         "temperature_c": (found["temperature"], "C"),
-        "memory_used_bytes": (found["used"], "MiB"),
-        "pstate": (found["pstate"][1:], ""),
-        "utilization_gpu_pct": (found["busy"].removesuffix("%"), "%"),
-        "fan_pct": (found["fan"].removesuffix("%"), "%"),
+        "memory_used_bytes": (found["used"] or "", "MiB"),
+        "pstate": (found["pstate"].removeprefix("P"), ""),
+        "utilization_gpu_pct": (found["busy"], "%"),
+        "fan_pct": (found["fan"], "%"),
     }
-    for channel, (digits, unit) in readings.items():
-        value = plain_number(digits)  # "N/A" where the GPU reports none
-        if value is not None:
-            log.add(device.id, channel, value, units.unit(unit) or units.NO_UNIT, "nvidia-smi, table")
+    for channel, (cell, usual) in readings.items():
+        if is_blank(cell):
+            continue
+        digits, printed = units.split(cell)
+        place = f"line {line}, {channel}"
+        value = log.left.number(digits, ".", place)
+        unit = log.left.unit(printed, units.unit(usual) or units.NO_UNIT, place)
+        if value is not None and unit is not None:
+            log.add(device.id, channel, value, unit, "nvidia-smi, table")

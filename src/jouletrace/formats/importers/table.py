@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
-from jouletrace.formats.importers.delimited import Delimited, delimiter_of, read_delimited
+from jouletrace.formats.importers.delimited import Delimited, decimal_commas, delimiter_of, read_delimited
 from jouletrace.formats.importers.log import MOST_W, Log
 from jouletrace.formats.importers.power_sensor import METER
 from jouletrace.formats.importers.stamps import Stamps, read_stamps
@@ -22,14 +22,17 @@ from jouletrace.formats.importers.table_headings import (
     UUID,
     Columns,
     Value,
+    ask_for_unit,
     find_columns,
+    is_limit,
 )
 from jouletrace.formats.importers.units import decimal_sign
-from jouletrace.run import Run
+from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
 _NUMERIC = re.compile(
-    r"^[+-]?[\d.,]*\d[\d.,]*\s*[a-zA-Z%°/]{0,5}$|^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|^\d{1,2}:\d{2}:\d{2}"
+    r"^[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d{1,3})?\s*[a-zA-Z%°/]{0,5}$|"
+    r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|^\d{1,2}:\d{2}:\d{2}"
 )
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
 _PREAMBLE_LINES = 100
@@ -48,7 +51,8 @@ _IN_WORDS = {"ms": "milliseconds", "us": "microseconds"}
 def sniff(head: bytes) -> bool:
     """Whether the beginning of a file is that of a table: a header, and rows with as many cells and with numbers."""
     text = decode_text(head)
-    return "\0" not in text and text.lstrip()[:1] not in ("{", "[", "<", "") and _header(text) is not None
+    table = _header(text) is not None or decimal_commas(text) != ""
+    return "\0" not in text and text.lstrip()[:1] not in ("{", "[", "<", "") and table
 
 
 def read(path: Path, options: ImportOptions) -> Run:
@@ -59,18 +63,20 @@ def read(path: Path, options: ImportOptions) -> Run:
     """
     log = Log(path, options)
     text = read_text(path, log.left)
+    if commas := decimal_commas(text):
+        raise BadInputError(f"{path}: {commas}")
     start = _header(text)
     if start is None:
         raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells")
     table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
     stamps = _times(path, table, meaning, options)
-    _add_readings(log, table, meaning, stamps, options.device)
+    _add_readings(path, log, table, meaning, stamps, options.device)
     if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
         names = "+".join(table.header[i] for _, i in meaning.maybe_device)
         log.note("one_device_assumed", f"rows share times: for several devices, give --map device={names}")
     _choose_power(log)
-    _check_power(path, log, {table.header[value.column]: value for value in meaning.values})
+    _check_power(path, log, table, meaning)
     unknown = [name for name in meaning.unknown if name]
     log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
     return log.run("table", "rows", sensor=lambda _, __: ("", METER), stamps=stamps)
@@ -95,10 +101,16 @@ def _header(text: str) -> int | None:
     return None
 
 
-def _add_readings(log: Log, table: Delimited, meaning: Columns, stamps: Stamps, name: str | None) -> None:
-    """The readings of all rows with a time; devices are named ``name``, if it is given."""
+def _add_readings(path: Path, log: Log, table: Delimited, meaning: Columns, stamps: Stamps, name: str | None) -> None:
+    """Add the readings of all rows with a time; devices are named ``name``, if it is given.
+
+    Raises:
+        BadInputError: If a column of power is in a unit that is unknown.
+    """
     decimal = _decimal(table, meaning, log)
     devices: dict[tuple[str, ...], str] = {}
+    odd: dict[Value, str] = {}
+    read: set[int] = set()
     for row, (cells, line) in enumerate(zip(table.rows, table.lines, strict=True)):
         log.row("")
         for value in meaning.values if stamps.valid[row] else ():
@@ -110,9 +122,17 @@ def _add_readings(log: Log, table: Delimited, meaning: Columns, stamps: Stamps, 
             key = (*(cells[column] for _, column in meaning.device), value.device)
             if key not in devices:
                 devices[key] = _device(log, meaning, cells, value.device, name)
-            unit = (units.unit(printed) if printed else None) or value.unit
+            unit = log.left.unit(printed, value.unit, f"line {line}, column {heading}")
+            if unit is None:
+                odd.setdefault(value, printed)
+                continue
+            read.add(value.column)
             # The channel keeps its name whatever the unit of a single cell.
             log.add(devices[key], value.channel, reading, unit._replace(suffix=""), f"column {heading}")
+    for value, printed in odd.items():
+        if value.unit.si == "W" and value.column not in read:
+            what = f"cells of {table.header[value.column]!r} are in {printed[:20]!r}"
+            raise BadInputError(f"{path}: {what}, which is no unit of power that is known here: write W, mW or kW")
 
 
 def _times(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> Stamps:
@@ -123,6 +143,7 @@ def _times(path: Path, table: Delimited, meaning: Columns, options: ImportOption
         raise BadInputError(f"{path}: a header without a row that fits it")
     if when is None:
         raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
+    ask_for_unit(meaning, path)
     if not meaning.values:
         wanted = "--map power_w=COLUMN if it is in watts, --map power_mw=COLUMN if in milliwatts"
         raise BadInputError(f"{path}: which column is the power? Give {wanted}; {there}")
@@ -164,9 +185,12 @@ def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
 
 
 def _choose_power(log: Log) -> None:
-    """Compute energy from the only column of power, whatever its name."""
+    """Compute energy from the only column of power, whatever its name; of a counter likewise."""
     for device in log.devices.values():
-        powers = [channel for channel in log.channels(device.id) if channel.endswith("_w")]
+        powers = [one for one in log.channels(device.id) if one.endswith("_w") and not is_limit(one)]
+        energies = [one for one in log.channels(device.id) if one.endswith("_j") and "per" not in one.split("_")]
+        if len(energies) == 1:
+            log.rename(device.id, energies[0], "energy_counter_j")
         if POWER not in powers and len(powers) == 1:
             log.rename(device.id, powers[0], POWER)
         elif POWER not in powers and powers:
@@ -174,28 +198,42 @@ def _choose_power(log: Log) -> None:
             log.left.add("which_power", text, len(powers))
 
 
-def _check_power(path: Path, log: Log, values: Mapping[str, Value]) -> None:
+def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> None:
     """Warn of power above that of any GPU board: the usual mistake is milliwatts read as watts.
+
+    A meter of several devices may read as much, where the heading or the user states the unit.
 
     Raises:
         BadInputError: If power is above that of any GPU and its unit isn't stated, or above that of
             anything with a single meter.
     """
-    for device in log.devices:
-        typical = log.median(device, POWER)
+    values = {table.header[value.column]: value for value in meaning.values}
+    for device in log.devices.values():
+        typical = log.median(device.id, POWER)
         if typical is None or typical <= MOST_OF_A_BOARD_W:
             continue
-        source = log.source(device, POWER).removeprefix("column ")
+        source = log.source(device.id, POWER).removeprefix("column ")
         slip = f"if {source!r} is in milliwatts, give --map power_mw={source}"
-        if source in values and not values[source].stated:
+        value = values[source]
+        if not value.stated and not any(units.split(row[value.column])[1] for row in table.rows):
             raise BadInputError(
                 f"{path}: the unit of {source!r} isn't stated, and {typical:.6g} W is more than any GPU board "
                 f"draws: {slip}; if it is in watts, --map power_w={source}"
             )
         if typical > MOST_W:
             raise BadInputError(f"{path}: {typical:.3g} W is more than anything behind a single meter draws: {slip}")
-        text = f"power of {typical:.6g} W (median) is more than any GPU board draws: {slip}"
-        log.note("power_implausible", f"{text}; of a whole server it may be right", device)
+        text = f"power of {typical:.6g} W (median) is more than any GPU board draws"
+        if _of_one_gpu(device, source, table, meaning):
+            log.note("power_implausible", f"{text}: {slip}", device.id)
+        else:
+            log.note("above_a_board", f"{text}: it is taken for that of several; {slip}", device.id)
+
+
+def _of_one_gpu(device: DeviceInfo, source: str, table: Delimited, meaning: Columns) -> bool:
+    """Whether the table says that a power is that of one GPU: by its UUID, or a number of GPUs."""
+    names = [table.header[column] for role, column in meaning.device if role != HOST]
+    numbered = re.search(r"gpu[ _#-]*\d", source, re.I) is not None
+    return device.id.startswith(("GPU-", "MIG-")) or numbered or any("gpu" in name.lower() for name in names)
 
 
 def _device(log: Log, roles: Columns, cells: Sequence[str], number: str, name: str | None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
+from jouletrace.formats.importers.stated_units import looks_like_unit, read_heading, words
 from jouletrace.formats.importers.units import Unit
 
 _TIME = re.compile(
@@ -28,17 +29,23 @@ _DEVICE = {
 _NUMBERED = re.compile(r"\b(?:gpu|device|dev|outlet|socket|psu|node|ch|channel)[ _#-]*(\d{1,4})(?![\d.])", re.I)
 _POWER = re.compile(r"power|watt|\bpwr\b|^p$|\bdraw\b", re.I)
 _ENERGY = re.compile(r"energy|joule", re.I)
+_AGAIN = re.compile(r"\.\d{1,2}$")
+"""What pandas appends to the second of two equal headings."""
+
+_NO_POWER = re.compile(
+    r"\b(reasons?|slow ?down|brake|throttl\w*|cap|capping|capped|limit\w*|states?|modes?|status|management|factor|"
+    r"violations?|supported|enabled|good|score|efficiency|sav(e|er|ing)|policy|source|profile|cycles?|on|off|tdp)\b",
+    re.I,
+)
+"""Words of states and limits of power, whose column is no power unless it states a unit."""
+
+_LIMIT = re.compile(r"(^|_)(limit|cap|tdp|rated|budget)(_|$)")
 _POWERS = ("", "power", "watts", "watt", "pwr", "powerdraw", "draw", "p", "powerusage")
+_ENERGIES = ("", "energy", "joules", "joule", "energycounter", "totalenergy", "energyconsumption", "energyconsumed")
 
-_BRACKETS = re.compile(r"[(\[]\s*([^)\]]{1,14}?)\s*[)\]]")
-_UNKNOWN_UNIT = re.compile(r"[A-Za-zµμ]?[WJ]")
-"""A bracketed text that is an unknown unit: "MW"."""
 
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
-_LAST = re.compile(r"^(.*[^\s_.,/-])[\s_.,/-]+([A-Za-zµμ%]+)$")
-_UNIT_NAMES = {name.lower(): name for name in units.UNITS if "/" not in name}
-_BESIDE_SPACE = 2
-"""A unit of fewer letters needs an underscore before it, since "Phase A" isn't in amperes; W, J and s don't."""
+_USUAL = (units.UNITS["W"], units.UNITS["J"], units.UNITS["C"])
+"""Units of a mapping that a heading or a cell overrules by its own."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ class Columns:
         maybe_device: Columns with such names that the user's mapping leaves out.
         values: Columns of readings.
         unknown: Headers without a known meaning.
+        unclear: Those of them that may be power, each with its unit, which is unknown here.
     """
 
     time: Times | None = None
@@ -85,6 +93,7 @@ class Columns:
     maybe_device: list[tuple[str, int]] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    unclear: list[tuple[str, str]] = field(default_factory=list)
 
 
 def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) -> Columns:
@@ -96,11 +105,16 @@ def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) 
     names; devices only if the mapping omits times or readings.
 
     Raises:
-        BadInputError: If a column of the mapping is missing, or a target has no unit.
+        BadInputError: If a column of the mapping is missing or there twice, a target has no unit, a heading states
+            one that is unknown, or two columns are the power of one device.
     """
     guessed = _guessed(header)
-    if not mapping:
-        return guessed
+    found = _mapped(header, mapping, guessed, path) if mapping else guessed
+    _without_twins(found, header, path)
+    return found
+
+
+def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns, path: Path) -> Columns:
     found = Columns()
     used: set[int] = set()
     for target, wanted in mapping.items():
@@ -108,26 +122,66 @@ def find_columns(header: Sequence[str], mapping: Mapping[str, str], path: Path) 
         places = [_place(header, name, path) for name in parts]
         used.update(places)
         base, _, device = target.partition(":")
-        name, unit = _suffix(base)
-        kind = units.unit(unit) if unit else None
-        printed = _printed_unit(header[places[0]])[1]
+        name, unit, kind = read_heading(base)
+        heading = read_heading(header[places[0]])
         if name == "time" and (not unit if kind is None else kind.si == "s"):
-            found.time = Times(tuple(places), unit or printed)
+            found.time = Times(tuple(places), unit or heading.unit)
         elif base == "device":
             found.device = [(_role(header[place]) or NUMBER, place) for place in places]
         elif kind is None or kind.si == "s":
             wrong = f"{path}: --map {target}={wanted}: a target is time_s (or _ms, _us, _ns), device"
             raise BadInputError(f"{wrong}, or a channel followed by its unit, such as power_w or power_mw")
         else:
-            cells = units.unit(printed) if unit in ("W", "J", "C") else None
-            if cells is not None and cells.si == kind.si:  # the header's own statement of its unit
-                kind = cells
+            if kind in _USUAL and heading.known is not None and heading.known.si == kind.si:
+                kind = heading.known  # the heading's own statement of its unit
+            elif kind in _USUAL and heading.known is None and looks_like_unit(heading.unit):
+                raise BadInputError(f"{path}: {_unclear(header[places[0]], heading.unit)}")
             found.values.append(Value(places[0], _channel(name, kind), kind, device))
     _fill(found, guessed, used)
     used |= {place for _, place in found.device} | {value.column for value in found.values}
     used.update(found.time.places if found.time is not None else ())
     found.unknown = [name for i, name in enumerate(header) if i not in used]
+    found.unclear = [one for one in guessed.unclear if one[0] in found.unknown]
     return found
+
+
+def _without_twins(found: Columns, header: Sequence[str], path: Path) -> None:
+    """Keep one column for each channel of a device.
+
+    Raises:
+        BadInputError: If two are its power or energy: there's no choosing.
+    """
+    first: dict[tuple[str, str], Value] = {}
+    for value in found.values:
+        there = first.setdefault((value.channel, value.device), value)
+        if there is value:
+            continue
+        if value.unit.si in ("W", "J"):
+            one, two = there.column + 1, value.column + 1
+            target = value.channel
+            both = (
+                f"columns {one} ({header[one - 1]!r}) and {two} ({header[two - 1]!r}) are both {target} of one device"
+            )
+            way = f"--map {target}={one}; of two devices, --map {target}:0={one} --map {target}:1={two}"
+            raise BadInputError(f"{path}: {both}: choose one, {way}")
+        found.unknown.append(header[value.column])
+    found.values = list(first.values())
+
+
+def ask_for_unit(found: Columns, path: Path) -> None:
+    """Ask for the unit of a power, where a table has no other.
+
+    Raises:
+        BadInputError: If the only powers are in units that are unknown here.
+    """
+    if found.unclear and not any(value.unit.si == "W" for value in found.values):
+        raise BadInputError(f"{path}: which column is the power? {_unclear(*found.unclear[0])}")
+
+
+def _unclear(heading: str, unit: str) -> str:
+    known = "W, mW, kW, kilowatts, ..."
+    way = f"give --map power_mw={heading} or power_kw={heading} if it is in that"
+    return f"{heading!r} states {unit!r}, which is no unit that is known here ({known}): {way}, else convert it"
 
 
 def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
@@ -145,8 +199,12 @@ def _fill(found: Columns, guessed: Columns, used: set[int]) -> None:
 
 def _place(header: Sequence[str], wanted: str, path: Path) -> int:
     names = [name.strip().lower() for name in header]
-    if wanted.strip().lower() in names:
-        return names.index(wanted.strip().lower())
+    for these, name in ((list(header), wanted), (names, wanted.strip().lower())):
+        if these.count(name) > 1:
+            places = " and ".join(str(i) for i, one in enumerate(these, start=1) if one == name)
+            raise BadInputError(f"{path}: columns {places} are both {wanted!r}: give the number of one in its place")
+        if name in these:
+            return these.index(name)
     if wanted.isdecimal() and 1 <= int(wanted[:6]) <= len(names):
         return int(wanted) - 1
     shown = ", ".join(name or f"({i})" for i, name in enumerate(header, start=1))
@@ -158,9 +216,9 @@ def _guessed(header: Sequence[str]) -> Columns:
     dates: list[int] = []
     clocks: list[tuple[int, str]] = []
     for i, text in enumerate(header):
-        name, unit = _printed_unit(text)
-        plain = _plain(name)
-        kind = units.unit(unit) if unit else None
+        base = _AGAIN.sub("", text)
+        name, unit, kind = read_heading(base if base in header else text)
+        plain = words(name)
         role = _role(text)
         if _TIME.match(plain) and (not unit or (kind is not None and kind.si == "s")):
             if text.strip().lower() == "date":
@@ -173,6 +231,8 @@ def _guessed(header: Sequence[str]) -> Columns:
             found.values.append(value)
         else:
             found.unknown.append(text)
+            if unit and kind is None and (_POWER.search(text) or looks_like_unit(unit)):
+                found.unclear.append((text, unit))
     if clocks:  # a date and a time of day form one time; the first of several complete times is used
         found.time = Times((*dates, clocks[0][0]), clocks[0][1])
     elif dates:
@@ -182,13 +242,13 @@ def _guessed(header: Sequence[str]) -> Columns:
 
 def _role(heading: str) -> str | None:
     """The property of a device that a column states, by its name."""
-    return next((role for role, form in _DEVICE.items() if form.match(_plain(heading))), None)
+    return next((role for role, form in _DEVICE.items() if form.match(words(heading))), None)
 
 
 def _value(column: int, plain: str, unit: str, kind: Unit | None) -> Value | None:
     """A column of readings, if its name or its unit identifies the quantity."""
     stated = kind is not None
-    if kind is None and not unit:
+    if kind is None and not unit and not _NO_POWER.search(plain):
         kind = units.UNITS["W"] if _POWER.search(plain) else units.UNITS["J"] if _ENERGY.search(plain) else None
     if kind is None or kind.si in ("1", "s") or kind is units.NO_UNIT:
         return None
@@ -196,33 +256,14 @@ def _value(column: int, plain: str, unit: str, kind: Unit | None) -> Value | Non
     name = (plain[: numbered.start()] + plain[numbered.end() :]) if numbered else plain
     if kind.si == "W" and re.sub(r"[^a-z]", "", name.lower()) in _POWERS:
         name = "power"
-    elif kind.si == "J":
+    elif kind.si == "J" and re.sub(r"[^a-z]", "", name.lower()) in _ENERGIES:
         name = "energy counter"
     return Value(column, _channel(name, kind), kind, numbered[1] if numbered else "", stated)
 
 
-def _plain(name: str) -> str:
-    """A heading as words: "gpu_id", "gpuId" and "GPU-ID" are equal."""
-    return " ".join(re.sub(r"[_.-]", " ", _CAMEL.sub(" ", name)).split())
-
-
-def _printed_unit(header: str) -> tuple[str, str]:
-    """The two parts of a header: "Power (mW)", "Power mW" and "power_mw" are all power, in mW."""
-    for found in _BRACKETS.finditer(header):
-        if units.unit(found[1]) is not None or _UNKNOWN_UNIT.fullmatch(found[1]):
-            return f"{header[: found.start()].strip()} {header[found.end() :].strip()}".strip(), found[1]
-    return _suffix(header.strip())
-
-
-def _suffix(name: str) -> tuple[str, str]:
-    found = _LAST.match(_CAMEL.sub(" ", name))
-    if not found or found[2].lower() not in _UNIT_NAMES:
-        return name, ""
-    unit = _UNIT_NAMES[found[2].lower()]
-    underscored = name[: -len(found[2])].endswith("_")
-    if not underscored and len(unit) < _BESIDE_SPACE and unit not in ("W", "J", "s"):
-        return name, ""
-    return found[1], unit
+def is_limit(channel: str) -> bool:
+    """Whether a channel of power is a limit of it, from which no energy is computed."""
+    return _LIMIT.search(channel) is not None
 
 
 def _channel(name: str, kind: Unit) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
+
+from jouletrace.formats.importers.blanks import is_blank, is_blank_number
 
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([.,'\u2019\u00a0\u202f ])\d{3})+$")
 _NUMERIC = re.compile(r"[+-]?[\d.,'\u2019\u00a0\u202f ]+(?:[eE][+-]?\d+)?$")
@@ -12,9 +15,6 @@ _SPACES = str.maketrans("", "", "'\u2019\u00a0\u202f ")
 
 LARGEST = 1e30
 """Larger than any reading of a tool; products and squares of such numbers would be infinite."""
-
-MISSING = frozenset({"", "-", "n/a", "[n/a]", "na", "nan", "none", "null", "[not supported]", "not supported"})
-"""Texts that tools write in place of a number, in lower case."""
 
 
 class Unit(NamedTuple):
@@ -54,13 +54,19 @@ UNITS: dict[str, Unit] = {
 for _letter, _suffix in (("W", "_w"), ("J", "_j"), ("V", "_v"), ("A", "_a"), ("s", "_s")):
     for _prefix, _factor in {"": 1.0, **_SMALL}.items():
         UNITS[_prefix + _letter] = Unit(_letter, _factor, _suffix)
+UNITS |= {"kW": Unit("W", 1e3, "_w"), "kJ": Unit("J", 1e3, "_j"), "min": Unit("s", 60.0, "_s")}
 for _words, _symbol in (("watt watts", "W"), ("joule joules", "J"), ("second seconds sec secs", "s")):
     for _word in _words.split():
         for _name, _prefix in (("", ""), ("milli", "m"), ("micro", "u"), ("nano", "n")):
             UNITS[_name + _word] = UNITS[_prefix + _symbol]
+        if _symbol != "s":
+            UNITS["kilo" + _word] = UNITS["k" + _word] = UNITS["k" + _symbol]
+            UNITS["m" + _word] = UNITS["m" + _symbol]
+            UNITS["mega" + _word] = UNITS[_symbol]._replace(factor=1e6)
 UNITS |= {"millis": UNITS["ms"], "msec": UNITS["ms"], "micros": UNITS["us"], "usec": UNITS["us"], "nsec": UNITS["ns"]}
-UNITS |= {"kW": Unit("W", 1e3, "_w"), "kJ": Unit("J", 1e3, "_j"), "min": Unit("s", 60.0, "_s")}
-UNITS |= {"kilowatts": UNITS["kW"], "kilojoules": UNITS["kJ"], "celsius": UNITS["C"], "percent": UNITS["%"]}
+UNITS |= {"celsius": UNITS["C"], "percent": UNITS["%"]}
+for _word in ("watthour", "watthours"):
+    UNITS |= {_word: UNITS["Wh"], "kilo" + _word: UNITS["kWh"]}
 for _prefix, _factor in {**_PREFIXES, **_BINARY}.items():
     UNITS[_prefix + "B"] = Unit("B", _factor, "_bytes")
     UNITS[_prefix + "B/s"] = Unit("B/s", _factor, "_bytes_per_s")
@@ -93,7 +99,7 @@ def decimal_sign(texts: Iterable[str]) -> str:
 
 
 def number(text: str, decimal: str = ".") -> float | None:
-    """A printed number, without its unit; None where the tool prints none.
+    """A printed number, without its unit; None where the tool prints none, or a blank of its driver.
 
     The decimal sign is "." or ","; the other one separates thousands.
 
@@ -101,13 +107,13 @@ def number(text: str, decimal: str = ".") -> float | None:
         ValueError: If it is another kind of text, or beyond ``LARGEST``.
     """
     plain = text.strip().translate(_SPACES)
-    if plain.lower() in MISSING:
+    if is_blank(text):
         return None
     plain = plain.replace(".", "").replace(",", ".") if decimal == "," else plain.replace(",", "")
     value = plain_number(plain)
     if value is None:
         raise ValueError(f"not a number: {text[:40]!r}")
-    return value
+    return None if is_blank_number(value) else value
 
 
 def plain_number(text: str) -> float | None:
@@ -119,9 +125,10 @@ def plain_number(text: str) -> float | None:
     return value if abs(value) < LARGEST and "_" not in text else None  # float() accepts "1_000"
 
 
+@lru_cache(maxsize=1024)
 def unit(text: str) -> Unit | None:
     """A printed unit; None if it is unknown. An empty text is "no unit"."""
-    name = text.strip().strip("[]()")
+    name = re.sub(r"(?<=[A-Za-z])[ -](?=[A-Za-z])", "", text.strip().strip("[]()"))  # "kilo watts", "watt-hours"
     if name.lower() in ("", "-", "1"):
         return NO_UNIT
     known = UNITS.get(name)
@@ -129,12 +136,28 @@ def unit(text: str) -> Unit | None:
         known = next((u for key, u in UNITS.items() if _alike(key, name)), None)
         if known is None and name in ("w", "j", "c", "v", "a"):
             known = UNITS[name.upper()]
+        elif known is None and name == "S":
+            known = UNITS["s"]
     return known
 
 
 def _alike(known: str, name: str) -> bool:
-    """Whether a unit was spelt with other case; "MW" isn't taken for "mW"."""
-    return len(known) > 1 and known.lower() == name.lower() and not (known[0] == "m" and name[0] == "M")
+    """Whether a unit was spelt with other case; "MW", which may be meant as "mW" or not, isn't taken for it."""
+    if len(known) == 1 or known.lower() != name.lower():
+        return False
+    symbol = known[0] == "m" and known[1:] in ("W", "J", "watt", "watts", "joule", "joules")
+    return not (symbol and name[0] == "M")
+
+
+def reading_unit(printed: str, usual: Unit) -> Unit | None:
+    """The unit of a reading whose cell or heading prints ``printed`` ("" for none) in a column of ``usual``.
+
+    None if it is unknown, or of another quantity than the column's.
+    """
+    found = unit(printed) if printed else usual
+    if found is NO_UNIT:
+        return usual
+    return found if found is not None and (usual is NO_UNIT or found.si == usual.si) else None
 
 
 def split(cell: str) -> tuple[str, str]:
@@ -153,4 +176,4 @@ def quantity(cell: str, wanted: str, usual: str = "") -> float | None:
     if found is None or found.si not in (wanted, "1"):
         return None
     value = plain_number(digits)
-    return None if value is None else value * found.factor
+    return None if value is None or is_blank_number(value) else value * found.factor
