@@ -125,14 +125,15 @@ def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
     """``["a=1", "b=2"]`` as a dictionary.
 
     Raises:
-        BadInputError: If one has no "=".
+        BadInputError: If one has no "=", or two have the same key.
     """
-    found = {}
+    found: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise BadInputError(f"{option} {pair!r}: write KEY=VALUE")
-        found[key] = value
+        if found.setdefault(key, value) != value:
+            raise BadInputError(f"{option} gives {key!r} two values, {found[key]!r} and {value!r}: give one")
     return found
 
 

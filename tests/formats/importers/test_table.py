@@ -188,7 +188,7 @@ def test_milliwatts_read_as_watts_are_asked_about(tmp_path):
     assert run.series("imported:0", "power_w")[1][0] == pytest.approx(6.8)
 
 
-def test_power_of_one_gpu_beyond_any_is_flagged_with_what_to_do(tmp_path):
+def test_power_beyond_any_gpu_is_flagged_with_what_to_do(tmp_path):
     text = "time_s,gpu,TOTAL\n" + "".join(f"{k},0,{6800 + 100 * (k % 2)}\n" for k in range(20))
     run = analyse(read(tmp_path, "table", text, map={"power_w": "TOTAL"}))
     (warning,) = [one for one in run.warnings if one.code == "power_implausible"]

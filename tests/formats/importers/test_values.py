@@ -172,6 +172,13 @@ def test_a_unit_of_power_that_is_not_known_is_asked_for(capsys, tmp_path, headin
     assert run.series("imported:0", "power_w")[1][0] == pytest.approx(3e-3)
 
 
+@pytest.mark.parametrize("heading", ["Power (x10)", "Power (/10)", "Power (foo)", "gpuwatts", "systemW", "powerkW"])
+def test_what_may_be_a_unit_is_asked_for_and_a_mapping_settles_it(capsys, tmp_path, heading):
+    assert "which column is the power" in refused(capsys, tmp_path, powers(heading))
+    run, _ = imported(capsys, tmp_path, powers(heading), "--map", "power_w=2")
+    assert run.series("imported:0", "power_w")[1][0] == 3
+
+
 def test_every_word_before_watts_is_converted_or_asked_for(capsys, tmp_path):
     """No prefix is passed over: 3 of it are 3 W only where no prefix is there."""
     draw = random.Random(9)
@@ -244,7 +251,7 @@ def test_the_power_of_a_rack_without_a_unit_is_asked_for_and_can_be_stated(capsy
 
 
 @pytest.mark.parametrize("header", ["time_s,gpu,power_w", "time_s,uuid,Power (W)"])
-def test_one_gpu_above_any_board_is_not_trusted(capsys, tmp_path, header):
+def test_one_gpu_above_any_other_is_not_trusted(capsys, tmp_path, header):
     text = header + "\n" + "".join(f"{k},GPU-1,{6800 + k % 3}\n" for k in range(12))
     assert "trust: no" in imported(capsys, tmp_path, text)[1]
 
@@ -305,6 +312,7 @@ def test_a_name_that_two_columns_have_is_no_choice(capsys, tmp_path):
     text = "time_s,power_w,power_w\n" + "".join(f"{k},300,100\n" for k in range(12))
     assert "give the number" in refused(capsys, tmp_path, text, "--map", "power_w=power_w")
     assert "both power_w" in refused(capsys, tmp_path, text, "--map", "power_w=2", "--map", "power_mw=3")
+    assert "two values" in refused(capsys, tmp_path, text, "--map", "power_w=2", "--map", "power_w=3")
 
 
 def test_two_powers_of_one_gpu_in_a_row_of_a_tool_are_asked_about(capsys, tmp_path):

@@ -25,13 +25,16 @@ _OTHER = re.compile(
 """Texts that are a unit at the end of a heading, whether it is known here or not."""
 
 _QUALIFIER = re.compile(
-    r"((avg|average|mean|max|min|peak|inst|instant|instantaneous|raw|total|sum|all|gpus?|cpus?|dev|device|board|card|"
+    r"(avg|average|mean|max|min|peak|inst|instant|instantaneous|raw|total|sum|all|gpus?|cpus?|dev|device|board|card|"
     r"package|pkg|socket|node|host|rack|server|system|chassis|module|core|dram|hbm|mem|memory|soc|psu|outlet|pdu|phase|"
-    r"channel|ch|in|out|input|output|rail|line|plug|ac|dc|rms|active|real|true|wall|mains?|nvml|nvidia|smi|amd|rapl|bmc|ipmi|meter|"
-    r"estimated|smoothed|filtered|of|and|the|#?[a-z]?\d{1,4}|\d+(\.\d+)?v)[\s_.,:/#-]*)+",
+    r"channel|ch|in|out|input|output|rail|line|plug|ac|dc|rms|active|real|true|wall|mains?|nvml|nvidia|smi|amd|rapl|bmc|"
+    r"ipmi|meter|estimated|smoothed|filtered|of|and|the|[a-ik-vyz])?\d{0,4}|\d{1,4}v",
     re.I,
 )
-"""Brackets that state which power it is, and no unit."""
+"""Words of brackets that state which power it is, and no unit."""
+
+_LONGEST = 200
+"""Characters of a heading that may state a unit."""
 
 _PER = re.compile(
     r"(?:\bper|_per|s\s*/|\b(?:perf|tok|token|image|img|sample|it|flop|op)\s*/|[(\[][^)\]]*/)[\s_]*$", re.I
@@ -56,6 +59,8 @@ class Heading(NamedTuple):
 def read_heading(text: str) -> Heading:
     """The parts of a heading: "Power (mW)", "Power mW", "power_mw" and "powerMilliwatts" are all power, in mW."""
     header = text.strip()
+    if len(header) > _LONGEST:
+        return Heading(header)
     return _in_brackets(header) or _in_words(header) or _at_the_end(header) or _within(header) or Heading(header)
 
 
@@ -69,12 +74,16 @@ def looks_like_unit(text: str) -> bool:
     return _OTHER.fullmatch(text) is not None or _SYMBOL.search(text) is not None
 
 
+def _qualifies(text: str) -> bool:
+    return any(map(str.isalnum, text)) and all(map(_QUALIFIER.fullmatch, re.split(r"[\s_.,:#-]+", text)))
+
+
 def _in_brackets(header: str) -> Heading | None:
     there = list(_BRACKETS.finditer(header))
     found = next((one for one in there if units.unit(one[1]) not in (None, NO_UNIT)), None)
     if found is None:
         power = _QUANTITY.search(header) is not None
-        there = [one for one in there if (power or looks_like_unit(one[1])) and not _QUALIFIER.fullmatch(one[1])]
+        there = [one for one in there if (power or looks_like_unit(one[1])) and not _qualifies(one[1])]
         found = there[0] if there else None
     if found is None:
         return None
