@@ -242,6 +242,9 @@ RULES: dict[str, Rule] = {
     "time_unit_assumed": Rule("stamps", CARE),
     "time_zone_assumed": Rule("stamps", YES),
     "date_order_assumed": Rule("stamps", CARE),
+    "hour_assumed": Rule("stamps", CARE),
+    "stamps_shared": Rule("stamps", CARE),
+    "stray_times": Rule("stamps", CARE, "check how the file writes its times"),
     # files
     "rows_left_out": Rule("files", CARE, AGAIN),
     "changed_since_saved": Rule("files", NO, "take the file as it was saved"),
@@ -275,6 +278,7 @@ RULES: dict[str, Rule] = {
     "not_a_number": Rule("files", CARE),
     "not_a_row": Rule("files", CARE),
     "other_lines": Rule("files", YES),
+    "repeated_rows": Rule("files", CARE, "if they are of several devices, log the device of each row"),
     "second_readings": Rule("files", YES),
     "text_metrics": Rule("files", YES),
     "text_trace": Rule("files", CARE),

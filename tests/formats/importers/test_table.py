@@ -223,9 +223,8 @@ def test_all_columns_that_name_a_device_count(tmp_path, header, rows, ids):
 
 def test_devices_that_a_mapping_leaves_out_are_asked_about_where_rows_share_times(tmp_path):
     text = "t,node,gpu,p\n0,a,0,50\n0,b,0,60\n1,a,0,51\n1,b,0,61\n"
-    run = read(tmp_path, "table", text, map={"time_s": "t", "power_w": "p"})
-    (warning,) = [one for one in run.warnings if one.code == "one_device_assumed"]
-    assert "--map device=node+gpu" in warning.message
+    with pytest.raises(BadInputError, match=r"--map device=node\+gpu"):
+        read(tmp_path, "table", text, map={"time_s": "t", "power_w": "p"})
     mapped = read(tmp_path, "table", text, map={"time_s": "t", "power_w": "p", "device": "node+gpu"})
     assert [(device.host, device.index) for device in mapped.devices] == [("a", 0), ("b", 0)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from jouletrace.errors import BadInputError, check_format
-from jouletrace.formats.importers.base import ImportOptions, read_head
+from jouletrace.formats.importers.base import ImportOptions, about, read_head
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -138,6 +138,12 @@ def import_files(paths: Sequence[Path | str], options: ImportOptions | None = No
     options = options or ImportOptions()
     if not paths:
         raise BadInputError("no file to import")
-    run = merge([read_file(path, options) for path in paths], [str(path) for path in paths], options)
+    runs = [read_file(path, options) for path in paths]
+    if options.map and not any(about(run)["format"] == "table" for run in runs):
+        raise BadInputError(
+            f"--map names columns of a table, and {paths[0]} is read as {about(runs[0])['format']}, whose columns are "
+            "known: leave it out, or give --format table"
+        )
+    run = merge(runs, [str(path) for path in paths], options)
     take_for_samples(run)
     return run

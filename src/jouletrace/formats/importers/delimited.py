@@ -7,12 +7,19 @@ import io
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from jouletrace.formats.importers import units
-from jouletrace.formats.importers.base import Left
+from jouletrace.formats.importers.base import HEAD_BYTES, Left
 from jouletrace.formats.importers.blanks import is_blank
 
 _DELIMITERS = ("\t", ";", ",", "|")
+
+_NUMERIC = re.compile(
+    r"[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d{1,3})?\s*[a-zA-Z%°/]{0,5}$|"
+    r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|\d{1,2}:\d{2}(:\d{2}|\s*[APap]\.?[Mm])"
+)
+_PREAMBLE_LINES = 100
 
 _NUMBER = re.compile(r"[+-]?(?:[\d.,]*\d(?:[eE][+-]?\d+)?|0x[0-9a-fA-F]+)")
 _DIGITS = re.compile(r"\s*[+-]?\d+\s*")
@@ -86,6 +93,35 @@ def delimiter_of(line: str) -> str | None:
     return best if count[best] else None
 
 
+def header_start(text: str) -> int | None:
+    """Index of the header: the first line with as many cells as the next row, which has numbers; None without one.
+
+    The last cell of either may be empty, after a delimiter at the end.
+    """
+    at = 0
+    for _ in range(_PREAMBLE_LINES):
+        end = text.find("\n", at)
+        if end < 0:
+            return None
+        delimiter = delimiter_of(text[at:end])
+        rows = first_rows(text[at : at + HEAD_BYTES], delimiter, 2) if delimiter is not None else []
+        if len(rows) == 2 and abs(len(rows[0]) - len(rows[1])) <= 1:
+            named, filled = (any(map(_NUMERIC.match, row)) for row in rows)
+            if filled and not named:
+                return at
+        at = end + 1
+    return None
+
+
+def first_rows(text: str, delimiter: str, count: int) -> list[list[str]]:
+    """Cells, stripped, of up to ``count`` rows; none of a text that can't be read as a table."""
+    try:
+        rows = list(islice(csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True), count))
+    except csv.Error:
+        return []
+    return [[cell.strip() for cell in row] for row in rows]
+
+
 def read_delimited(text: str, left: Left, *, header: Sequence[str] = (), before: int = 0) -> Delimited:
     """Read a table; rows with another number of cells than the header, and repeated headers, are left out.
 
@@ -99,9 +135,12 @@ def read_delimited(text: str, left: Left, *, header: Sequence[str] = (), before:
         if not any(cells):
             continue
         if not names:
-            names = cells
+            names = [cells[0].lstrip("# "), *cells[1:]]
         elif len(cells) == len(names) or (len(cells) == len(names) + 1 and not cells[-1]):
-            if cells[: len(names)] != names:  # a tool that is restarted writes its header again
+            if [
+                cells[0].lstrip("# "),
+                *cells[1 : len(names)],
+            ] != names:  # a tool that is restarted writes its header again
                 rows.append(cells[: len(names)])
                 lines.append(line)
         else:

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.monitor import printed_step
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
-from jouletrace.formats.importers.power_sensor import polled_response
-from jouletrace.formats.importers.stamps import Stamps, evenly, read_stamps, spread
+from jouletrace.formats.importers.power_sensor import describe
+from jouletrace.formats.importers.shared_times import readings_at_once, repeated
+from jouletrace.formats.importers.stamps import FARTHEST_NS, Stamps, evenly, read_stamps, spread
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
 from jouletrace.run import ChannelInfo, DeviceInfo, Run
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
@@ -30,14 +30,11 @@ MOST_W = 1e6
 _MOST = {"W": MOST_W, "MHz": 1e6, "Cel": 1e3, "%": 1e6}
 """Readings beyond these are no readings, by the unit of their channel."""
 
-LONG_WINDOW_S = 0.2
-"""Averaging windows longer than this get a warning: shorter loads than the window read too low."""
-
-_SPARSE, _SLOW_S = 0.5, 2.0
-"""Share of the time that readings see, below which it is stated of logs whose rows are so many seconds apart."""
-
 LIMIT = "power_limit_w"
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 SensorOf = Callable[[DeviceInfo, str], tuple[str, PowerField]]
 """Kind of the sensor behind a power channel ("" if unknown) and timing of its readings, by device and power field."""
@@ -67,11 +64,13 @@ class Log:
     Attributes:
         left: Counts of unusable content.
         devices: Devices by id, in order of appearance.
+        apart: How to log so that readings of several devices are told apart; "" where the file tells them apart.
     """
 
     def __init__(self, path: Path, options: ImportOptions, left: Left | None = None) -> None:
         self.left = left or Left(path)
         self.devices: dict[str, DeviceInfo] = {}
+        self.apart = ""
         self._path = path
         self._options = options
         self._readings: dict[tuple[str, str], _Series] = {}
@@ -183,10 +182,12 @@ class Log:
         rows, if they were read already.
 
         Raises:
-            BadInputError: If no reading has a time, or the time zone is unknown.
+            BadInputError: If no reading has a time, readings of several devices can't be told apart, or the time zone
+                is unknown.
         """
         stamps = stamps or self._stamps(what, unit)
-        self.left.add("no_time", f"{what} without a readable time", int((~stamps.valid).sum()))
+        self.left.add("no_time", f"{what} without a readable time", int((~stamps.valid).sum()) - stamps.strays)
+        self.left.add("stray_times", f"{what} have a time that is years from the others", stamps.strays)
         run = new_run(self._path, form, stamps.clock, dialect)
         for code, text, where in [*((c, t, self._path.name) for c, t in stamps.notes.items()), *self._notes]:
             run.warn(code, text, where)
@@ -206,6 +207,7 @@ class Log:
         """Fill a Run's ``samples``, ``channels`` and ``devices``; readings of rows without a time are left out.
 
         Raises:
+            BadInputError: If readings of several devices can't be told apart.
             ValueError: If ``stamps`` aren't one for each row.
         """
         if len(stamps.valid) != len(self._times):
@@ -213,28 +215,74 @@ class Log:
         blocks = []
         for device in self.devices.values():
             run.devices.append(device)
-            for (of, channel), series in self._readings.items():
-                if of != device.id:
-                    continue
-                row, value = np.frombuffer(series.rows, np.int64), np.frombuffer(series.values, np.float64)
-                good = stamps.valid[row]
-                row, value = _possible(run, device, channel, series.unit, row[good], value[good])
-                if not len(row):
-                    continue
+            for channel, (row, value) in self._of_device(run, device, stamps).items():
+                series = self._readings[device.id, channel]
                 _note_limit(device, channel, value)
                 time = stamps.time_ns[row]
+                if len(time) > 1 and np.median(np.diff(np.sort(time)).astype(np.float64)) > FARTHEST_NS:
+                    self.left.add("stray_times", "readings are years apart", len(time))
+                    continue
                 if np.all(np.diff(time) >= 0):
                     time = spread(time, stamps.resolution_s)
-                info = ChannelInfo(of, channel, series.unit, series.source)
+                info = ChannelInfo(device.id, channel, series.unit, series.source)
                 known = None
                 if channel.startswith("power_"):
                     info.sensor, known = sensor(device, series.power_field)
-                _describe(run, device, info, time, value, stamps.resolution_s, known)
+                describe(run, device, info, time, value, stamps.resolution_s, known)
                 run.channels.append(info)
-                blocks.append(block("samples", len(row), time_ns=time, device=of, channel=channel, value=value))
+                blocks.append(block("samples", len(row), time_ns=time, device=device.id, channel=channel, value=value))
         run.samples = join("samples", blocks)
         if len(run.samples):
             run.created_ns = int(run.samples["time_ns"].to_numpy().min())
+
+    def _of_device(self, run: Run, device: DeviceInfo, stamps: Stamps) -> dict[str, tuple[Ints, Floats]]:
+        """Rows and values of each channel of a device, without impossible readings and repeated rows."""
+        found: dict[str, tuple[Ints, Floats]] = {}
+        for (of, channel), series in self._readings.items():
+            if of != device.id:
+                continue
+            row, value = np.frombuffer(series.rows, np.int64), np.frombuffer(series.values, np.float64)
+            good = stamps.valid[row]
+            row, value = _possible(run, device, channel, series.unit, row[good], value[good])
+            if len(row):
+                found[channel] = row, value
+        if not found:
+            return found
+        rows = np.unique(np.concatenate([row for row, _ in found.values()]))
+        again = rows[
+            repeated(stamps.time_ns[rows], [_dense(rows, *one) for one in found.values()], stamps.resolution_s)
+        ]
+        self.left.add("repeated_rows", "rows repeat the one before them, in time and in all readings", len(again))
+        found = {
+            channel: (row[new], value[new])
+            for channel, (row, value) in found.items()
+            if any(new := ~np.isin(row, again))
+        }
+        self._refuse_several(run, device, found, stamps)
+        return found
+
+    def _refuse_several(
+        self, run: Run, device: DeviceInfo, found: dict[str, tuple[Ints, Floats]], stamps: Stamps
+    ) -> None:
+        """Ask for the device where readings of several share times: half of their energy would be lost.
+
+        Raises:
+            BadInputError: If they do.
+        """
+        powers = [one for name, one in found.items() if name.startswith("power_") and "limit" not in name]
+        if not powers:
+            return
+        row, value = found.get(POWER, powers[0])
+        each, certain = readings_at_once(stamps.time_ns[row], value, stamps.resolution_s)
+        if certain and self.apart:
+            text = f"each time has {each} readings of power: are they of {each} GPUs without an index?"
+            raise BadInputError(f"{self._path}: {text} {self.apart[:1].upper()}{self.apart[1:]}")
+        if certain:
+            text = f"each time has {each} readings of {device.name}: are they of {each} machines?"
+            raise BadInputError(f"{self._path}: {text} Import the log of each machine alone")
+        if each > 1 and self.apart:
+            text = f"each stamp has {each} rows, which are taken for readings that followed each other"
+            run.warn("stamps_shared", f"{text}; if they are of {each} devices: {self.apart}", device.id)
 
 
 def _note_limit(device: DeviceInfo, channel: str, value: NDArray[np.float64]) -> None:
@@ -248,40 +296,11 @@ def _note_limit(device: DeviceInfo, channel: str, value: NDArray[np.float64]) ->
         device.power_limits_w.setdefault(_LIMITS[channel], limit)
 
 
-def _describe(
-    run: Run,
-    device: DeviceInfo,
-    info: ChannelInfo,
-    time: NDArray[np.int64],
-    value: NDArray[np.float64],
-    resolution_s: float,
-    sensor: PowerField | None,
-) -> None:
-    """State a channel's spacing and, for power, the response of its readings."""
-    steps = np.diff(np.sort(time))
-    spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
-    info.period_s = spacing_s or None
-    if sensor is None or not spacing_s:
-        return
-    response = polled_response(sensor, spacing_s, resolution_s, printed_step(value))
-    info.period_s, info.window_s, info.gain_pct = response.period_s, sensor.window_s, sensor.gain_pct
-    info.response = response.to_dict()
-    if sensor.window_s is not None:
-        info.gapless = sensor.window_s >= 0.9 * response.period_s and spacing_s >= 0.9 * response.period_s
-    if info.name != POWER:
-        return
-    if sensor.window_s is None and (sensor.most_s or 0.0) > LONG_WINDOW_S:
-        text = f"the file doesn't state which GPU's sensor is behind {info.source}"
-        means = f"a reading may be a mean over up to {sensor.most_s:g} s; name the GPU with --device"
-        run.warn("sensor_unknown", f"{text}: {means}", device.id)
-    elif (sensor.window_s or 0.0) > LONG_WINDOW_S:
-        text = f"{info.source} is a mean over the last {sensor.window_s:g} s on this GPU: shorter bursts read too low"
-        run.warn("long_average", text, device.id)
-    if sensor.window_s is not None and sensor.window_s < _SPARSE * spacing_s and spacing_s >= _SLOW_S:
-        text = f"a reading every {spacing_s:.3g} s is a mean over {sensor.window_s:.3g} s"
-        run.warn(
-            "sparse_readings", f"{text}: {100 * sensor.window_s / spacing_s:.2g} % of the time was seen", device.id
-        )
+def _dense(rows: Ints, row: Ints, value: Floats) -> Floats:
+    """The readings of ``row`` at all ``rows``; NaN where there is none."""
+    dense = np.full(len(rows), np.nan)
+    dense[np.searchsorted(rows, row)] = value
+    return dense
 
 
 def _possible(

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import HEAD_BYTES, ImportOptions, decode_text, read_head, read_text
 from jouletrace.formats.importers.blanks import is_blank
-from jouletrace.formats.importers.delimited import left_out_texts, read_delimited
+from jouletrace.formats.importers.delimited import Delimited, read_delimited
 from jouletrace.formats.importers.log import LIMIT, Log
+from jouletrace.formats.importers.nvidia_smi_columns import (
+    OF_QUERY,
+    STAMP,
+    STAMPED,
+    TELLING,
+    WITH_INDEX,
+    channel_of,
+    field_name,
+    identity_columns,
+    query_start,
+    reading_columns,
+    stated_unit,
+)
+from jouletrace.formats.importers.stamps import Stamps
+from jouletrace.formats.importers.table import read_times
+from jouletrace.formats.importers.table_headings import Times, find_columns
 from jouletrace.formats.importers.units import decimal_sign
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
@@ -37,53 +54,11 @@ _OF_DMON: dict[str, tuple[str, str]] = {
 }
 """Channel of each column of ``dmon``, and its unit where the header has none."""
 
-_DMON_HEADER = re.compile(r"^#\s*(?:(?:date|time)[\s,]+){0,2}gpu[\s,]+(?!.*\bpid\b)\S", re.I | re.M)
-
-_OF_QUERY: dict[str, str] = {
-    "power.draw": POWER,
-    "power.draw.average": "power_average_w",
-    "power.draw.instant": "power_instant_w",
-    "clocks.current.sm": "clock_sm_mhz",
-    "clocks.sm": "clock_sm_mhz",
-    "clocks.current.memory": "clock_memory_mhz",
-    "clocks.mem": "clock_memory_mhz",
-    "clocks.current.graphics": "clock_graphics_mhz",
-    "clocks.gr": "clock_graphics_mhz",
-    "temperature.gpu": "temperature_c",
-    "temperature.memory": "temperature_memory_c",
-    "utilization.gpu": "utilization_gpu_pct",
-    "utilization.memory": "utilization_memory_pct",
-    "memory.used": "memory_used_bytes",
-    "pstate": "pstate",
-    "clocks_event_reasons.active": "throttle_bits",
-    "clocks_throttle_reasons.active": "throttle_bits",
-    "enforced.power.limit": "power_limit_w",
-}
-"""Channel of each field of ``--query-gpu``."""
-
 _USUAL = {"power": "W", "temperature": "C", "clock_": "MHz", "utilization": "%"}
 """Units of fields that print none, by the beginning of their channel: temperatures never do."""
 
-_IDENTITY = {
-    "index": "index",
-    "name": "name",
-    "gpu_name": "name",
-    "uuid": "id",
-    "gpu_uuid": "id",
-    "serial": "serial",
-    "gpu_serial": "serial",
-    "pci.bus_id": "pci_bus",
-    "gpu_bus_id": "pci_bus",
-    "driver_version": "driver",
-    "vbios_version": "vbios",
-}
-"""Fields that identify the GPU of a row."""
-
-_FIELD = re.compile(
-    r"^\W*(timestamp|index|name|uuid|gpu_\w+|pstate|serial|count|pci\.\w+|fan\.speed|driver_version|"
-    r"(power|clocks|temperature|utilization|memory|enforced|clocks_\w+|ecc|encoder|mig)[.\w]*)\s*(\[[^\]]*\])?\W*$"
-)
-_STAMPED = re.compile(r"^\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{3}\s*,")
+_KNOWN_OF_DMON = 2
+"""So many columns of ``dmon`` in a header without its mark "#" are its own, and no other table's."""
 
 _BANNER = re.compile(r"NVIDIA-SMI\s+\S+\s+Driver Version:\s*(\S+)")
 _DATE = re.compile(r"^[A-Z][a-z]{2} [A-Z][a-z]{2}\s+\d{1,2} \d{1,2}:\d{2}:\d{2}\s+(?:[A-Z]{3,4} )?\d{4}")
@@ -114,31 +89,35 @@ def read(path: Path, options: ImportOptions) -> Run:
         raise BadInputError(f"{path}: not recognised as a file of nvidia_smi")
     log = Log(path, options)
     text = read_text(path, log.left)
+    stamps = None
     if dialect == "dmon":
         _read_dmon(log, text)
     elif dialect == "query-gpu":
-        _read_query(path, log, text, options)
+        stamps = _read_query(path, log, text, options)
     else:
         _read_tables(log, text, options)
-    return log.run("nvidia_smi", "tables" if dialect == "table" else "rows", dialect=dialect)
+    return log.run("nvidia_smi", "tables" if dialect == "table" else "rows", dialect=dialect, stamps=stamps)
 
 
 def _dialect(head: str) -> str:
     """Which of the outputs begins with ``head``; "" for none. ``pmon``, which counts processes, is excluded."""
-    if _DMON_HEADER.search(head):
+    if any(_of_dmon(line) for line in head.split("\n")):
         return "dmon"
-    if _is_query(head.lstrip().split("\n", 1)[0]):
+    if query_start(head) is not None:
         return "query-gpu"
     return "table" if _BANNER.search(head) else ""
 
 
-def _is_query(first: str) -> bool:
-    if _STAMPED.match(first):
-        return True
-    names = [cell for cell in re.split(r"[,;\t]", first) if cell.strip()]
-    known = [cell for cell in names if _FIELD.match(cell)]
-    telling = any("." in cell or "timestamp" in cell for cell in known)
-    return telling and len(known) == len(names) and any(_name(cell) in _OF_QUERY for cell in names)
+def _of_dmon(line: str) -> list[str]:
+    """Names of the columns of a header of ``dmon``, with or without its mark "#"; none of another line."""
+    marked = line.lstrip().startswith("#")
+    names = [name.strip('"').lower() for name in line.lstrip("# \t").replace(",", " ").split()]
+    if "gpu" not in names or "pid" in names:
+        return []
+    at = names.index("gpu")
+    known = sum(name in _OF_DMON for name in names[at + 1 :])
+    own = set(names[:at]) <= set(STAMP) and len(names) > at + 1
+    return names if (marked and own) or (known >= _KNOWN_OF_DMON and "pwr" in names) else []
 
 
 def _read_dmon(log: Log, text: str) -> None:
@@ -148,11 +127,12 @@ def _read_dmon(log: Log, text: str) -> None:
     stated: list[str] = []
     commas = False
     for line, row in enumerate(text.split("\n"), start=1):
-        heading = row.lstrip().startswith("#")
+        named = _of_dmon(row) if "gpu" in row.lower() else []
+        heading = bool(named) or row.lstrip().startswith("#")
         commas = "," in row if heading else commas
         cells = (row.replace(",", " ") if commas else row).lstrip("# \t" if heading else None).split()
-        if heading and "gpu" in (lower := [cell.lower() for cell in cells]):
-            names, stated = lower, []
+        if named:
+            names, stated = named, []
         elif heading:
             stated = cells if len(cells) == len(names) else stated
         elif cells and not names:
@@ -168,7 +148,7 @@ def _dmon_row(log: Log, line: int, names: list[str], stated: list[str], cells: l
         log.left.add("broken_rows", "rows do not fit their header", place=f"line {line}")
         return
     device = log.gpu(cells[at])
-    log.row(" ".join(cells[:at]), device)
+    log.row(" ".join(cell for name, cell in zip(names[:at], cells, strict=False) if name in STAMP), device)
     for k in range(at + 1, len(cells)):
         name = names[k]
         channel, usual = _OF_DMON.get(name, (name, ""))
@@ -184,20 +164,23 @@ def _dmon_row(log: Log, line: int, names: list[str], stated: list[str], cells: l
             log.add(device, channel, value, unit, f"nvidia-smi dmon, {name}")
 
 
-def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> None:
-    """CSV with units in the header or the cells, with or without a header."""
-    text = text.lstrip()
-    table = read_delimited(text, log.left, header=_without_header(text))
-    names = [_name(cell) for cell in table.header]
-    if not any(name in _OF_QUERY or name.startswith("column ") for name in names):
+def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> Stamps | None:
+    """CSV with units in the header or the cells, with or without a header; returns the times of a user's own column."""
+    start = query_start(text) or 0
+    table = read_delimited(
+        text[start:], log.left, header=_without_header(text[start:]), before=text.count("\n", 0, start)
+    )
+    names = [field_name(cell) for cell in table.header]
+    if not any(name in OF_QUERY or name.startswith("column ") for name in names):
         raise BadInputError(f"{path}: no column of the header is a reading: {', '.join(table.header)[:120]}")
-    identity = {i: _IDENTITY[name] for i, name in enumerate(names) if name in _IDENTITY}
+    identity = identity_columns(names)
+    log.apart = "" if set(identity.values()) & TELLING else f"log the index: {WITH_INDEX}"
     boards: dict[tuple[str, ...], str] = {}
-    stamp = names.index("timestamp") if "timestamp" in names else None
-    readings = [k for k, name in enumerate(names) if name not in _IDENTITY and name != "timestamp"]
-    known = [k for k in readings if names[k] in _OF_QUERY]
-    texts = left_out_texts(table, [k for k in readings if k not in known], log.left)
-    readings = [k for k in readings if k not in texts]
+    when = _time_columns(table, names, path)
+    readings = reading_columns(
+        log.left, table, names, {*when.places, *identity, *(k for k, name in enumerate(names) if name in STAMP)}
+    )
+    known = [k for k in readings if names[k] in OF_QUERY]
     decimal = decimal_sign(units.split(row[k])[0] for row in table.rows[:200] for k in known)
     for cells, line in zip(table.rows, table.lines, strict=True):
         key = tuple(cells[i] for i in identity)
@@ -205,7 +188,7 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> None
             facts = {fact: cells[i] for i, fact in identity.items() if cells[i][:1] != "[" and not is_blank(cells[i])}
             boards[key] = _board(log, facts, options.device)
         device = boards[key]
-        log.row(cells[stamp] if stamp is not None else "", device)
+        log.row(" ".join(cells[i] for i in when.places), device)
         for k in readings:
             _query_cell(log, device, names[k], table.header[k], cells[k], f"line {line}, column {names[k]}", decimal)
     for device in log.devices:  # if power.draw itself wasn't requested, energy is computed from a related field
@@ -213,16 +196,20 @@ def _read_query(path: Path, log: Log, text: str, options: ImportOptions) -> None
         other = next((name for name in ("power_instant_w", "power_average_w") if name in there), None)
         if POWER not in there and other is not None:
             log.rename(device, other, POWER)
+    return read_times(path, table, when, options) if when.places and "timestamp" not in names else None
 
 
-def _name(header: str) -> str:
-    return header.partition("[")[0].strip().strip("\"'").lower()
+def _time_columns(table: Delimited, names: Sequence[str], path: Path) -> Times:
+    """The column of nvidia-smi's times, or those of a user's own; none without either."""
+    if "timestamp" in names:
+        return Times((names.index("timestamp"),))
+    return find_columns(table.header, {}, path).time or Times(())
 
 
 def _without_header(text: str) -> list[str]:
     """Columns of a file of ``--format=csv,noheader``, identified by the units in its cells alone; else none."""
     first = text.split("\n", 1)[0]
-    if not _STAMPED.match(first):
+    if not STAMPED.match(first):
         return []
     names = ["timestamp"]
     for i, cell in enumerate(first.split(",")[1:], start=2):
@@ -241,8 +228,8 @@ def _query_cell(log: Log, device: str, name: str, header: str, cell: str, place:
     value = log.left.number(printed, decimal, place)
     if value is None:
         return
-    channel = _OF_QUERY.get(name) or re.sub(r"\W+", "_", name).strip("_")
-    unit = log.left.unit(stated or header.partition("[")[2].partition("]")[0], _usual(channel), place)
+    channel = channel_of(name)
+    unit = log.left.unit(stated or stated_unit(header), _usual(channel), place)
     if unit is None:
         return
     log.add(device, channel, value, unit, f"nvidia-smi --query-gpu={name}", name.rpartition(".")[2])

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.analysis.monitor import printed_step
+from jouletrace.run import ChannelInfo, DeviceInfo, Run
+from jouletrace.run.channels import POWER
 from jouletrace.sensor.kinds import PowerField
 from jouletrace.sensor.windows.response import Response
+
+LONG_WINDOW_S = 0.2
+"""Averaging windows longer than this get a warning: shorter loads than the window read too low."""
+
+_SPARSE, _SLOW_S = 0.5, 2.0
+"""Share of the time that readings see, below which it is stated of logs whose rows are so many seconds apart."""
 
 METER = PowerField((), gain_pct=None)
 """An unknown meter: each reading may be a mean since the previous one, or momentary."""
@@ -32,3 +44,39 @@ def polled_response(sensor: PowerField, spacing_s: float, resolution_s: float, q
         noise_w=max(0.5, quantum_w / math.sqrt(12)),
         covariance=covariance,
     )
+
+
+def describe(
+    run: Run,
+    device: DeviceInfo,
+    info: ChannelInfo,
+    time: NDArray[np.int64],
+    value: NDArray[np.float64],
+    resolution_s: float,
+    sensor: PowerField | None,
+) -> None:
+    """State a channel's spacing and, for power, the response of its readings."""
+    steps = np.diff(np.sort(time))
+    spacing_s = float(np.median(steps[steps > 0])) / 1e9 if np.any(steps > 0) else 0.0
+    info.period_s = spacing_s or None
+    if sensor is None or not spacing_s:
+        return
+    response = polled_response(sensor, spacing_s, resolution_s, printed_step(value))
+    info.period_s, info.window_s, info.gain_pct = response.period_s, sensor.window_s, sensor.gain_pct
+    info.response = response.to_dict()
+    if sensor.window_s is not None:
+        info.gapless = sensor.window_s >= 0.9 * response.period_s and spacing_s >= 0.9 * response.period_s
+    if info.name != POWER:
+        return
+    if sensor.window_s is None and (sensor.most_s or 0.0) > LONG_WINDOW_S:
+        text = f"the file doesn't state which GPU's sensor is behind {info.source}"
+        means = f"a reading may be a mean over up to {sensor.most_s:g} s; name the GPU with --device"
+        run.warn("sensor_unknown", f"{text}: {means}", device.id)
+    elif (sensor.window_s or 0.0) > LONG_WINDOW_S:
+        text = f"{info.source} is a mean over the last {sensor.window_s:g} s on this GPU: shorter bursts read too low"
+        run.warn("long_average", text, device.id)
+    if sensor.window_s is not None and sensor.window_s < _SPARSE * spacing_s and spacing_s >= _SLOW_S:
+        text = f"a reading every {spacing_s:.3g} s is a mean over {sensor.window_s:.3g} s"
+        run.warn(
+            "sparse_readings", f"{text}: {100 * sensor.window_s / spacing_s:.2g} % of the time was seen", device.id
+        )

@@ -11,7 +11,7 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
-from jouletrace.formats.importers.delimited import Delimited, decimal_commas, delimiter_of, read_delimited
+from jouletrace.formats.importers.delimited import Delimited, decimal_commas, header_start, read_delimited
 from jouletrace.formats.importers.log import MOST_W, Log
 from jouletrace.formats.importers.power_sensor import METER
 from jouletrace.formats.importers.stamps import Stamps, read_stamps
@@ -21,6 +21,7 @@ from jouletrace.formats.importers.table_headings import (
     NUMBER,
     UUID,
     Columns,
+    Times,
     Value,
     ask_for_unit,
     find_columns,
@@ -30,17 +31,17 @@ from jouletrace.formats.importers.units import decimal_sign
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
-_NUMERIC = re.compile(
-    r"^[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d{1,3})?\s*[a-zA-Z%°/]{0,5}$|"
-    r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T ,]+\d|^\d{1,2}:\d{2}:\d{2}"
-)
 _OPEN = re.compile(r"^[+-]?\d{1,3}[.,]\d{3}$")
-_PREAMBLE_LINES = 100
 
 MOST_OF_A_BOARD_W = 1500.0
 """No GPU board draws more for long."""
 
 _ROLES = (HOST, UUID, NUMBER, INSTANCE)
+
+_MOST_DEVICES = 64
+"""A column with more different cells doesn't state devices."""
+
+_WITH_DEVICE = "log the device of each row, in a column of its own"
 
 _DAY_NS = 86_400 * 10**9
 """Rows with a larger distance must be in another unit."""
@@ -51,7 +52,7 @@ _IN_WORDS = {"ms": "milliseconds", "us": "microseconds"}
 def sniff(head: bytes) -> bool:
     """Whether the beginning of a file is that of a table: a header, and rows with as many cells and with numbers."""
     text = decode_text(head)
-    table = _header(text) is not None or decimal_commas(text) != ""
+    table = header_start(text) is not None or decimal_commas(text) != ""
     return "\0" not in text and text.lstrip()[:1] not in ("{", "[", "<", "") and table
 
 
@@ -65,16 +66,14 @@ def read(path: Path, options: ImportOptions) -> Run:
     text = read_text(path, log.left)
     if commas := decimal_commas(text):
         raise BadInputError(f"{path}: {commas}")
-    start = _header(text)
+    start = header_start(text)
     if start is None:
         raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells")
     table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
     stamps = _times(path, table, meaning, options)
     _add_readings(path, log, table, meaning, stamps, options.device)
-    if meaning.maybe_device and len(np.unique(stamps.time_ns[stamps.valid])) < int(stamps.valid.sum()):
-        names = "+".join(table.header[i] for _, i in meaning.maybe_device)
-        log.note("one_device_assumed", f"rows share times: for several devices, give --map device={names}")
+    log.apart = _apart(path, table, meaning, stamps)
     _choose_power(log)
     _check_power(path, log, table, meaning)
     unknown = [name for name in meaning.unknown if name]
@@ -82,23 +81,28 @@ def read(path: Path, options: ImportOptions) -> Run:
     return log.run("table", "rows", sensor=lambda _, __: ("", METER), stamps=stamps)
 
 
-def _header(text: str) -> int | None:
-    """Index of the header: the first line with as many cells as the next line, which has numbers; None without it."""
-    at = 0
-    for _ in range(_PREAMBLE_LINES):
-        end = text.find("\n", at)
-        if end < 0:
-            return None
-        line, following = text[at:end].strip(), text[end + 1 :].partition("\n")[0]
-        delimiter = delimiter_of(line)
-        if delimiter is not None and not line.startswith("#"):
-            bare = following.count(delimiter)
-            cells = [cell.strip().strip('"') for cell in following.split(delimiter)]
-            named = not any(_NUMERIC.match(cell.strip().strip('"')) for cell in line.split(delimiter))
-            if named and abs(bare - line.count(delimiter)) <= 1 and any(_NUMERIC.match(cell) for cell in cells):
-                return at
-        at = end + 1
-    return None
+def _apart(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> str:
+    """How readings of several devices would be told apart; "" where a column tells them apart.
+
+    Raises:
+        BadInputError: If columns that the mapping leaves out do, at times that rows share.
+    """
+    if meaning.device or any(value.device for value in meaning.values):
+        return ""
+    pairs = zip(stamps.time_ns.tolist(), table.rows, strict=True)
+    rows = {(time, *row) for (time, row), valid in zip(pairs, stamps.valid, strict=True) if valid}
+    if len({row[0] for row in rows}) == len(rows):
+        return _WITH_DEVICE
+    columns = [i + 1 for _, i in meaning.maybe_device]
+    if len({tuple(row[i] for i in columns) for row in rows}) > 1:
+        names = "+".join(table.header[i] for _, i in meaning.maybe_device)
+        raise BadInputError(f"{path}: rows of several devices share times: give --map device={names}")
+    used = {*(meaning.time.places if meaning.time else ()), *(value.column for value in meaning.values)}
+    for i, name in enumerate(table.header):
+        few = name and i not in used and 1 < len({row[i + 1] for row in rows}) <= _MOST_DEVICES
+        if few and len({(row[0], row[i + 1]) for row in rows}) == len(rows):
+            return f"give --map device={name}"
+    return _WITH_DEVICE
 
 
 def _add_readings(path: Path, log: Log, table: Delimited, meaning: Columns, stamps: Stamps, name: str | None) -> None:
@@ -136,17 +140,34 @@ def _add_readings(path: Path, log: Log, table: Delimited, meaning: Columns, stam
 
 
 def _times(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> Stamps:
-    """The times of rows. Their unit is stated or queried: a wrong one changes all energies by factors of 1000."""
+    """The times of rows, where the table has times and readings."""
     there = f"the columns are {', '.join(table.header)[:200]}"
-    when = meaning.time
     if not table.rows:
         raise BadInputError(f"{path}: a header without a row that fits it")
-    if when is None:
-        raise BadInputError(f"{path}: which column is the time? Give --map time_s=COLUMN (or time_ms, ...); {there}")
+    if meaning.time is None:
+        given = "Give --map time_s=COLUMN (or time_ms, ...)" if _numbered(table) else "Log one with each reading"
+        raise BadInputError(f"{path}: which column is the time? {given}; {there}")
     ask_for_unit(meaning, path)
     if not meaning.values:
         wanted = "--map power_w=COLUMN if it is in watts, --map power_mw=COLUMN if in milliwatts"
-        raise BadInputError(f"{path}: which column is the power? Give {wanted}; {there}")
+        given = f"Give {wanted}" if _numbered(table, meaning.time.places) else "None holds numbers: log one"
+        raise BadInputError(f"{path}: which column is the power? {given}; {there}")
+    return read_times(path, table, meaning.time, options)
+
+
+def _numbered(table: Delimited, others: Sequence[int] = ()) -> bool:
+    """Whether some column but ``others`` holds numbers or times in half of its rows: one that a mapping can name."""
+    rows = table.rows[:200]
+    columns = (i for i in range(len(table.header)) if i not in others)
+    return any(2 * read_stamps([row[i] for row in rows]).valid.sum() >= len(rows) for i in columns)
+
+
+def read_times(path: Path, table: Delimited, when: Times, options: ImportOptions) -> Stamps:
+    """The times of rows. Their unit is stated or asked for: a wrong one changes all energies by factors of 1000.
+
+    Raises:
+        BadInputError: If it is neither stated nor certain, or all times are the same.
+    """
     cells = [" ".join(row[i] for i in when.places) for row in table.rows]
     if len(cells) > 2 and len(set(cells)) == 1:
         raise BadInputError(f"{path}: every row has the same {table.header[when.places[0]]}: is it the time?")

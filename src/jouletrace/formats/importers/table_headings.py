@@ -127,7 +127,7 @@ def _mapped(header: Sequence[str], mapping: Mapping[str, str], guessed: Columns,
         if name == "time" and (not unit if kind is None else kind.si == "s"):
             found.time = Times(tuple(places), unit or heading.unit)
         elif base == "device":
-            found.device = [(_role(header[place]) or NUMBER, place) for place in places]
+            found.device = [(role_of(header[place]) or NUMBER, place) for place in places]
         elif kind is None or kind.si == "s":
             wrong = f"{path}: --map {target}={wanted}: a target is time_s (or _ms, _us, _ns), device"
             raise BadInputError(f"{wrong}, or a channel followed by its unit, such as power_w or power_mw")
@@ -219,7 +219,7 @@ def _guessed(header: Sequence[str]) -> Columns:
         base = _AGAIN.sub("", text)
         name, unit, kind = read_heading(base if base in header else text)
         plain = words(name)
-        role = _role(text)
+        role = role_of(text)
         if _TIME.match(plain) and (not unit or (kind is not None and kind.si == "s")):
             if text.strip().lower() == "date":
                 dates.append(i)
@@ -240,7 +240,7 @@ def _guessed(header: Sequence[str]) -> Columns:
     return found
 
 
-def _role(heading: str) -> str | None:
+def role_of(heading: str) -> str | None:
     """The property of a device that a column states, by its name."""
     return next((role for role, form in _DEVICE.items() if form.match(words(heading))), None)
 

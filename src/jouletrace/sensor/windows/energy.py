@@ -251,8 +251,8 @@ class Neighbourhoods:
         """Readings, edges and fluctuation of [left, right], padded to one size."""
         response, between = self.response, self.between
         bins = int(np.ceil(float((right - left).max()) / self.bin))
-        # Only readings all of whose memory lies in the grid.
-        first = np.searchsorted(self.time, left + response.memory_s)
+        # Only readings all of whose memory lies in the grid. Where stamps lead, it lies after the stamp.
+        first = np.searchsorted(self.time, left + response.memory_s + min(response.lag_s, 0.0))
         last = np.searchsorted(self.time, right + response.lag_s)
         index = first[:, None] + np.arange(max(int((last - first).max()), 1))
         real = index < last[:, None]

@@ -1,0 +1,124 @@
+"""Columns of ``nvidia-smi --query-gpu``: their names, and what users' own columns beside them state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from jouletrace.formats.importers.base import Left
+from jouletrace.formats.importers.delimited import Delimited, header_start, left_out_texts
+from jouletrace.formats.importers.table_headings import HOST, NUMBER, UUID, role_of
+from jouletrace.run.channels import POWER
+
+STAMP = ("date", "time", "timestamp")
+"""Names of columns of times."""
+
+OF_QUERY: dict[str, str] = {
+    "power.draw": POWER,
+    "power.draw.average": "power_average_w",
+    "power.draw.instant": "power_instant_w",
+    "clocks.current.sm": "clock_sm_mhz",
+    "clocks.sm": "clock_sm_mhz",
+    "clocks.current.memory": "clock_memory_mhz",
+    "clocks.mem": "clock_memory_mhz",
+    "clocks.current.graphics": "clock_graphics_mhz",
+    "clocks.gr": "clock_graphics_mhz",
+    "temperature.gpu": "temperature_c",
+    "temperature.memory": "temperature_memory_c",
+    "utilization.gpu": "utilization_gpu_pct",
+    "utilization.memory": "utilization_memory_pct",
+    "memory.used": "memory_used_bytes",
+    "pstate": "pstate",
+    "clocks_event_reasons.active": "throttle_bits",
+    "clocks_throttle_reasons.active": "throttle_bits",
+    "enforced.power.limit": "power_limit_w",
+}
+"""Channel of each field of ``--query-gpu``."""
+
+_IDENTITY = {
+    "index": "index",
+    "name": "name",
+    "gpu_name": "name",
+    "uuid": "id",
+    "gpu_uuid": "id",
+    "serial": "serial",
+    "gpu_serial": "serial",
+    "pci.bus_id": "pci_bus",
+    "gpu_bus_id": "pci_bus",
+    "driver_version": "driver",
+    "vbios_version": "vbios",
+}
+"""Fields that identify the GPU of a row."""
+
+_USUAL = {NUMBER: "index", UUID: "id", HOST: "host"}
+"""Facts that users' own columns state, by their role in any table."""
+
+TELLING = {"index", "id", "serial", "pci_bus"}
+"""Facts by which GPUs are told apart."""
+
+WITH_INDEX = "nvidia-smi --query-gpu=timestamp,index,uuid,name,power.draw --format=csv -lms 100"
+
+STAMPED = re.compile(r"^\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{3}\s*,")
+
+
+def query_start(text: str) -> int | None:
+    """Index of the header of ``--query-gpu``, or of the first row without one; None of another file.
+
+    Users add columns of their own, leave some out, and write lines above: one reading by its name is enough.
+    """
+    start = len(text) - len(text.lstrip())
+    first = text[start:].split("\n", 1)[0]
+    if STAMPED.match(first) or _is_query(first):
+        return start
+    above = header_start(text)
+    return above if above is not None and _is_query(text[above:].split("\n", 1)[0]) else None
+
+
+def _is_query(first: str) -> bool:
+    names = [field_name(cell) for cell in re.split(r"[,;\t|]", first)]
+    return any("." in name and name in OF_QUERY for name in names)
+
+
+def identity_columns(names: Sequence[str]) -> dict[int, str]:
+    """The fact of a GPU that a column states, by the column's number: by nvidia-smi's names, then by usual ones."""
+    found = {k: _IDENTITY[name] for k, name in enumerate(names) if name in _IDENTITY}
+    for k, name in enumerate(names):
+        fact = _USUAL.get(role_of(name) or "")
+        if fact is not None and name not in _IDENTITY and fact not in found.values():
+            found[k] = fact
+    return found
+
+
+def reading_columns(left: Left, table: Delimited, names: Sequence[str], others: Collection[int | None]) -> list[int]:
+    """Columns of readings; texts, and second columns of a channel but power, are left out and counted."""
+    there = [k for k in range(len(names)) if k not in others]
+    texts = left_out_texts(table, [k for k in there if names[k] not in OF_QUERY], left)
+    channels: list[str] = []
+    found: list[int] = []
+    again: list[str] = []
+    for k in sorted(set(there) - set(texts), key=lambda k: names[k] not in OF_QUERY):
+        channel = channel_of(names[k])
+        if channel in channels and channel != POWER:  # of two powers the user has to choose
+            again.append(table.header[k])
+        else:
+            channels.append(channel)
+            found.append(k)
+    again = [name for name in again if name]
+    left.add("unknown_columns", f"columns were left out ({', '.join(again)[:120]})", len(again))
+    return sorted(found)
+
+
+def channel_of(name: str) -> str:
+    """The channel of a field: that of nvidia-smi, or one with the name of the column."""
+    return OF_QUERY.get(name) or re.sub(r"\W+", "_", name).strip("_")
+
+
+def field_name(header: str) -> str:
+    """The field of a heading, without its unit."""
+    return re.split(r"[\[(]", header, maxsplit=1)[0].strip().strip("\"'").lower()
+
+
+def stated_unit(header: str) -> str:
+    """The unit of a heading, between brackets; "" without one."""
+    found = re.search(r"[\[(]([^\])]*)", header)
+    return found[1] if found else ""

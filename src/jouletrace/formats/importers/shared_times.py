@@ -1,0 +1,125 @@
+"""Rows of one device that share a time: the same row twice, readings of several devices, or coarse stamps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_MOST = 0.9
+"""Share of the times at which a pattern must be seen: the first and the last may be cut off."""
+
+_COARSE = 2.0
+"""Stamps less than so many resolutions apart are coarse: rows that share one may have followed each other."""
+
+_AT_ONCE = 0.1
+"""Rows whose distance is less than this share of that to the next ones were written together."""
+
+_MOST_DEVICES = 16
+"""Devices of a machine."""
+
+_FEWEST = 4
+"""Times from which it can be seen that readings alternate."""
+
+
+def repeated(time: Ints, series: Sequence[Floats], resolution_s: float) -> NDArray[np.bool_]:
+    """Which rows repeat the one before them, in time and in all readings; shape (n,).
+
+    Rows that share a coarse stamp may be readings that followed each other and were equal: they count as repeated only
+    if every row is there as often. Where a clock goes back, they do only if nearly every time occurs again.
+
+    Args:
+        time: Times of the rows in ns, in the order of the file, shape (n,).
+        series: Readings of each channel, NaN where a row has none, shape (n,) each.
+        resolution_s: Resolution of the printed stamps.
+    """
+    again = np.zeros(len(time), bool)
+    if len(time) < 2:
+        return again
+    order = np.argsort(time, kind="stable")
+    same = np.diff(time[order]) == 0
+    equal = same.copy()
+    for values in series:
+        before, after = values[order][:-1], values[order][1:]
+        equal &= (before == after) | (np.isnan(before) & np.isnan(after))
+    whole = bool(np.all(equal == same)) and _times_each(time[order]) > 1
+    ordered = bool(np.all(np.diff(time) >= 0))
+    if whole or (ordered and not _coarse(time, resolution_s)):
+        again[order[1:]] = equal
+    return again
+
+
+def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[int, bool]:
+    """How many readings of power were taken at each time, and whether it is certain that they are of so many devices.
+
+    Readings of one device that followed each other within a coarse stamp aren't told from those of several devices by
+    their times. They are of several if they alternate: up within a stamp and down to the next, at nearly all stamps.
+    """
+    order = np.argsort(time, kind="stable")
+    ordered, watts = time[order], power[order]
+    new = np.concatenate([[True], np.diff(ordered) != 0])[: len(ordered)]
+    each = _times_each(ordered)
+    if np.any(np.diff(time) < 0):
+        return each, each > 1 and _differ(new, watts)
+    if _coarse(time, resolution_s):
+        return each, each > 1 and _alternate(new, watts, each)
+    if _differ(new, watts):
+        sizes = _sizes(new)
+        return max(each, int(np.median(sizes[sizes > 1]))), True
+    close = _new_groups(ordered)
+    together = _usual(_sizes(close))
+    return together, together > 1 and _alternate(close, watts, together)
+
+
+def _sizes(new: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Numbers of rows of groups, each of which begins where ``new`` is set."""
+    return np.diff(np.append(np.flatnonzero(new), len(new)))
+
+
+def _usual(sizes: NDArray[np.intp]) -> int:
+    """The size that nearly all groups have; 1 if they differ."""
+    usual = int(np.median(sizes)) if len(sizes) else 1
+    return usual if len(sizes) and np.mean(sizes == usual) >= _MOST else 1
+
+
+def _times_each(ordered: Ints) -> int:
+    """How often nearly every time occurs; 1 if that differs."""
+    return _usual(_sizes(np.concatenate([[True], np.diff(ordered) != 0])[: len(ordered)]))
+
+
+def _coarse(time: Ints, resolution_s: float) -> bool:
+    """Whether stamps are about as far apart as they can be printed."""
+    steps = np.diff(np.unique(time))
+    return len(steps) > 0 and float(np.median(steps)) < _COARSE * resolution_s * 1e9
+
+
+def _differ(new: NDArray[np.bool_], watts: Floats) -> bool:
+    """Whether half of the groups and more hold several readings that differ."""
+    starts = np.flatnonzero(new)
+    if not len(starts):
+        return False
+    spread = np.maximum.reduceat(watts, starts) - np.minimum.reduceat(watts, starts)
+    return bool(np.mean(spread > 0) >= 0.5)
+
+
+def _new_groups(ordered: Ints) -> NDArray[np.bool_]:
+    """Which rows begin a group of rows that were written together, whose times are close."""
+    gaps = np.diff(ordered).astype(np.float64)
+    apart = float(np.quantile(gaps, 1 - 0.25 / _MOST_DEVICES)) if len(gaps) else 0.0
+    return np.concatenate([[True], gaps > _AT_ONCE * apart])[: len(ordered)]
+
+
+def _alternate(new: NDArray[np.bool_], watts: Floats, size: int) -> bool:
+    """Whether in groups of ``size`` readings one place is nearly always above another, and not by a rise."""
+    starts = np.flatnonzero(new)[_sizes(new) == size]
+    if len(starts) < _FEWEST:
+        return False
+    groups = watts[starts[:, None] + np.arange(size)]
+    means = groups.mean(0)
+    low, high = groups[:, int(means.argmin())], groups[:, int(means.argmax())]
+    pairs = ((high, low), (high[1:], low[:-1]), (high[:-1], low[1:]))
+    return all(bool(np.mean(above > below) >= _MOST) for above, below in pairs)
