@@ -268,6 +268,7 @@ RULES: dict[str, Rule] = {
     "cut_off": Rule("files", CARE, _EXPORT),
     "damaged_gzip": Rule("files", CARE, _EXPORT),
     "damaged_table": Rule("files", CARE, _EXPORT),
+    "earlier_rows": Rule("files", YES),
     "failed_rows": Rule("files", YES),
     "instants": Rule("files", YES),
     "marks": Rule("files", YES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jouletrace.analysis.conditions import conditions
+from jouletrace.analysis.imported import STATED
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
@@ -93,6 +94,8 @@ def _iterations(run: Run, results: Results) -> list[str]:
         why = f"; energy unknown: {reasons.reason(energy.reason)}" if energy.reason else ""
         each = "" if whole else " per iteration"
         return [f"{_beside(time, 's')}{each}{why}"] if time.value is not None else _watched(run, results)
+    if whole and energy.method.startswith(STATED):
+        return [f"{figure(energy, 'J')} in {brief(results.get('time_s').value, 's')}, {energy.method}"]
     if whole:
         return [f"{figure(energy, 'J')}{_paid(energy)} in {_beside(time, 's')}, {_beside(power, 'W')} on average"]
     beside = [_beside(one, unit) for one, unit in ((power, "W"), (time, "s")) if one.value is not None]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.formats.importers.base import ImportOptions, about, read_head
+from jouletrace.formats.importers.unread import advice
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -31,6 +32,7 @@ FORMATS: dict[str, str] = {
     "inferencex": "inferencex",
     "vllm_bench": "vllm_bench",
     "mig_folder": "mig_folder",
+    "codecarbon": "codecarbon",
     "table": "table",
 }
 """Module that reads each format, by name, in the order in which they are tried."""
@@ -82,6 +84,8 @@ def recognise(path: Path | str) -> str:
     check_readable(path)
     head = read_head(Path(path))
     for name in FORMATS:
+        if name == "table" and (refusal := advice(head)):
+            raise BadInputError(f"{path}: {refusal}")
         if importer(name).sniff(head):
             return name
     raise BadInputError(f"{path}: not recognised; name its format with --format ({', '.join(FORMATS)})")
@@ -141,8 +145,7 @@ def import_files(paths: Sequence[Path | str], options: ImportOptions | None = No
     runs = [read_file(path, options) for path in paths]
     if options.map and not any(about(run)["format"] == "table" for run in runs):
         raise BadInputError(
-            f"--map names columns of a table, and {paths[0]} is read as {about(runs[0])['format']}, whose columns are "
-            "known: leave it out, or give --format table"
+            f"--map names columns of a table, and {paths[0]} is read as {about(runs[0])['format']}: leave it out"
         )
     run = merge(runs, [str(path) for path in paths], options)
     take_for_samples(run)

@@ -116,8 +116,9 @@ def _is_scrape(head: str) -> bool:
 def _is_csv(head: str) -> bool:
     header = head.lstrip("\ufeff\r\n ").partition("\n")[0]
     names = [cell.strip().strip('"') for cell in re.split(r"[,;\t]", header)]
-    named = any(name.upper() in _SHORT or name.upper().startswith("DCGM_") for name in names)
-    return named and any(name.lower() in _ENTITY_COLUMNS for name in names)
+    full = any(name.upper().startswith("DCGM_") for name in names)
+    entity = any(name.lower() in _ENTITY_COLUMNS for name in names)
+    return (full and len(names) > 1) or (entity and any(name.upper() in _SHORT for name in names))
 
 
 def _field(name: str) -> Field:
@@ -221,7 +222,7 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     entity = next((i for i, name in enumerate(lower) if name in _ENTITY_COLUMNS), None)
     stamp = next((i for i, name in enumerate(lower) if name in _STAMP_COLUMNS), None)
     if entity is None:
-        raise BadInputError(f"{path}: DCGM's CSV without a column EntityId")
+        log.apart = "log the column EntityId, too"
     parts = [i for i, name in enumerate(lower) if name in _INSTANCE_COLUMNS]
     labels = {lower[i]: i for i in range(len(lower)) if lower[i] in _LABEL_COLUMNS}
     skipped = {entity, stamp, *parts, *labels.values()}
@@ -232,7 +233,7 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     fields = [i for i, name in enumerate(table.header) if i not in skipped and name]
     decimal = decimal_sign(row[i] for row in table.rows[:200] for i in fields)
     for cells, line in zip(table.rows, table.lines, strict=True):
-        digits = re.sub(r"^\D+", "", cells[entity])
+        digits = re.sub(r"^\D+", "", cells[entity]) if entity is not None else "0"
         if not digits.isdecimal() or len(digits) > 4:
             log.left.add("broken_rows", "rows have no entity", place=f"line {line}")
             continue

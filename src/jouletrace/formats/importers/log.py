@@ -64,7 +64,7 @@ class Log:
     Attributes:
         left: Counts of unusable content.
         devices: Devices by id, in order of appearance.
-        apart: How to log so that readings of several devices are told apart; "" where the file tells them apart.
+        apart: How to log so that readings of several devices can be distinguished; "" where the file does so.
     """
 
     def __init__(self, path: Path, options: ImportOptions, left: Left | None = None) -> None:
@@ -182,8 +182,8 @@ class Log:
         rows, if they were read already.
 
         Raises:
-            BadInputError: If no reading has a time, readings of several devices can't be told apart, or the time zone
-                is unknown.
+            BadInputError: If no reading has a time, readings of several devices can't be distinguished, or the time
+                zone is unknown.
         """
         stamps = stamps or self._stamps(what, unit)
         self.left.add("no_time", f"{what} without a readable time", int((~stamps.valid).sum()) - stamps.strays)
@@ -207,7 +207,7 @@ class Log:
         """Fill a Run's ``samples``, ``channels`` and ``devices``; readings of rows without a time are left out.
 
         Raises:
-            BadInputError: If readings of several devices can't be told apart.
+            BadInputError: If readings of several devices can't be distinguished.
             ValueError: If ``stamps`` aren't one for each row.
         """
         if len(stamps.valid) != len(self._times):

@@ -54,7 +54,7 @@ _USUAL = {NUMBER: "index", UUID: "id", HOST: "host"}
 """Facts that users' own columns state, by their role in any table."""
 
 TELLING = {"index", "id", "serial", "pci_bus"}
-"""Facts by which GPUs are told apart."""
+"""Facts that distinguish GPUs."""
 
 WITH_INDEX = "nvidia-smi --query-gpu=timestamp,index,uuid,name,power.draw --format=csv -lms 100"
 

@@ -1,4 +1,4 @@
-"""Rows of one device that share a time: the same row twice, readings of several devices, or coarse stamps."""
+"""Rows of one device that share a time: rows written twice, readings of several devices, or coarse stamps."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _FEWEST = 4
 def repeated(time: Ints, series: Sequence[Floats], resolution_s: float) -> NDArray[np.bool_]:
     """Which rows repeat the one before them, in time and in all readings; shape (n,).
 
-    Rows that share a coarse stamp may be readings that followed each other and were equal: they count as repeated only
-    if every row is there as often. Where a clock goes back, they do only if nearly every time occurs again.
+    Rows that share a coarse stamp don't: they are readings that followed each other and were equal. Where a clock goes
+    back, rows repeat those of the same times before if nearly every time occurs again.
 
     Args:
         time: Times of the rows in ns, in the order of the file, shape (n,).
@@ -38,26 +38,23 @@ def repeated(time: Ints, series: Sequence[Floats], resolution_s: float) -> NDArr
         resolution_s: Resolution of the printed stamps.
     """
     again = np.zeros(len(time), bool)
-    if len(time) < 2:
+    ordered = bool(np.all(np.diff(time) >= 0))
+    if len(time) < 2 or (_coarse(time, resolution_s) if ordered else _times_each(np.sort(time)) == 1):
         return again
     order = np.argsort(time, kind="stable")
-    same = np.diff(time[order]) == 0
-    equal = same.copy()
+    equal = np.diff(time[order]) == 0
     for values in series:
         before, after = values[order][:-1], values[order][1:]
         equal &= (before == after) | (np.isnan(before) & np.isnan(after))
-    whole = bool(np.all(equal == same)) and _times_each(time[order]) > 1
-    ordered = bool(np.all(np.diff(time) >= 0))
-    if whole or (ordered and not _coarse(time, resolution_s)):
-        again[order[1:]] = equal
+    again[order[1:]] = equal
     return again
 
 
 def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[int, bool]:
     """How many readings of power were taken at each time, and whether it is certain that they are of so many devices.
 
-    Readings of one device that followed each other within a coarse stamp aren't told from those of several devices by
-    their times. They are of several if they alternate: up within a stamp and down to the next, at nearly all stamps.
+    Readings of one device that followed each other within a coarse stamp can't be distinguished from those of several
+    devices by their times. They are of several if they alternate: up within a stamp and down to the next, at nearly all stamps.
     """
     order = np.argsort(time, kind="stable")
     ordered, watts = time[order], power[order]
@@ -65,9 +62,10 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
     each = _times_each(ordered)
     if np.any(np.diff(time) < 0):
         return each, each > 1 and _differ(new, watts)
-    if _coarse(time, resolution_s):
-        return each, each > 1 and _alternate(new, watts, each)
-    if _differ(new, watts):
+    coarse = _coarse(time, resolution_s)
+    if coarse and each > 1:
+        return each, _alternate(new, watts, each)
+    if not coarse and _differ(new, watts):
         sizes = _sizes(new)
         return max(each, int(np.median(sizes[sizes > 1]))), True
     close = _new_groups(ordered)

@@ -82,7 +82,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 
 def _apart(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> str:
-    """How readings of several devices would be told apart; "" where a column tells them apart.
+    """How to distinguish readings of several devices; "" where a column does so.
 
     Raises:
         BadInputError: If columns that the mapping leaves out do, at times that rows share.

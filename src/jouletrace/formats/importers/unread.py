@@ -1,0 +1,106 @@
+"""Files of known tools that no importer reads: the one table of what they are and what to import in their place."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from jouletrace.formats.importers.base import decode_text
+
+_SMI = "log `nvidia-smi --query-gpu=timestamp,index,uuid,name,power.draw --format=csv -lms 100`"
+_AMD = "log `amd-smi metric --power --csv --watch 1`, whose rows have times"
+_TABLE = "write its power as a table, with a header, a time and watts in each row (timestamp,power_w)"
+_NO_KERNELS = "import a log of the GPU's power, with a time and watts in each row (timestamp,power_w)"
+_NSYS = "import what `nsys export --type sqlite REPORT.nsys-rep` writes"
+_LATENCY = "give its latency by --latency beside a log of power"
+_DCGM = f"its rows have no times; {_SMI}, or scrapes of dcgm-exporter with their times"
+
+
+class Unread(NamedTuple):
+    """A format that isn't read.
+
+    Attributes:
+        what: Its name.
+        instead: What to log or import in its place.
+        mark: Pattern by which the beginning of a file is recognised; "^" begins a line.
+    """
+
+    what: str
+    instead: str
+    mark: str
+
+
+_UNREAD = (
+    Unread("XML of `nvidia-smi -q -x`", _SMI, r"<nvidia_smi_log\b"),
+    Unread("text of `nvidia-smi -q`", _SMI, r"^=+\s*NVSMI LOG\s*=+"),
+    Unread("a log of `nvidia-smi pmon`, which has no power", _SMI, r"^#\s*((Date|Time)\s+){0,2}gpu\s+pid\b"),
+    Unread("a log of `dcgmi dmon`", _DCGM, r"^#\s*Entity\b|\A\s*GPU \d+(\s+([\d.]+|N/A))+\s*$"),
+    Unread(
+        "a log of Jetson's tegrastats",
+        f"{_TABLE}, or as milliwatts (power_mw), which VDD_IN is in",
+        r"\bRAM \d+/\d+MB\b.*(\bCPU \[|_FREQ\b)",
+    ),
+    Unread(
+        "a trace of rocprofv3",
+        _NO_KERNELS,
+        r"^(?=.*\bStart_Timestamp\b)(?=.*\bEnd_Timestamp\b)(?=.*\b(Kind|Domain|Function|Kernel_Name|Agent_Id)\b)|"
+        r'^"?(Agent_Id|Node_Id|Dispatch_Id|Correlation_Id|Guid)"?,"?[A-Z]\w+"?,|"rocprofiler-sdk-(json-)?tool"\s*:',
+    ),
+    Unread(
+        "output of rocprof",
+        _NO_KERNELS,
+        r'^"?Name"?,"?Calls"?,"?TotalDuration(Ns)?"?,|^"?Index"?,"?KernelName"?,',
+    ),
+    Unread(
+        "output of amd-smi without times",
+        _AMD,
+        r'^"?gpu"?,.*(power|_activity|hotspot)|^GPU: ?\d+\s*$|^\s*GPU\s+POWER\b|"(socket_power|gfx_activity)"\s*:',
+    ),
+    Unread("output of rocm-smi", _AMD, r"ROCm System Management Interface|^device,.*Package Power"),
+    Unread(
+        "output of xpu-smi without times",
+        "log `xpu-smi dump -d -1 -m 1`, whose rows have times",
+        r"^\|\s*(GPU Power \(W\)|Device ID)\s*\|",
+    ),
+    Unread("an answer of Prometheus", f"{_TABLE}, or import scrapes of dcgm-exporter", r'"resultType"\s*:\s*"\w+"'),
+    Unread(
+        "a log of MLPerf's power meter",
+        f"{_TABLE}, without labels between its values",
+        r"^Time,[^,\n]+,Watts,[^,\n]+,",
+    ),
+    Unread("output of MLPerf's LoadGen", "import the log of a power meter", r"^:::MLLOG|^MLPerf Results Summary"),
+    Unread(
+        "output of `nsys stats`",
+        _NSYS,
+        r"^\W*Time ?\(%\)\W+Total Time\b|^\W*Start ?\(\w+\)\W+(Duration|End) ?\(\w+\)|^\s*\*\* .+ \(\w+_(sum|trace)\):",
+    ),
+    Unread(
+        "times of `trtexec --exportTimes`",
+        "import trtexec's log, or the layers of --exportProfile",
+        r'"(start(H2d|In|Compute)Ms|computeMs)"\s*:',
+    ),
+    Unread(
+        "layers of `trtexec --exportLayerInfo` without times",
+        "import those of --exportProfile",
+        r'\A\s*\{\s*"Layers"\s*:',
+    ),
+    Unread(
+        "output of OpenVINO's benchmark_app",
+        _LATENCY,
+        r"^(\[ INFO \]\s*)?Count:\s+\d+ iterations|^\[Step \d+/\d+\] |^Command line parameters;",
+    ),
+    Unread(
+        "output of `perf stat`",
+        "its counts have no times of their own; log power, with a time and watts in each row (timestamp,power_w)",
+        r"Performance counter stats for|^\s*([\d.,]+[,;\s]+){1,2}Joules[,;\s]+power/energy",
+    ),
+)
+
+
+def advice(head: bytes) -> str:
+    """What the beginning of a file is and what to import in its place, in one line; "" of an unknown file."""
+    text = decode_text(head)
+    for one in _UNREAD:
+        if re.search(one.mark, text, re.M):
+            return f"this is {one.what}, which isn't read: {one.instead}"
+    return ""

@@ -1,0 +1,174 @@
+"""Times of imported logs: forms of dates, the hour that occurs twice, stamps far from all others."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+from commands import command
+from jouletrace.formats.importers import import_files
+from jouletrace.formats.importers.base import ImportOptions
+from jouletrace.run.store import load
+from places import DATA
+
+FAULTS = DATA / "faults" / "times"
+BERLIN = ZoneInfo("Europe/Berlin")
+EVENING = datetime(2026, 11, 25, 20, 30, tzinfo=UTC)
+
+
+def seconds(path, text, **options):
+    """Import a table of power with these texts as times; returns its times in s since the epoch."""
+    path.write_text(text)
+    run = import_files([path], ImportOptions(**options))
+    return [ns / 1e9 for ns in run.series(run.devices[0].id, "power_w")[0].tolist()]
+
+
+def column(stamps):
+    """A table of power at these stamps."""
+    return "Time;Power (W)\n" + "".join(f"{stamp};200\n" for stamp in stamps)
+
+
+def test_a_stamp_before_all_others_leaves_a_run_that_opens(capsys, tmp_path):
+    made = command(capsys, "import", str(FAULTS / "A1_far_stamp.csv"), "-o", str(tmp_path / "r"))
+    assert made.code == 0
+    assert "1 row has a time that is years from the others" in " ".join(made.out.split())
+    assert command(capsys, "show", str(tmp_path / "r")).code == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_strays_cost_no_figure(tmp_path, seed):
+    draw = random.Random(seed)
+    rows = [f"{1_786_553_852 + i},{draw.randint(100, 300)}" for i in range(60)]
+    clean, dirty = tmp_path / "clean.csv", tmp_path / "dirty.csv"
+    clean.write_text("time_s,power_w\n" + "\n".join(rows) + "\n")
+    for stray in draw.sample([0.5, 1, 86400, 31_536_000, 4_200_000_000, 1_900_000_000, 978_307_200], 3):
+        rows.insert(draw.randint(0, len(rows)), f"{stray},250")
+    dirty.write_text("time_s,power_w\n" + "\n".join(rows) + "\n")
+    runs = [import_files([path]) for path in (clean, dirty)]
+    assert runs[1].series("imported:0", "power_w")[0].tolist() == runs[0].series("imported:0", "power_w")[0].tolist()
+    assert runs[1].settings["imported"][0]["left_out"]["stray_times"] == 3
+    assert "stray_times" in {warning.code for warning in runs[1].warnings}
+
+
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        ["1970-01-01 00:00:05", *(f"2026-11-25 20:30:0{i}" for i in range(5))],
+        ["0", *(f"2026-11-25 20:30:0{i}" for i in range(5))],
+        ["1", *(f"{EVENING.timestamp() + i:.0f}" for i in range(5))],
+    ],
+)
+def test_a_clock_that_was_not_set_yet_is_no_hole_of_decades(tmp_path, stamps):
+    found = seconds(tmp_path / "t.csv", column(stamps))
+    assert found == [EVENING.timestamp() + i for i in range(5)]
+
+
+@pytest.mark.parametrize("rows", ["0,100\n20000000000,100\n", "0,100\n1,100\n1000000000000,100\n"])
+def test_readings_years_apart_never_make_a_run_that_cannot_be_opened(capsys, tmp_path, rows):
+    (tmp_path / "t.csv").write_text("time_s,power_w\n" + rows)
+    made = command(capsys, "import", str(tmp_path / "t.csv"), "-o", str(tmp_path / "r"))
+    if made.code:
+        assert "years" in made.complaint
+    else:
+        assert command(capsys, "show", str(tmp_path / "r")).code == 0
+
+
+def test_two_records_years_apart_are_both_kept(tmp_path):
+    stamps = [f"{1_500_000_000 + i}" for i in range(10)] + [f"{1_700_000_000 + i}" for i in range(10)]
+    assert len(seconds(tmp_path / "t.csv", column(stamps))) == 20
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%m/%d/%Y %I:%M:%S %p",
+        "%m/%d/%Y, %I:%M:%S\u202f%p",
+        "%Y-%m-%d %I:%M:%S%p",
+        "%d.%m.%Y %H:%M:%S",
+        "%m/%d/%y %H:%M:%S",
+        "%Y/%m/%dT%H:%M:%S.000",
+        "%Y-%m-%dT%H:%M:%S+00",
+        "%d-%b-%Y %H:%M:%S",
+        "%d/%b/%Y:%H:%M:%S +0000",
+        "%b %d, %Y %I:%M:%S %p",
+        "%B %d, %Y at %I:%M:%S %p",
+        "%a, %d %b %Y %H:%M:%S GMT",
+        "%a %d %b %Y %I:%M:%S %p UTC",
+        "%a %b %d %H:%M:%S %Y",
+        "%Y-%m-%d %H:%M:%S UTC",
+    ],
+)
+def test_dates_are_read_in_usual_forms(tmp_path, form):
+    moments = [EVENING + timedelta(hours=hours, seconds=7) for hours in range(0, 26)]
+    found = seconds(tmp_path / "t.csv", column([moment.strftime(form) for moment in moments]))
+    assert found == [moment.timestamp() for moment in moments]
+
+
+def test_half_days_change_at_noon_and_midnight(tmp_path):
+    stamps = ["11/25/2026 11:59:59 AM", "11/25/2026 12:00:00 PM", "11/25/2026 11:59:59 p.m.", "11/26/2026 12:00:00 AM"]
+    hours = [
+        second / 3600 - EVENING.timestamp() / 3600 + 20.5 for second in seconds(tmp_path / "t.csv", column(stamps))
+    ]
+    assert hours == pytest.approx([12, 12, 24, 24], abs=1e-3)
+    assert np.diff(seconds(tmp_path / "t.csv", column(["11:59:59 AM", "12:00:00 PM", "1:00:00 PM"]))).tolist() == [
+        1,
+        3600,
+    ]
+
+
+def test_stamps_without_seconds_are_spread_over_their_minute(tmp_path):
+    stamps = [f"2026-11-25 20:{30 + i // 4}" for i in range(12)]
+    assert np.diff(seconds(tmp_path / "t.csv", column(stamps))).tolist() == [15.0] * 11
+
+
+def test_am_and_pm_are_read(capsys, tmp_path):
+    made = command(capsys, "import", str(FAULTS / "K1_am_pm.csv"), "-o", str(tmp_path / "r"))
+    assert "in 9.00 s, 200 W on average" in made.out.replace("\xa0", " ")
+
+
+@pytest.mark.parametrize("text", ["11/25/2026 13:00:00 PM", "11/25/2026 0:30:00 AM", "Foo 25, 2026 08:30:00 PM"])
+def test_impossible_dates_are_no_times(tmp_path, text):
+    good = [f"11/25/2026 08:30:0{i} PM" for i in range(3)]
+    assert len(seconds(tmp_path / "t.csv", column([*good, text]))) == 3
+
+
+def test_the_hour_that_occurs_twice_is_no_hole(capsys, tmp_path):
+    zone = ("--time-zone", "Europe/Berlin")
+    made = command(capsys, "import", str(FAULTS / "L1_dst.csv"), "-o", str(tmp_path / "r"), *zone)
+    assert made.code == 0
+    assert "hole" not in made.out
+    assert "stepped back" not in made.out
+    time, _ = load(tmp_path / "r").series("imported:0", "power_w")
+    assert set(np.diff(time).tolist()) == {600 * 10**9}
+    assert len(time) == 19
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_order_settles_local_times_wherever_a_log_begins_and_ends(tmp_path, seed):
+    draw = random.Random(seed)
+    step = draw.choice([1, 10, 60, 300, 600])
+    change = datetime(2026, 10, 25, 1, 0, tzinfo=UTC)
+    first = change + timedelta(seconds=draw.randint(-5400, 3000))
+    devices = draw.randint(1, 3)
+    moments = [first + timedelta(seconds=i * step) for i in range(7200 // step + 2)]
+    local = [moment.astimezone(BERLIN).strftime("%Y-%m-%d %H:%M:%S") for moment in moments]
+    rows = [f"{stamp},{k},{100 + k}" for stamp in local for k in range(devices)]
+    (tmp_path / "t.csv").write_text("time,gpu,power_w\n" + "\n".join(rows) + "\n")
+    run = import_files([tmp_path / "t.csv"], ImportOptions(time_zone="Europe/Berlin"))
+    wanted = [int(moment.timestamp()) * 10**9 for moment in moments]
+    for device in run.devices:
+        assert run.series(device.id, "power_w")[0].tolist() == wanted
+
+
+def test_a_zone_in_letters_states_the_pass(tmp_path):
+    stamps = ["Sun Oct 25 02:30:00 CEST 2026", "Sun Oct 25 02:30:00 CET 2026"]
+    found = seconds(tmp_path / "t.csv", column(stamps), time_zone="Europe/Berlin")
+    assert found[1] - found[0] == 3600
+
+
+def test_a_log_within_the_hour_that_occurs_twice_says_which_was_assumed(tmp_path):
+    (tmp_path / "t.csv").write_text(column([f"2026-10-25 02:30:0{i}" for i in range(5)]))
+    run = import_files([tmp_path / "t.csv"], ImportOptions(time_zone="Europe/Berlin"))
+    assert "hour_assumed" in {warning.code for warning in run.warnings}
