@@ -207,6 +207,23 @@ def test_logs_of_other_vendors_with_times_are_tables(tmp_path, header, row):
     assert len(run.series(run.devices[0].id, "power_w")[1]) == 5
 
 
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("gpu,timestamp,power_w", "0,178655385{},200"),
+        ("GPU\tTime (s)\tPOWER (W)", "0\t{}\t200"),
+        ("Node_Id,Timestamp,Power (W)", "n1,178655385{},200"),
+        ("Time,Volts,Watts,Amps,PF", "2026-11-25 20:30:0{},230,200,1,0.9"),
+        ("Start_Timestamp,time_s,power_w", "5,{},200"),
+        ("device,time_s,Average Package Power (W)", "0,{},200"),
+    ],
+)
+def test_tables_of_a_users_own_are_not_taken_for_those_of_a_tool(tmp_path, header, row):
+    (tmp_path / "t.csv").write_text("\n".join([header, *(row.format(i) for i in range(5))]) + "\n")
+    run = import_files([tmp_path / "t.csv"])
+    assert run.series(run.devices[0].id, "power_w")[1].tolist() == [200] * 5
+
+
 @pytest.mark.parametrize("text", ["name,city\nAnn 1,Rome\nBob 2,Oslo\n", "state,note\non 3x,9 lives left\noff,b\n"])
 def test_no_mapping_is_advised_that_cannot_help(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)

@@ -135,18 +135,20 @@ def read_delimited(text: str, left: Left, *, header: Sequence[str] = (), before:
         if not any(cells):
             continue
         if not names:
-            names = [cells[0].lstrip("# "), *cells[1:]]
+            names = _headings(cells)
         elif len(cells) == len(names) or (len(cells) == len(names) + 1 and not cells[-1]):
-            if [
-                cells[0].lstrip("# "),
-                *cells[1 : len(names)],
-            ] != names:  # a tool that is restarted writes its header again
+            if _headings(cells)[: len(names)] != names:  # a tool that is restarted writes its header again
                 rows.append(cells[: len(names)])
                 lines.append(line)
         else:
             # A stray quote swallows lines: each of them is lost.
             left.add("broken_rows", f"rows do not have {len(names)} cells", height, f"line {line}")
     return Delimited(names, rows, lines, delimiter)
+
+
+def _headings(cells: list[str]) -> list[str]:
+    """The names of a header, which may be marked as a comment."""
+    return [cells[0].lstrip("# "), *cells[1:]]
 
 
 def _rows(text: str, delimiter: str, left: Left, above: int) -> Iterator[tuple[int, list[str], int]]:

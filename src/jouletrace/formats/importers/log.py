@@ -249,9 +249,8 @@ class Log:
         if not found:
             return found
         rows = np.unique(np.concatenate([row for row, _ in found.values()]))
-        again = rows[
-            repeated(stamps.time_ns[rows], [_dense(rows, *one) for one in found.values()], stamps.resolution_s)
-        ]
+        readings = (_dense(rows, *one) for one in found.values())
+        again = rows[repeated(stamps.time_ns[rows], readings, stamps.resolution_s)]
         self.left.add("repeated_rows", "rows repeat the one before them, in time and in all readings", len(again))
         found = {
             channel: (row[new], value[new])

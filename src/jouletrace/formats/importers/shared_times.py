@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ _FEWEST = 4
 """Times from which it can be seen that readings alternate."""
 
 
-def repeated(time: Ints, series: Sequence[Floats], resolution_s: float) -> NDArray[np.bool_]:
+def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> NDArray[np.bool_]:
     """Which rows repeat the one before them, in time and in all readings; shape (n,).
 
     Rows that share a coarse stamp don't: they are readings that followed each other and were equal. Where a clock goes
@@ -54,7 +54,7 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
     """How many readings of power were taken at each time, and whether it is certain that they are of so many devices.
 
     Readings of one device that followed each other within a coarse stamp can't be distinguished from those of several
-    devices by their times. They are of several if they alternate: up within a stamp and down to the next, at nearly all stamps.
+    devices by their times. They are of several if they alternate: up within a stamp, down to the next, at nearly all.
     """
     order = np.argsort(time, kind="stable")
     ordered, watts = time[order], power[order]

@@ -89,10 +89,11 @@ def _apart(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> st
     """
     if meaning.device or any(value.device for value in meaning.values):
         return ""
+    times = stamps.time_ns[stamps.valid]
+    if len(np.unique(times)) == len(times):
+        return _WITH_DEVICE
     pairs = zip(stamps.time_ns.tolist(), table.rows, strict=True)
     rows = {(time, *row) for (time, row), valid in zip(pairs, stamps.valid, strict=True) if valid}
-    if len({row[0] for row in rows}) == len(rows):
-        return _WITH_DEVICE
     columns = [i + 1 for _, i in meaning.maybe_device]
     if len({tuple(row[i] for i in columns) for row in rows}) > 1:
         names = "+".join(table.header[i] for _, i in meaning.maybe_device)

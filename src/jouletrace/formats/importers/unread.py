@@ -37,14 +37,14 @@ _UNREAD = (
     Unread("a log of `dcgmi dmon`", _DCGM, r"^#\s*Entity\b|\A\s*GPU \d+(\s+([\d.]+|N/A))+\s*$"),
     Unread(
         "a log of Jetson's tegrastats",
-        f"{_TABLE}, or as milliwatts (power_mw), which VDD_IN is in",
+        f"{_TABLE}; VDD_IN is in milliwatts (power_mw)",
         r"\bRAM \d+/\d+MB\b.*(\bCPU \[|_FREQ\b)",
     ),
     Unread(
         "a trace of rocprofv3",
         _NO_KERNELS,
         r"^(?=.*\bStart_Timestamp\b)(?=.*\bEnd_Timestamp\b)(?=.*\b(Kind|Domain|Function|Kernel_Name|Agent_Id)\b)|"
-        r'^"?(Agent_Id|Node_Id|Dispatch_Id|Correlation_Id|Guid)"?,"?[A-Z]\w+"?,|"rocprofiler-sdk-(json-)?tool"\s*:',
+        r'^"?Node_Id"?,"?Logical_Node_Id\b|^(?=.*\bDispatch_Id\b)(?=.*\bAgent_Id\b)|"rocprofiler-sdk-(json-)?tool"\s*:',
     ),
     Unread(
         "output of rocprof",
@@ -54,9 +54,10 @@ _UNREAD = (
     Unread(
         "output of amd-smi without times",
         _AMD,
-        r'^"?gpu"?,.*(power|_activity|hotspot)|^GPU: ?\d+\s*$|^\s*GPU\s+POWER\b|"(socket_power|gfx_activity)"\s*:',
+        r'^"?gpu"?,(?!.*time).*(socket_power|_activity|power_usage)|^GPU: ?\d+\s*$|^\s*GPU {2,}POWER\b|'
+        r'"(socket_power|gfx_activity)"\s*:',
     ),
-    Unread("output of rocm-smi", _AMD, r"ROCm System Management Interface|^device,.*Package Power"),
+    Unread("output of rocm-smi", _AMD, r"ROCm System Management Interface|^device,(?!.*time).*Package Power"),
     Unread(
         "output of xpu-smi without times",
         "log `xpu-smi dump -d -1 -m 1`, whose rows have times",
@@ -66,13 +67,14 @@ _UNREAD = (
     Unread(
         "a log of MLPerf's power meter",
         f"{_TABLE}, without labels between its values",
-        r"^Time,[^,\n]+,Watts,[^,\n]+,",
+        r"^Time,[^,\n]*\d:\d\d[^,\n]*,Watts,",
     ),
     Unread("output of MLPerf's LoadGen", "import the log of a power meter", r"^:::MLLOG|^MLPerf Results Summary"),
     Unread(
         "output of `nsys stats`",
         _NSYS,
-        r"^\W*Time ?\(%\)\W+Total Time\b|^\W*Start ?\(\w+\)\W+(Duration|End) ?\(\w+\)|^\s*\*\* .+ \(\w+_(sum|trace)\):",
+        r"^\W*Time ?\(%\)\W+Total Time\b|^\W*Start ?\(\w+\)\W+(Duration|End) ?\(\w+\).*(Name|CorrId|Range)|"
+        r"^\s*\*\* .+ \(\w+_(sum|trace)\):",
     ),
     Unread(
         "times of `trtexec --exportTimes`",
