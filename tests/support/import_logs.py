@@ -237,6 +237,15 @@ bert,4,32,8.0,0.1,500.0,1657289520,1657289530,3g.20gb
 bert,8,32,0,0,0,0,0,3g.20gb
 """
 
+EMISSIONS = "timestamp,project_name,run_id,duration,emissions,cpu_energy,gpu_energy,energy_consumed,gpu_model,pue\n"
+"""The header of CodeCarbon's ``emissions.csv``, shortened."""
+
+
+def emissions(n):
+    rows = [f"2026-07-26T20:{i:02d}:00,job,r{i},60.0,0.001,0.0007,0.004,0.0047,1 x NVIDIA A100,1.0\n" for i in range(n)]
+    return EMISSIONS + "".join(rows)
+
+
 SAMPLES = {
     "dmon": ("nvidia_smi", dmon([61] * 20 + [87] * 40)),
     "dmon with dates": ("nvidia_smi", dmon([61] * 10 + [87] * 10, time="DT", gpus=2)),
@@ -244,6 +253,7 @@ SAMPLES = {
     "boxes": ("nvidia_smi", boxes([61] * 5 + [87] * 5)),
     "scrapes": ("dcgm", "".join(scrape(60 + i, mig=True, stamp=f" {1657289505000 + 1000 * i}") for i in range(5))),
     "dcgm csv": ("dcgm", dcgm_csv(20)),
+    "emissions": ("codecarbon", emissions(20)),
     "nvprof summary": ("nvprof", NVPROF_SUMMARY),
     "nvprof summary csv": ("nvprof", NVPROF_SUMMARY_CSV),
     "nvprof trace csv": ("nvprof", NVPROF_TRACE_CSV),

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from commands import command
-from import_logs import SAMPLES
+from import_logs import EMISSIONS, SAMPLES
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
@@ -230,9 +230,6 @@ def test_no_mapping_is_advised_that_cannot_help(tmp_path, text):
     with pytest.raises(BadInputError) as refused:
         import_files([tmp_path / "t.csv"], ImportOptions(format="table"))
     assert "--map" not in str(refused.value)
-
-
-EMISSIONS = "timestamp,project_name,run_id,duration,emissions,cpu_energy,gpu_energy,energy_consumed,gpu_model,pue\n"
 
 
 def test_rows_of_codecarbon_are_runs_with_its_own_figures(capsys, tmp_path):

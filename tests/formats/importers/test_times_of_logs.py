@@ -145,6 +145,7 @@ def test_the_hour_that_occurs_twice_is_no_hole(capsys, tmp_path):
     assert len(time) == 19
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(20))
 def test_order_settles_local_times_wherever_a_log_begins_and_ends(tmp_path, seed):
     draw = random.Random(seed)
