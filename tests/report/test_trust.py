@@ -253,7 +253,16 @@ def test_the_worst_comes_first():
     failed = [Failed("a", CARE, "x", "less", ""), Failed("b", NO, "y", "more", "end it")]
     found = of(["a", "b", "c"], failed)
     assert [one.check for one in found.failed] == ["b", "a"]
-    assert found.headline() == "trust: no, 2 of 3 checks failed"
+    assert found.headline() == "trust: no, 1 of 3 checks failed, 1 remark"
+
+
+def test_what_qualifies_alone_is_a_remark_and_no_failure():
+    failed = [
+        Failed("a", CARE, "x", "less", ""),
+        Failed("a", CARE, "y", "more", ""),
+        Failed("b", CARE, "z", "most", ""),
+    ]
+    assert of(["a", "b", "c"], failed).headline() == "trust: with care, 3 remarks"
 
 
 def test_of_several_a_failure_of_one_is_one_of_all():

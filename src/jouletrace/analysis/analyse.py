@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.between_runs import add_between_runs
+from jouletrace.analysis.counter import warn_of_counter
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.generation import add_generation
 from jouletrace.analysis.imported import add_imported
@@ -21,7 +22,8 @@ from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
-from jouletrace.run import Run, tables
+from jouletrace.run import DeviceInfo, Run, tables
+from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.stats.one_thread import one_thread
 
 _RECORD_WARNINGS = {
@@ -53,6 +55,8 @@ def figures_of(run: Run) -> Figures:
     figures = Figures()
     run.waveform = tables.empty("waveform")
     _warn_of_record(run)
+    for device in run.devices:
+        warn_of_counter(run, device.id)
     _warn_of_clock(run)
     if run.kind in ("monitor", "record"):
         add_devices(run, figures)
@@ -104,6 +108,7 @@ def _warn_of_record(run: Run) -> None:
         if found is None:
             continue
         record = found[0]
+        _warn_of_zeros(run, device, record)
         # Between phases nothing is measured: a hole there harms no figure. A log has no phases.
         anywhere = len(start) == 0 and run.kind == "import"
         seen = [hole for hole in record.holes if anywhere or np.any((start < hole[1]) & (end > hole[0]))]
@@ -113,6 +118,25 @@ def _warn_of_record(run: Run) -> None:
             if code not in _HARMLESS:
                 words = _RECORD_WARNINGS.get(code, "{n} readings were left out ({code})")
                 run.warn(f"record_{code}", words.format(n=count, code=code.replace("_", " ")), device.id)
+
+
+def _warn_of_zeros(run: Run, device: DeviceInfo, record: PowerRecord) -> None:
+    """Say so if readings are 0 W: a GPU that is on never draws that, whatever a meter behind which nothing is may."""
+    zero = record.power_w == 0
+    if not zero.any():
+        return
+    if zero.all():
+        run.warn("power_all_zero", f"all {len(zero)} readings of power are 0 W: its sensor doesn't work", device.id)
+        return
+    text = f"{int(zero.sum())} of {len(zero)} readings of power are 0 W"
+    stamps, busy = run.series(device.id, "utilization_gpu_pct")
+    most = float(np.max(busy[np.isin(stamps, record.time_ns[zero])], initial=0.0))
+    if most > 0:
+        run.warn("power_zero", f"{text}, though the device was up to {most:.0f} % busy: its sensor fails", device.id)
+    elif device.kind == "gpu":
+        run.warn("power_zero", f"{text}, which no GPU draws that is on: its sensor fails", device.id)
+    else:
+        run.warn("meter_zero", f"{text}: is that what was drawn?", device.id)
 
 
 def _hole_text(holes: list[NDArray[np.int64]]) -> str:

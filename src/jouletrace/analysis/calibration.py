@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from jouletrace.analysis.power import most_w
 from jouletrace.errors import JouletraceError
 from jouletrace.run import Run
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.forms import Calibration, Facts
 from jouletrace.sensor.baseline import temperature_slope
 from jouletrace.sensor.calibration.fit import fit_response
@@ -49,7 +49,7 @@ def fit_channel(run: Run, device: str, channel: str) -> Response | None:
     # Outside of the pulses the GPU has other loads than the edges describe: the warm-up, and the ring's older contents.
     keep = (record.time_ns > edges[0] - MARGIN_NS) & (record.time_ns < edges[-1] + MARGIN_NS)
     response = fit_response(record.time_ns[keep], record.power_w[keep], edges)
-    counter_stamps, joules = run.series(device, "energy_counter_j")
+    counter_stamps, joules = run.series(device, ENERGY_COUNTER)
     if channel == POWER and len(counter_stamps) > 1:
         ratio = record_over_counter(record, response, find_steps(counter_stamps, joules, most_w=most_w(run, device)))
         known = ratio.half_width is not None and ratio.half_width < 2 * FLOOR  # a counter seldom read says nothing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,12 @@ from jouletrace.analysis import latency as latencies
 from jouletrace.analysis.counted import add_counted
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
-from jouletrace.analysis.monitor import add_device
-from jouletrace.analysis.power import power_record, window_estimate, window_sources
+from jouletrace.analysis.monitor import add_each
+from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
-from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels, tables
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels, tables
+from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.tables import UnitRow
 
 METHOD = "spans"
@@ -59,15 +60,14 @@ def add_imported(run: Run, figures: Figures) -> None:
     traced = _add_traced(run, figures)
     free = 1 + max(stated, figures.last_unit())
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
-    labels = device_labels(run.devices)
-    for device in powered:
-        figures.unit(free, "device", labels[device.id], MODEL_UNIT, module=device.id)
-        add_device(run, figures, free, device)
-        free += 1
+    logged = [device for device in run.devices if device in powered or _expected(run, device)]
+    add_each(run, figures, logged, free)
+    _warn_of_unread(run, logged)
     latency = stated_latency(run)
     if len(powered) == 1 and latency.value is not None:
-        difference = figures.get(free - 1, "power_difference_w")
+        difference = figures.get(free + logged.index(powered[0]), "power_difference_w")
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
+    free += len(logged)
     timeline, untimed = _Timeline.of(run), _untimed(run)
     if len(timeline.start) == 0:
         free = add_counted(run, figures, free)
@@ -85,6 +85,19 @@ def add_imported(run: Run, figures: Figures) -> None:
             return units.get((named.kind, named.name, named.device))
 
         add_energies(run, figures, unit_of, kinds)
+
+
+def _expected(run: Run, device: DeviceInfo) -> bool:
+    """Whether a log has an energy counter of a device, or should have had its power."""
+    return run.channel(device.id, ENERGY_COUNTER) is not None or no_power_reason(run, device.id) == NO_READING
+
+
+def _warn_of_unread(run: Run, logged: Sequence[DeviceInfo]) -> None:
+    """Name the devices of a log that have no reading of power, though it should have them."""
+    labels = device_labels(run.devices)
+    unread = [labels[device.id] for device in logged if no_power_reason(run, device.id) == NO_READING]
+    if unread:
+        run.warn(NO_READING, f"no reading of power: {', '.join(unread)}")
 
 
 def _add_traced(run: Run, figures: Figures) -> bool:

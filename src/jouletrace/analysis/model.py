@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis import aliasing, latency
+from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.analysis.power import METHOD, RESPONSE, join, most_w, no_power_reason, power_record
+from jouletrace.analysis.power import METHOD, RESPONSE, join, no_power_reason, power_record
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.sensor.baseline import quiet_level
-from jouletrace.sensor.counter import find_steps, record_over_counter
 from jouletrace.sensor.power_record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error, widened
@@ -70,7 +70,7 @@ def add_model(run: Run, figures: Figures) -> WindowEnergies | None:
         active = widened(widened(above, Z95 * shared_j), Z95 * idle_j)
         figures.add(MODEL_UNIT, metric, active, [*flags, *level_flags])
         _add_sources(figures, metric, above, {RESPONSE: shared_j, IDLE: idle_j})
-    figures.add(MODEL_UNIT, "counter_ratio", _counter_ratio(run, device))
+    figures.add(MODEL_UNIT, "counter_ratio", counter_ratio(run, device))
     for metric, column in (("energy_total_j", "energy_j"), ("iteration_time_s", "time_s")):
         _add_spread(run, figures, metric, column)
     return energies
@@ -180,25 +180,6 @@ def _without_power(run: Run, figures: Figures, reason: str) -> None:
         "counter_ratio",
     ):
         figures.add(MODEL_UNIT, metric, Estimate.null(reason, METHOD))
-
-
-def _counter_ratio(run: Run, device: str) -> Estimate:
-    """Energy of the record over that of the GPU's counter: one sensor's agreement with itself.
-
-    Over the longest segment without a hole: between runs in separate processes nothing is recorded.
-    """
-    found = power_record(run, device)
-    stamps, joules = run.series(device, "energy_counter_j")
-    if found is None or len(stamps) < 2:
-        return Estimate.null("no_counter", "counter")
-    record, response = found
-    if len(record) and len(record.holes):
-        begin = np.append(record.time_ns[0], record.holes[:, 1])
-        end = np.append(record.holes[:, 0], record.time_ns[-1])
-        longest = int(np.argmax(end - begin))
-        inside = (stamps >= begin[longest]) & (stamps <= end[longest])
-        stamps, joules = stamps[inside], joules[inside]
-    return record_over_counter(record, response, find_steps(stamps, joules, most_w=most_w(run, device)))
 
 
 def _add_spread(run: Run, figures: Figures, metric: str, column: str) -> None:

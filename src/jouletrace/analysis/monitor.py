@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import of_steps
+from jouletrace.analysis.counter import add_counted
 from jouletrace.analysis.figures import Figures, Sources
-from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_reason, power_record
+from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_reason, power_record, reads_zero
 from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
@@ -25,25 +27,37 @@ _DOUBTS = ("interval_assumed", "power_implausible")
 _ENDS = 0.01
 """Share of a log from which on it is stated that its ends are left out."""
 
+_LACKING = 0.01
+"""Share of the time from which on it is stated that a device's record lacks it."""
+
 METRICS = ("power_idle_w", "power_working_w", "power_difference_w", "power_w", "energy_total_j")
 
 
 def add_devices(run: Run, figures: Figures) -> None:
     """Add a unit a device below the whole recording."""
     figures.unit(MODEL_UNIT, "model", run.workload.get("name", "recording"), count=1)
+    add_each(run, figures, run.devices, 1)
+
+
+def add_each(run: Run, figures: Figures, devices: Sequence[DeviceInfo], first: int) -> None:
+    """Add a unit for each of some devices, numbered from ``first``; warn where one was watched for a shorter time."""
     labels = device_labels(run.devices)
-    for number, device in enumerate(run.devices, start=1):
+    for number, device in enumerate(devices, start=first):
         figures.unit(number, "device", labels[device.id], MODEL_UNIT, module=device.id)
-        add_device(run, figures, number, device)
+        _add_device(run, figures, number, device)
+    _warn_of_shorter(run, [device.id for device in devices])
 
 
-def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> None:
+def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> None:
     """Add a device's levels, mean power and energy as figures of ``unit``."""
     found = power_record(run, device.id)
-    if found is None or len(found[0]) < 2:
-        reason = no_power_reason(run, device.id) if found is None else "no_samples"
-        for metric in (*METRICS, "time_s"):
-            figures.add(unit, metric, Estimate.null(reason, "record"))
+    missing = _why_missing(run, device.id)
+    if found is None or missing:
+        for metric in METRICS[:-2]:
+            figures.add(unit, metric, Estimate.null(missing, "record"))
+        if not add_counted(run, figures, unit, device.id):
+            for metric in (*METRICS[-2:], "time_s"):
+                figures.add(unit, metric, Estimate.null(missing, "record"))
         return
     record, response = found
     levels = idle_and_working_levels(record.time_ns, record.power_w)
@@ -58,6 +72,8 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     start, end = _watched(run, device.id, record, response)
     _warn_of_ends(run, device.id, record, end - start)
     total, seconds, codes, sources = _energy(run, device.id, record, start, end)
+    if total.value is None and add_counted(run, figures, unit, device.id):
+        return
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
     if total.value is None:
         figures.add(unit, "power_w", total)
@@ -71,6 +87,37 @@ def add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> Non
     figures.add(unit, "power_w", total.scaled(1 / seconds), flags)
     figures.add(unit, "energy_total_j", total, flags)
     figures.sources[unit, "energy_total_j"] = lambda: sources
+
+
+def _why_missing(run: Run, device: str) -> str:
+    """Why a device's power record supports no figure; "" where it may."""
+    found = power_record(run, device)
+    if found is None:
+        return no_power_reason(run, device)
+    if len(found[0]) < 2:
+        return "too_few_values" if run.kind == "import" and len(found[0]) else "no_samples"
+    return "power_all_zero" if reads_zero(found[0]) else ""
+
+
+def _warn_of_shorter(run: Run, devices: Sequence[str]) -> None:
+    """Say which devices' records lack a part of the time in which any was watched, and how much."""
+    extents: dict[str, tuple[int, int]] = {}
+    periods_s: list[float] = []
+    for device in devices:
+        found = power_record(run, device)
+        if found is not None and not _why_missing(run, device):
+            extents[device] = _watched(run, device, *found)
+            periods_s.append(found[0].period_s)
+    if len(extents) < 2:
+        return
+    whole = max(end for _, end in extents.values()) - min(start for start, _ in extents.values())
+    least = max(_LACKING * whole, 2e9 * max(periods_s))
+    labels = device_labels(run.devices)
+    lacking = {device: whole - (end - start) for device, (start, end) in extents.items()}
+    said = [f"{one / 1e9:.3g} s of {labels[device]}" for device, one in lacking.items() if one > least]
+    if said:
+        text = f"of {whole / 1e9:.3g} s the power records lack {', '.join(said)}"
+        run.warn("record_shorter", f"{text}: energies are of what each covers")
 
 
 def _energy(
@@ -90,7 +137,10 @@ def _energy(
         return Estimate.null("no_samples", "record"), (end - start) / 1e9, [], {}
     known = [n for n, reason in enumerate(window.reason) if reason is None]
     if not known:
-        return Estimate.null(str(window.reason[0]), "record"), (end - start) / 1e9, [], {}
+        reason = str(window.reason[0])
+        if run.kind == "import" and reason == "sensor_too_slow":
+            reason = "too_uncertain"  # it is all that there is, however long
+        return Estimate.null(reason, "record"), (end - start) / 1e9, [], {}
     seconds = sum(covered[n][1] - covered[n][0] for n in known) / 1e9
     value = float(window.energy_j[known].sum())
     # what isn't known of the response is the same in all

@@ -19,6 +19,9 @@ from jouletrace.sensor.windows.response import Response
 
 METHOD = "windows"
 
+NO_READING = "no_power_reading"
+"""Why a device of a log has no power record: the log should have its power, and has no reading of it."""
+
 NOISE, RESPONSE = "noise of the readings, stamps", "response of the sensor"
 """Sources of the uncertainty of a window's energy."""
 
@@ -61,6 +64,11 @@ def power_record(run: Run, device: str) -> tuple[PowerRecord, Response] | None:
         return replace(record, issues=issues, implausible_ns=polls.implausible_ns), response
 
     return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
+
+
+def reads_zero(record: PowerRecord) -> bool:
+    """Whether all readings are 0 W, which no device draws that is on."""
+    return len(record) > 0 and not record.power_w.any()
 
 
 def most_w(run: Run, device: str) -> float:

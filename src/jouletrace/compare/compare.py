@@ -209,6 +209,12 @@ def _trusts(*sides: Sequence[Source]) -> list[Trust]:
         own = rule("calibration_differs")
         message = "the power sensor is calibrated in some Runs only, which moves their figures"
         found.append(Trust(failed=(Failed(own.check, own.level, "calibration_differs", message, own.action),)))
+    names = [{(source.run.workload.get("name"), source.run.kind) for source in side} for side in sides]
+    boards_of = [{device.name for source in side for device in source.run.devices} for side in sides]
+    if not names[0] & names[1] and all(boards_of) and not boards_of[0] & boards_of[1]:
+        own = rule("gpus_and_workloads_differ")
+        message = "A and B differ in the workload and in the GPU: which of the two causes a difference is open"
+        found.append(Trust(failed=(Failed(own.check, own.level, "gpus_and_workloads_differ", message, own.action),)))
     return found
 
 

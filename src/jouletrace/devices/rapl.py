@@ -16,13 +16,13 @@ from pathlib import Path
 from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor, one_sample
 from jouletrace.errors import NotPossibleError
 from jouletrace.run import ChannelInfo, DeviceInfo
-from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.run.channels import CHANNEL_UNITS, ENERGY_COUNTER, POWER
 
 ROOT = Path("/sys/class/powercap")
 INTERVAL_S = 0.05
 """Long compared with the counter's step (1 ms), which therefore doesn't matter; short compared with a window."""
 
-CHANNEL = "energy_counter_j"
+CHANNEL = ENERGY_COUNTER
 
 
 class RaplMissingError(NotPossibleError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-YES, CARE, NO = "yes", "with care", "no"
+YES, CARE, NO, NONE = "yes", "with care", "no", "none"
 """Levels: nothing is in doubt; a figure is qualified, or this machine can't measure it; a figure itself is in doubt, or
-missing although it can be measured."""
+missing although it can be measured; there is no figure, and so nothing to trust."""
 
 
 class Rule(NamedTuple):
@@ -52,6 +52,16 @@ RULES: dict[str, Rule] = {
     "not_measured": Rule("power sensor", CARE),
     "unknown": Rule("power sensor", NO),
     "no_counter": Rule("power sensor", YES),
+    "no_power_reading": Rule("power sensor", CARE),
+    "power_all_zero": Rule("power sensor", CARE),
+    "power_zero": Rule("power sensor", NO),
+    "meter_zero": Rule("power sensor", CARE),
+    "counter_alone": Rule("power sensor", YES),
+    "counter_differs": Rule("power sensor", NO),
+    "counter_stuck": Rule("power sensor", NO),
+    "counter_reset": Rule("power sensor", CARE),
+    "counter_implausible": Rule("power sensor", CARE),
+    "not_a_counter": Rule("power sensor", YES),
     "simulated_idle": Rule("power sensor", NO),
     "power_implausible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "above_a_board": Rule("power sensor", YES),
@@ -63,6 +73,8 @@ RULES: dict[str, Rule] = {
     # the record of power
     "no_samples": Rule("power record", NO, _LONGER),
     "outside_record": Rule("power record", NO, "record power from before the start until after the end"),
+    "record_shorter": Rule("power record", CARE),
+    "too_uncertain": Rule("power record", NO),
     "record_hole": Rule("power record", CARE, AGAIN),
     "hole_in_record": Rule("power record", CARE, AGAIN),
     "covered_alone": Rule("power record", CARE),
@@ -138,6 +150,7 @@ RULES: dict[str, Rule] = {
     "spread_between_runs": Rule("precision", CARE, "give more --repeats"),
     "few_blocks": Rule("precision", CARE, "give --max-time {max_time}"),
     "below_margin": Rule("precision", YES),
+    "gpus_and_workloads_differ": Rule("matching", CARE),
     "dtype_differs": Rule("matching", YES),
     "shapes_differ": Rule("matching", YES),
     "kernel_differs": Rule("matching", YES),
@@ -255,6 +268,7 @@ RULES: dict[str, Rule] = {
     "no_times": Rule("files", CARE, _EXPORT),
     "no_concurrency": Rule("files", CARE, _EXPORT),
     "no_gpu_count": Rule("files", CARE, _EXPORT),
+    "no_reading": Rule("files", YES),
     "no_record": Rule("files", YES),
     "warm_up": Rule("files", YES),
     "bad_rows": Rule("files", CARE, _EXPORT),

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow.compute as pc
+
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.serving.levels import INVALID
 from jouletrace.report import reasons, serving
 from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS, Results
-from jouletrace.report.rules import AGAIN, ATTRIBUTION, CARE, NO, YES, Rule, rule
+from jouletrace.report.rules import AGAIN, ATTRIBUTION, CARE, NO, NONE, YES, Rule, rule
 from jouletrace.report.scale import NBSP, figure
 from jouletrace.run import MODEL_UNIT, Run, RunWarning
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
 
 _LEVELS = (YES, CARE, NO)
 
@@ -29,6 +31,12 @@ _LONG_THROTTLE = 0.02
 _ADVICE = ": give "
 _OPTION = re.compile(r"(--[\w-]+) (?=\S)")
 """An option before its value, which stay on one line."""
+
+_OF_MEASURING = re.compile(r"--(detail-time|max-time|duty)|for longer")
+"""What can't be done about a file."""
+
+_ALL_THAT_IS = ("no_power_reading", "power_all_zero", "not_a_counter")
+"""Codes that leave no figure, unless another device or a counter has one."""
 
 _OF_SAMPLES = ("sample_rate", "placebo")
 """Checks of sensors alone that sample."""
@@ -71,16 +79,19 @@ class Trust:
         passed: Names of the checks that were passed.
         failed: What was not, the worst first; a check may fail for several reasons.
         note: What the checks are about in a figure: how far parts make the whole; "" where there are none.
+        claimed: Whether there is any figure to trust.
     """
 
     passed: tuple[str, ...] = ()
     failed: tuple[Failed, ...] = ()
     note: str = ""
+    claimed: bool = True
 
     @property
     def level(self) -> str:
-        """The worst level of what failed; ``YES`` if nothing did."""
-        return max((one.level for one in self.failed), key=_LEVELS.index, default=YES)
+        """The worst level of what failed; ``YES`` if nothing did, ``NONE`` if there is no figure and no doubt."""
+        worst = max((one.level for one in self.failed), key=_LEVELS.index, default=YES)
+        return worst if self.claimed or worst == NO else NONE
 
     @property
     def asked(self) -> int:
@@ -88,10 +99,15 @@ class Trust:
         return len(self.passed) + len({one.check for one in self.failed})
 
     def headline(self) -> str:
-        """One line: "trust: yes, all 8 checks passed"."""
-        lost = self.asked - len(self.passed)
-        said = f"{lost} of {self.asked} checks failed" if self.failed else f"all {self.asked} checks passed"
-        return f"trust: {self.level}, {said}{f'; {self.note}' if self.note else ''}"
+        """One line: "trust: yes, all 8 checks passed", "trust: with care, 2 remarks"; "no figure" where none is."""
+        codes = {level: {one.code for one in self.failed if one.level == level} for level in (CARE, NO)}
+        remarks = len(codes[CARE] - codes[NO])
+        lost = len({one.check for one in self.failed if one.level == NO})
+        said = [f"{lost} of {self.asked} checks failed"] if lost else []
+        said += [f"{remarks} remark{'s' if remarks > 1 else ''}"] if remarks else []
+        said = said or [f"all {self.asked} checks passed"] * self.claimed
+        level = "no figure" if self.level == NONE else f"trust: {self.level}"
+        return f"{', '.join([level, *said])}{f'; {self.note}' if self.note else ''}"
 
     def lines(self) -> list[str]:
         """The headline, and a line for each kind of failure; ``failed`` has all."""
@@ -120,7 +136,13 @@ def trust(run: Run, results: Results | None = None) -> Trust:
             action = f"give {advice}" if advice else _action(run, own)
             failed.setdefault((code, message), Failed(own.check, level, code, text, action))
     note = "" if any(code == "closure" for code, _ in failed) else _note(results)
-    return replace(of(asked(run, results), _once(failed.values())), note=note)
+    return replace(of(asked(run, results), _once(failed.values())), note=note, claimed=_claims(run))
+
+
+def _claims(run: Run) -> bool:
+    """Whether a Run states any figure, in windows too; one of a calibration states a sensor's response."""
+    stated = run.results["value"].null_count < len(run.results)
+    return stated or len(run.windows) > 0 or run.kind == "calibrate"
 
 
 def _note(results: Results) -> str:
@@ -150,7 +172,7 @@ def joined(parts: Sequence[Trust]) -> Trust:
     """The trust of several together: what failed in any failed."""
     failed = {(one.code, one.message): one for part in parts for one in part.failed}
     names = [name for part in parts for name in (*part.passed, *(one.check for one in part.failed))]
-    return of(names, list(failed.values()))
+    return replace(of(names, list(failed.values())), claimed=any(part.claimed for part in parts))
 
 
 def _once(failed: Iterable[Failed]) -> list[Failed]:
@@ -166,13 +188,14 @@ def _once(failed: Iterable[Failed]) -> list[Failed]:
 def asked(run: Run, results: Results) -> list[str]:
     """Names of the checks that are made of a Run: what its kind and its sensors allow."""
     power = any(run.channel(device.id, POWER) is not None for device in run.devices)
+    counter = any(run.channel(device.id, ENERGY_COUNTER) is not None for device in run.devices)
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
     there = results.metrics()
     made = {
         "complete": measured,
-        "power sensor": True,
+        "power sensor": power or counter or measured,
         "power record": power,
         "sensor response": power and measured,
         "other processes": run.kind in ("profile", "ab", "calibrate", "program"),
@@ -237,8 +260,7 @@ def _closure(results: Results) -> Iterator[tuple[str, str]]:
 
 def _headline(run: Run) -> tuple[str, ...]:
     """The metric that a kind of Run is made for."""
-    logged = run.kind == "import" and any(run.channel(device.id, POWER) is not None for device in run.devices)
-    return ("energy_total_j",) if logged or run.kind in ("profile", "program", "monitor", "record") else ()
+    return ("energy_total_j",) if run.kind in ("profile", "program", "monitor", "record", "import") else ()
 
 
 def _wholes(run: Run, results: Results) -> list[int]:
@@ -266,6 +288,8 @@ def _level(run: Run, code: str, level: str) -> str:
     """The level of a code in this Run."""
     if code in INVALID and not serving.any_valid(run):
         return NO
+    if code in _ALL_THAT_IS and not _has_energy(run):
+        return NO
     if code == "long_average" and not len(run.spans):
         return YES  # there is no burst to read too low: the whole is right
     if code != "not_settled":
@@ -276,9 +300,16 @@ def _level(run: Run, code: str, level: str) -> str:
     return NO if drifting and run.kind != "ab" else CARE
 
 
+def _has_energy(run: Run) -> bool:
+    """Whether a Run states any energy."""
+    energies = run.results.filter(pc.equal(run.results["metric"], "energy_total_j"))
+    return bool(energies["value"].null_count < len(energies))
+
+
 def _action(run: Run, own: Rule) -> str:
     """What to do in this Run, with longer times in place of those that were too short."""
-    if run.kind == "import" and (own.check == "sensor response" or own.action == AGAIN):
+    measuring = own.check == "sensor response" or own.action == AGAIN or _OF_MEASURING.search(own.action)
+    if run.kind == "import" and measuring:
         return ""  # the GPU may be anywhere, and last night can't be logged again
     if run.simulated and own.check == "idle power":
         return ""  # a simulated GPU does not cool down between commands

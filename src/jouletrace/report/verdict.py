@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from jouletrace.analysis.conditions import conditions
-from jouletrace.analysis.imported import STATED
+from jouletrace.analysis.counter import ALONE
+from jouletrace.analysis.imported import STATED, stated_latency
 from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
@@ -26,9 +27,6 @@ _J_PER_KWH, _LEAST_KWH = 3.6e6, 0.1
 
 _ALWAYS = 0.995
 """Share of the time that reads as all of it."""
-
-_COVERED = 0.95
-"""Share of the longest record below which the verdict states that a device has a shorter one."""
 
 _MOST_LEVELS = 1
 """Devices whose idle and working levels are stated one by one."""
@@ -90,6 +88,9 @@ def _iterations(run: Run, results: Results) -> list[str]:
     time = results.get("iteration_time_s")
     time = time if time.value else results.get("latency_s")
     whole = run.kind == "import" and not run.workload.get(RECORDING, Recording()).get("iterations_by")
+    inference = results.get("energy_per_inference_j")
+    if energy.value is None and inference.value is not None:
+        return [_inference(run, results, inference), *_watched(run, results)]
     if energy.value is None:
         why = f"; energy unknown: {reasons.reason(energy.reason)}" if energy.reason else ""
         each = "" if whole else " per iteration"
@@ -136,17 +137,17 @@ def _watched(run: Run, results: Results) -> list[str]:
         return []
     energies = [results.figure("energy_total_j", unit["id"]) for unit in units]
     known = [one.estimate for one in energies if one.estimate.value is not None]
-    times = [results.get("time_s", unit["id"]).value or 0.0 for unit in units]
-    seconds = max(times)
+    seconds = max(results.get("time_s", unit["id"]).value or 0.0 for unit in units)
     if not known:
         return [_without(energies, seconds)]
     energy = known[0] if len(known) == 1 else total(known)
-    power = energy.value / seconds if energy.value is not None and seconds else None
+    # device by device: records may be of different lengths
+    powers = [results.get("power_w", unit["id"]).value for unit in units]
+    power = sum(one for one in powers if one is not None)
     some = f"{len(known)} of {len(units)}" if len(known) < len(units) else f"{len(units)}"
-    of = "" if len(units) == 1 else f", {some} devices together"
+    of = "" if len(units) == 1 else f", {some} devices{' together' if len(known) > 1 else ''}"
+    of += ", by the energy counter" if any(ALONE in one.flags for one in energies) else ""
     lines = [f"{figure(energy, 'J')}{_paid(energy)} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
-    if short := [f"device {i} for {brief(one, 's')}" for i, one in enumerate(times) if one < _COVERED * seconds]:
-        lines.append(f"the record does not cover it: {', '.join(short)}")
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
     lines += _without_levels(results, units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")
@@ -154,10 +155,17 @@ def _watched(run: Run, results: Results) -> list[str]:
         counted = quantity(results.get("work_done").value, "1")
         lines.append(f"{figure(work, 'J')} per unit of work, {counted} of {run.settings.get('per') or 'it'} counted")
     inference = results.get("energy_per_inference_j")
-    per = inference if inference.value is not None else results.get("energy_per_inference_j", units[0]["id"])
-    if per.value is not None:
-        lines.append(f"{figure(per, 'J')} per inference")
+    if inference.value is not None and "latency_s" not in results.metrics():  # else it stands before
+        lines.insert(0, _inference(run, results, inference))
     return lines
+
+
+def _inference(run: Run, results: Results, inference: Estimate) -> str:
+    """Energy of an inference by the levels of a log and a latency, with what it follows from."""
+    levels = (results.get("power_difference_w", unit["id"]) for unit in results.units("device"))
+    above = next(level for level in levels if level.value is not None)
+    latency = _beside(stated_latency(run), "s")
+    return f"{figure(inference, 'J')} per inference: {_beside(above, 'W')} above idle in {latency}"
 
 
 def _paid(energy: Estimate) -> str:

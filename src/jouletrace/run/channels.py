@@ -5,6 +5,9 @@ from __future__ import annotations
 POWER = "power_w"
 """The best power record of the device, from which energy is computed."""
 
+ENERGY_COUNTER = "energy_counter_j"
+"""What the device has counted of its own energy: a witness of the power record, and the figure where it is alone."""
+
 WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
 """A counter of real work that was read along with the record: stored under the Run's first device, though all devices
 do the work."""
@@ -23,7 +26,7 @@ CHANNEL_UNITS: dict[str, tuple[str, str]] = {
     "power_average_w": ("W", "board power, averaged by the sensor over a long window (often 1 s)"),
     "power_instant_w": ("W", "board power, averaged over a short window at intervals"),
     "power_memory_w": ("W", "power of the memory"),
-    "energy_counter_j": ("J", "energy since an arbitrary start, updated in steps"),
+    ENERGY_COUNTER: ("J", "energy since an arbitrary start, updated in steps"),
     "clock_sm_mhz": ("MHz", "clock of the streaming multiprocessors (of the cores, on a CPU)"),
     "clock_memory_mhz": ("MHz", "clock of the memory"),
     "temperature_c": ("Cel", "temperature of the die"),

@@ -27,6 +27,34 @@ this project one has a ratio of 0.9982, three half-widths of these terms from 1.
 """
 
 
+MOST_FALLS = 0.1
+"""Share of the reads from which on falls aren't resets: the values are no counter, but energies of single intervals."""
+
+_AT_ENDS = 3
+"""Steps of which the largest states the power at an end."""
+
+
+@dataclass(frozen=True)
+class CounterReads:
+    """The sound reads of a counter, in the order of time."""
+
+    time_ns: NDArray[np.int64]  # shape (n,)
+    energy_j: Floats  # shape (n,), as read
+    # Numbers of the reads before which it had restarted or jumped; energy across them is unknown
+    resets: NDArray[np.intp]
+    # Counts by code: "counter_reset", "clock_stepped_back", "nan", "implausible"
+    issues: dict[str, int]
+    falls: int  # how often a read was below the one before, among all reads
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a counter at all: one rarely falls."""
+        return self.falls <= max(2.0, MOST_FALLS * len(self))
+
+
 @dataclass(frozen=True)
 class CounterSteps:
     """The steps of a counter as polling saw them."""
@@ -48,8 +76,8 @@ class CounterSteps:
         return float(np.median(np.diff(self.time_ns))) / 1e9 if len(self) > 1 else float("nan")
 
 
-def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST_W) -> CounterSteps:
-    """Find the steps in polled reads of a counter.
+def sound_reads(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST_W) -> CounterReads:
+    """The polled reads of a counter in order, without those that can't be.
 
     Args:
         time_ns: Times of the reads, shape (n,).
@@ -74,33 +102,40 @@ def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST_
         issues["clock_stepped_back"] = back
         order = np.argsort(time, kind="stable")
         time, energy = time[order], energy[order]
-    kept = _without_glitches(time, energy, most_w)
+    step_j, falls = printed_step_j(energy), int((np.diff(energy) < 0).sum())
+    kept = _without_glitches(time, energy, most_w, step_j)
     if left_out := int(finite.sum()) - int(kept.sum()):
         issues["implausible"] = left_out
     time, energy = time[kept], energy[kept]
-
-    change = np.diff(energy)
-    reset = ~_plausible(change, np.diff(time), most_w)
-    resets, at = np.flatnonzero(reset), np.flatnonzero(change)
+    resets = np.flatnonzero(~_plausible(np.diff(energy), np.diff(time), most_w, step_j)) + 1
     if len(resets):
         issues["counter_reset"] = len(resets)
-    running = energy[1:] - np.cumsum(np.where(reset, change, 0.0))
-    return CounterSteps(time[1:][at], time[:-1][at], running[at], np.searchsorted(at, resets), issues)
+    return CounterReads(time, energy, resets, issues, falls)
 
 
-def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float) -> NDArray[np.bool_]:
+def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST_W) -> CounterSteps:
+    """Find the steps in polled reads of a counter; arguments and errors are those of ``sound_reads``."""
+    reads = sound_reads(time_ns, energy_j, most_w=most_w)
+    time, energy, resets = reads.time_ns, reads.energy_j, reads.resets - 1
+    change = np.diff(energy)
+    at = np.flatnonzero(change)
+    running = energy[1:] - np.cumsum(np.where(np.isin(np.arange(len(change)), resets), change, 0.0))
+    return CounterSteps(time[1:][at], time[:-1][at], running[at], np.searchsorted(at, resets), reads.issues)
+
+
+def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float, step_j: float = 0.0) -> NDArray[np.bool_]:
     """Whether a GPU can have drawn so much between two reads; same shape."""
-    # No counter goes longer than 2 s without a step: so much may come at once.
-    return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + 2.0)))
+    # No counter goes longer than 2 s without a step, but that of a meter with coarse ones: so much may come at once.
+    return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + 2.0) + step_j))
 
 
-def _without_glitches(time: NDArray[np.int64], energy: Floats, most_w: float) -> NDArray[np.bool_]:
+def _without_glitches(time: NDArray[np.int64], energy: Floats, most_w: float, step_j: float) -> NDArray[np.bool_]:
     """Which reads to keep: not those that jump away, after which the counter goes on as if they had not been."""
     keep = np.ones(len(time), bool)
     back = 0
-    for i in np.flatnonzero(~_plausible(np.diff(energy), np.diff(time), most_w)):
+    for i in np.flatnonzero(~_plausible(np.diff(energy), np.diff(time), most_w, step_j)):
         later = slice(i + 2, i + 7)  # within these it returns to its earlier course, or it has restarted
-        goes_on = _plausible(energy[later] - energy[i], time[later] - time[i], most_w)
+        goes_on = _plausible(energy[later] - energy[i], time[later] - time[i], most_w, step_j)
         if i >= back and goes_on.any():
             back = int(i) + 2 + int(np.argmax(goes_on))
             keep[i + 1 : back] = False
@@ -124,6 +159,56 @@ def between(steps: CounterSteps, first: int, last: int) -> Bracket:
     width = max(float(steps.time_ns[i] - steps.before_ns[i]) for i in (first, last)) / 1e9
     gained = float(steps.energy_j[last] - steps.energy_j[first])
     return Bracket(middle[0], middle[1], gained, width / np.sqrt(12))
+
+
+def gained(reads: CounterReads) -> tuple[Estimate, float]:
+    """Energy from the first read to the last in J, and the seconds that it is of; resets and jumps are left out.
+
+    A read is up to one update old, by which either end is uncertain.
+
+    Returns:
+        The energy; null with "no_samples" below two reads, "not_a_counter" where values fall again and again, and
+        "counter_stuck" where it never moved.
+    """
+    if len(reads) < 2:
+        return Estimate.null("no_samples", "counter"), 0.0
+    if not reads.counts:
+        return Estimate.null("not_a_counter", "counter"), 0.0
+    parts = [part for part in np.split(np.arange(len(reads)), reads.resets) if len(part) > 1]
+    seconds = sum(float(reads.time_ns[part[-1]] - reads.time_ns[part[0]]) for part in parts) / 1e9
+    total = sum(float(reads.energy_j[part[-1]] - reads.energy_j[part[0]]) for part in parts)
+    if total <= 0 or seconds <= 0:
+        return Estimate.null("counter_stuck", "counter"), seconds
+    variance = sum(_variance_of_ends(reads.time_ns[part], reads.energy_j[part]) for part in parts)
+    half = Z95 * float(np.sqrt(variance + len(parts) * printed_step_j(reads.energy_j) ** 2 / 6))
+    return Estimate(total, total - half, total + half, len(reads), "counter"), seconds
+
+
+def _variance_of_ends(time: NDArray[np.int64], energy: Floats) -> float:
+    """Variance in J² of what a counter gained between two reads, either of which is up to an update old."""
+    at = np.flatnonzero(np.diff(energy) > 0)
+    if not len(at):
+        return 0.0
+    apart = np.diff(time)[at] / 1e9
+    power = np.diff(energy)[at] / apart
+    update_s = float(np.median(np.diff(time[at + 1]))) / 1e9 if len(at) > 1 else float(apart[0])
+    ends = np.array([power[:_AT_ENDS].max(), power[-_AT_ENDS:].max()])
+    return float(np.sum((update_s * ends) ** 2)) / 12
+
+
+def printed_step_j(energy_j: Floats) -> float:
+    """Step in J to which a counter was printed: a meter may count in hundredths of a kWh, 36 kJ each.
+
+    0 where it is less than a joule, or can't be seen, as of zeros alone.
+    """
+    if not np.any(energy_j):
+        return 0.0
+    for unit_j in (3.6e6, 3.6e3, 1.0):
+        for places in range(4 if unit_j > 1 else 1):
+            counts = energy_j * 10**places / unit_j
+            if np.all(np.abs(counts - np.round(counts)) < 1e-6):
+                return unit_j / 10.0**places
+    return 0.0
 
 
 def record_over_counter(record: PowerRecord, response: Response, steps: CounterSteps) -> Estimate:

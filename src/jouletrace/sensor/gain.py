@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from jouletrace.run import Estimate, Run
-from jouletrace.run.channels import GAIN_PCT, POWER
+from jouletrace.run.channels import ENERGY_COUNTER, GAIN_PCT, POWER
 
 
 def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float:
@@ -18,7 +18,7 @@ def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float:
     """
     stated = []
     for device in run.devices:
-        channel = run.channel(device.id, POWER)
+        channel = run.channel(device.id, POWER) or run.channel(device.id, ENERGY_COUNTER)
         given = channel.gain_pct if channel is not None else None
         stated.append(given if given is not None else 0.0 if device.simulated else unstated_pct)
     return max(stated, default=0.0) / 100

@@ -15,6 +15,7 @@ from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.units import decimal_sign
 from jouletrace.run import Run
+from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.sensor.kinds import INSTANT, USAGE
 
 
@@ -37,7 +38,7 @@ class Field(NamedTuple):
 FIELDS: dict[str, Field] = {
     "DEV_POWER_USAGE": Field("POWER", "power_w", "W", board=True),
     "DEV_POWER_USAGE_INSTANT": Field("PWINST", "power_instant_w", "W", board=True),
-    "DEV_TOTAL_ENERGY_CONSUMPTION": Field("TOTEC", "energy_counter_j", "mJ", board=True),
+    "DEV_TOTAL_ENERGY_CONSUMPTION": Field("TOTEC", ENERGY_COUNTER, "mJ", board=True),
     "DEV_POWER_MGMT_LIMIT": Field("PMLMT", "power_limit_w", "W", board=True),
     "DEV_ENFORCED_POWER_LIMIT": Field("EPLMT", "power_limit_w", "W", board=True),
     "DEV_POWER_MGMT_LIMIT_MIN": Field("PMMIN", "power_min_limit_w", "W", board=True),
@@ -187,14 +188,15 @@ def _read_scrapes(path: Path, options: ImportOptions) -> Run:
             own = found["stamp"] or ""
             row, stamp, seen = log.row(stamp or own), "", set()
         seen.add(series)
-        value = log.left.number(found["value"], ".", f"line {line}")
-        if value is None:
-            continue
         labels = {key.lower(): text for key, text in _LABEL.findall(found["labels"])}
         board = log.board(
             *(labels.get(key, "") for key in ("gpu", "uuid", "modelname")),
             **{fact: labels.get(key, "") for fact, key in _FACTS.items()},
         )
+        value = log.left.number(found["value"], ".", f"line {line}")
+        if value is None:
+            log.empty(board, _field(found["name"]).channel, found["name"])
+            continue
         part = labels.get("gpu_i_id")
         instance = log.instance(board, part, labels.get("gpu_i_profile", "")) if part else None
         log.take(found["name"], board, instance, row, value)
@@ -250,4 +252,6 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
             value = log.left.number(cells[i], decimal, f"line {line}, column {table.header[i]}")
             if value is not None:
                 log.take(table.header[i], board, instance, number, value)
+            else:
+                log.empty(board, _field(table.header[i]).channel, table.header[i])
     return log.run("dcgm", "rows", dialect="csv")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.analysis.power import NO_READING
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, new_run
 from jouletrace.formats.importers.columns import block, join
@@ -17,8 +18,8 @@ from jouletrace.formats.importers.power_sensor import describe
 from jouletrace.formats.importers.shared_times import readings_at_once, repeated
 from jouletrace.formats.importers.stamps import FARTHEST_NS, Stamps, evenly, read_stamps, spread
 from jouletrace.formats.importers.units import LARGEST, NO_UNIT, Unit
-from jouletrace.run import ChannelInfo, DeviceInfo, Run
-from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, device_labels
+from jouletrace.run.channels import CHANNEL_UNITS, ENERGY_COUNTER, POWER
 from jouletrace.sensor.kinds import USAGE, PowerField, sensor_behind
 
 INTERVAL_S = 1.0
@@ -78,6 +79,7 @@ class Log:
         self._ticks: list[int] = []
         self._counts: dict[str, int] = {}
         self._notes: list[tuple[str, str, str]] = []
+        self._empty: dict[tuple[str, str], str] = {}
 
     def __len__(self) -> int:
         """Number of readings."""
@@ -134,6 +136,10 @@ class Log:
             return
         series.rows.append(number)
         series.values.append(value * unit.factor)
+
+    def empty(self, device: str, channel: str, heading: str) -> None:
+        """Note a cell without a value: a channel that has no other, of a column with this heading, is named."""
+        self._empty.setdefault((device, channel), heading)
 
     def _second(self, series: _Series, channel: str, value: float, source: str, device: str) -> None:
         """Count a reading that differs from the one of its channel in the same row; of power, there's no choosing."""
@@ -213,6 +219,7 @@ class Log:
         if len(stamps.valid) != len(self._times):
             raise ValueError(f"{len(stamps.valid)} stamps for {len(self._times)} rows")
         blocks = []
+        self._note_unread(run)
         for device in self.devices.values():
             run.devices.append(device)
             for channel, (row, value) in self._of_device(run, device, stamps).items():
@@ -228,6 +235,8 @@ class Log:
                 known = None
                 if channel.startswith("power_"):
                     info.sensor, known = sensor(device, series.power_field)
+                elif channel == ENERGY_COUNTER:
+                    info.gain_pct = sensor(device, series.power_field)[1].gain_pct
                 describe(run, device, info, time, value, stamps.resolution_s, known)
                 run.channels.append(info)
                 blocks.append(block("samples", len(row), time_ns=time, device=device.id, channel=channel, value=value))
@@ -282,6 +291,29 @@ class Log:
         if each > 1 and self.apart:
             text = f"each stamp has {each} rows, which are taken for readings that followed each other"
             run.warn("stamps_shared", f"{text}; if they are of {each} devices: {self.apart}", device.id)
+
+    def _note_unread(self, run: Run) -> None:
+        """Mark the devices without a reading of power, if the log has power, and name all other channels without one.
+
+        The analysis names the devices (``NO_READING``).
+        """
+        if any(_is_power(channel) for _, channel in (*self._readings, *self._empty)):
+            for device in self.devices.values():
+                if device.kind != "mig" and not any(map(_is_power, self.channels(device.id))):
+                    device.details["no_power"] = NO_READING
+        labels = device_labels(list(self.devices.values()))
+        unread: dict[str, list[str]] = {}
+        for (of, channel), heading in self._empty.items():
+            said = _is_power(channel) and self.devices[of].details.get("no_power") == NO_READING
+            if not said and not any(name.startswith(channel) for name in self.channels(of)):
+                unread.setdefault(heading, []).append(labels[of])
+        for heading, names in unread.items():
+            run.warn("no_reading", f"no reading of {heading}: {', '.join(names)}", self._path.name)
+
+
+def _is_power(channel: str) -> bool:
+    """Whether a channel is a power that a device draws, no limit of it."""
+    return channel.endswith("_w") and "limit" not in channel
 
 
 def _note_limit(device: DeviceInfo, channel: str, value: NDArray[np.float64]) -> None:

@@ -54,7 +54,7 @@ _OF_DMON: dict[str, tuple[str, str]] = {
 }
 """Channel of each column of ``dmon``, and its unit where the header has none."""
 
-_USUAL = {"power": "W", "temperature": "C", "clock_": "MHz", "utilization": "%"}
+_USUAL = {"energy_counter": "mJ", "power": "W", "temperature": "C", "clock_": "MHz", "utilization": "%"}
 """Units of fields that print none, by the beginning of their channel: temperatures never do."""
 
 _KNOWN_OF_DMON = 2
@@ -155,6 +155,7 @@ def _dmon_row(log: Log, line: int, names: list[str], stated: list[str], cells: l
         place = f"line {line}, column {name}"
         value = log.left.number(cells[k], decimal, place)
         if value is None:
+            log.empty(device, channel, name)
             continue
         own = units.unit(usual) or units.NO_UNIT
         unit: units.Unit | None = own
@@ -225,10 +226,11 @@ def _query_cell(log: Log, device: str, name: str, header: str, cell: str, place:
         printed, stated = cell[1:], ""
     elif re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell):
         printed, stated = str(int(cell, 16)), ""
+    channel = channel_of(name)
     value = log.left.number(printed, decimal, place)
     if value is None:
+        log.empty(device, channel, name)
         return
-    channel = channel_of(name)
     unit = log.left.unit(stated or stated_unit(header), _usual(channel), place)
     if unit is None:
         return
@@ -286,6 +288,7 @@ def _table_row(log: Log, device: DeviceInfo, found: re.Match[str], line: int) ->
         device.memory_bytes = int(found["memory"]) * 2**20
     if is_blank(found["power"]):
         log.left.add("missing_cells", "lines of readings lack the power", place=f"line {line}")
+        log.empty(device.id, POWER, "power")
     readings = {
         "power_w": (found["power"], "W"),
         LIMIT: (found["limit"], "W"),

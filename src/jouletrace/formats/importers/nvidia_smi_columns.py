@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from jouletrace.formats.importers.base import Left
 from jouletrace.formats.importers.delimited import Delimited, header_start, left_out_texts
 from jouletrace.formats.importers.table_headings import HOST, NUMBER, UUID, role_of
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
 
 STAMP = ("date", "time", "timestamp")
 """Names of columns of times."""
@@ -28,12 +28,16 @@ OF_QUERY: dict[str, str] = {
     "utilization.gpu": "utilization_gpu_pct",
     "utilization.memory": "utilization_memory_pct",
     "memory.used": "memory_used_bytes",
+    "total_energy_consumption": ENERGY_COUNTER,
     "pstate": "pstate",
     "clocks_event_reasons.active": "throttle_bits",
     "clocks_throttle_reasons.active": "throttle_bits",
     "enforced.power.limit": "power_limit_w",
 }
 """Channel of each field of ``--query-gpu``."""
+
+_TELLTALE = {name for name in OF_QUERY if "." in name} | {"total_energy_consumption"}
+"""Fields whose names no other tool's table has."""
 
 _IDENTITY = {
     "index": "index",
@@ -76,7 +80,7 @@ def query_start(text: str) -> int | None:
 
 def _is_query(first: str) -> bool:
     names = [field_name(cell) for cell in re.split(r"[,;\t|]", first)]
-    return any("." in name and name in OF_QUERY for name in names)
+    return any(name in _TELLTALE for name in names)
 
 
 def identity_columns(names: Sequence[str]) -> dict[int, str]:

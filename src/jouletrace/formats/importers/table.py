@@ -122,11 +122,12 @@ def _add_readings(path: Path, log: Log, table: Delimited, meaning: Columns, stam
             heading = table.header[value.column]
             digits, printed = units.split(cells[value.column])
             reading = log.left.number(digits, decimal, f"line {line}, column {heading}")
-            if reading is None:
-                continue
             key = (*(cells[column] for _, column in meaning.device), value.device)
             if key not in devices:
                 devices[key] = _device(log, meaning, cells, value.device, name)
+            if reading is None:
+                log.empty(devices[key], value.channel, heading)
+                continue
             unit = log.left.unit(printed, value.unit, f"line {line}, column {heading}")
             if unit is None:
                 odd.setdefault(value, printed)
