@@ -115,6 +115,28 @@ def test_single_profiles_within_the_stored_scatter_are_not_distinguished():
     assert energy(compare(stored_scatter(1.0), side(1.5))).verdict == INCONCLUSIVE  # one states within-run spread only
 
 
+def elsewhere(runs, workload, board):
+    """The same of another workload and GPU."""
+    for run, _ in runs:
+        run.workload = {**run.workload, "name": workload}
+        run.devices = [replace(device, id=f"GPU-{board}", name=board) for device in run.devices]
+        run.channels = [replace(channel, device=f"GPU-{board}") for channel in run.channels]
+    return runs
+
+
+def test_another_workload_on_another_gpu_is_compared_with_care():
+    def said(workload, board):
+        found = compare(
+            elsewhere(side(1.0, 1.0, 1.0), "resnet50", "V100"), elsewhere(side(1.3, 1.3, 1.3), workload, board)
+        )
+        return " ".join(render(found).split())
+
+    assert "differ in the workload and in the GPU" in said("alexnet", "A100")
+    assert "trust: with care" in said("alexnet", "A100")
+    for workload, board in (("alexnet", "V100"), ("resnet50", "A100")):
+        assert "which of the two causes" not in said(workload, board)
+
+
 def watched(watts, seconds=100.0, half_w=0.5, **keys):
     """A Run of devices that were watched: figures of each device alone."""
     run = thing()

@@ -88,6 +88,21 @@ def test_an_exporter_that_leaves_out_the_power_of_a_gpu_loses_no_gpu(said):
     assert "trust: with care" in words
 
 
+def test_columns_of_others_make_no_device_without_power(said):
+    words, _ = said(table("gpu1_power_w,gpu2_power_w,ambient_temp_c", [(100, 200, 21)] * 10))
+    assert "300 W on average, 2 devices together" in words
+    assert "trust: yes" in words
+
+
+def test_power_from_another_file_is_a_reading(workspace, capsys):
+    head = SMI.replace("index", "index, uuid")
+    (workspace / "a.csv").write_text(smi([(k, "0, GPU-1, NVIDIA A100, [N/A], 97 %") for k in range(10)], head))
+    (workspace / "b.csv").write_text(smi([(k, "0, GPU-1, NVIDIA A100, 200.00 W, 97 %") for k in range(10)], head))
+    words = " ".join(command(capsys, "import", "a.csv", "b.csv").out.split())
+    assert "200 W on average" in words
+    assert "no reading of power" not in words
+
+
 def test_another_channel_without_a_reading_is_named_and_costs_no_trust(said):
     rows = [(k, "0, NVIDIA A100-SXM4-80GB, 200.00 W, [N/A]") for k in range(10)]
     words, found = said(smi(rows))

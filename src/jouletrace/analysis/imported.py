@@ -95,7 +95,8 @@ def _expected(run: Run, device: DeviceInfo) -> bool:
 def _warn_of_unread(run: Run, logged: Sequence[DeviceInfo]) -> None:
     """Name the devices of a log that have no reading of power, though it should have them."""
     labels = device_labels(run.devices)
-    unread = [labels[device.id] for device in logged if no_power_reason(run, device.id) == NO_READING]
+    without = (device.id for device in logged if power_record(run, device.id) is None)
+    unread = [labels[device] for device in without if no_power_reason(run, device) == NO_READING]
     if unread:
         run.warn(NO_READING, f"no reading of power: {', '.join(unread)}")
 

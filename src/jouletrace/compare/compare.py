@@ -214,6 +214,8 @@ def _trusts(*sides: Sequence[Source]) -> list[Trust]:
     if not names[0] & names[1] and all(boards_of) and not boards_of[0] & boards_of[1]:
         own = rule("gpus_and_workloads_differ")
         message = "A and B differ in the workload and in the GPU: which of the two causes a difference is open"
+        if any(kind == "import" for side in names for _, kind in side):
+            message = "A and B are of different GPUs, and nothing says that they ran the same"
         found.append(Trust(failed=(Failed(own.check, own.level, "gpus_and_workloads_differ", message, own.action),)))
     return found
 

@@ -14,7 +14,7 @@ from jouletrace.report import reasons
 from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, NONE, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
-from jouletrace.run.channels import POWER
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.version import __version__
 
 SEPARATOR = " · "
@@ -108,7 +108,7 @@ def when(run: Run) -> str | None:
 
 def power_channels(run: Run) -> list[ChannelInfo]:
     """The channels that energy was computed from, at most one a device."""
-    found = [run.channel(device.id, POWER) for device in run.devices]
+    found = [run.channel(device.id, POWER) or run.channel(device.id, ENERGY_COUNTER) for device in run.devices]
     return [channel for channel in found if channel is not None]
 
 

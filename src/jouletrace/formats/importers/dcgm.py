@@ -15,7 +15,7 @@ from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.units import decimal_sign
 from jouletrace.run import Run
-from jouletrace.run.channels import ENERGY_COUNTER
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.sensor.kinds import INSTANT, USAGE
 
 
@@ -200,6 +200,9 @@ def _read_scrapes(path: Path, options: ImportOptions) -> Run:
         part = labels.get("gpu_i_id")
         instance = log.instance(board, part, labels.get("gpu_i_profile", "")) if part else None
         log.take(found["name"], board, instance, row, value)
+    boards = [device.id for device in log.devices.values() if device.kind != "mig"]
+    for board in boards if any(POWER in log.channels(board) for board in boards) else ():
+        log.empty(board, POWER, "power")  # an exporter leaves out what a GPU doesn't report
     return log.run("dcgm", "scrapes", dialect="dcgm-exporter")
 
 

@@ -293,14 +293,10 @@ class Log:
             run.warn("stamps_shared", f"{text}; if they are of {each} devices: {self.apart}", device.id)
 
     def _note_unread(self, run: Run) -> None:
-        """Mark the devices without a reading of power, if the log has power, and name all other channels without one.
-
-        The analysis names the devices (``NO_READING``).
-        """
-        if any(_is_power(channel) for _, channel in (*self._readings, *self._empty)):
-            for device in self.devices.values():
-                if device.kind != "mig" and not any(map(_is_power, self.channels(device.id))):
-                    device.details["no_power"] = NO_READING
+        """Mark devices without a reading of power, which the analysis names; name all other channels without one."""
+        for of, channel in self._empty:
+            if _is_power(channel) and not any(map(_is_power, self.channels(of))):
+                self.devices[of].details.setdefault("no_power", NO_READING)
         labels = device_labels(list(self.devices.values()))
         unread: dict[str, list[str]] = {}
         for (of, channel), heading in self._empty.items():
