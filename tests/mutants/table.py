@@ -150,6 +150,7 @@ MUTANTS = [
         ("uneven readings dropped", "found.time_sd_s), mistimed, lag]", "found.time_sd_s), lag]"),
         ("uncertain delay dropped", "found.time_sd_s), mistimed, lag]", "found.time_sd_s), mistimed]"),
         ("floor dropped", "np.hypot(Z95 * sd, FLOOR)", "Z95 * sd"),
+        ("age of a counter's reads dropped", "(update_s * ends) ** 2", "(0 * ends) ** 2"),
     ),
     *_of(
         "sensor/windows/energy.py",

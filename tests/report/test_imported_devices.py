@@ -165,12 +165,14 @@ def test_power_that_reads_zero_throughout_is_the_reason(said):
 @pytest.mark.parametrize(
     ("rows", "what"),
     [
-        ([(247, 1000)] * 11, "counter stood still while the power record gained 2470 J"),
-        ([(247, 0)] * 11, "counter stood still while the power record gained 2470 J"),
+        ([(247, 1000)] * 11, "counter stood still for 10 s in which the power record has 2470 J"),
+        ([(247, 0)] * 11, "counter stood still for 10 s in which the power record has 2470 J"),
+        ([(247, 1000 + 247 * min(k, 10)) for k in range(21)], "counter stood still for 10 s"),
+        ([(247, 1000 + 247 * max(k, 10)) for k in range(21)], "counter stood still for 10 s"),
         ([(200, 1000 + 100 * k) for k in range(11)], "2 times the energy that the energy counter gained"),
         ([(200, 1000 + 400 * k) for k in range(11)], "0.5 times the energy that the energy counter gained"),
     ],
-    ids=["stuck", "stuck at zero", "half", "double"],
+    ids=["stuck", "stuck at zero", "from then on", "until then", "half", "double"],
 )
 def test_a_counter_that_contradicts_the_power_fails_a_check(said, rows, what):
     words, _ = said(table("power_w,energy_counter_j", rows))

@@ -78,23 +78,38 @@ def warn_of_counter(run: Run, device: str) -> None:
 
 def _compare(run: Run, device: str, record: PowerRecord, reads: CounterReads) -> None:
     """Warn where the counter stood still or gained another energy than the record has."""
+    still_s, still_j = _stood_still(record, reads)
+    if still_s > _LONGEST_STEP_S:
+        text = f"the energy counter stood still for {still_s:.3g} s in which the power record has {still_j:.0f} J"
+        run.warn("counter_stuck", f"{text}: one of the two is wrong", device)
+        return
     ratio = counter_ratio(run, device)
-    if ratio.value is not None and ratio.low is not None and ratio.high is not None:
-        off = abs(ratio.value - 1)
-        if off <= TOLERANCE or ratio.low <= 1 <= ratio.high:
-            return
-        if off <= np.hypot(ratio.half_width or 0.0, ratio.value * _uncertainty(run, device, record)):
-            return
+    if ratio.value is None or ratio.half_width is None:
+        return
+    off = abs(ratio.value - 1)
+    if off <= max(TOLERANCE, ratio.half_width):
+        return
+    if off > np.hypot(ratio.half_width, ratio.value * _uncertainty(run, device, record)):
         text = f"the power record has {ratio.value:.3g} times the energy that the energy counter gained"
         run.warn("counter_differs", f"{text}: one of the two is wrong", device)
-        return
-    if len(reads) < 2 or np.any(np.diff(reads.energy_j)):
-        return
-    since, until = max(reads.time_ns[0], record.time_ns[0]), min(reads.time_ns[-1], record.time_ns[-1])
-    drawn = float(integrate(record.time_ns, record.power_w, [since], [until])[0])
-    if until - since > _LONGEST_STEP_S * 1e9 and drawn > 2 * printed_step_j(reads.energy_j):
-        text = f"the energy counter stood still while the power record gained {drawn:.0f} J"
-        run.warn("counter_stuck", f"{text}: one of the two is wrong", device)
+
+
+def _stood_still(record: PowerRecord, reads: CounterReads) -> tuple[float, float]:
+    """For how long a counter that should have moved did not, in s, and what the record has meanwhile, in J; else 0."""
+    if len(reads) < 2:
+        return 0.0, 0.0
+    change = np.diff(reads.energy_j)
+    moved = np.flatnonzero(change)
+    edges = reads.time_ns[np.stack([np.append(0, moved + 1), np.append(moved, len(reads) - 1)])]
+    edges = np.clip(edges, record.time_ns[0], record.time_ns[-1])
+    drawn = integrate(record.time_ns, record.power_w, *edges)
+    longest = int(np.argmax(drawn))
+    plain = np.delete(change, reads.resets - 1)
+    step_j = max(printed_step_j(reads.energy_j), float(plain.max(initial=0.0)))
+    whole = float(integrate(record.time_ns, record.power_w, record.time_ns[:1], record.time_ns[-1:])[0])
+    if drawn[longest] <= max(2 * step_j, TOLERANCE * whole):
+        return 0.0, 0.0
+    return float(edges[1, longest] - edges[0, longest]) / 1e9, float(drawn[longest])
 
 
 def _uncertainty(run: Run, device: str, record: PowerRecord) -> float:

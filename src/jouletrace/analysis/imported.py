@@ -60,7 +60,7 @@ def add_imported(run: Run, figures: Figures) -> None:
     traced = _add_traced(run, figures)
     free = 1 + max(stated, figures.last_unit())
     powered = [device for device in run.devices if power_record(run, device.id) is not None]
-    logged = [device for device in run.devices if device in powered or _expected(run, device)]
+    logged = [one for one in run.devices if power_record(run, one.id) is not None or _expected(run, one)]
     add_each(run, figures, logged, free)
     _warn_of_unread(run, logged)
     latency = stated_latency(run)

@@ -142,8 +142,8 @@ def _watched(run: Run, results: Results) -> list[str]:
         return [_without(energies, seconds)]
     energy = known[0] if len(known) == 1 else total(known)
     # device by device: records may be of different lengths
-    powers = [results.get("power_w", unit["id"]).value for unit in units]
-    power = sum(one for one in powers if one is not None)
+    powers = [one for unit in units if (one := results.get("power_w", unit["id"]).value) is not None]
+    power = sum(powers) if powers else None
     some = f"{len(known)} of {len(units)}" if len(known) < len(units) else f"{len(units)}"
     of = "" if len(units) == 1 else f", {some} devices{' together' if len(known) > 1 else ''}"
     of += ", by the energy counter" if any(ALONE in one.flags for one in energies) else ""
@@ -162,10 +162,9 @@ def _watched(run: Run, results: Results) -> list[str]:
 
 def _inference(run: Run, results: Results, inference: Estimate) -> str:
     """Energy of an inference by the levels of a log and a latency, with what it follows from."""
-    levels = (results.get("power_difference_w", unit["id"]) for unit in results.units("device"))
-    above = next(level for level in levels if level.value is not None)
-    latency = _beside(stated_latency(run), "s")
-    return f"{figure(inference, 'J')} per inference: {_beside(above, 'W')} above idle in {latency}"
+    levels = [results.get("power_difference_w", unit["id"]) for unit in results.units("device")]
+    above = "".join(f"{_beside(level, 'W')} above idle in " for level in levels if level.value is not None)
+    return f"{figure(inference, 'J')} per inference: {above}{_beside(stated_latency(run), 's')}"
 
 
 def _paid(energy: Estimate) -> str:

@@ -180,18 +180,19 @@ def gained(reads: CounterReads) -> tuple[Estimate, float]:
     if total <= 0 or seconds <= 0:
         return Estimate.null("counter_stuck", "counter"), seconds
     variance = sum(_variance_of_ends(reads.time_ns[part], reads.energy_j[part]) for part in parts)
-    half = Z95 * float(np.sqrt(variance + len(parts) * printed_step_j(reads.energy_j) ** 2 / 6))
+    half = Z95 * float(np.sqrt(variance))
     return Estimate(total, total - half, total + half, len(reads), "counter"), seconds
 
 
 def _variance_of_ends(time: NDArray[np.int64], energy: Floats) -> float:
     """Variance in J² of what a counter gained between two reads, either of which is up to an update old."""
-    at = np.flatnonzero(np.diff(energy) > 0)
+    at = np.flatnonzero((np.diff(energy) > 0) & (np.diff(time) > 0))
     if not len(at):
         return 0.0
-    apart = np.diff(time)[at] / 1e9
-    power = np.diff(energy)[at] / apart
-    update_s = float(np.median(np.diff(time[at + 1]))) / 1e9 if len(at) > 1 else float(apart[0])
+    since_s = np.diff(time[at + 1], prepend=time[0]) / 1e9
+    update_s = float(np.median(since_s[1:])) if len(at) > 1 else float(since_s[0])
+    since_s[0] = max(since_s[0], update_s)  # the step before came before the first read
+    power = np.diff(energy)[at] / since_s
     ends = np.array([power[:_AT_ENDS].max(), power[-_AT_ENDS:].max()])
     return float(np.sum((update_s * ends) ** 2)) / 12
 

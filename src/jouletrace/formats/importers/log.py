@@ -294,14 +294,17 @@ class Log:
 
     def _note_unread(self, run: Run) -> None:
         """Mark devices without a reading of power, which the analysis names; name all other channels without one."""
+        read: dict[str, set[str]] = {}
+        for of, channel in self._readings:
+            read.setdefault(of, set()).add(channel)
         for of, channel in self._empty:
-            if _is_power(channel) and not any(map(_is_power, self.channels(of))):
+            if _is_power(channel) and not any(map(_is_power, read.get(of, ()))):
                 self.devices[of].details.setdefault("no_power", NO_READING)
-        labels = device_labels(list(self.devices.values()))
+        labels = device_labels(list(self.devices.values())) if self._empty else {}
         unread: dict[str, list[str]] = {}
         for (of, channel), heading in self._empty.items():
             said = _is_power(channel) and self.devices[of].details.get("no_power") == NO_READING
-            if not said and not any(name.startswith(channel) for name in self.channels(of)):
+            if not said and not any(name.startswith(channel) for name in read.get(of, ())):
                 unread.setdefault(heading, []).append(labels[of])
         for heading, names in unread.items():
             run.warn("no_reading", f"no reading of {heading}: {', '.join(names)}", self._path.name)
