@@ -83,18 +83,6 @@ __all__ = [
 ]
 
 
-def _show_runs_in_ipython() -> None:
-    import sys
-
-    if "IPython" in sys.modules:
-        from jouletrace.report import register
-
-        register()
-
-
-_show_runs_in_ipython()
-
-
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'jouletrace' has no attribute {name!r}")

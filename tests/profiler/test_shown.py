@@ -6,6 +6,7 @@ import pytest
 
 import jouletrace as jt
 from jouletrace.run import Estimate
+from make_runs import simulated_run
 
 QUICK = {"device": "sim:h100", "max_time": 2, "latency_s": 0.1, "warmup": 2.6}
 
@@ -48,7 +49,15 @@ def test_a_run_and_its_figures():
     assert str(run.result("latency_s")).endswith("s")
     assert "SIMULATED" in str(run)
     assert len(repr(run).splitlines()) == 1
-    assert run._repr_html_() == f"<pre>{escape(str(run))}</pre>"
+    assert f">{escape(str(run))}</pre>" in run._repr_html_()
+
+
+def test_text_is_plain_where_the_environment_asks_for_colours(monkeypatch):
+    run = simulated_run()
+    plain = str(run)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as Jupyter's kernels set it
+    assert str(run) == plain
+    assert "\x1b" not in plain
 
 
 def test_a_measured_block():
@@ -59,7 +68,7 @@ def test_a_measured_block():
     assert text.endswith(" on SIMULATED H100 80GB")
     assert " s on " in text or "µs on " in text or "ms on " in text
     assert repr(block) == f"Measurement({text})"
-    assert block._repr_html_() == f"<pre>{text}</pre>"
+    assert f">{text}</pre>" in block._repr_html_()
 
 
 def test_a_profiler():
@@ -68,6 +77,6 @@ def test_a_profiler():
     profiler.profile(max_time=2, latency_s=0.1, warmup=2.6, detail_time=3)
     assert repr(profiler) == "LayerProfiler(deit-tiny, 1 run)"
     assert str(profiler) == str(profiler.summary())
-    assert profiler._repr_html_().startswith("<pre>")
+    assert profiler._repr_html_().startswith("<pre ")
     assert "SIMULATED" in profiler._repr_html_()
     assert str(profiler.rows()[0][0].time).endswith("s")

@@ -1,16 +1,12 @@
 """Where the energy goes: the tree behind the icicle, and the figures that are drawn of it."""
 
-import sys
-import types
-
 import pytest
 
-from jouletrace.report import register
 from jouletrace.report.charts import icicle, plain
 from jouletrace.report.results import Results
 from jouletrace.report.tree import ROOT, by_name, tree, widths
 from jouletrace.run import Estimate, Run, tables
-from make_runs import e, profile_run, result, simulated_run
+from make_runs import e, profile_run, result
 from timeline_runs import timeline_run
 
 
@@ -179,25 +175,6 @@ def test_a_kernel_is_written_briefly_and_reported_in_full(name, shown):
 
 def test_tags_in_names_stay_text_in_figures_of_plotly():
     assert plain("a<b>&\x1b") == "a&lt;b&gt;&amp;\\x1b"
-
-
-def test_ipython_is_reported_how_a_run_is_shown(monkeypatch):
-    registered, shown = {}, []
-    formatter = types.SimpleNamespace(
-        for_type_by_name=lambda module, name, show: registered.setdefault((module, name), show)
-    )
-    display = types.SimpleNamespace(formatters={"text/plain": formatter})
-    shell = types.SimpleNamespace(display_formatter=display)
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    register()
-    ((place, show),) = registered.items()
-    assert place == (Run.__module__, Run.__qualname__)
-    show(simulated_run(), types.SimpleNamespace(text=shown.append), False)
-    assert "SIMULATED" in shown[0]
-    assert "per iteration" in shown[0]
-    assert "trust: yes" in shown[0]
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
-    register()  # imported, but nothing runs in it
 
 
 def test_a_null_energy_leaves_the_time():

@@ -40,7 +40,7 @@ def doctor(
     if json:
         print(json_module.dumps(found.to_dict(), indent=1))
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, force_jupyter=False)
     for line in _verdict(found, device):
         _item(console, line, indent=0)
     console.print()

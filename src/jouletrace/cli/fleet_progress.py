@@ -47,7 +47,7 @@ class FleetProgress(Drawn, Watch):
                 BarColumn(bar_width=30),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
-                console=Console(stderr=True),
+                console=Console(stderr=True, force_jupyter=False),
                 transient=True,
             )
 

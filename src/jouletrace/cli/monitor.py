@@ -175,7 +175,7 @@ class LiveTable:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+            self._live = Live(console=Console(stderr=True, force_jupyter=False), transient=True, auto_refresh=False)
             self._live.start()
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:

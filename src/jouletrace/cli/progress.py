@@ -51,7 +51,7 @@ class ProgressLine(Drawn, Progress):
             rich.TextColumn("{task.description:<22}"),
             rich.BarColumn(bar_width=30),
             rich.TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(stderr=True, force_jupyter=False),
             transient=True,
         )
         self._task = self._progress.add_task("starting", total=None)

@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from html import escape
 from typing import Self
 
 from jouletrace import analysis
@@ -27,6 +26,7 @@ from jouletrace.errors import BadInputError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.recording.session import Session
 from jouletrace.run import Estimate, Run
+from jouletrace.run.shown import Shown
 from jouletrace.stats.interval import total
 
 
@@ -91,7 +91,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parent)
 
 
-class Measurement:
+class Measurement(Shown):
     """One measured block; see the module.
 
     Attributes:
@@ -154,10 +154,6 @@ class Measurement:
 
     def __repr__(self) -> str:
         return f"Measurement({self})"
-
-    def _repr_html_(self) -> str:
-        """The same for notebooks."""
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 def measure(

@@ -6,7 +6,6 @@ Runs themselves. Modules are imported on request, so that listing the formats im
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -83,18 +82,3 @@ def render(
     everything = verbose or form != "table"
     found = documents(runs, detail=detail, top=top, compared=compared, verbose=everything, tariff=tariff)
     return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
-
-
-def register() -> None:
-    """Let a running IPython, if any, display a Run: as ``render`` shows it.
-
-    IPython gets the function by the name of the type, and calls it when a Run is displayed.
-    """
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if shell is not None and shell.display_formatter is not None:
-        shell.display_formatter.formatters["text/plain"].for_type_by_name("jouletrace.run.model", "Run", _pretty)
-
-
-def _pretty(run: Run, printer: object, cycle: bool) -> None:
-    printer.text(render([run]))  # type: ignore[attr-defined]  # IPython's, which is not installed everywhere

@@ -21,6 +21,7 @@ from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
+from jouletrace.run.shown import Shown
 from jouletrace.spreadsheets import csv_file
 
 BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
@@ -116,7 +117,7 @@ class Check:
 
 
 @dataclass
-class Comparison:
+class Comparison(Shown):
     """The result of a comparison.
 
     Attributes:
@@ -166,7 +167,7 @@ class Comparison:
 
     def __str__(self) -> str:
         """The tables of the terminal."""
-        return render(self)
+        return render(self).rstrip("\n")
 
     def to_dict(self) -> dict[str, Any]:
         """The object that ``--format json`` prints."""

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from io import StringIO
-from typing import Any
+from typing import TextIO
 
 from rich import box
 from rich.cells import cell_len
@@ -74,11 +74,29 @@ def typeset(found: Document, form: str = "table", *, width: int | None = None, c
 
 def _terminal(found: Document, width: int | None, colour: bool) -> str:
     sink = StringIO()
-    how: Any = {"force_terminal": True, "color_system": "standard"} if colour else {}
-    console = Console(file=sink, width=width, highlight=False, markup=False, emoji=False, legacy_windows=False, **how)
+    console = writer(sink, width, colour=colour)
     console.print(_document(found, console.width, bars=colour))
     lines = [line.rstrip() for line in sink.getvalue().replace(_HARD, " ").splitlines()]
     return "\n".join(lines).strip("\n") + "\n"
+
+
+def writer(sink: TextIO, width: int | None = None, *, colour: bool = False) -> Console:
+    """A console of rich that writes to ``sink`` alone; without ``colour`` it writes plain text.
+
+    rich would display its text in a notebook in place of writing it, and colour it where FORCE_COLOR is set, which
+    Jupyter's kernels do.
+    """
+    return Console(
+        file=sink,
+        width=width,
+        force_jupyter=False,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def _document(found: Document, width: int, *, bars: bool) -> Group:

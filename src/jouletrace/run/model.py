@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from html import escape
 from importlib import import_module
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -24,6 +23,7 @@ from jouletrace.run.forms import Calibration, Settings, StoredFigures, WorkloadF
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.metrics import METRICS
+from jouletrace.run.shown import Shown
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ MODEL_UNIT = 0
 
 
 @dataclass(repr=False)
-class Run:
+class Run(Shown):
     """One measurement: the workload, the devices, the sensor readings and the figures.
 
     Attributes:
@@ -95,10 +95,6 @@ class Run:
         """The verdict and one table, as ``jouletrace show`` prints them."""
         report = import_module("jouletrace.report")  # a higher package, for convenience
         return str(report.render([self], detail=report.default_detail(self))).rstrip("\n")
-
-    def _repr_html_(self) -> str:
-        """The same for notebooks."""
-        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def simulated(self) -> bool:

@@ -13,6 +13,7 @@ from jouletrace.errors import NotPossibleError
 from jouletrace.report.document import printable
 from jouletrace.report.rules import CARE
 from jouletrace.report.scale import NBSP, NONE, cell, figure, number, quantity, unit_for
+from jouletrace.report.text import writer
 from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 
@@ -114,19 +115,18 @@ def short(placements: Sequence[str]) -> str:
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows under headings in plain text, with the columns' own widths; with narrow gutters on a narrow terminal."""
     from rich.cells import cell_len
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     widths = [max(map(cell_len, map(str, column))) for column in zip(heads, *rows, strict=True)]
-    apart = 2 if sum(widths) + 2 * (len(widths) - 1) <= Console().width else 1
+    sink = StringIO()
+    apart = 2 if sum(widths) + 2 * (len(widths) - 1) <= writer(sink).width else 1
     drawn = Table(box=None, pad_edge=False, padding=(0, apart, 0, 0))
     for head in heads:
         drawn.add_column(head, no_wrap=True)
     for row in rows:
         drawn.add_row(*(Text(printable(str(cell))) for cell in row))
-    sink = StringIO()
-    Console(file=sink, width=500, color_system=None).print(drawn)
+    writer(sink, 500).print(drawn)
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
 
 

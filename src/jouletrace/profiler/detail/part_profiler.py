@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -23,6 +22,7 @@ from jouletrace.profiler.detail.rows import (
 from jouletrace.profiler.detail.summary import Summary
 from jouletrace.profiler.profile import profile
 from jouletrace.run import Run
+from jouletrace.run.shown import Shown
 from jouletrace.workloads.options import NEW_TOKENS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ DETAIL_TIME_S = 20.0
 """Seconds of recording per run: with warm-up and the passes of the whole model a run takes less than a minute."""
 
 
-class PartProfiler:
+class PartProfiler(Shown):
     """Profiles a model part by part, several times if requested.
 
     Attributes:
@@ -123,10 +123,6 @@ class PartProfiler:
         model = self._model
         of = model if isinstance(model, str) else getattr(model, "__qualname__", type(model).__qualname__)
         return f"{type(self).__name__}({of}, {len(self.runs)} run{'' if len(self.runs) == 1 else 's'})"
-
-    def _repr_html_(self) -> str:
-        """The same as ``print`` shows, for notebooks."""
-        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def run(self) -> Run:

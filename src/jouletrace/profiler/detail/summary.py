@@ -17,6 +17,7 @@ from jouletrace.report.results import printed
 from jouletrace.report.scale import NONE, Unit, cell, unit_for
 from jouletrace.report.text import typeset
 from jouletrace.run import Estimate, Run
+from jouletrace.run.shown import Shown
 from jouletrace.stats.interval import mean_estimate
 
 WIDTH = 80
@@ -62,7 +63,7 @@ class SummaryRow:
     power_w: float | None
 
 
-class Summary:
+class Summary(Shown):
     """Summary of all runs of a profiler, whose ``noun`` is "layer" or "kernel"; ``print`` it, or read ``rows``."""
 
     def __init__(self, runs: Sequence[Run], tables: Sequence[Sequence[PartRow]], noun: str) -> None:

@@ -162,8 +162,14 @@ def trainer_callback(
                 self._enter("evaluation")
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if isinstance(logs, dict):
-                logs.update(self._end() if "train_runtime" in logs else self._logged())
+            if not isinstance(logs, dict):
+                return
+            if "train_runtime" in logs:
+                logs.update(self._end())
+                return
+            # Notebooks show what an evaluation logs in a table, whose headings leave out the first word of each name.
+            of = next((key.removesuffix("runtime") for key in logs if key.endswith("_runtime")), "")
+            logs.update({of + name: value for name, value in self._logged().items()})
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self._end()

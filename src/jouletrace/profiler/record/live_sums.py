@@ -20,6 +20,7 @@ from jouletrace.report.document import printable
 from jouletrace.report.scale import quantity
 from jouletrace.run import ChannelInfo, Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.shown import Shown
 from jouletrace.sensor.kinds import response_of
 
 _SHOWN = 4
@@ -48,7 +49,7 @@ class RangeSoFar:
 
 
 @dataclass(frozen=True)
-class SoFar:
+class SoFar(Shown):
     """Plain sums of the power record for live displays, without intervals, which the Run contains.
 
     Attributes:

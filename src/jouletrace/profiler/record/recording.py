@@ -32,6 +32,7 @@ from jouletrace.run import Run
 from jouletrace.run.files import shown
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.header import RUN_JSON
+from jouletrace.run.shown import Shown
 from jouletrace.run.store import check_free, save
 
 _FLUSH_S, _LEAST_S = 1.0, 0.1
@@ -41,7 +42,7 @@ _PATIENCE_S = 10.0
 OnUpdate = Callable[[SoFar], object]
 
 
-class Recording:
+class Recording(Shown):
     """A recording of devices, with the ranges and steps that the program marks; created by ``record``.
 
     Attributes:
