@@ -154,6 +154,33 @@ def serving_run(
     return run, (time, power)
 
 
+def client_object(rows, **changes):
+    """What InferenceX's client saves of a load."""
+    start, end = min(row["sent_ns"] for row in rows) / 1e9, max(row["last_ns"] for row in rows) / 1e9
+    output = sum(row["output_tokens"] for row in rows)
+    return {
+        "date": "20270115-080500",
+        "backend": "vllm",
+        "model_id": "org/model",
+        "num_prompts": len(rows),
+        "request_rate": "inf",
+        "max_concurrency": 64,
+        "benchmark_start_time_unix": start,
+        "benchmark_end_time_unix": end,
+        "duration": end - start,
+        "completed": len(rows),
+        "total_input_tokens": sum(row["input_tokens"] for row in rows),
+        "total_output_tokens": output,
+        "request_throughput": len(rows) / (end - start),
+        "output_throughput": output / (end - start),
+        "median_ttft_ms": 120.0,
+        "p99_ttft_ms": 480.0,
+        "median_tpot_ms": 20.0,
+        "p99_e2el_ms": 2500.0,
+        **changes,
+    }
+
+
 def energy_between(record, start_s, end_s):
     """The true energy between two times of a record, J."""
     time, power = record

@@ -14,7 +14,7 @@ from jouletrace.report import render
 from jouletrace.report.results import Results
 from jouletrace.run import load as load_run
 from jouletrace.run import save
-from serving_runs import START_NS, Truth, energy_between, level_of, serving_run
+from serving_runs import START_NS, Truth, client_object, energy_between, level_of, serving_run
 
 TRUTH = Truth()
 
@@ -26,33 +26,6 @@ def load():
     stamps, watts = run.series("GPU-served", "power_w")
     csv = "time_ns,power_w\n" + "".join(f"{t},{w:.3f}\n" for t, w in zip(stamps, watts, strict=True))
     return run.requests.to_pylist(), csv, record
-
-
-def client_object(rows, **changes):
-    """What InferenceX's client saves of a load."""
-    start, end = min(row["sent_ns"] for row in rows) / 1e9, max(row["last_ns"] for row in rows) / 1e9
-    output = sum(row["output_tokens"] for row in rows)
-    return {
-        "date": "20270115-080500",
-        "backend": "vllm",
-        "model_id": "org/model",
-        "num_prompts": len(rows),
-        "request_rate": "inf",
-        "max_concurrency": 64,
-        "benchmark_start_time_unix": start,
-        "benchmark_end_time_unix": end,
-        "duration": end - start,
-        "completed": len(rows),
-        "total_input_tokens": sum(row["input_tokens"] for row in rows),
-        "total_output_tokens": output,
-        "request_throughput": len(rows) / (end - start),
-        "output_throughput": output / (end - start),
-        "median_ttft_ms": 120.0,
-        "p99_ttft_ms": 480.0,
-        "median_tpot_ms": 20.0,
-        "p99_e2el_ms": 2500.0,
-        **changes,
-    }
 
 
 AGGREGATE = {

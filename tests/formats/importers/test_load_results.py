@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files, recognise
@@ -12,7 +13,7 @@ from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.report import render
 from jouletrace.report.results import Results
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
-from serving_runs import START_NS, Truth, aiperf_line, level_of, serving_run, vllm_object
+from serving_runs import START_NS, Truth, aiperf_line, client_object, level_of, serving_run, vllm_object
 
 TRUTH = Truth()
 
@@ -146,7 +147,7 @@ def test_steps_of_two_files_are_those_of_one_run_unless_they_overlap(tmp_path, s
     assert len(import_files(paths, ImportOptions(offset_s=1.0)).steps) == 0
 
 
-@pytest.mark.parametrize("value", [[-1.0], [float("nan")], [1e300], "x", ["x"], [None], {"a": 1}, 5])
+@pytest.mark.parametrize("value", [[-1.0], [float("nan")], [1e300], [1e308], "x", ["x"], [None], {"a": 1}, 5])
 def test_impossible_times_of_chunks_show_no_steps(tmp_path, scheduled, value):
     run, intervals_ns, _ = scheduled
     lines = aiperf_of(run, intervals_ns).splitlines()
@@ -156,6 +157,27 @@ def test_impossible_times_of_chunks_show_no_steps(tmp_path, scheduled, value):
     found = import_files([tmp_path / "p.jsonl"])
     assert len(found.requests) == len(run.requests)
     assert len(found.steps) == 0
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_marks_of_an_encoding_change_nothing(tmp_path, load, encoding):
+    rows, _ = load
+    lines, result = "".join(f"{aiperf_line(row)}\n" for row in rows), json.dumps(vllm_object(rows))
+    total = json.dumps(client_object(rows))
+    for form, text in (("aiperf", lines), ("vllm_bench", result), ("inferencex", total)):
+        (tmp_path / form).write_text(text, encoding=encoding)
+        assert recognise(tmp_path / form) == form
+        assert import_files([tmp_path / form]).workload["serving"]["levels"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_handful_of_requests_is_a_load_that_no_one_trusts(tmp_path, load, capsys, count):
+    (tmp_path / "p.jsonl").write_text("".join(f"{aiperf_line(row)}\n" for row in load[0][:count]))
+    assert command(capsys, "import", str(tmp_path / "p.jsonl"), "-o", str(tmp_path / "run")).code == 0
+    shown = command(capsys, "show", str(tmp_path / "run"))
+    assert (shown.code, shown.err) == (0, "")
+    assert "trust: no" in shown.out
 
 
 def test_an_offset_places_requests(tmp_path, load):

@@ -96,6 +96,14 @@ def test_the_raw_page_becomes_counters_in_si_units(tmp_path):
     assert codes(run)["text_metrics"].startswith("2 ")
 
 
+def test_a_raw_page_without_needless_quotation_marks_keeps_its_units(tmp_path):
+    page = make.ncu_raw(tmp_path / "page.csv", LAUNCHES)
+    again = tmp_path / "again.csv"
+    with again.open("w", newline="") as file:
+        csv.writer(file).writerows(csv.reader(page.open(newline="")))  # as a spreadsheet saves it
+    assert import_files([again]).counters.equals(import_files([page]).counters)
+
+
 def test_numbers_of_another_locale_are_read(tmp_path):
     metrics = [("S", "a", "ns", "1.234"), ("S", "b", "%", "13,12"), ("S", "c", "", "1.234.567,5")]
     found = readings(read(make.ncu_details(tmp_path / "a.csv", LAUNCHES, metrics=metrics)))

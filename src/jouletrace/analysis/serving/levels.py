@@ -250,7 +250,8 @@ def _add_rates(run: Run, figures: Figures, level: Steady) -> None:
         figures.add(level.unit, "share_within_slo", exact(float(good.sum() / inside.sum()), int(inside.sum())))
         figures.add(level.unit, "goodput_per_s", exact(float(good.sum()) / level.seconds, int(good.sum())))
     late = (r.sent - r.due)[inside]
-    figures.add(level.unit, "client_late_p99_s", exact(float(np.quantile(late, 0.99)), len(late)))
+    if len(late):  # of a handful of requests none may be in the steady state
+        figures.add(level.unit, "client_late_p99_s", exact(float(np.quantile(late, 0.99)), len(late)))
 
 
 def _add_sources(

@@ -25,6 +25,8 @@ UNIX, RELATIVE, NO_CLOCK = "unix", "relative", "none"
 """Times of a file: since the Unix epoch, since a start of its own, or none."""
 
 _GZIP = b"\x1f\x8b"
+_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks, that of UTF-8 first, which programs on Windows write."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,13 @@ def about(run: Run) -> Imported:
 
 
 def read_head(path: Path) -> bytes:
-    """The first bytes of a file (``HEAD_BYTES``), decompressed.
+    """The first bytes of a file (``HEAD_BYTES``), decompressed, in UTF-8 without a byte order mark.
 
     Raises:
         BadInputError: If it can't be read or is empty.
     """
-    return _read(path, HEAD_BYTES, None)
+    data = _read(path, HEAD_BYTES, None)
+    return decode_text(data).encode() if data.startswith(_MARKS) else data
 
 
 def read_bytes(path: Path, left: Left | None = None) -> bytes:
@@ -189,7 +192,7 @@ def read_text(path: Path, left: Left | None = None) -> str:
 
 def decode_text(data: bytes) -> str:
     """Bytes of a text file as text; never raises."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # output of PowerShell's ">"
+    if data.startswith(_MARKS[1:]):  # output of PowerShell's ">"
         return data.decode("utf-16", "replace")
     return data.decode("utf-8-sig", "backslashreplace")
 

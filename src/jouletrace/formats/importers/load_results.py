@@ -59,7 +59,8 @@ def arrivals(first_ns: float, intervals: Any, unit_ns: float) -> Floats:
         unit_ns: Their unit.
     """
     try:
-        found = np.cumsum(np.append(first_ns, unit_ns * np.array([*(intervals or ())], np.float64)))
+        with np.errstate(over="ignore"):  # what isn't finite is no time
+            found = np.cumsum(np.append(first_ns, unit_ns * np.array([*(intervals or ())], np.float64)))
     except (TypeError, ValueError, OverflowError):
         return np.empty(0)
     in_order = np.isfinite(found).all() and np.all(np.diff(found) >= 0)

@@ -109,7 +109,7 @@ def _rows(text: str, left: Left, first_line: int) -> Iterator[tuple[int, list[st
     began = first_line
     for line, content in enumerate(text.split("\n"), start=first_line):
         if not waiting:
-            if not content.startswith('"') and not content[:1].isdigit() and line > first_line:
+            if content[:1] not in ('"', ",") and not content[:1].isdigit() and line > first_line:
                 if content.strip():
                     left.add("other_lines", "lines are messages or the program's own output", 1, f"line {line}")
                 continue
