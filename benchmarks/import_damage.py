@@ -1,6 +1,6 @@
 """What becomes of damaged files: thousands of random changes, through all that a user does with what was read.
 
-    python benchmarks/import_damage.py [FOLDER] [--count N] [--cuts N]
+    python benchmarks/import_damage.py [FOLDER] [--count N] [--cuts N] [--changes N]
 
 Samples are those that the tests generate and, of FOLDER, the files that are recognised (the first
 256 KiB of each, unpacked). Of each format ``--count`` damaged copies are read, analysed, saved, loaded,
@@ -9,6 +9,10 @@ NumPy too, is printed and ends with code 1. A copy has twenty seconds, a format 
 
 "Cuts" breaks each sample off at so many random places. "Unsaid" counts what was then read with a value
 that the whole file doesn't hold (half a number, say) and nothing in the warnings.
+
+The second table is of ``--changes`` files a format that changed in one way each (``tests/support/mutations.py``),
+through import, show, verify and load of the command line. A change without a meaning must leave all figures as they
+are; after any other, no wrong figure may pass all checks. Faults are printed to stderr, ten of a family at most.
 """
 
 from __future__ import annotations
@@ -24,24 +28,29 @@ import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 import import_logs
 import import_timelines
+import mutable
 from damaged import read_damaged
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import FORMATS, importer, recognise
 from jouletrace.formats.importers.base import ImportOptions, read_bytes
 from jouletrace.run import Run
-from pace import loop_s
+from judged import Judge
+from mutations import drawn, fitting
 
 _WHOLE = 256 << 10
 _HANGS_S = 20
 _MOST_MB = 1024
 _ENDS_AT = 3 << 30
 """Bytes at which what asks for more ends in a MemoryError, and not the machine."""
+
+_SHOWN = 10
 
 _FOLDERS = ("jouletrace", "mig_folder")
 """Formats of folders; Runs have ``tests/run/test_damage.py``."""
@@ -55,6 +64,8 @@ def generated(folder: Path) -> dict[str, list[bytes]]:
     found = defaultdict(list)
     for form, text in import_logs.SAMPLES.values():
         found[form].append(text.encode())
+    for form, samples in mutable.samples().items():
+        found[form] += [sample.whole for sample in samples if sample.table is None or form not in _OPTIONS]
     launches = [(import_timelines.GEMM, (8, 1, 1)), (import_timelines.RELU, (16, 1, 1))]
     found["kineto"].append(import_timelines.native(import_timelines.kineto_events(4)).encode())
     found["nsys"].append(import_timelines.nsys(folder / "a", launches=40).read_bytes())
@@ -118,12 +129,21 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--cuts", type=int, default=0)
+    parser.add_argument("--changes", type=int, default=1000)
     parser.add_argument("--only", help="one format")
     arguments = parser.parse_args()
+    forms = sorted(FORMATS) if arguments.only is None else [arguments.only]
+    failed = damage_table(forms, arguments) if arguments.count else False
+    failed |= changes_table(forms, arguments.changes) if arguments.changes else False
+    sys.exit(failed)
+
+
+def damage_table(forms: Sequence[str], arguments: argparse.Namespace) -> bool:
+    """Print how each format takes random damage; True if anything failed."""
     print("| format | samples made / real | damaged | read | refused | failed | ms each | peak MB | cuts | unsaid |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     failed = False
-    for form in sorted(FORMATS) if arguments.only is None else [arguments.only]:
+    for form in forms:
         if form in _FOLDERS:
             continue
         worker = multiprocessing.get_context("spawn").Process(
@@ -134,7 +154,49 @@ def main() -> None:
         failed |= worker.exitcode != 0
         if worker.exitcode not in (0, 1):  # -27: it used up its time in code that does not come back
             print(f"| {form} | ended by {worker.exitcode} |", flush=True)
-    sys.exit(failed)
+    return failed
+
+
+def changes_table(forms: Sequence[str], count: int) -> bool:
+    """Print how each format takes changes of each family; True if a fault arose."""
+    print("\n| format | change | files | read | refused | failed | faults | ms each |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    failed = False
+    for form in forms:
+        if form in mutable.samples():
+            worker = multiprocessing.get_context("spawn").Process(target=changes_of, args=(form, count))
+            worker.start()
+            worker.join()
+            failed |= worker.exitcode != 0
+    return failed
+
+
+def changes_of(form: str, count: int) -> None:
+    """Print the rows of one format; code 1 if a fault arose."""
+    warnings.simplefilter("error", RuntimeWarning)
+    resource.setrlimit(resource.RLIMIT_DATA, (_ENDS_AT, _ENDS_AT))
+    families, every = fitting(form), 0
+    with tempfile.TemporaryDirectory() as place:
+        judge = Judge(Path(place))
+        for turn, family in enumerate(families):
+            outcomes: Counter[str] = Counter()
+            began = time.process_time()
+            for number in range(turn, count, len(families)):
+                change = drawn(form, family, number)
+                outcome, wrong = judge.fault(change)
+                outcomes.update([outcome, *(["fault"] if wrong else [])])
+                if wrong and outcomes["fault"] <= _SHOWN:
+                    kept = Path(tempfile.gettempdir()) / f"changed-{form}-{family.replace(' ', '-')}-{number}"
+                    kept.write_bytes(change.data)
+                    print(f"{form}, {family}, {change.said}: {wrong}; kept as {kept}", file=sys.stderr)
+            tried = sum(outcomes[name] for name in ("read", "refused", "failed"))
+            every += outcomes["fault"]
+            print(
+                f"| {form} | {family} | {tried} | {outcomes['read']} | {outcomes['refused']} | {outcomes['failed']} "
+                f"| {outcomes['fault']} | {1000 * (time.process_time() - began) / max(tried, 1):.0f} |",
+                flush=True,
+            )
+    sys.exit(bool(every))
 
 
 def one_format(form: str, folder: Path | None, count: int, cuts: int) -> None:
@@ -147,13 +209,12 @@ def one_format(form: str, folder: Path | None, count: int, cuts: int) -> None:
         path = Path(place) / "damaged.file"
         began = time.process_time()
         outcomes: Counter[str] = Counter()
-        pace_s = loop_s()
         for number in range(count):  # one by one, so that a failure doesn't hide the next
             signal.setitimer(signal.ITIMER_PROF, _HANGS_S)  # of the processor: other programs may hold this one up
             sample = samples[number % len(samples)]
             through, options = Path(place), _OPTIONS.get(form)
             try:
-                outcomes += read_damaged(importer(form), [sample], path, 1, number, through, options, pace_s)
+                outcomes += read_damaged(importer(form), [sample], path, 1, number, through, options)
             except Exception:
                 kept = Path(tempfile.gettempdir()) / f"damaged-{form}-{number}"
                 kept.write_bytes(path.read_bytes())

@@ -24,7 +24,7 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 import hostile_runs
 from damaged_runs import damage, save_bases, use
 from make_runs import profile_run

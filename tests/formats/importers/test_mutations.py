@@ -1,0 +1,24 @@
+"""Files changed in one way each, as one was in the wild: import, show, verify and load of each.
+
+A change without a meaning leaves all figures as they are. Any other ends in a Run that opens or in one line, and no
+wrong figure passes all checks. ``benchmarks/import_damage.py`` tries a thousand a format.
+"""
+
+import pytest
+
+from judged import Judge
+from mutable import samples
+from mutations import drawn, fitting
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    return Judge(tmp_path_factory.mktemp("changed"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("form", "family"), [(form, family) for form in samples() for family in fitting(form)])
+def test_a_changed_file_is_read_as_it_should_be(judge, form, family):
+    changes = [drawn(form, family, number) for number in range(4)]
+    found = [(one.said, judge.fault(one)[1]) for one in changes]
+    assert [one for one in found if one[1]] == []
