@@ -114,7 +114,7 @@ def test_another_page_is_refused(page, said):
 
 
 def test_a_machine_that_does_not_answer_is_reported():
-    with pytest.raises(NotPossibleError, match="can't be read: Connection refused"):
+    with pytest.raises(NotPossibleError, match="can't be reached: Connection refused"):
         open_device("http://127.0.0.1:9/metrics")
 
 

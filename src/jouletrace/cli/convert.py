@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import put, say
+from jouletrace.cli.output import put, put_json, say
 
 
 def convert(
@@ -87,7 +86,7 @@ def convert(
     with quiet_output():
         path, facts = run_conversion(workload, how, output, say=say)
     if json:
-        print(json_module.dumps({"schema": 1, "path": str(path), **facts}, indent=1))
+        put_json({"schema": 1, "path": str(path), **facts})
     else:
         put("\n".join(_lines(facts)))
     say(f"wrote {path}")

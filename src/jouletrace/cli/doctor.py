@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import shlex
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.output import put_json
 from jouletrace.errors import WITHOUT_GPU
 from jouletrace.report.document import printable
 
@@ -38,7 +38,7 @@ def doctor(
 
     found = diagnose(device)
     if json:
-        print(json_module.dumps(found.to_dict(), indent=1))
+        put_json(found.to_dict())
         return
     console = Console(highlight=False, force_jupyter=False)
     for line in _verdict(found, device):

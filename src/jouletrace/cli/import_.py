@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import print_runs, put, say
+from jouletrace.cli.output import print_runs, put, put_json, say
 from jouletrace.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -89,17 +88,17 @@ def _import(
     from jouletrace.report.trust import trust
     from jouletrace.report.verdict import gain_line, verdict
     from jouletrace.run import save
-    from jouletrace.run.masking import masked_arguments
+    from jouletrace.run.masking import mask, masked_arguments
     from jouletrace.run.store import fresh_folder
 
-    run = analyse(import_files(files, chosen))
+    run = mask(analyse(import_files(files, chosen)))
     run.command = " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])
     place = save(run, output if output is not None else fresh_folder("runs", files[0].stem))
     asked = chosen.latency_s is not None or has_recording(run)
     facts = {"schema": 1, "run": str(place), **_facts(run)}
     if json:
         report = {"report": to_json_object(run, tariff=given)} if asked or given is not None else {}
-        print(json_module.dumps({**facts, **report}, indent=1))
+        put_json({**facts, **report})
     else:
         put("\n".join(_lines(run, facts) if verbose else [_counted(facts)]))
         if asked:  # the figures are the result

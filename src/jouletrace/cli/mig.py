@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli.options import Format, Json, Output, Verbose
-from jouletrace.cli.output import Place, check_form, print_runs, put, say
+from jouletrace.cli.output import Place, check_form, print_runs, put, put_json, say
 from jouletrace.errors import BadInputError, NotPossibleError
 
 if TYPE_CHECKING:
@@ -33,7 +32,10 @@ def list_profiles(device: Device = "auto", json: JsonOut = False) -> None:
 
     with closing(open_backend(device)) as backend:
         found = listing(backend)
-    put(json_module.dumps(found, indent=1) if json else render(found))
+    if json:
+        put_json(found)
+    else:
+        put(render(found))
 
 
 def plan(wanted: Wanted, device: Device = "auto", json: JsonOut = False) -> None:
@@ -44,7 +46,10 @@ def plan(wanted: Wanted, device: Device = "auto", json: JsonOut = False) -> None
 
     with closing(open_backend(device)) as backend:
         found = make_plan(wanted, backend)
-    put(json_module.dumps(found.to_dict(), indent=1) if json else render_plan(found))
+    if json:
+        put_json(found.to_dict())
+    else:
+        put(render_plan(found))
 
 
 def apply(
@@ -155,7 +160,7 @@ def sweep(
     say(f"saved {folder} (sweep.csv, sweep.parquet)")
     if json:
         rows = [{key: value for key, value in row.items() if key != "latency_quantiles_s"} for row in store.rows]
-        print(json_module.dumps({"schema": 1, "simulated": simulated, "rows": rows}, indent=1))
+        put_json({"schema": 1, "simulated": simulated, "rows": rows})
     else:
         put(summary(store.rows, simulated=simulated, verbose=verbose))
     lost = [row for row in store.rows if row["status"] == "failed" and row["reason"] != "out_of_memory"]
@@ -232,7 +237,7 @@ def bench(
 def _print_layout(layout: Layout, board: str, json: bool) -> None:
     if json:
         found: dict[str, Any] = {"schema": 1, "board": board, "layout": layout.to_dict()}
-        print(json_module.dumps(found, indent=1))
+        put_json(found)
     else:
         put(str(layout))
 

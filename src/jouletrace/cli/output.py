@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from jouletrace.errors import (
     BadInputError,
@@ -210,8 +211,15 @@ def say(text: str) -> None:
 
 
 def put(text: str) -> None:
-    """Print text on stdout; control characters in names of devices, files or kernels are escaped."""
+    """Print text on stdout; control characters in names of devices, files or kernels are escaped, secrets masked."""
     print(plain(text))
+
+
+def put_json(value: Any) -> None:
+    """Print a value as JSON on stdout, without what is secret."""
+    from jouletrace.run.masking import masked_all
+
+    print(json.dumps(masked_all(value), indent=1))
 
 
 def plain(text: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_text
 from typing import Annotated
 
 import typer
 
 from jouletrace.cli import options
+from jouletrace.cli.output import put, put_json
 from jouletrace.errors import CheckFailedError
 
 
@@ -22,12 +22,12 @@ def verify(
 
     found = [one for run in runs for one in verify(run)]
     for one in [] if json else found:
-        print(f"{one.place}: " + (f"whole ({one.files} files)" if one.whole else "not whole"))
+        put(f"{one.place}: " + (f"whole ({one.files} files)" if one.whole else "not whole"))
         for name, problem in one.problems.items():
-            print(f"  {name}: {problem}")
+            put(f"  {name}: {problem}")
     if json:
         rows = [{"run": str(one.place), "whole": one.whole, "problems": one.problems} for one in found]
-        print(json_text.dumps({"schema": 1, "runs": rows}, indent=1))
+        put_json({"schema": 1, "runs": rows})
     broken = [one for one in found if not one.whole]
     if broken:
         names = ", ".join(broken[0].problems)

@@ -18,8 +18,10 @@ import numpy as np
 
 from jouletrace.devices.base import Capability, Clock, Process, RealClock, Samples, Source, Vendor, one_sample
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.prometheus import families
 from jouletrace.run import ChannelInfo, DeviceInfo
 from jouletrace.run.channels import CHANNEL_UNITS, GAIN_PCT, POWER
+from jouletrace.web import fetch
 
 TIMEOUT_S, PATIENCE_S = 5.0, 15.0
 """Of one answer, and of the page's next update when it is opened."""
@@ -28,7 +30,6 @@ ROUND_TRIPS = 20
 _SLEW_S = 0.005
 """Clocks that time daemons keep may move by so much against each other."""
 
-_LARGEST = 8 << 20
 _ENERGY, _UNTIL, _NOW = "energy_joules_total", "energy_timestamp_seconds", "time_seconds"
 _GAUGES = {
     "clock_sm_mhz": ("sm_clock_hertz", 1e-6),
@@ -69,35 +70,20 @@ def scrape(url: str) -> Scrape:
     Raises:
         NotPossibleError: If there is no answer, or it isn't the page of a monitor.
     """
-    import http.client  # slow to import, and this alone needs it: every name of a device leads through this module
-
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     before = time.time_ns()
     try:
-        connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
-        connection.request("GET", parts.path or "/metrics", headers={"User-Agent": "jouletrace"})
-        answer = connection.getresponse()
-        text = answer.read(_LARGEST).decode("utf-8", "replace")
-        connection.close()
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotPossibleError(f"{url} can't be read: {getattr(error, 'strerror', None) or error}") from None
+        text = fetch(url if parts.path else parts._replace(path="/metrics").geturl(), TIMEOUT_S)
+    except OSError as error:
+        raise NotPossibleError(str(error)) from None
     after = time.time_ns()
-    if answer.status != 200:
-        raise NotPossibleError(f"{url} answers {answer.status} {answer.reason}")
-    from prometheus_client.parser import text_string_to_metric_families  # slow to import, and servers alone need it
-
     values: dict[tuple[str, str], float] = {}
     labels: dict[str, Mapping[str, str]] = {}
-    try:
-        for sample in (one for family in text_string_to_metric_families(text) for one in family.samples):
-            if sample.name.startswith("jouletrace_"):
-                uuid = sample.labels.get("uuid", "")
-                values[sample.name.removeprefix("jouletrace_"), uuid] = sample.value
-                if uuid:
-                    labels[uuid] = sample.labels
-    except (ValueError, IndexError):
-        pass
+    for sample in (one for family in families(text, ["jouletrace_"]) for one in family.samples):
+        uuid = sample.labels.get("uuid", "")
+        values[sample.name.removeprefix("jouletrace_"), uuid] = sample.value
+        if uuid:
+            labels[uuid] = sample.labels
     if (_NOW, "") not in values:
         raise NotPossibleError(f"{url} is not a page of `jouletrace monitor --serve` of this version")
     return Scrape(values, labels, before, after)

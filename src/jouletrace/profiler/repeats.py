@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.errors import BadInputError, BrokenOffError, JouletraceError, NotPossibleError, RecorderDiedError
+from jouletrace.known_secrets import hidden
 from jouletrace.processes.children import our_child, python_path
 from jouletrace.profiler.profile import finish, profile_workload
 from jouletrace.profiler.progress import Progress
@@ -207,7 +208,7 @@ def _child() -> int:
     try:
         profile_workload(task["workload"], ProfileSettings(**task["settings"]), folder=Path(task["folder"]))
     except JouletraceError as error:
-        print(_SAYS + " ".join(str(error).split()), file=sys.stderr)
+        print(_SAYS + hidden(" ".join(str(error).split())), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(_SAYS + "interrupted", file=sys.stderr)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.base import Clock, Device
 from jouletrace.errors import BadInputError, BrokenOffError, RecorderDiedError
+from jouletrace.known_secrets import refresh
 from jouletrace.recording import open_recorder
 from jouletrace.recording.base import Recorder
 from jouletrace.recording.collector import written_to
@@ -29,7 +30,7 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
 from jouletrace.run.forms import Settings, WorkloadFacts
 from jouletrace.run.lazily import compute as pc
-from jouletrace.run.masking import masked, masked_all, masked_arguments
+from jouletrace.run.masking import mask, masked_arguments
 from jouletrace.run.scratch import Scratch
 from jouletrace.run.sound import sound_rows
 from jouletrace.run.spool import SpoolWriter, read_spool
@@ -261,8 +262,6 @@ class Session:
             self.run.warn("failed", str(error))
         self._pair_clocks()
         self.run.versions, self.run.environment = versions(), environment()
-        self.run.command = masked(self.run.command)
-        self.run.workload, self.run.settings = masked_all(self.run.workload), masked_all(self.run.settings)
         self.snapshot()
         self._drop_unsound_requests()
         self.run.complete = complete and died is None
@@ -275,6 +274,8 @@ class Session:
 
     def save(self) -> None:
         """Save the Run, if it has a folder; again, once figures have been added to what ``finish`` saved."""
+        refresh()
+        mask(self.run)
         if self.folder is not None:
             save(self.run, self.folder, overwrite=True)
 

@@ -6,6 +6,8 @@ import unicodedata
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Self
 
+from jouletrace.known_secrets import hidden
+
 FORMATS = ("table", "json", "csv", "markdown", "latex")
 """Names of the formats in which Runs and comparisons are rendered."""
 
@@ -137,7 +139,11 @@ class Document:
 
 
 def printable(text: str) -> str:
-    r"""Text on one line: line ends, escapes and marks of direction become ``\n``, ``\x1b``, ``\u202e``."""
+    r"""Text on its way out: without the secrets that are known, and on one line.
+
+    Line ends, escapes and marks of direction become ``\n``, ``\x1b``, ``\u202e``.
+    """
+    text = hidden(text)
     if text.isprintable():  # nearly every text is, and nearly all of a page is text
         return text
     return "".join(

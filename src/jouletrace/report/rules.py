@@ -239,6 +239,7 @@ RULES: dict[str, Rule] = {
     "no_usage": Rule("tokens counted", CARE),
     "short_answers": Rule("tokens counted", CARE),
     "more_tokens": Rule("tokens counted", NO, "check the server's usage figures"),
+    "sent_again": Rule("requests answered", YES),
     "requests_left_out": Rule("requests answered", CARE, "see the server's log"),
     "load_capped": Rule("clocks", YES),
     "not_distinguished": Rule("attribution", YES),

@@ -212,6 +212,7 @@ class Load(TypedDict, total=False):
         given_up: Whether the rest wasn't sent since nothing was answered any more.
         without_usage, short, over: Requests whose tokens the server didn't count, or that have fewer or more of them
             than asked.
+        sent_again: Requests that were sent twice, since the server closed the connection that it had kept.
     """
 
     name: Required[str]
@@ -236,6 +237,7 @@ class Load(TypedDict, total=False):
     without_usage: Integer
     short: Integer
     over: Integer
+    sent_again: Integer
 
 
 class Server(TypedDict):

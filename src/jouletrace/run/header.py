@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from jouletrace.errors import BadInputError
+from jouletrace.known_secrets import refresh
 from jouletrace.run import tables
 from jouletrace.run.forms import FREE, ClockPair, SensorResponse
 from jouletrace.run.info import ChannelInfo, Integer
@@ -79,6 +80,7 @@ _TYPES |= {"created_ns": Integer, "clock_pairs": list[ClockPair], **dict.fromkey
 
 def encode(run: Run, checksums: Checksums | None = None) -> bytes:
     """The text of ``run.json`` with secrets masked; ``checksums`` are those of the other files, by name."""
+    refresh()
     header: dict[str, Any] = {"format": FORMAT, "schema_version": f"{SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]}"}
     for name in _FIELDS:
         value = getattr(run, name)

@@ -1,32 +1,21 @@
-"""Masks values that look secret, since the content of a Run appears in reports and is passed on."""
+"""Masks values that look secret or are known to be, since the content of a Run appears in reports and is passed on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-MASK = "***"
+import pyarrow as pa
 
-_PREFIX = r"(?:[\w-]{0,64}[_-])?"
-"""Words before the last word of a name. All lengths are bounded, so that matching takes linear time on any text."""
-
-_WORD = (
-    r"(?:password|passwd|passphrase|passcode|pwd|secrets?|credentials?|auth|authorization|bearer|cookie|apikey"
-    r"|(?:api|access|private|secret|signing|encryption|account|shared)[_-]?key|signature)"
-)
-"""The last word of the name of a secret."""
-
-_OF_VOCABULARY = "".join(
-    rf"(?<!{word}[_-])" for word in ("per", "eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop", "image", "vocab")
-)
-_TOKEN = rf"{_OF_VOCABULARY}token"
-"""Tokens of a vocabulary aren't secret; neither are counts of tokens."""
+from jouletrace.known_secrets import MASK, NAME, PREFIX, TOKEN, WORD, hidden, known
+from jouletrace.run import tables
+from jouletrace.run.model import Run
 
 _NO_NUMBER = r"(?!-?\d{1,7}(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.+/=-]))"
 _VALUE = r"(?!\*\*\*)(?:'[^']*'|\"[^\"]*\"|(?!//)[^\s'\"]+)"
-_ANY = rf"{_PREFIX}(?:{_WORD}|{_TOKEN})"
-_NAME = re.compile(rf"-*{_ANY}", re.IGNORECASE)
+_ANY = rf"{PREFIX}(?:{WORD}|{TOKEN})"
 
 _RULES = tuple(
     (re.compile(pattern, re.IGNORECASE), rf"\1{MASK}\2" if pattern.endswith("(@)") else rf"\1{MASK}")
@@ -35,9 +24,9 @@ _RULES = tuple(
         rf"([?&;](?:{_ANY}|sig|key|code|jwt|sid|x-amz-[\w-]{{1,40}}|x-goog-[\w-]{{1,40}})=)[^\s&#;'\"]+",
         r"(\b(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[\w-]{0,40}(?:key|token))\s*:\s*)[^'\"\n]+",  # of headers
         r"(\b(?:bearer|basic)\s+)[\w+/.~=-]{16,}",
-        rf"((?<![\w-]){_PREFIX}{_WORD}['\"]?\s?[=:]\s?){_VALUE}",  # --password=..., "password": "..."
-        rf"((?<![\w-]){_PREFIX}{_TOKEN}(?:=|['\"]\s?:\s?)){_NO_NUMBER}{_VALUE}",
-        rf"((?<!\S)--?{_PREFIX}(?:{_WORD}|{_TOKEN}{_NO_NUMBER})\s)(?!-){_VALUE}",  # --password ...
+        rf"((?<![\w-]){PREFIX}{WORD}['\"]?\s?[=:]\s?){_VALUE}",  # --password=..., "password": "..."
+        rf"((?<![\w-]){PREFIX}{TOKEN}(?:=|['\"]\s?:\s?)){_NO_NUMBER}{_VALUE}",
+        rf"((?<!\S)--?{PREFIX}(?:{WORD}|{TOKEN}{_NO_NUMBER})\s)(?!-){_VALUE}",  # --password ...
         # Tokens with a well-known prefix.
         r"(\b)(?:(?:hf_|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|sk-|sk_live_|pypi-|npm_|nvapi-|AIza|ya29\.)"
         r"[\w-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w-]{8,2000}\.[\w-]{8,2000}\.[\w-]*)",
@@ -46,10 +35,10 @@ _RULES = tuple(
 
 
 def masked(text: str) -> str:
-    """The text without values that look secret: in options, variables, URLs and headers."""
+    """The text without values that look secret, in options, variables, URLs and headers, and without those known."""
     for rule, instead in _RULES:
         text = rule.sub(instead, text)
-    return text
+    return hidden(text)
 
 
 def masked_arguments(arguments: Sequence[str]) -> list[str]:
@@ -58,7 +47,7 @@ def masked_arguments(arguments: Sequence[str]) -> list[str]:
     secret = False
     for argument in arguments:
         found.append(MASK if secret and not argument.startswith("-") else masked(argument))
-        secret = argument.startswith("-") and _NAME.fullmatch(argument) is not None
+        secret = argument.startswith("-") and NAME.fullmatch(argument) is not None
     return found
 
 
@@ -66,11 +55,58 @@ def masked_all(value: Any) -> Any:
     """The same for all texts in dictionaries and lists; values under the name of a secret are masked too."""
     if isinstance(value, dict):
         return {
-            name: MASK if isinstance(item, str) and item and _NAME.fullmatch(str(name)) else masked_all(item)
+            name: MASK if isinstance(item, str) and item and NAME.fullmatch(str(name)) else masked_all(item)
             for name, item in value.items()
         }
     if isinstance(value, list | tuple):
         if all(isinstance(item, str) for item in value):  # it may be a command
-            return masked_arguments(value)
-        return [masked_all(item) for item in value]
+            found = masked_arguments(value)
+        else:
+            found = [masked_all(item) for item in value]
+        return tuple(found) if isinstance(value, tuple) else found
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: masked_all(getattr(value, one.name)) for one in fields(value)})
     return masked(value) if isinstance(value, str) else value
+
+
+def mask(run: Run) -> Run:
+    """The same Run, of which nothing is secret any more: what is shown, saved and exported follows from it."""
+    for one in fields(run):
+        value = getattr(run, one.name)
+        if one.name in tables.TABLES:
+            setattr(run, one.name, masked_table(value))
+        elif one.init and (found := masked_all(value)) != value:
+            setattr(run, one.name, found)
+    return run
+
+
+def masked_table(table: pa.Table) -> pa.Table:
+    """The table without the secrets that are known; the same object if there are none in it."""
+    if not known():
+        return table
+    for number, field in enumerate(table.schema):
+        chunks = table.column(number).chunks
+        found = [masked_array(chunk) for chunk in chunks]
+        if any(new is not old for new, old in zip(found, chunks, strict=True)):
+            table = table.set_column(number, field, pa.chunked_array(found, field.type))
+    return table
+
+
+def masked_array(array: pa.Array) -> pa.Array:
+    """The same for an array; what isn't text is returned as it is."""
+    if not known():
+        return array
+    if pa.types.is_dictionary(array.type):
+        texts = masked_array(array.dictionary)
+        return array if texts is array.dictionary else pa.DictionaryArray.from_arrays(array.indices, texts)
+    if not pa.types.is_string(array.type):
+        return array
+    texts = array.to_pylist()
+    instead = _changed(set(texts))
+    return pa.array([instead.get(text, text) for text in texts], array.type) if instead else array
+
+
+def _changed(texts: Iterable[str | None]) -> dict[str | None, str]:
+    """What stands in place of the texts that hold a secret."""
+    found = {text: hidden(text) for text in texts if text is not None}
+    return {text: new for text, new in found.items() if new != text}

@@ -19,6 +19,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import tables
 from jouletrace.run.files import open_regular
 from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
+from jouletrace.run.masking import masked_array
 
 SUFFIX = ".arrows"
 _PIECE = 1000
@@ -47,6 +48,7 @@ class SpoolWriter:
             tables.array(columns[f.name], f.type) if f.name in columns else tables.nulls(length, f.type)
             for f in self._schema
         ]
+        arrays = [masked_array(array) for array in arrays]  # what is left of a crash is passed on too
         self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))
         self._file.flush()
 

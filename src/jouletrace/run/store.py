@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.known_secrets import known, refresh
 from jouletrace.run import sound, tables
 from jouletrace.run.files import chunks, safe_name, shown, write_whole
 from jouletrace.run.header import RUN_JSON, Checksums, checksum, decode, encode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
-from jouletrace.run.masking import masked
+from jouletrace.run.masking import mask, masked, masked_table
 from jouletrace.run.model import Run
 from jouletrace.run.reading import FILES, RunFiles, run_files
 from jouletrace.run.spool import read_spool
@@ -121,11 +122,12 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     """
     target = Path(path)
     files: dict[str, bytes] = {}
+    refresh()
     for name in tables.TABLES:
         if name in tables.OPTIONAL and not len(run.table(name)):
             continue
         sink = io.BytesIO()
-        tables.write(run.table(name), name, sink, simulated=run.simulated)
+        tables.write(masked_table(run.table(name)), name, sink, simulated=run.simulated)
         files[f"{name}.parquet"] = sink.getvalue()
     # run.json goes last: during a recording it states complete=false, which stays true if this fails.
     files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
@@ -211,8 +213,10 @@ def load(path: Path | str) -> Run:
             than ``run.limits`` allows.
     """
     source = source_of(path)
+    refresh()
     with run_files(source) as files:
-        return _assemble(files, source)
+        found = _assemble(files, source)
+    return mask(found) if known() else found  # another may have saved it, who didn't know what is secret here
 
 
 def source_of(path: Path | str) -> Path:

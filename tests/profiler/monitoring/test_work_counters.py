@@ -10,7 +10,8 @@ import pytest
 from commands import FOREVER_S, PATIENCE_S, wait_for
 from jouletrace.devices.base import RealClock
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.monitoring.work_counter import Tally, Target, WorkCounter, fetch, find
+from jouletrace.profiler.monitoring.work_counter import Tally, Target, WorkCounter, find
+from jouletrace.web import fetch
 from metric_server import Page, counter_page, serving
 
 

@@ -6,11 +6,8 @@ import math
 import re
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from http.client import HTTPException
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +15,7 @@ from numpy.typing import NDArray
 
 from jouletrace.devices.base import Samples, one_sample
 from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError
+from jouletrace.web import SlowError, fetch
 
 Readings = dict[tuple[str, str], tuple[list[int], list[float]]]
 """Stamps and values by device and channel."""
@@ -108,7 +106,6 @@ FIELDS: dict[str, tuple[str, float]] = {
 
 _LINE = re.compile(r'^(?P<name>DCGM_FI_\w+)\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\}\s+(?P<value>\S+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_MOST_BYTES = 64 << 20
 _SHARE_SLACK = 1.01
 """Upper bound of a share: counters of an interval that is slightly too short give slightly more than 1."""
 
@@ -152,10 +149,10 @@ class DcgmExporter:
             NotPossibleError: If it doesn't answer, or lists none of the instances.
         """
         try:
-            text = self._fetch()
+            text = fetch(self.url, self._timeout_s)
         except OSError as error:
             raise NotPossibleError(
-                f"dcgm-exporter at {self.url} doesn't answer ({_reason(error)}): start it (see docs/how-to/mig.md)"
+                f"dcgm-exporter doesn't answer ({error}): start it (see docs/how-to/mig.md)"
             ) from None
         if not self.parse(text, time.time_ns()):
             raise NotPossibleError(
@@ -166,9 +163,9 @@ class DcgmExporter:
     def poll(self) -> list[tuple[str, Samples]]:
         """Its present readings, by id of the instance; empty if it doesn't answer in time."""
         try:
-            text = self._fetch()
+            text = fetch(self.url, self._timeout_s)
         except OSError as error:
-            self.problems["slow" if "timed out" in str(error).lower() else "down"] += 1
+            self.problems["slow" if isinstance(error, SlowError) else "down"] += 1
             return []
         return self.parse(text, time.time_ns())
 
@@ -197,22 +194,6 @@ class DcgmExporter:
             found.append((device, one_sample(channel, time_ns, min(value, 1.0) if factor == 1.0 else value)))
         return found
 
-    def _fetch(self) -> str:
-        try:
-            with urllib.request.urlopen(self.url, timeout=self._timeout_s) as answer:  # http(s) only: see __init__
-                data = answer.read(_MOST_BYTES)
-                if answer.length:  # announced bytes are missing, or the answer is too long
-                    raise OSError(f"its answer is incomplete: {len(data)} bytes received, {answer.length} missing")
-                return str(data.decode(errors="replace"))
-        except HTTPException as error:  # the connection ended half way
-            raise OSError(f"the connection broke: {type(error).__name__}") from None
-        except ValueError as error:
-            raise OSError(str(error)) from None
-
 
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() else -1
-
-
-def _reason(error: OSError) -> str:
-    return str(getattr(error, "reason", error) or error)

@@ -70,6 +70,7 @@ CODES = (
     "no_usage",
     "short_answers",
     "more_tokens",
+    "sent_again",
     "load_capped",
     OTHER_GPU,
     NO_STEPS,
@@ -405,6 +406,11 @@ def _validity(run: Run, level: Steady, is_steady: bool) -> None:
     if count := load.get("over"):
         message = f"{name}: {count} answers have more tokens than asked for, by the server's count: figures per token"
         run.warn("more_tokens", f"{message} and bills follow that count", name)
+    if count := load.get("sent_again"):
+        message = (
+            f"{name}: {count} of {len(r)} requests were sent twice: the server closed a connection that it had kept"
+        )
+        run.warn("sent_again", f"{message}, before any of the answer came", name)
     ends = r.nanoseconds(start), r.nanoseconds(end)
     if held := [device.name for device in run.devices if capped(run, device.id, *ends)]:
         run.warn("load_capped", f"{name}: the power cap held the clock down ({', '.join(held)})", name)

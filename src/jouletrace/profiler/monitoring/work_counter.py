@@ -5,13 +5,10 @@ Such a counter is monotonic: tokens generated, requests answered. A separate thr
 
 from __future__ import annotations
 
-import http.client
 import math
 import re
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -19,8 +16,10 @@ from urllib.parse import urlsplit
 
 from jouletrace.devices.base import Clock
 from jouletrace.errors import BadInputError
+from jouletrace.prometheus import families, metric_names
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, MOST_WORK, WORK, WORK_READ, WORK_RESETS
+from jouletrace.web import fetch
 
 TIMEOUT_S = 5.0
 """A read that takes longer, in seconds, is abandoned."""
@@ -28,7 +27,6 @@ TIMEOUT_S = 5.0
 FASTEST_S = 0.2
 """Least seconds between reads."""
 
-_LARGEST = 32 << 20
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABELS = r"\{((?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\}"
 _METRIC = re.compile(rf"({_NAME})\s*(?:{_LABELS})?")
@@ -165,19 +163,13 @@ class Metric:
 
 def find(text: str, target: Target) -> Metric:
     """The series of a metric on a page; none if the page isn't in Prometheus' format."""
-    from prometheus_client.parser import text_string_to_metric_families  # slow to import, and servers alone need it
-
-    found = Metric()
-    try:
-        families = list(text_string_to_metric_families(text))
-    except (ValueError, IndexError):
-        return found
-    for family in families:
+    found = Metric(names=metric_names(text))
+    part = next((end for end in (*_THAT_COUNT, "_total") if target.metric.endswith(end)), "")
+    for family in families(text, [target.metric.removesuffix(part)]):
         names = {family.name, *([f"{family.name}_total"] if family.type == "counter" else [])}
         if target.metric in names:
             found.kind = found.kind or family.type
         for sample in family.samples:
-            found.names.add(sample.name)
             if sample.name != target.metric:
                 continue
             counts = family.type in ("histogram", "summary") and sample.name.removeprefix(family.name) in _THAT_COUNT
@@ -297,48 +289,6 @@ class WorkCounter:
             with self._lock:
                 self._failures += 1
                 self._problem = self._last_failure = why
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect could lead to another server than the user named."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        """Follow none."""
-
-
-def fetch(url: str, timeout_s: float) -> str:
-    """The text of a page.
-
-    Raises:
-        OSError: With one line, if there is no answer within ``timeout_s``, or the page is too large.
-    """
-    deadline = time.monotonic() + timeout_s
-    # A proxy from the environment would resolve loopback addresses on its own host.
-    opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(
-            urllib.request.Request(url, headers={"User-Agent": "jouletrace"}), timeout=timeout_s
-        ) as answer:
-            text = b""
-            # The socket timeout applies to each read: the deadline also bounds a server that sends slowly.
-            while part := answer.read1(1 << 16):
-                text += part
-                if len(text) > _LARGEST:
-                    raise OSError(f"{url} answers with more than {_LARGEST >> 20} MiB")
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-            if answer.length:  # a truncated number would look like a reset
-                raise OSError(f"{url} closed the connection within its answer")
-    except urllib.error.HTTPError as error:
-        raise OSError(f"{url} answers {error.code} {error.reason}") from None
-    except (urllib.error.URLError, TimeoutError) as error:
-        cause = getattr(error, "reason", error)
-        if isinstance(cause, TimeoutError):
-            raise OSError(f"{url} did not answer in {timeout_s:g} s") from None
-        raise OSError(f"{url} can't be reached: {getattr(cause, 'strerror', None) or cause}") from None
-    except (http.client.HTTPException, ValueError) as error:
-        raise OSError(f"{url} does not speak HTTP ({type(error).__name__})") from None
-    return text.decode("utf-8", "replace")
 
 
 def channels(device: str, counter: WorkCounter) -> list[ChannelInfo]:

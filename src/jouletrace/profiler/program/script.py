@@ -22,6 +22,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from jouletrace.errors import BadInputError, JouletraceError
+from jouletrace.known_secrets import hidden
 from jouletrace.run.files import near
 
 PARKED_S = 5.0
@@ -294,7 +295,7 @@ class HardExit:
         try:
             self._before(code)
         except JouletraceError as error:
-            print(f"jouletrace: {error}", file=sys.stderr, flush=True)
+            print(f"jouletrace: {hidden(str(error))}", file=sys.stderr, flush=True)
         except BaseException:
             traceback.print_exc()
 

@@ -20,9 +20,11 @@ import time
 from contextlib import nullcontext, suppress
 from typing import Any
 
+from jouletrace.profiler.serving.exchanges import Exchanges
 from jouletrace.profiler.serving.few_events import event_loop
 from jouletrace.profiler.serving.priority import RealTime
-from jouletrace.profiler.serving.protocol import PATHS, Answer, Bodies, StreamError, dialects, error_text
+from jouletrace.profiler.serving.protocol import PATHS, Answer, Bodies, dialects, error_text
+from jouletrace.web import UnreachableError, UnreadableError, page
 
 KEY = "OPENAI_API_KEY"
 _MISSING = 127
@@ -30,8 +32,6 @@ ALL_FAILED = 30
 """Requests that fail one after another, from the first or after the last answer, before a level is given up."""
 
 _REPORT_S = 0.5
-_KEEP_S = 4.0
-"""Idle connections are dropped before servers close them, after 5 s: a request on a closing one would fail."""
 
 Row = list[Any]
 """id, level, scheduled_ns, sent_ns, first_ns, last_ns, input_tokens, output_tokens, chunks, status, error; and when its
@@ -48,16 +48,12 @@ class Client:
     """
 
     def __init__(self, base: str, model: str, timeout_s: float) -> None:
-        import aiohttp
-
-        self._http = aiohttp
         self._base, self._model, self._timeout_s = base, model, timeout_s
-        key = os.environ.get(KEY)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_S, ttl_dns_cache=3600),
-            timeout=aiohttp.ClientTimeout(total=timeout_s),
-            headers={"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})},
-        )
+        key = os.environ.get(KEY, "").strip()
+        if not key.isascii() or not key.isprintable():
+            raise _RefusedError(f"{KEY} holds characters that no header can carry")
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._exchanges = Exchanges(base, self._headers, timeout_s, self.now_ns)
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._bodies: Bodies | None = None
         self._url = ""
@@ -71,7 +67,7 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        await self._exchanges.close()
 
     async def find_out(self, api: str) -> dict[str, Any]:
         """Which model there is and what the server takes.
@@ -104,42 +100,29 @@ class Client:
     async def _models(self) -> list[str] | None:
         """Names of the models; None if the server has no list of them."""
         try:
-            async with self._session.get(f"{self._base}/models") as answer:
-                text = await answer.read()
-                if answer.status in (401, 403):
-                    raise _RefusedError(f"HTTP {answer.status}: {error_text(text)}: set {KEY}")
-                if answer.status != 200:
-                    return None
-                found = json.loads(text)["data"]
-                return [str(one["id"]) for one in found]
+            found = await asyncio.to_thread(page, f"{self._base}/models", self._timeout_s, self._headers)
+        except UnreachableError as error:
+            raise _RefusedError(f"cannot connect: {error.why}") from None
+        except UnreadableError as error:
+            raise _RefusedError(self._exchanges.said(error)) from None
+        if found.status in (401, 403):
+            raise _RefusedError(f"HTTP {found.status}: {error_text(found.body)}: set {KEY}")
+        try:
+            return [str(one["id"]) for one in json.loads(found.body)["data"]] if found.status == 200 else None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        except (self._http.ClientError, TimeoutError, OSError) as error:
-            raise _RefusedError(self._said(error)) from None
 
     async def _ask(self, id: int, level: int, scheduled_ns: int, input_tokens: int, output_tokens: int) -> Row:
         """Send one request and read its answer; its row."""
         assert self._bodies is not None
-        answer, status, error = Answer(), "failed", ""
+        answer = Answer(output_tokens)
         body = self._bodies.body(input_tokens, output_tokens)
         sent_ns = self.now_ns()
         try:
-            async with self._session.post(self._url, data=body) as response:
-                if response.status != 200:
-                    error = f"HTTP {response.status}: {error_text(await response.content.read(4096))}"
-                else:
-                    async for data in response.content.iter_any():
-                        answer.add(data, self.now_ns())
-                    if not answer.chunks_ns:
-                        error = "the answer holds no token"
-                    elif not answer.done:
-                        error = "the stream ended before its end was announced"
-                    else:
-                        status = "ok"
+            error = await self._exchanges.ask(self._url, body, answer)
         except asyncio.CancelledError:
             error = f"no end within {self._timeout_s:g} s after the last request"
-        except (self._http.ClientError, TimeoutError, OSError, StreamError) as failure:
-            error = self._said(failure)
+        status = "failed" if error else "ok"
         arrived = answer.chunks_ns
         last_ns = arrived[-1] if status == "ok" else self.now_ns()
         counted = answer.output_tokens
@@ -160,20 +143,6 @@ class Client:
         self.rows.append(row)
         return row
 
-    def _said(self, error: BaseException) -> str:
-        """An exception in one line for users."""
-        http = self._http
-        if isinstance(error, StreamError):
-            return f"error in the stream: {error}"
-        if isinstance(error, TimeoutError):
-            return f"no end within {self._timeout_s:g} s"
-        if isinstance(error, http.ClientConnectorError):
-            number = error.os_error.errno
-            return f"cannot connect: {os.strerror(number) if number and number > 0 else error.os_error}"
-        if isinstance(error, http.ServerDisconnectedError | http.ClientPayloadError | ConnectionError):
-            return "the server closed the connection before the end of the answer"
-        return f"{type(error).__name__}: {error}"[:200]
-
     async def level(self, number: int, plan: dict[str, Any]) -> dict[str, Any]:
         """Send the requests of a level and wait for their answers.
 
@@ -186,6 +155,7 @@ class Client:
         """
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self.without_usage = self.short = self.over = self.failed_in_row = self.answered = 0
+        self._exchanges.sent_again = 0
         cpu, wall = time.process_time(), time.monotonic()
         send = self._open if plan["kind"] == "open" else self._closed
         with self.priority if plan["kind"] == "open" else nullcontext():
@@ -200,6 +170,7 @@ class Client:
             "without_usage": self.without_usage,
             "short": self.short,
             "over": self.over,
+            "sent_again": self._exchanges.sent_again,
             "given_up": given_up,
         }
 
@@ -278,8 +249,8 @@ async def serve() -> None:
     client: Client | None = None
     while (order := await orders.get()) is not None:
         if start := order.get("start"):
-            client = Client(start["base"], start["model"], start["timeout_s"])
             try:
+                client = Client(start["base"], start["model"], start["timeout_s"])
                 _say(ready=await client.find_out(start["api"]))
             except _RefusedError as error:
                 _say(failed=str(error))

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from jouletrace.errors import BadInputError
+from jouletrace.known_secrets import hidden
 
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 _WORDS = re.findall(
@@ -138,6 +139,10 @@ MOST_TOKENS = 1 << 31
 _DECODE = msgspec.json.Decoder(_Chunk)
 
 
+_LEAST_BYTES, _BYTES_PER_TOKEN = 1 << 20, 8 << 10
+"""Bytes of an answer that are read: so many, and so many more for each token that was asked for."""
+
+
 class StreamError(Exception):
     """The stream itself reports an error, or isn't one; one line."""
 
@@ -145,26 +150,37 @@ class StreamError(Exception):
 class Answer:
     """A streamed answer as it comes in.
 
+    Args:
+        tokens: How many were asked for: an answer of far more bytes has no end.
+
     Attributes:
         chunks_ns: When chunks with a token arrived.
         input_tokens, output_tokens: By the server's usage figures; None without.
         done: Whether the stream ended as it should.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: int = 0) -> None:
         self.chunks_ns: list[int] = []
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.done = False
-        self._rest = b""
+        self._rest = bytearray()
+        self._left = _LEAST_BYTES + tokens * _BYTES_PER_TOKEN
 
     def add(self, data: bytes, now_ns: int) -> None:
         """Take bytes that arrived at ``now_ns``.
 
         Raises:
-            StreamError: If they report an error or aren't server-sent events of this protocol.
+            StreamError: If they report an error, aren't server-sent events of this protocol, or are far too many.
         """
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._left -= len(data)
+        if self._left < 0:
+            raise StreamError("an answer without end: many times the bytes of what was asked for")
+        self._rest += data
+        if b"\n" not in data:  # a long line comes in many parts: none is searched twice
+            return
+        *lines, rest = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(rest)
         for line in lines:
             if line.startswith(b"data:"):
                 self._event(line[5:].strip(), now_ns)
@@ -179,7 +195,7 @@ class Answer:
             chunk = _DECODE.decode(text)
         except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
             raise StreamError(
-                f"an event that is no chunk of an answer: {text[:80].decode('utf-8', 'replace')}"
+                f"an event that is no chunk of an answer: {hidden(text.decode('utf-8', 'replace'))[:80]}"
             ) from None
         if chunk.error is not None:
             raise StreamError(error_text(text))
@@ -207,7 +223,7 @@ def _counts(usage: bytes) -> tuple[int | None, int | None]:
 
 
 def error_text(body: bytes) -> str:
-    """What an error's JSON says, in one line of at most 200 characters."""
+    """What an error's JSON says, in one line of at most 200 characters; a cut leaves no part of a secret."""
     text = body.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text)
@@ -216,4 +232,4 @@ def error_text(body: bytes) -> str:
         text = found if isinstance(found, str) else json.dumps(found)
     except (ValueError, RecursionError):
         pass
-    return " ".join(text.split())[:200]
+    return hidden(" ".join(text.split()))[:200]

@@ -8,9 +8,10 @@ import time
 from typing import Self
 from urllib.parse import urlsplit
 
-from jouletrace.profiler.monitoring.work_counter import fetch
+from jouletrace.prometheus import families
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import CHANNEL_UNITS, SERVER_CACHE, SERVER_RUNNING, SERVER_WAITING
+from jouletrace.web import fetch
 
 NAMES: dict[str, tuple[str, ...]] = {
     SERVER_RUNNING: (
@@ -85,13 +86,9 @@ class ServerMetrics:
 
 def values(text: str) -> dict[str, float]:
     """Values by channel on a page; empty if it has none of the metrics."""
-    from prometheus_client.parser import text_string_to_metric_families  # slow to import, and servers alone need it
-
     found: dict[str, float] = {}
-    try:
-        samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
-    except (ValueError, IndexError):
-        return found
+    known = [name for names in NAMES.values() for name in names]
+    samples = [one for family in families(text, known) for one in family.samples]
     for channel, names in NAMES.items():
         for name in names:
             series = [one.value for one in samples if one.name == name and math.isfinite(one.value)]
