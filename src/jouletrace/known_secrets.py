@@ -121,12 +121,15 @@ def _is_ordinary(value: str) -> bool:
     """Whether it may be a part of any text: short, a word or a few, a number."""
     if len(value) < _SHORTEST_ANYWHERE or (len(value) < _LONGEST_WORDS and _WORDS.fullmatch(value)):
         return not value.startswith(("sk-", "hf_"))
-    return re.fullmatch(r"[\d.,:+-]+(?:[eE][+-]?\d+)?", value) is not None or value in _vocabulary()
+    if re.fullmatch(r"[\d.,:+-]+(?:[eE][+-]?\d+)?", value):
+        return True
+    return re.fullmatch(r"[a-z0-9]+(?:_[a-z0-9]+)+", value) is not None and value in _vocabulary()
 
 
 @lru_cache(maxsize=1)
 def _vocabulary() -> frozenset[str]:
     """Words of our own in files and tables."""
+    # slow to import, and hardly any secret looks like one
     from jouletrace.run.channels import CHANNEL_UNITS
     from jouletrace.run.metrics import METRICS
 

@@ -152,7 +152,7 @@ def test_a_list_of_models_that_is_none_ends_bench_in_one_line(capsys, server, mo
 
 
 @pytest.mark.thorough
-def test_a_redirect_to_another_server_is_said_and_not_followed(capsys, place, server):
+def test_a_redirect_to_another_server_is_reported_and_not_followed(capsys, place, server):
     assert bench(capsys, server, "other").code == 0
     failed, count = errors(place)
     assert len(failed) == count > 0

@@ -2,13 +2,19 @@
 
 import json
 import time
+from base64 import b64encode
+from urllib.parse import quote, quote_plus
 
+import pyarrow.parquet as pq
 import pytest
 
+from jouletrace.formats.exporters import export
 from jouletrace.recording.environment import environment
 from jouletrace.recording.session import command_line
-from jouletrace.run import DeviceInfo, Run, load, save
+from jouletrace.report import render
+from jouletrace.run import DeviceInfo, Run, load, save, tables
 from jouletrace.run.masking import masked, masked_all, masked_arguments
+from jouletrace.run.spool import SpoolWriter
 
 SECRET = "hunter2hunter2"
 
@@ -128,3 +134,124 @@ def test_time_goes_with_the_length_of_a_text(piece):
 
     short = min(seconds(4000) for _ in range(3))
     assert min(seconds(32_000) for _ in range(2)) < 40 * max(short, 1e-3)  # 8 times the text; a square would be 64
+
+
+KEY = "sk-7f9/3+c5-e1 a8"
+
+
+def run_with(text):
+    """A Run that has a text in each place where one may be."""
+    run = Run(
+        kind="bench",
+        workload={"name": text, "serving": {"url": text, "levels": []}},
+        devices=[DeviceInfo("gpu-0", text)],
+    )
+    run.warn("failed", text)
+    run.requests = tables.from_rows(
+        [{"id": 0, "level": 0, "sent_ns": 1, "last_ns": 2, "status": "failed", "error": text}], "requests"
+    )
+    run.units = tables.from_rows([{"id": 0, "level": "model", "name": text}], "units")
+    run.spans = tables.from_rows([{"id": 0, "kind": "range", "name": text, "start_ns": 1, "end_ns": 2}], "spans")
+    return run
+
+
+def all_text(folder):
+    """What the files of a folder hold, tables unpacked."""
+    found = []
+    for path in sorted(folder.rglob("*.*")):
+        if path.suffix == ".parquet":
+            found.append(str(pq.read_table(path).to_pylist()))
+        elif path.is_file():
+            found.append(path.read_bytes().decode("utf-8", "replace"))
+    return "\n".join(found)
+
+
+SPELT = {
+    "plain": KEY,
+    "within": f"x{KEY}x",
+    "address": f"http://host/?q={quote(KEY, safe='')}",
+    "form": f"q={quote_plus(KEY)}",
+    "json": json.dumps({"said": KEY}),
+    "basic": b64encode(f"someone:{KEY}".encode()).decode(),
+    "base64": b64encode(KEY.encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("text", SPELT.values(), ids=SPELT)
+def test_the_value_of_a_variable_is_masked_wherever_it_stands(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("SERVICE_API_KEY", KEY)
+    save(run_with(text), tmp_path / "run")
+    for form in ("csv", "parquet"):
+        export(load(tmp_path / "run"), form, tmp_path / form)
+    written = all_text(tmp_path)
+    assert written.count("***") >= 8
+    for part in (KEY, text, "7f9", "c5-e1", quote_plus(KEY)[:8], b64encode(KEY.encode())[4:-4].decode()):
+        assert part not in written
+
+
+def test_a_run_of_others_is_masked_as_it_is_opened(tmp_path, monkeypatch):
+    save(run_with(KEY), tmp_path / "run")
+    assert KEY in all_text(tmp_path)
+    monkeypatch.setenv("SERVICE_TOKEN", KEY)
+    run = load(tmp_path / "run")
+    assert run.requests["error"].to_pylist() == ["***"]
+    assert run.workload["serving"]["url"] == run.devices[0].name == run.warnings[0].message == "***"
+    for form in ("table", "json", "csv", "markdown", "latex"):
+        assert "7f9" not in render([run], form, verbose=True)
+    monkeypatch.delenv("SERVICE_TOKEN")
+    assert load(tmp_path / "run").requests["error"].to_pylist() == [KEY]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--password", KEY],
+        [f"--api-key={KEY}"],
+        ["env", f"HF_TOKEN={KEY}"],
+        ["-H", f"Authorization: Bearer {KEY}"],
+        ["--header", f"X-Api-Key: {KEY}"],
+        ["--url", f"http://someone:{quote(KEY, safe='')}@host:80/x"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_secret_of_the_command_line_is_masked_wherever_it_stands(tmp_path, monkeypatch, arguments):
+    monkeypatch.setattr("sys.argv", ["train.py", *arguments])
+    save(run_with(f"the server said {KEY}"), tmp_path / "run")
+    assert "7f9" not in all_text(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X_TOKEN", "abc"),
+        ("X_TOKEN", "power"),
+        ("X_TOKEN", "GPU"),
+        ("X_TOKEN", "energy_per_output_token_j"),
+        ("X_SECRET", "0.125"),
+        ("X_SECRET", "2026"),
+        ("X_SECRET", "/usr/lib"),
+        ("PWD", "/some/where/8"),
+        ("PAD_TOKEN", "a1b2c3d4"),
+        ("MONKEY", "a1b2c3d4"),
+    ],
+)
+def test_what_may_be_in_any_text_is_left_there(tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    save(run_with(f"of {value}, beside {value}"), tmp_path / "run")
+    assert all_text(tmp_path).count(f"of {value}, beside {value}") >= 6
+    assert "***" not in all_text(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["power", "EMPTY", "abcd", "123456", "not-needed"])
+def test_a_word_that_is_a_key_is_masked_where_it_is_announced(tmp_path, monkeypatch, value):
+    monkeypatch.setenv("OPENAI_API_KEY", value)
+    save(run_with(f"{value}: Incorrect API key provided: {value}."), tmp_path / "run")
+    assert all_text(tmp_path).count(f"{value}: Incorrect API key provided: ***.") >= 6
+
+
+def test_what_a_crash_leaves_is_masked(tmp_path, monkeypatch):
+    monkeypatch.setenv("SERVICE_API_KEY", KEY)
+    with SpoolWriter(tmp_path, "requests") as spool:
+        spool.append({"id": [0, 1], "error": [None, f"bad {KEY}"]})
+    assert KEY not in all_text(tmp_path)
+    assert "bad ***" in all_text(tmp_path)

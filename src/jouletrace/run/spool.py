@@ -16,6 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from jouletrace.errors import BadInputError
+from jouletrace.known_secrets import refresh
 from jouletrace.run import tables
 from jouletrace.run.files import open_regular
 from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
@@ -33,6 +34,7 @@ class SpoolWriter:
     """
 
     def __init__(self, folder: Path | str, table: str, part: str = "") -> None:
+        refresh()
         self._schema = _plain(tables.TABLES[table])
         name = f"{table}.{part}{SUFFIX}" if part else f"{table}{SUFFIX}"
         self.path = Path(folder) / name
@@ -48,8 +50,8 @@ class SpoolWriter:
             tables.array(columns[f.name], f.type) if f.name in columns else tables.nulls(length, f.type)
             for f in self._schema
         ]
-        arrays = [masked_array(array) for array in arrays]  # what is left of a crash is passed on too
-        self._stream.write_batch(pa.record_batch(arrays, schema=self._schema))
+        safe = [masked_array(array) for array in arrays]  # what is left of a crash is passed on too
+        self._stream.write_batch(pa.record_batch(safe, schema=self._schema))
         self._file.flush()
 
     def close(self) -> None:
