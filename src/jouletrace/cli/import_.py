@@ -89,11 +89,16 @@ def _import(
     from jouletrace.report.verdict import gain_line, verdict
     from jouletrace.run import save
     from jouletrace.run.masking import mask, masked_arguments
-    from jouletrace.run.store import fresh_folder
+    from jouletrace.run.store import fresh_folder, remove_own
 
     run = mask(analyse(import_files(files, chosen)))
     run.command = " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])
-    place = save(run, output if output is not None else fresh_folder("runs", files[0].stem))
+    target = output if output is not None else fresh_folder("runs", files[0].stem)
+    try:
+        place = save(run, target)
+    except BadInputError:
+        remove_own(target)
+        raise
     asked = chosen.latency_s is not None or has_recording(run)
     facts = {"schema": 1, "run": str(place), **_facts(run)}
     if json:

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -15,6 +15,7 @@ from jouletrace.errors import (
     BadInputError,
     BrokenOffError,
     JouletraceError,
+    NotPossibleError,
     RecorderDiedError,
     TimedOutError,
     check_format,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:  # printing help must not import pyarrow
 
 _WIDTH = 80
 """Columns of a usual terminal."""
+
+_RANKS = ".ranks"
+"""Ending of the folder of what was recorded of each rank or GPU, beside the zip of all."""
 
 _KEPT = (RecorderDiedError, BrokenOffError, TimedOutError)
 """Failures that occur after something was measured."""
@@ -124,46 +128,69 @@ class Place:
     """The place of a new Run: the requested one, or a fresh folder under ``runs/``.
 
     A Run is always recorded into a folder, which survives a crash; a ``.zip`` is packed at the end. If nothing was
-    measured, the folder is removed.
+    measured, the folder is removed, if this process has taken it.
 
     Attributes:
         folder: The folder to record into; absolute, since the workload may change the current folder.
 
     Raises:
-        BadInputError: If the place exists or can't be written; known before anything is measured.
+        BadInputError: If the place exists, can't be written, or another process is about to write it; known before
+            anything is measured.
     """
 
     def __init__(self, output: Path | None, name: str) -> None:
         from jouletrace.run.store import check_free, fresh_folder
 
-        packed = output is not None and output.suffix.lower() == ".zip"
-        self._zip = check_free(output).absolute() if output is not None and packed else None
+        self._held = ExitStack()
+        self._zip: Path | None = None
         self._saved: Path | None = None
         self._more = False
         self._closed = False
         if output is None:
             folder = fresh_folder("runs", name)
-        elif self._zip is not None:
-            folder = fresh_folder(self._zip.parent, f"{self._zip.stem}-recording")
+        elif output.suffix.lower() == ".zip":
+            self._zip = check_free(output).absolute()
+            folder = self._beside(self._zip)
         else:
             folder = check_free(output)
         self.folder = folder.absolute()
+
+    def _beside(self, packed: Path) -> Path:
+        """Take the name of a zip; returns the folder to record into."""
+        from jouletrace.processes.locks import alone_at
+        from jouletrace.run.store import check_free, fresh_folder
+
+        try:
+            self._held.enter_context(alone_at(packed, "recording into"))
+        except NotPossibleError as error:
+            raise BadInputError(str(error)) from None
+        try:
+            for name in (packed, packed.with_suffix(_RANKS)):  # another process may have been the first to lock it
+                check_free(name)
+            return fresh_folder(packed.parent, f"{packed.stem}-recording")
+        except BaseException:
+            self._held.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         from jouletrace.run.files import shown
+        from jouletrace.run.store import owns, remove_own
 
+        self._held.close()
         if self._saved is not None:
             self.close()
-        elif isinstance(error, JouletraceError) and not isinstance(error, _KEPT):
+            return
+        if isinstance(error, JouletraceError) and not isinstance(error, _KEPT):
             # The command was refused, or isn't possible here: a partial record is of no use.
-            shutil.rmtree(self.folder, ignore_errors=True)
-        elif self.folder.is_dir() and any(self.folder.iterdir()):
-            say(f"the data recorded so far is in {shown(self.folder)}")
-        elif self.folder.is_dir():
-            self.folder.rmdir()
+            remove_own(self.folder)
+        if owns(self.folder):
+            if any(self.folder.iterdir()):
+                say(f"the data recorded so far is in {shown(self.folder)}")
+            else:
+                remove_own(self.folder)
 
     def done(self, run: Run, *, more: bool = False) -> None:
         """Finish a complete Run; pack it if a zip was requested. Call it before printing, which can fail.
@@ -171,6 +198,9 @@ class Place:
         Args:
             run: The Run.
             more: Say how to see all of it, since its verdict alone is printed.
+
+        Raises:
+            BrokenOffError: If it can't be packed; it is in ``folder`` still.
         """
         self._more = more
         if self._zip is None:
@@ -179,9 +209,12 @@ class Place:
         from jouletrace.run import save
         from jouletrace.run.header import RUN_JSON
 
-        save(run, self._zip)
+        try:
+            save(run, self._zip)
+        except BadInputError as error:
+            raise BrokenOffError(str(error)) from None
         for part in self.folder.glob(f"*/{RUN_JSON}"):  # a Run of each GPU lies beside the zip, as each rank's does
-            beside = self._zip.with_suffix(".ranks")
+            beside = self._zip.with_suffix(_RANKS)
             beside.mkdir(exist_ok=True)
             shutil.move(part.parent, beside / part.parent.name)
         shutil.rmtree(self.folder)

@@ -225,6 +225,28 @@ def alone_in(folder: Path, doing: str) -> Iterator[None]:
             release(handle)
 
 
+@contextmanager
+def alone_at(path: Path, doing: str) -> Iterator[None]:
+    """Lock the name of a file that will be written, so that no other process writes it; ``doing`` as for ``hold``.
+
+    Raises:
+        NotPossibleError: If another process holds the lock, which is named; or the lock can't be created.
+    """
+    lock = path.absolute().with_name(f".{path.name}{LOCK}")
+    handle = _lock(lock)
+    say_who(handle, f"{doing} {shown(path)}")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if _is_there(
+                lock, handle
+            ):  # else the program of ``run`` has closed it, and the number may be of its own file
+                lock.unlink()
+                release(handle)
+                os.close(handle)
+
+
 def say_who(handle: int, doing: str) -> None:
     """Write the holder into a lock file, for the message to refused processes."""
     record = {"pid": os.getpid(), "started": started(os.getpid()), "doing": doing}

@@ -23,7 +23,8 @@ from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
-from jouletrace.run.store import check_free, save
+from jouletrace.run.measured import keep
+from jouletrace.run.store import check_free
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import nearest
@@ -89,7 +90,7 @@ def finish(run: Run, folder: Path | None) -> Run:
     _remember_deep_idle(run)
     calibrations.remember_rate(run, run.devices[0].id)
     if folder is not None:
-        save(run, folder, overwrite=True)
+        keep(run, folder, own=True)
     return run
 
 
@@ -195,8 +196,8 @@ def profile(
     folder = None if packed else place
     with reported(progress) as receiver:
         run = profile_workload(workload, settings, folder=folder, command=command, progress=receiver)
-    if packed:
-        run.save(str(place))
+    if packed and place is not None:
+        keep(run, place)
     return run
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from uuid import uuid4
@@ -26,7 +27,7 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
 from jouletrace.run.header import RUN_JSON
-from jouletrace.run.store import load_header
+from jouletrace.run.store import load_header, remove_own, save_header
 
 FOLDER = "repeats"
 PATIENCE_S = 10.0
@@ -55,6 +56,8 @@ def profile_repeats(
         BadInputError, NotPossibleError: With the message of the first process that failed.
     """
     progress, folder = progress or Progress(), folder.absolute()
+    begun = Run(created_ns=time.time_ns(), command=command, settings=settings.to_dict(), complete=False)
+    save_header(begun, folder, first=True)
     places = [folder / FOLDER / str(number) for number in range(1, repeats + 1)]
     try:
         for number, place in enumerate(places, start=1):
@@ -68,6 +71,8 @@ def profile_repeats(
             partial.warn(code, f"{len(there)} of {repeats} runs were started; the data recorded so far is kept")
             partial.complete = False
             _finish(partial, settings, repeats, folder, command)
+        else:
+            remove_own(folder)
         raise
     return _finish(merge([load(place) for place in places]), settings, repeats, folder, command)
 

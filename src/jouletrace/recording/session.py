@@ -31,10 +31,10 @@ from jouletrace.run.files import shown
 from jouletrace.run.forms import Settings, WorkloadFacts
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.masking import mask, masked_arguments
+from jouletrace.run.measured import keep, mend
 from jouletrace.run.scratch import Scratch
-from jouletrace.run.sound import sound_rows
 from jouletrace.run.spool import SpoolWriter, read_spool
-from jouletrace.run.store import SPOOL, save, save_header
+from jouletrace.run.store import SPOOL, remove_own, save_header
 from jouletrace.tracing.trace import Trace
 
 
@@ -106,8 +106,13 @@ class Session:
         """
         self.run.created_ns = self.clock.time_ns()
         self._pair_clocks()
+        mend(self.run)
         save_header(self.run, self._home, first=True)  # from here on a crash leaves a readable Run
-        self._rows = {name: SpooledRows(self._home / SPOOL, name) for name in ("spans", "windows", "units")}
+        try:
+            self._rows = {name: SpooledRows(self._home / SPOOL, name) for name in ("spans", "windows", "units")}
+        except BaseException:
+            remove_own(self._home)
+            raise
 
     def start_recorder(self) -> None:
         """Record the devices, which takes a second to start; the second half of ``with``, in any thread.
@@ -263,7 +268,6 @@ class Session:
         self._pair_clocks()
         self.run.versions, self.run.environment = versions(), environment()
         self.snapshot()
-        self._drop_unsound_requests()
         self.run.complete = complete and died is None
         if self._scratch is not None:
             self._scratch.remove()
@@ -273,19 +277,17 @@ class Session:
         return self.run
 
     def save(self) -> None:
-        """Save the Run, if it has a folder; again, once figures have been added to what ``finish`` saved."""
+        """Save the Run, if it has a folder; again, once figures have been added to what ``finish`` saved.
+
+        Raises:
+            BrokenOffError: If it can't be saved there.
+        """
         refresh()
         mask(self.run)
         if self.folder is not None:
-            save(self.run, self.folder, overwrite=True)
-
-    def _drop_unsound_requests(self) -> None:
-        """Leave out what a server's answers made of a request if no reader accepts it: the Run could not be opened."""
-        sound = sound_rows(self.run.requests, "requests")
-        if dropped := len(self.run.requests) - len(sound):
-            requests = "1 request has" if dropped == 1 else f"{dropped} requests have"
-            self.run.warn("requests_left_out", f"{requests} impossible counts or times: left out")
-            self.run.requests = sound
+            keep(self.run, self.folder, own=True)
+        else:
+            mend(self.run)
 
     def save_header(self) -> None:
         """Write the Run without its tables, so that it can be read after a crash.
@@ -295,6 +297,7 @@ class Session:
             BrokenOffError: If it can't be written afterwards.
         """
         self.run.versions, self.run.environment = versions(), environment()
+        mend(self.run)
         try:
             save_header(self.run, self._home)
         except BadInputError as error:

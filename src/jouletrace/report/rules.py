@@ -261,6 +261,7 @@ RULES: dict[str, Rule] = {
     "stray_times": Rule("stamps", CARE, "check how the file writes its times"),
     # files
     "rows_left_out": Rule("files", CARE, AGAIN),
+    "facts_left_out": Rule("files", CARE),
     "changed_since_saved": Rule("files", NO, "take the file as it was saved"),
     "not_checked": Rule("files", YES),
     "counters_unmatched": Rule("files", CARE),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
     Parent folders are created, and a device or a pipe is written to directly. ``durable`` syncs the file to the disk
     before
     this returns; otherwise a power cut may leave an empty file. ``mode`` are its permissions, the process's default if
-    None. The ``first`` file of a name replaces none.
+    None. The ``first`` file of a name replaces none, and is gone again if this fails.
 
     Raises:
         FileExistsError: If it should be the first, and isn't.
@@ -36,25 +37,30 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(data)  # a device or a pipe is never replaced by a file
         return
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # Containers that share a folder may have the same process numbers, and threads have one together.
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part-{secrets.token_hex(4)}")
     make_folder(path.parent, durable=durable)
+    made: os.stat_result | None = None
     try:
         if mode is not None:  # before it holds data
-            partial.unlink(missing_ok=True)
-            partial.touch(mode)
+            partial.touch(mode, exist_ok=False)
         partial.write_bytes(data)
         if durable:
             with partial.open("r+b") as file:
                 os.fsync(file.fileno())
         if first:
+            made = partial.stat()
             _link(partial, path)
         else:
             partial.replace(path)
-    except BaseException:
+        if durable:
+            sync_folder(path.parent)
         partial.unlink(missing_ok=True)
+    except BaseException:
+        for name in (partial, *([path] if made is not None and _is(path, made) else [])):
+            with suppress(OSError):
+                name.unlink(missing_ok=True)
         raise
-    if durable:
-        sync_folder(path.parent)
 
 
 def _link(partial: Path, path: Path) -> None:
@@ -67,8 +73,14 @@ def _link(partial: Path, path: Path) -> None:
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         partial.replace(path)
-    else:
-        partial.unlink()
+
+
+def _is(path: Path, file: os.stat_result) -> bool:
+    """Whether a name is that of a file, under whatever other names it is known."""
+    try:
+        return os.path.samestat(path.lstat(), file)
+    except OSError:
+        return False
 
 
 def check_replaceable(path: Path, marks: Sequence[str], what: str) -> None:

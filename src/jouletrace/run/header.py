@@ -7,8 +7,8 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
 import msgspec
@@ -72,6 +72,12 @@ SCHEMA_VERSION = (1, 2)
 RUN_JSON = "run.json"
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+_STEP = re.compile(r"\[(?:\d+|\.\.\.)\]|\.\w+")
+"""A step of msgspec's path to a value: an index, a key that isn't named, or a field."""
+
+_MOST_SAID = 60
+"""Characters of a wrong value in a message."""
+
 _RECORDS = ("devices", "channels", "warnings")
 _FIELDS = [f.name for f in fields(Run) if f.init and f.name not in tables.TABLES]
 _TYPES = {name: hint for name, hint in get_type_hints(Run, include_extras=True).items() if name in _FIELDS}
@@ -82,14 +88,20 @@ def encode(run: Run, checksums: Checksums | None = None) -> bytes:
     """The text of ``run.json`` with secrets masked; ``checksums`` are those of the other files, by name."""
     refresh()
     header: dict[str, Any] = {"format": FORMAT, "schema_version": f"{SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]}"}
-    for name in _FIELDS:
-        value = getattr(run, name)
-        header[name] = [item.to_dict() for item in value] if name in _RECORDS else value
-    header = masked_all(jsonable(header))
+    header = masked_all(header | plain_fields(run))
     header["checksums"] = {**(checksums or {}), RUN_JSON: _BLANK.decode()}
     text = json.dumps(header, indent=1, allow_nan=False).encode()
     before, _, after = _around(text) or (text, b"", b"")
     return before + checksum([text]).encode() + after
+
+
+def plain_fields(run: Run) -> dict[str, Any]:
+    """All of a Run but its tables, as values of JSON by name."""
+    values = {name: getattr(run, name) for name in _FIELDS}
+    return {
+        name: jsonable([item.to_dict() for item in value] if name in _RECORDS else value)
+        for name, value in values.items()
+    }
 
 
 def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
@@ -155,33 +167,118 @@ def _check_values(header: Any, where: str) -> None:
 
 def _typed(header: dict[str, Any], where: str) -> Run:
     """The Run, with each field checked against its type, and each free dictionary against its form."""
-    channels = header.get("channels")
-    if isinstance(channels, list):
-        header["channels"] = [ChannelInfo.renamed(item) if isinstance(item, dict) else item for item in channels]
-    place = ""
+    if (wrong := wrong_field(header)) is not None:
+        raise BadInputError(f"{where} has a field of the wrong form: {wrong}")
+    return Run(**{"id": "", **values_of(header)})
+
+
+def values_of(header: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a Run from the values of their JSON, by name, those alone that are there.
+
+    Raises:
+        msgspec.ValidationError: If one is of the wrong form.
+    """
+    return {name: msgspec.convert(_current(header, name), kind) for name, kind in _TYPES.items() if name in header}
+
+
+@dataclass(frozen=True)
+class WrongField:
+    """A field that no reader of a Run accepts.
+
+    Attributes:
+        path: Names and numbers that lead to it, from the top of ``run.json``.
+        value: What it holds; None if it is missing.
+        reason: What is wrong with it.
+    """
+
+    path: tuple[str | int, ...]
+    value: Any
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Where it is, as in ``channels[0].period_s``."""
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
+        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in steps.removeprefix("."))
+
+    def __str__(self) -> str:
+        said = repr(self.value)
+        return f"{self.name} = {said if len(said) <= _MOST_SAID else said[:_MOST_SAID] + '...'}: {self.reason}"
+
+
+def wrong_field(header: dict[str, Any]) -> WrongField | None:
+    """The first field of ``run.json``, given as JSON's values, that no reader accepts; None if all are right."""
+    for name, kind in _TYPES.items():
+        if name in header and (wrong := _wrong_within(_current(header, name), kind, (name,))):
+            return wrong
+    for name, form in FREE.items():
+        if wrong := _wrong_within(header.get(name, {}), form, (name,)):
+            return wrong
+    for i, channel in enumerate(header.get("channels", [])):
+        response, path = channel.get("response", {}), ("channels", i, "response")
+        if wrong := _wrong_within(response, SensorResponse, path):
+            return wrong
+        if broken := _broken_rule(response):
+            return WrongField(path, response, broken)
+    return None
+
+
+def _current(header: dict[str, Any], name: str) -> Any:
+    """A field of the header, by the names that this version gives its parts."""
+    value = header[name]
+    if name != "channels" or not isinstance(value, list):
+        return value
+    return [ChannelInfo.renamed(item) if isinstance(item, dict) else item for item in value]
+
+
+def _wrong_within(value: Any, kind: Any, path: tuple[str | int, ...]) -> WrongField | None:
+    """The first part of a value that isn't as its type says; ``path`` leads to the value."""
+    if not (said := _complaint(value, kind)):
+        return None
+    reason, _, steps = said.partition(" - at `$")
+    inner = value
+    for step in _STEP.findall(steps):
+        key: str | int
+        if step == "[...]":
+            key = _wrong_key(inner, lambda: _complaint(value, kind))
+        else:
+            key = int(step[1:-1]) if step[0] == "[" else step[1:]
+        path, inner = (*path, key), inner[key]
+    return WrongField(path, inner, reason)
+
+
+def _complaint(value: Any, kind: Any) -> str:
+    """What msgspec says of a value of a wrong type; "" if it is right."""
     try:
-        values: dict[str, Any] = {"id": ""}
-        for place, kind in _TYPES.items():
-            if place in header:
-                values[place] = msgspec.convert(header[place], kind)
-        for place, form in FREE.items():
-            msgspec.convert(values.get(place, {}), form)
-        for i, channel in enumerate(values.get("channels", [])):
-            place = f"channels[{i}].response"
-            msgspec.convert(channel.response, SensorResponse)
-            _check_response(channel.response)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise BadInputError(f"{where} has a field of the wrong form: {place}: {error}") from None
-    return Run(**values)
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
 
 
-def _check_response(response: dict[str, Any]) -> None:
-    """Rules beyond types: a response that isn't empty has a period, and its covariance is square."""
+def _wrong_key(holder: dict[str, Any], complaint: Callable[[], str]) -> str:
+    """The first key of a dictionary whose value gives a complaint about what contains it; msgspec doesn't name it."""
+    items = dict(holder)
+    try:
+        for key, item in items.items():
+            holder.clear()
+            holder[key] = item
+            if complaint():
+                return key
+    finally:
+        holder.clear()
+        holder.update(items)
+    raise KeyError("no value of it is wrong alone")
+
+
+def _broken_rule(response: dict[str, Any]) -> str:
+    """Rules beyond types: a response that isn't empty has a period, and its covariance is square; "" if they hold."""
     if response and "period_s" not in response:
-        raise ValueError("its period_s is missing")
+        return "its period_s is missing"
     rows = response.get("covariance")
     if rows and any(len(row) != len(rows) for row in rows):
-        raise ValueError("its covariance is not square")
+        return "its covariance is not square"
+    return ""
 
 
 def jsonable(value: Any) -> Any:

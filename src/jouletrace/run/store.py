@@ -7,11 +7,13 @@ import os
 import shutil
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
+
+import pyarrow as pa
 
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.known_secrets import known, refresh
@@ -31,6 +33,51 @@ MODE_VARIABLE = "JOULETRACE_FILE_MODE"
 _SAYS_INCOMPLETE = ("incomplete", "interrupted", "failed")
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """A folder that this process has taken, which gives it the right to remove it and to write over what is in it.
+
+    Attributes:
+        process: The process, which isn't that of a fork.
+        run: Id of the Run whose ``run.json`` it has written there; "" before.
+        is_new: Whether the folder was made for it.
+    """
+
+    process: int
+    run: str
+    is_new: bool
+
+
+_taken: dict[Path, _Taken] = {}
+
+
+def owns(folder: Path) -> bool:
+    """Whether this process has taken a folder for a Run, and no other Run has come there since."""
+    taken = _taken.get(folder.absolute())
+    if taken is None or taken.process != os.getpid():
+        return False
+    if not (folder / RUN_JSON).exists():
+        return not taken.run
+    try:
+        return load_header(folder).id == taken.run
+    except BadInputError:
+        return False
+
+
+def remove_own(folder: Path) -> None:
+    """Remove what this process has recorded in a folder that it has taken, unless that is a complete Run."""
+    if not owns(folder) or ((folder / RUN_JSON).exists() and load_header(folder).complete):
+        return
+    if _taken.pop(folder.absolute()).is_new:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def fresh_folder(base: Path | str, name: str) -> Path:
     """Create a new folder ``BASE/YYYYmmdd-HHMMSS-NAME``, with a counter if it exists.
 
@@ -48,6 +95,7 @@ def fresh_folder(base: Path | str, name: str) -> Path:
             continue
         except OSError as error:
             raise BadInputError(f"cannot write {folder}: {error.strerror}") from None
+        _taken[folder.absolute()] = _Taken(os.getpid(), "", True)
         return folder
     raise BadInputError(f"all names from {stem} to {stem.name}-9999 are taken")
 
@@ -114,56 +162,120 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     """Write a Run to a folder, or to one file if the name ends in ".zip".
 
     A folder that holds the incomplete recording of this same Run is completed; its spool is removed once the tables
-    are written.
+    are written. If this fails, nothing of it is left at a place that was free.
 
     Raises:
-        BadInputError: If the path holds another Run, or this one complete, and ``overwrite`` is False.
+        BadInputError: If the path holds another Run, or this one complete, and ``overwrite`` is False; or ``load``
+            would refuse what would be written.
         BrokenOffError: If writing fails; existing files stay, a spool included.
     """
     target = Path(path)
-    files: dict[str, bytes] = {}
-    refresh()
-    for name in tables.TABLES:
-        if name in tables.OPTIONAL and not len(run.table(name)):
-            continue
-        sink = io.BytesIO()
-        tables.write(masked_table(run.table(name)), name, sink, simulated=run.simulated)
-        files[f"{name}.parquet"] = sink.getvalue()
-    # run.json goes last: during a recording it states complete=false, which stays true if this fails.
-    files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
-    with _written(target, BrokenOffError), ExitStack() as clean:
+    files = _files(run, target)
+    with _written(target, BrokenOffError):
         if target.suffix.lower() == ".zip":
             data = _zipped(files)
             if overwrite:
                 write_whole(target, data, mode=file_mode())
             else:
                 _write_first(target, data)
+        elif not any((target / name).exists() for name in FILES):
+            _fill(target, run, files)
+        elif overwrite or _is_cut_off(run, target):
+            is_own = owns(target)
+            _replace(target, files)
+            if is_own:
+                _taken[target.absolute()] = replace(_taken[target.absolute()], run=run.id)
         else:
-            if not any((target / name).exists() for name in FILES):
-                _write_first(target / RUN_JSON, encode(replace(run, complete=False)))
-                clean.enter_context(_gone_if_it_fails(target, files))
-            elif not overwrite and not _is_cut_off(run, target):
-                raise BadInputError(f"{target} holds a Run already; results are never overwritten")
-            mode = file_mode()
-            for name, data in files.items():
-                write_whole(target / name, data, mode=mode)
-            for name in set(FILES) - set(files):
-                (target / name).unlink(missing_ok=True)
-            shutil.rmtree(target / SPOOL, ignore_errors=True)
+            raise BadInputError(f"{target} holds a Run already; results are never overwritten")
     return target
 
 
-@contextmanager
-def _gone_if_it_fails(folder: Path, names: Iterable[str]) -> Iterator[None]:
-    """Leave none of these files if the body fails, nor their folder if nothing else is in it."""
+def _files(run: Run, target: Path) -> dict[str, bytes]:
+    """The files of a Run by name, ``run.json`` last; each has been read as ``load`` will read it.
+
+    Raises:
+        BadInputError: If that refuses one; the message names the field, or the row of the table.
+    """
+    where = f"cannot write {shown(target)}: the Run"
+    files: dict[str, bytes] = {}
+    refresh()
+    for name in tables.TABLES:
+        if name in tables.OPTIONAL and not len(run.table(name)):
+            continue
+        sink = io.BytesIO()
+        try:
+            tables.write(masked_table(run.table(name)), name, sink, simulated=run.simulated)
+        except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise BadInputError(f"{where} has a table {name} of the wrong form: {_one_line(error)}") from None
+        files[f"{name}.parquet"] = sink.getvalue()
     try:
-        yield
+        # run.json goes last: during a recording it states complete=false, which stays true if this fails.
+        files[RUN_JSON] = encode(run, {name: checksum([data]) for name, data in files.items()})
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInputError(f"{where} can't be stated as JSON: {_one_line(error)}") from None
+    decode(files[RUN_JSON], where)
+    allowance = Allowance(sum(map(len, files.values())))
+    for name in tables.TABLES:
+        if f"{name}.parquet" in files:
+            try:
+                _checked(io.BytesIO(files[f"{name}.parquet"]), name, allowance)
+            except ValueError as error:
+                raise BadInputError(f"{where} has a table {name} that no one could read: {error}") from None
+    return files
+
+
+def _checked(file: BinaryIO, name: str, allowance: Allowance) -> pa.Table:
+    """A table from its Parquet file.
+
+    Raises:
+        ValueError: If it is damaged, larger than allowed, or a row violates an invariant.
+    """
+    table = tables.read(file, name, allowance)
+    sound.check(table, name)
+    return table
+
+
+def _one_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _fill(folder: Path, run: Run, files: dict[str, bytes]) -> None:
+    """Write the files of a Run to a folder that holds none: all or, if that fails, none."""
+    is_new, is_taken = not folder.exists(), False
+    try:
+        _take(folder, replace(run, complete=False))
+        is_taken = True
+        _replace(folder, files)
     except BaseException:
-        for name in names:
-            (folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # something else is in it
-            folder.rmdir()
+        for name in files if is_taken else ():
+            with suppress(OSError):
+                (folder / name).unlink(missing_ok=True)
+        if is_new:
+            with suppress(OSError):  # something else is in it
+                folder.rmdir()
         raise
+
+
+def _take(folder: Path, run: Run) -> None:
+    """Take a folder for a Run, by linking its ``run.json``, which no other process can do then.
+
+    Raises:
+        BadInputError: If another Run is there.
+        OSError: If it can't be written.
+    """
+    is_new = not folder.exists() or (owns(folder) and _taken[folder.absolute()].is_new)
+    _write_first(folder / RUN_JSON, encode(run))
+    _taken[folder.absolute()] = _Taken(os.getpid(), run.id, is_new)
+
+
+def _replace(folder: Path, files: dict[str, bytes]) -> None:
+    """Write the files of a Run over what the folder holds of it."""
+    mode = file_mode()
+    for name, data in files.items():
+        write_whole(folder / name, data, mode=mode)
+    for name in set(FILES) - set(files):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / SPOOL, ignore_errors=True)
 
 
 def _write_first(path: Path, data: bytes) -> None:
@@ -193,11 +305,13 @@ def save_header(run: Run, folder: Path, *, first: bool = False) -> None:
     """Write only ``run.json``, so that the spooled tables can be read after a crash.
 
     Raises:
-        BadInputError: If it can't be written, or is there though this is the ``first`` of a Run.
+        BadInputError: If it can't be written, or is that of another Run, or is there though this is the ``first``.
     """
     with _written(folder, BadInputError):
         if first:
-            _write_first(folder / RUN_JSON, encode(run))
+            _take(folder, run)
+        elif (folder / RUN_JSON).exists() and load_header(folder).id != run.id:
+            raise BadInputError(f"another Run has been put into {shown(folder)} meanwhile")
         else:
             write_whole(folder / RUN_JSON, encode(run), mode=file_mode())
 
@@ -268,8 +382,7 @@ def _assemble(files: RunFiles, source: Path) -> Run:
             with files.open(file_name) as file:
                 doubts.look_at(file_name, file)
                 try:
-                    table = tables.read(file, name, allowance)
-                    sound.check(table, name)
+                    table = _checked(file, name, allowance)
                 except ValueError as error:
                     raise BadInputError(f"{source}/{file_name} is damaged: {error}") from None
             setattr(run, name, table)

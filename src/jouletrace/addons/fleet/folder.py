@@ -22,6 +22,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, save
 from jouletrace.run.files import write_whole
 from jouletrace.run.header import jsonable
+from jouletrace.run.measured import mend
 from jouletrace.run.store import file_mode
 
 ABOUT = "fleet.json"
@@ -85,6 +86,7 @@ class Folder:
         Raises:
             BadInputError: If it can't be written.
         """
+        mend(run)
         save(run, self._place(task, "zip"), overwrite=True)
         self._place(task, "failed").unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from jouletrace.profiler.passes import power_channel
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import Imported, Settings, WorkloadFacts
-from jouletrace.run.store import save
+from jouletrace.run.measured import keep
 
 _IDLE_S = 2.0
 """Time recorded before and after a program, so that the record has an idle level."""
@@ -108,5 +108,5 @@ class Recording:
         run.kind, run.command, run.created_ns, run.complete = "import", recorded.command, recorded.created_ns, True
         amend(run)
         run = analysis.analyse(run)
-        save(run, self.folder, overwrite=True)
+        keep(run, self.folder, own=True)
         return run

@@ -50,7 +50,7 @@ def write_csv(run: Run, path: Path | str) -> Path:
         BadInputError: If the path exists already, or can't be written.
     """
     target = check_free(path)
-    save_header(run, target)
+    save_header(run, target, first=True)
     for name in tables.TABLES:
         table = tables.conform(run.table(name), name)
         if run.simulated:

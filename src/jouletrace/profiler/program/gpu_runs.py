@@ -17,6 +17,7 @@ from jouletrace.profiler.program.gpus import Gpu, Waits
 from jouletrace.profiler.program.timeline import Rows, rows_of
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import GpuOfProgram, PartOfGpu, Recording
+from jouletrace.run.measured import mend
 from jouletrace.run.store import save
 from jouletrace.tracing.log import Ints
 
@@ -62,6 +63,7 @@ def add_apart(run: Run, gpus: Sequence[Gpu], waits: Waits, folder: Path | None) 
             part.workload["rank"] = gpu.rank
         name = "-".join(words)
         if folder is not None:
+            mend(part)
             save(part, folder / name)
         stated.append(_stated(part, gpu, waits, name))
     run.workload["gpus"] = stated

@@ -32,8 +32,9 @@ from jouletrace.run import Run
 from jouletrace.run.files import shown
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.header import RUN_JSON
+from jouletrace.run.measured import keep
 from jouletrace.run.shown import Shown
-from jouletrace.run.store import check_free, save
+from jouletrace.run.store import check_free
 
 _FLUSH_S, _LEAST_S = 1.0, 0.1
 _PATIENCE_S = 10.0
@@ -446,7 +447,7 @@ class Recording(Shown):
         if self.rank is not None:
             leave(found, self._place)
         run.settings["ended"] = True  # in the header, which is written last: the part may be merged now
-        save(run, self._place, overwrite=self._session.folder is not None)
+        keep(run, self._place, own=self._session.folder is not None)
         if self.rank is None or self.rank.rank or self._whole is None:
             return
         if error is None:

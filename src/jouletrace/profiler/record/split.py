@@ -26,6 +26,7 @@ from jouletrace.report.results import Results, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
 from jouletrace.run.store import save
 from jouletrace.stats.interval import total
@@ -110,6 +111,7 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
     for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
         whole.warn(code, text)
     if folder is not None:
+        mend(whole)
         save(whole, folder)
     return whole
 

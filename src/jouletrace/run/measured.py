@@ -1,0 +1,114 @@
+"""Saving what was measured: a fact that no reader accepts, or a place that is taken, loses none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from jouletrace.errors import BadInputError, BrokenOffError
+from jouletrace.run import tables
+from jouletrace.run.files import shown
+from jouletrace.run.header import WrongField, plain_fields, values_of, wrong_field
+from jouletrace.run.limits import DEEPEST_JSON
+from jouletrace.run.model import Run
+from jouletrace.run.sound import sound_rows
+from jouletrace.run.store import fresh_folder, owns, save
+
+_MOST_NAMED = 100
+"""Wrong parts of a field that are left out one by one; beyond that, the field is."""
+
+
+def keep(run: Run, path: Path | str, *, own: bool = False) -> Path:
+    """Save a measured Run, which ``mend`` has changed if need be; returns the path.
+
+    Args:
+        run: The Run.
+        path: Its place.
+        own: Whether this process has taken the folder, and may write over what it holds.
+
+    Raises:
+        BrokenOffError: If it can't be saved there, because of another Run, say. Unless the folder holds its spool, it
+            is then in a fresh folder beside it, which the message names.
+    """
+    mend(run)
+    target = Path(path)
+    try:
+        return save(run, target, overwrite=own and owns(target))
+    except BadInputError as error:
+        if own and owns(target):
+            raise BrokenOffError(str(error)) from None
+        beside = fresh_folder(target.absolute().parent, f"{target.stem}-recording")
+        try:
+            save(run, beside)
+        except BadInputError:
+            with suppress(OSError):
+                beside.rmdir()
+            raise BrokenOffError(str(error)) from None
+        raise BrokenOffError(f"{error}; the Run is in {shown(beside)}") from None
+
+
+def mend(run: Run) -> None:
+    """Leave out facts and rows of a Run that no reader accepts, with a warning that names them."""
+    header = plain_fields(run)
+    wrong = [*_beyond_json(header), *_wrong_fields(header)]
+    if wrong:
+        values = values_of(header)
+        usual = Run()
+        for name in dict.fromkeys(str(one.path[0]) for one in wrong):
+            _put(run, name, values.get(name, getattr(usual, name)))
+        for one in wrong:
+            run.warn("facts_left_out", f"{one}; it was left out", one.name)
+    for name in tables.TABLES:
+        table = tables.conform(run.table(name), name)
+        sound = sound_rows(table, name)
+        if dropped := len(table) - len(sound):
+            setattr(run, name, sound)
+            rows = "1 row" if dropped == 1 else f"{dropped} rows"
+            code = "requests_left_out" if name == "requests" else "rows_left_out"
+            run.warn(code, f"{rows} of {name} had impossible values and were left out")
+
+
+def _put(run: Run, name: str, value: Any) -> None:
+    """Change a field of a Run, and what others hold of it."""
+    there = getattr(run, name)
+    if isinstance(there, dict) and isinstance(value, dict):
+        there.clear()
+        there.update(value)
+    elif isinstance(there, list) and isinstance(value, list):
+        there[:] = value
+    else:
+        setattr(run, name, value)
+
+
+def _beyond_json(header: dict[str, Any]) -> Iterator[WrongField]:
+    """Put null for integers of more than 64 bits, and for what is nested too deep."""
+    level: list[tuple[tuple[str | int, ...], Any]] = [((), header)]
+    for depth in range(DEEPEST_JSON - 1):
+        inner = []
+        for path, holder in level:
+            for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
+                if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                    yield WrongField((*path, key), hex(value), "an integer of more than 64 bits")
+                    holder[key] = None
+                elif isinstance(value, dict | list) and value:
+                    if depth == DEEPEST_JSON - 3:
+                        yield WrongField((*path, key), None, f"nested more than {DEEPEST_JSON} deep")
+                        holder[key] = None
+                    else:
+                        inner.append(((*path, key), value))
+        level = inner
+
+
+def _wrong_fields(header: dict[str, Any]) -> Iterator[WrongField]:
+    """Remove what no reader accepts."""
+    count = 0
+    while (wrong := wrong_field(header)) is not None:
+        count += 1
+        *above, last = wrong.path if count < _MOST_NAMED else wrong.path[:1]
+        holder: Any = header
+        for step in above:
+            holder = holder[step]
+        del holder[last]
+        yield wrong
