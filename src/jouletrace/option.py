@@ -1,9 +1,32 @@
-"""Options stated once, as fields of a dataclass: what the command line shows and what Python takes."""
+"""Options stated once, as fields of a dataclass: what the command line shows and what Python takes; their numbers."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from typing import Any
+
+
+def whole(text: str) -> int:
+    """A whole number as a user writes it, in ASCII digits: Python's ``int`` takes "٣" and "1_0" for numbers, too.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,400}\s*", text):
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """The same of a number, as ``float`` reads it.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError("not a number")
+    return float(text)
 
 
 def option(

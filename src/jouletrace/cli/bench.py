@@ -12,6 +12,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.errors import BadInputError
+from jouletrace.option import number
 
 if TYPE_CHECKING:
     from jouletrace.devices.base import Device
@@ -129,7 +130,7 @@ def load_levels(
     from jouletrace.profiler.serving.load import ARRIVALS, Lengths, closed_levels, open_levels, trace_level
 
     kind, _, size = arrivals.partition(":")
-    if kind not in ARRIVALS or (size != "" and kind != "bursts") or not (size or "8").isdecimal() or size == "0":
+    if kind not in ARRIVALS or (size != "" and kind != "bursts") or not re.fullmatch("[1-9][0-9]*", size or "8"):
         raise BadInputError(f"--arrivals {arrivals}: must be poisson, constant or bursts:N, N requests at once")
     sizes = Lengths.parse(lengths[0], "--input-tokens"), Lengths.parse(lengths[1], "--output-tokens")
     found: list[Level] = []
@@ -151,7 +152,7 @@ def load_levels(
 
 def _numbers(text: str, option: str) -> list[float]:
     try:
-        found = [float(one) for one in text.split(",")]
+        found = [number(one) for one in text.split(",")]
     except ValueError:
         found = []
     if not found or not all(0 < one <= 1e5 for one in found) or len(set(found)) < len(found):
@@ -167,7 +168,7 @@ def parse_slo(text: str) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for one in filter(None, text.split(",")):
-        match = re.fullmatch(r"\s*(ttft|tpot|e2e)\s*<=?\s*(\d*\.?\d+)\s*(ms|s)?\s*", one)
+        match = re.fullmatch(r"\s*(ttft|tpot|e2e)\s*<=?\s*([0-9]*\.?[0-9]+)\s*(ms|s)?\s*", one)
         if match is None or not 0 < float(match[2]) < 1e6 or match[1] in found:
             raise BadInputError(f"--slo {text}: write limits such as ttft<0.5,tpot<50ms,e2e<10, each once")
         found[match[1]] = float(match[2]) * (1e-3 if match[3] == "ms" else 1.0)

@@ -31,16 +31,16 @@ def doctor(
 
     Reads each sensor once and changes nothing.
     """
-    from rich.console import Console
     from rich.text import Text
 
     from jouletrace.profiler.doctor import diagnose
+    from jouletrace.report.console import open_console
 
     found = diagnose(device)
     if json:
         put_json(found.to_dict())
         return
-    console = Console(highlight=False, force_jupyter=False)
+    console = open_console(highlight=False)
     for line in _verdict(found, device):
         _item(console, line, indent=0)
     console.print()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,15 +111,17 @@ def _measured(
 
     device, gpus, allow_busy = wanted
     host = open_host(how, device, gpus, allow_busy=allow_busy)
+    is_new = output is None or not output.exists()
     place = output or fresh_folder("runs", f"fleet-{Path(how.workload).name}")
     progress = FleetProgress(host.gpus, quiet=quiet)
     try:
         with progress:
             return place, run_fleet(how, host, Folder(place), command=command_line(), watch=progress)
     except BaseException as error:
-        if place.is_dir() and not any(place.iterdir()):
-            place.rmdir()  # refused before anything was measured
-        elif progress.measured or not isinstance(error, JouletraceError):
+        if is_new:
+            with suppress(OSError):  # it holds something, that of another process perhaps
+                place.rmdir()
+        if place.is_dir() and (progress.measured or not isinstance(error, JouletraceError)):
             say(f"the results so far are in {place}; repeat the command with -o {place} for the missing ones")
         raise
 

@@ -39,15 +39,16 @@ class FleetProgress(Drawn, Watch):
         self._lines: dict[str, Any] = {}
         self._said: set[str] = set()
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            from jouletrace.report.console import open_console
 
             self._progress = Progress(
                 TextColumn("{task.description:<28}"),
                 BarColumn(bar_width=30),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
-                console=Console(stderr=True, force_jupyter=False),
+                console=open_console(stderr=True),
                 transient=True,
             )
 

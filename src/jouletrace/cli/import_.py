@@ -13,6 +13,7 @@ import typer
 from jouletrace.cli import options
 from jouletrace.cli.output import print_runs, put, put_json, say
 from jouletrace.errors import BadInputError
+from jouletrace.option import number
 
 if TYPE_CHECKING:
     from jouletrace.formats.importers.base import ImportOptions
@@ -143,7 +144,7 @@ def _offsets(texts: list[str], files: list[str]) -> tuple[float | None, dict[str
     for text in texts:
         name, separator, value = text.rpartition("=")
         try:
-            seconds = float(value)
+            seconds = number(value)
         except ValueError:
             raise BadInputError(f"--offset {text!r}: write seconds, or FILE=SECONDS") from None
         if not abs(seconds) < 1e10:

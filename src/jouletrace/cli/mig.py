@@ -11,6 +11,7 @@ import typer
 from jouletrace.cli.options import Format, Json, Output, Verbose
 from jouletrace.cli.output import Place, check_form, print_runs, put, put_json, say
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.option import whole
 
 if TYPE_CHECKING:
     from jouletrace.addons.mig.plan import Layout
@@ -248,6 +249,6 @@ def _names(text: str) -> list[str]:
 
 def _numbers(text: str, option: str) -> list[int]:
     try:
-        return [int(name) for name in _names(text)]
+        return [whole(name) for name in _names(text)]
     except ValueError:
         raise BadInputError(f"{option} {text}: write whole numbers, such as 1,2,4") from None

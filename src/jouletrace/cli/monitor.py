@@ -172,10 +172,11 @@ class LiveTable:
         self._live: Any = None
         self._said: str | None = None
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True, force_jupyter=False), transient=True, auto_refresh=False)
+            from jouletrace.report.console import open_console
+
+            self._live = Live(console=open_console(stderr=True), transient=True, auto_refresh=False)
             self._live.start()
 
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:

@@ -12,6 +12,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from jouletrace.errors import BadInputError
+from jouletrace.option import number, whole
 from jouletrace.profiler.settings import DEVICE_HELP
 
 Value = TypeVar("Value", int, float, str)
@@ -105,7 +106,7 @@ def _value(one: Field[Any], given: Any) -> Any:
     if one.metadata["percent"]:
         return parse_percent(given, name)
     if one.metadata["numbers"]:
-        return parse_values(given, name, int)
+        return parse_values(given, name, whole)
     return parse_pairs(given or [], name) if one.metadata["pairs"] else given
 
 
@@ -116,7 +117,7 @@ def parse_percent(text: str, option: str) -> float:
         BadInputError: If it is neither.
     """
     try:
-        return float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
+        return number(text.removesuffix("%")) / 100 if text.endswith("%") else number(text)
     except ValueError:
         raise BadInputError(f"{option} {text!r}: write a percentage such as 1%") from None
 

@@ -44,14 +44,15 @@ class ProgressLine(Drawn, Progress):
             self._lines = Lines()
             return
         from rich import progress as rich
-        from rich.console import Console
+
+        from jouletrace.report.console import open_console
 
         self._progress = rich.Progress(
             rich.SpinnerColumn(),
             rich.TextColumn("{task.description:<22}"),
             rich.BarColumn(bar_width=30),
             rich.TimeRemainingColumn(),
-            console=Console(stderr=True, force_jupyter=False),
+            console=open_console(stderr=True),
             transient=True,
         )
         self._task = self._progress.add_task("starting", total=None)

@@ -10,6 +10,7 @@ from jouletrace.cli import options
 from jouletrace.cli.encoding import print_any_text, print_as_python
 from jouletrace.cli.failures import exit_code
 from jouletrace.cli.output import Place, check_form, print_runs, say
+from jouletrace.option import number
 
 if TYPE_CHECKING:
     from jouletrace.profiler.program.duty import Duty
@@ -105,7 +106,7 @@ def _duty(text: str | None) -> Duty | None:
     if text is None:
         return None
     try:
-        traced, every = (float(word) for word in text.split("/"))
+        traced, every = (number(word) for word in text.split("/"))
     except ValueError:
         traced, every = 0.0, 0.0
     if not 0.5 <= traced < every <= 86400:

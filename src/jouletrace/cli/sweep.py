@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,8 @@ import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, say
-from jouletrace.errors import NotPossibleError
+from jouletrace.errors import JouletraceError, NotPossibleError
+from jouletrace.option import number, whole
 from jouletrace.profiler.settings import ProfileSettings
 
 
@@ -59,20 +61,26 @@ def sweep(
     form = check_form(form, json, FORMATS)
     grid = Grid(
         tuple(workloads or []),
-        options.parse_values(batch, "--batch", int),
-        options.parse_values(seq_len, "--seq-len", int),
+        options.parse_values(batch, "--batch", whole),
+        options.parse_values(seq_len, "--seq-len", whole),
         options.parse_values(dtype, "--dtype", str),
         options.parse_values(mode, "--mode", str),
-        options.parse_values(power_limit, "--power-limit", float),
+        options.parse_values(power_limit, "--power-limit", number),
     )
+    is_new = output is None or not output.exists()
     folder = output or fresh_folder("runs", "sweep")
+    refused = False
     try:
         with ProgressLine() as progress, quiet_output():
             found = run_sweep(grid, settings, folder, limit_s=point_limit, permitted=yes, progress=progress)
+    except JouletraceError:
+        refused = True
+        raise
     finally:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()  # refused before anything was measured
-        elif folder.is_dir():
+        if refused and is_new:
+            with suppress(OSError):  # it holds something, that of another process perhaps
+                folder.rmdir()
+        elif not refused and folder.is_dir():
             runs = any((folder / POINTS).glob("*"))
             say(f"saved {folder}" + (f"; its Runs: jouletrace show {folder / POINTS}/*" if runs else ""))
     sys.stdout.write(render(found, form, colour=sys.stdout.isatty()))

@@ -34,7 +34,7 @@ METRICS = {
 }
 """The metric of the model, and that of a part, by word."""
 
-_EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*%")
+_EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
 _SHOWN = 4
 
 

@@ -113,10 +113,18 @@ def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
         device.close()
 
 
+def _is_there(library: str) -> bool:
+    """Whether a library is installed; an import hook may refuse to look for it."""
+    try:
+        return util.find_spec(library) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def _extras() -> dict[str, dict[str, str | bool]]:
     found: dict[str, dict[str, str | bool]] = {}
     for name, serves in LIBRARIES.items():
-        here = util.find_spec(name) is not None
+        here = _is_there(name)
         note = version_of(name) or "of unknown version" if here else f"not installed; for {serves}"
         found[name] = {"available": here, "note": note}
     for name, serves in TOOLS.items():

@@ -28,8 +28,8 @@ _MOST_G = 5000.0
 _DIGITS = 3
 """Significant digits of a cost: a price has no more, and a GPU's sensor is known to some percent."""
 
-_PRICE = re.compile(r"([^\d\s.,/-]{1,4}\s*)?(\d*\.?\d+)\s*([^\d\s.,/-]{1,4})?(?:\s*/\s*kWh)?", re.IGNORECASE)
-_CARBON = re.compile(r"(\d*\.?\d+)\s*(kg|g)?(?:\s*CO2e?q?)?(?:\s*/\s*kWh)?", re.IGNORECASE)
+_PRICE = re.compile(r"([^\d\s.,/-]{1,4}\s*)?([0-9]*\.?[0-9]+)\s*([^\d\s.,/-]{1,4})?(?:\s*/\s*kWh)?", re.IGNORECASE)
+_CARBON = re.compile(r"([0-9]*\.?[0-9]+)\s*(kg|g)?(?:\s*CO2e?q?)?(?:\s*/\s*kWh)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

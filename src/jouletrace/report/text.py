@@ -12,15 +12,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from io import StringIO
-from typing import TextIO
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from jouletrace.report.console import writer
 from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.facts import SEPARATOR
 from jouletrace.report.scale import NBSP
@@ -78,25 +78,6 @@ def _terminal(found: Document, width: int | None, colour: bool) -> str:
     console.print(_document(found, console.width, bars=colour))
     lines = [line.rstrip() for line in sink.getvalue().replace(_HARD, " ").splitlines()]
     return "\n".join(lines).strip("\n") + "\n"
-
-
-def writer(sink: TextIO, width: int | None = None, *, colour: bool = False) -> Console:
-    """A console of rich that writes to ``sink`` alone; without ``colour`` it writes plain text.
-
-    rich would display its text in a notebook in place of writing it, and colour it where FORCE_COLOR is set, which
-    Jupyter's kernels do.
-    """
-    return Console(
-        file=sink,
-        width=width,
-        force_jupyter=False,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
 
 
 def _document(found: Document, width: int, *, bars: bool) -> Group:

@@ -235,16 +235,15 @@ def _wrong_within(value: Any, kind: Any, path: tuple[str | int, ...]) -> WrongFi
     """The first part of a value that isn't as its type says; ``path`` leads to the value."""
     if not (said := _complaint(value, kind)):
         return None
-    reason, _, steps = said.partition(" - at `$")
     inner = value
-    for step in _STEP.findall(steps):
+    for step in _STEP.findall(said.partition(" - at `$")[2]):
         key: str | int
         if step == "[...]":
             key = _wrong_key(inner, lambda: _complaint(value, kind))
         else:
             key = int(step[1:-1]) if step[0] == "[" else step[1:]
         path, inner = (*path, key), inner[key]
-    return WrongField(path, inner, reason)
+    return WrongField(path, inner, said)
 
 
 def _complaint(value: Any, kind: Any) -> str:

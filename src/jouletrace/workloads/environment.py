@@ -128,6 +128,18 @@ def require_transformers() -> Any:
     return transformers
 
 
+def require_torch() -> None:
+    """Import torch, which simulated GPUs need too: it tells what a workload calls.
+
+    Raises:
+        NotPossibleError: If it isn't installed or can't be imported.
+    """
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise NotPossibleError(f"torch can't be imported ({error}): {_INSTALL}") from error
+
+
 def require_device(device: str) -> torch.device:
     """The torch device named ``device`` ("cuda:0", "cpu", "meta"), after a check that it exists.
 
@@ -135,10 +147,9 @@ def require_device(device: str) -> torch.device:
         BadInputError: If torch has no such kind of device.
         NotPossibleError: If torch isn't installed or can't use the device here.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise NotPossibleError(f"torch can't be imported ({error}): {_INSTALL}") from error
+    require_torch()
+    import torch
+
     try:
         found = torch.device(device)
     except RuntimeError as error:

@@ -12,7 +12,9 @@ from typing import Any, Self
 from jouletrace.devices.mig import GpuInstance, MigBackend, Placement, Profile
 from jouletrace.errors import BadInputError, NotPossibleError
 
-_FORM = re.compile(r"(?:(?:(?P<times>\d+)x)?(?P<slices>\d+)c\.)?(?P<name>\d+g(?:\.\d+gb)?(?:[+-][a-z.]+)?)", re.I)
+_FORM = re.compile(
+    r"(?:(?:(?P<times>\d+)x)?(?P<slices>\d+)c\.)?(?P<name>\d+g(?:\.\d+gb)?(?:[+-][a-z.]+)?)", re.I | re.A
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def read_requests(items: Sequence[str], profiles: Sequence[Profile]) -> list[Req
 
 
 def _request(text: str, profiles: Sequence[Profile]) -> Request:
-    if text.isdecimal():
+    if text.isascii() and text.isdecimal():
         by_id = next((one for one in profiles if one.id == int(text)), None)
         if by_id is None:
             raise BadInputError(f"{text}: no profile has this id; the profiles are: {_named(profiles)}")

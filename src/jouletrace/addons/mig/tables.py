@@ -10,10 +10,10 @@ from typing import Any
 from jouletrace.addons.mig.plan import Plan
 from jouletrace.devices.mig import GpuInstance, MigBackend, Profile
 from jouletrace.errors import NotPossibleError
+from jouletrace.report.console import writer
 from jouletrace.report.document import printable
 from jouletrace.report.rules import CARE
 from jouletrace.report.scale import NBSP, NONE, cell, figure, number, quantity, unit_for
-from jouletrace.report.text import writer
 from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 

@@ -17,6 +17,7 @@ from jouletrace.execution.steps.registry import GenerationSteps, check_options
 from jouletrace.execution.steps.trial import name_of
 from jouletrace.simulator.boards import Schedule, SimKernel, SimulatedGpu
 from jouletrace.workloads.base import BETWEEN, DECODE, PREFILL, TOGETHER, Built, Generation, Segment, Workload
+from jouletrace.workloads.environment import require_torch
 from jouletrace.workloads.options import WorkloadOptions
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def simulate_workload(
         NotPossibleError: If its operators can't be counted without values, the GPU has too little
             memory, or torch is missing.
     """
+    require_torch()
     from jouletrace.execution.steps.counting import count_workload
 
     simulated = _simulated(device, mode)
@@ -119,6 +121,7 @@ def count_generation(
         BadInputError: If the options don't fit, or the workload doesn't generate.
         NotPossibleError: If its operators can't be counted without values, or torch is missing.
     """
+    require_torch()
     from jouletrace.execution.steps.counting import count_built
 
     options = replace(_with_usual_dtype(workload, options), own_loop="static" if mode == "graph" else "dynamic")

@@ -54,7 +54,7 @@ class Address:
         Raises:
             BadInputError: If it is anything else.
         """
-        match = re.fullmatch(r"(?:(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]/]*)):)?(\d{1,5})", text.strip())
+        match = re.fullmatch(r"(?:(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]/]*)):)?([0-9]{1,5})", text.strip())
         if match is None or int(match[3]) > 65535:
             raise BadInputError(f"--serve {text!r}: write 127.0.0.1:PORT, or PORT (0 to 65535, 0 for any that is free)")
         return cls(match[1] or match[2] or LOOPBACK, int(match[3]))

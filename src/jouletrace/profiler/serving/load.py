@@ -36,7 +36,7 @@ class Lengths:
         Raises:
             BadInputError: If it is anything else, or not between 1 and ten million.
         """
-        match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text.strip())
+        match = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", text.strip())
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= low <= high <= MOST_TOKENS:
             raise BadInputError(f"{option} {text}: write N or LOW:HIGH, tokens from 1 on, such as 512 or 128:1024")

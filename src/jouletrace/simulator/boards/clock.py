@@ -36,7 +36,7 @@ def virtual_start_ns() -> int:
     given = os.environ.get(START)
     if given is None:
         return time.time_ns() // NS * NS
-    if not given.isdecimal() or len(given) > 10:
+    if not (given.isascii() and given.isdecimal()) or len(given) > 10:
         raise BadInputError(f"{START}={given[:40]}: must be a whole number of seconds since 1970")
     return int(given) * NS
 

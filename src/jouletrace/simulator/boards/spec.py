@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.option import number
 from jouletrace.simulator.boards.presets import Parameters, Preset, find
 
 PREFIX = "sim:"
@@ -80,14 +81,14 @@ def parse(text: str) -> SimSpec:
 
 
 def _whole(text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise ValueError("a whole number from 0 on")
     return int(text)
 
 
 def _number(text: str) -> float:
     try:
-        value = float(text)
+        value = number(text)
     except ValueError:
         raise ValueError("not a number") from None
     if not isfinite(value):
@@ -144,7 +145,7 @@ def _given(text: str) -> tuple[tuple[str, float], ...]:
         if name not in names:
             raise ValueError(f"no parameter {name!r}; there are: {', '.join(sorted(names))}")
         try:
-            given[name] = float(value)
+            given[name] = number(value)
         except ValueError:
             raise ValueError(f"{name} is not a number") from None
         if not isfinite(given[name]) or (given[name] <= 0 and name not in _MAY_BE_NEGATIVE):
