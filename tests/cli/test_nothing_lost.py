@@ -3,14 +3,18 @@
 import errno
 import json
 import os
+import shutil
+import signal
+import sys
 
 import pytest
 
-from commands import command
+from commands import PATIENCE_S, command, start
 from jouletrace import load
 from jouletrace.errors import TerminatedError
 from jouletrace.recording.session import Session
-from jouletrace.run import store
+from jouletrace.run import save, store
+from make_runs import monitor_run
 from stand_ins import install, limit_once_it_hangs
 
 pytestmark = pytest.mark.usefixtures("short_passes")
@@ -209,3 +213,94 @@ def test_an_ab_that_is_interrupted_shows_what_was_measured_until_then(capsys, wo
     assert "nothing was measured" not in shown.out
     assert "3 blocks of A B B A" in shown.out, "the one that was cut off is left out"
     assert "the run ended early" in shown.out
+
+
+# --- several at once into one place, and signals while saving ---------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["same", "same.zip"])
+def test_of_several_that_record_into_one_place_one_wins(workspace, name):
+    (workspace / "s.py").write_text("import time; time.sleep(3)\n")
+    arguments = ("run", "-d", "sim:h100?realtime=1", "-o", name, "s.py")
+    started = [start(*arguments, cwd=workspace) for _ in range(4)]
+    ended = [(process.communicate(timeout=PATIENCE_S)[1], process.returncode) for process in started]
+    assert sorted(code for _, code in ended) == [0, 2, 2, 2]
+    for err, code in ended:
+        assert ("saved same" in err) == (code == 0)
+        assert code == 0 or len(err.splitlines()) == 1, err
+    assert command_verifies(workspace / name)
+    assert sorted(path.name for path in workspace.iterdir()) == sorted(["s.py", name])
+
+
+def command_verifies(place):
+    return load(place).complete and all(warning.code != "changed_since_saved" for warning in load(place).warnings)
+
+
+OTHER = monitor_run()
+
+
+def test_what_another_has_recorded_there_meanwhile_stays(capsys, workspace, monkeypatch):
+    """Another takes the place after we looked whether it is free, before we write."""
+    opening, others = Session.open, save(OTHER, workspace / "another's")
+
+    def late(session):
+        shutil.copytree(others, workspace / "same")
+        opening(session)
+
+    monkeypatch.setattr(Session, "open", late)
+    said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "1", "-o", "same")
+    assert (said.code, said.complaint) == (2, "jouletrace: same/run.json exists; results are never overwritten")
+    assert load("same") == OTHER
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["same", "same.zip"])
+def test_a_place_that_is_lost_while_recording_loses_no_data(capsys, workspace, monkeypatch, name):
+    finish = Session.finish
+
+    def late(session, **how):
+        shutil.rmtree("same", ignore_errors=True)
+        save(OTHER, workspace / name)
+        return finish(session, **how)
+
+    monkeypatch.setattr(Session, "finish", late)
+    said = command(capsys, "monitor", "-d", "sim:h100", "--duration", "3", "-o", name)
+    assert said.code == 2
+    assert load(name) == OTHER
+    (kept,) = workspace.glob("*-same-recording")
+    assert kept.name in said.err
+    assert len(load(kept).samples) > 100
+
+
+@pytest.mark.thorough
+def test_a_recording_of_which_no_spool_can_be_opened_leaves_the_place_free(capsys, workspace, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(Session.open.__globals__["SpooledRows"], "__init__", refuse_disk)
+        assert command(capsys, "monitor", "-d", "sim:h100", "--duration", "1", "-o", "run").code != 0
+    assert not (workspace / "run").exists()
+    assert command(capsys, "monitor", "-d", "sim:h100", "--duration", "1", "-o", "run").code == 0
+
+
+def refuse_disk(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_saving_leaves_the_outcome_of_the_program(workspace, number):
+    (workspace / "s.py").write_text("print('up')\n")
+    (workspace / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "def hook(event, arguments):\n"
+        "    if event == 'os.link' and 'run.json' not in str(arguments[1]):\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "if '-o' in sys.orig_argv: sys.addaudithook(hook)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(workspace), *sys.path])}
+    process = start("run", "-d", "cpu", "-o", "kept.zip", "s.py", cwd=workspace, env=environment)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert "its Run is being saved" in err
+    assert "saved kept.zip" in err
+    assert load(workspace / "kept.zip").complete

@@ -12,6 +12,8 @@ from typing import Any, TextIO
 from jouletrace.errors import BadInputError, JouletraceError
 
 INTERRUPTED = 130
+UNWRITTEN = 120
+"""Python's own exit code where stdout can't be written."""
 
 _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO)
 """Error numbers of failed writes to stdout; errors of named files carry their file name."""
@@ -58,7 +60,7 @@ def exit_code(error: BaseException) -> int | None:
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT:
         drop_output(sys.stdout)
         complain(f"cannot write the output: {error.strerror}")
-        return BadInputError.exit_code
+        return UNWRITTEN
     return None
 
 

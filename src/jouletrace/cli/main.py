@@ -1,6 +1,6 @@
 """The entry point: maps every outcome to an exit code.
 
-0 done, 1 a check failed, 2 usage error or bad input, 3 not possible here, 130 interrupted.
+0 done, 1 a check failed, 2 usage error or bad input, 3 not possible here, 120 stdout can't be written, 130 interrupted.
 
 It imports almost nothing, so that it can handle Ctrl-C before the commands are imported.
 """

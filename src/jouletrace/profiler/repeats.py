@@ -70,15 +70,15 @@ def profile_repeats(
             code = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             partial.warn(code, f"{len(there)} of {repeats} runs were started; the data recorded so far is kept")
             partial.complete = False
-            _finish(partial, settings, repeats, folder, command)
+            _finish(partial, settings, repeats, folder, begun)
         else:
             remove_own(folder)
         raise
-    return _finish(merge([load(place) for place in places]), settings, repeats, folder, command)
+    return _finish(merge([load(place) for place in places]), settings, repeats, folder, begun)
 
 
-def _finish(run: Run, settings: ProfileSettings, repeats: int, folder: Path, command: str) -> Run:
-    run.command = command
+def _finish(run: Run, settings: ProfileSettings, repeats: int, folder: Path, begun: Run) -> Run:
+    run.id, run.command = begun.id, begun.command
     run.settings = {**settings.to_dict(), "repeats": repeats}
     return finish(run, folder)
 

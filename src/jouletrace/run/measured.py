@@ -14,7 +14,7 @@ from jouletrace.run.header import WrongField, plain_fields, values_of, wrong_fie
 from jouletrace.run.limits import DEEPEST_JSON
 from jouletrace.run.model import Run
 from jouletrace.run.sound import sound_rows
-from jouletrace.run.store import fresh_folder, owns, save
+from jouletrace.run.store import fresh_folder, holds, save
 
 _MOST_NAMED = 100
 """Wrong parts of a field that are left out one by one; beyond that, the field is."""
@@ -26,7 +26,7 @@ def keep(run: Run, path: Path | str, *, own: bool = False) -> Path:
     Args:
         run: The Run.
         path: Its place.
-        own: Whether this process has taken the folder, and may write over what it holds.
+        own: Whether the folder was taken for this Run, and its recording there is replaced; another Run is not.
 
     Raises:
         BrokenOffError: If it can't be saved there, because of another Run, say. Unless the folder holds its spool, it
@@ -34,10 +34,11 @@ def keep(run: Run, path: Path | str, *, own: bool = False) -> Path:
     """
     mend(run)
     target = Path(path)
+    is_there = own and holds(target, run)
     try:
-        return save(run, target, overwrite=own and owns(target))
+        return save(run, target, overwrite=is_there)
     except BadInputError as error:
-        if own and owns(target):
+        if is_there:
             raise BrokenOffError(str(error)) from None
         beside = fresh_folder(target.absolute().parent, f"{target.stem}-recording")
         try:
@@ -60,7 +61,7 @@ def mend(run: Run) -> None:
             _put(run, name, values.get(name, getattr(usual, name)))
         for one in wrong:
             run.warn("facts_left_out", f"{one}; it was left out", one.name)
-    for name in tables.TABLES:
+    for name in [name for name in tables.TABLES if len(run.table(name))]:
         table = tables.conform(run.table(name), name)
         sound = sound_rows(table, name)
         if dropped := len(table) - len(sound):

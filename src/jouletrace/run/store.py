@@ -64,6 +64,14 @@ def owns(folder: Path) -> bool:
         return False
 
 
+def holds(folder: Path, run: Run) -> bool:
+    """Whether a folder holds this Run, in whatever state."""
+    try:
+        return load_header(folder).id == run.id
+    except BadInputError:
+        return False
+
+
 def remove_own(folder: Path) -> None:
     """Remove what this process has recorded in a folder that it has taken, unless that is a complete Run."""
     if not owns(folder) or ((folder / RUN_JSON).exists() and load_header(folder).complete):
@@ -181,10 +189,7 @@ def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
         elif not any((target / name).exists() for name in FILES):
             _fill(target, run, files)
         elif overwrite or _is_cut_off(run, target):
-            is_own = owns(target)
             _replace(target, files)
-            if is_own:
-                _taken[target.absolute()] = replace(_taken[target.absolute()], run=run.id)
         else:
             raise BadInputError(f"{target} holds a Run already; results are never overwritten")
     return target

@@ -129,7 +129,7 @@ def require_transformers() -> Any:
 
 
 def require_torch() -> None:
-    """Import torch, which simulated GPUs need too: it tells what a workload calls.
+    """Import torch, which simulated GPUs need too: what a workload calls is counted by it.
 
     Raises:
         NotPossibleError: If it isn't installed or can't be imported.

@@ -105,7 +105,8 @@ class Recording:
         about: Imported = {"path": _RECORDED, "format": "jouletrace", "clock": UNIX, "aligned": ""}
         recorded.settings = {**recorded.settings, "imported": [about]}
         run = merge([recorded, *found], [_RECORDED, *map(str, files)], ImportOptions())
-        run.kind, run.command, run.created_ns, run.complete = "import", recorded.command, recorded.created_ns, True
+        run.id, run.command, run.created_ns = recorded.id, recorded.command, recorded.created_ns
+        run.kind, run.complete = "import", True
         amend(run)
         run = analysis.analyse(run)
         keep(run, self.folder, own=True)

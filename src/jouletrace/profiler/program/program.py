@@ -30,6 +30,7 @@ from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.profiler.program.tracer import Tracer
+from jouletrace.profiler.program.unhurried import unhurried
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
@@ -101,7 +102,7 @@ def run_program(
                 if os.getpid() != owner:
                     hand_over(tracer)
                     return
-                with finishing:
+                with finishing, unhurried():
                     if not finished:
                         if ends:  # the program has ended, and with it what could need pandas, but for its threads
                             park_threads()
