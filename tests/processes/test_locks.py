@@ -17,7 +17,7 @@ from jouletrace.addons.mig.plan import Layout, layout_of
 from jouletrace.cli import main
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
 from jouletrace.processes import locks
-from jouletrace.processes.locks import alone_in, hold, journal_of, noted, shared_folder, started
+from jouletrace.processes.locks import alone_at, alone_in, hold, journal_of, noted, shared_folder, started
 from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run import DeviceInfo
 from jouletrace.run.scratch import PREFIX
@@ -436,3 +436,33 @@ def test_a_second_process_cannot_sweep_over_a_gpu_that_is_swept_over(sweeps, cap
     assert said.code == 3
     assert f"another jouletrace (pid {process.pid}) is sweeping over slices of SIM-a100-40-0" in said.complaint
     assert not gone(process.pid)
+
+
+def test_of_two_that_write_one_file_the_second_is_refused(tmp_path):
+    place = tmp_path / "run.zip"
+    with alone_at(place, "recording into"):
+        with pytest.raises(
+            BadInputError, match=rf"another jouletrace \(pid {os.getpid()}\) is recording into .*run.zip"
+        ):
+            alone_at(place, "recording into").__enter__()
+        with alone_at(tmp_path / "other.zip", "recording into"):
+            pass
+    with alone_at(place, "recording into"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_the_program_has_closed_leads_to_no_file_of_its_own(tmp_path):
+    """Its number may belong to a file of the program by then."""
+    with alone_at(tmp_path / "run.zip", "recording into"):
+        (handle,) = [
+            int(one.name)
+            for one in Path("/proc/self/fd").iterdir()
+            if one.is_symlink() and os.readlink(one).endswith(".run.zip.lock")
+        ]
+        os.close(handle)
+        (tmp_path / "mine").write_text("data")
+        assert os.open(tmp_path / "mine", os.O_RDWR) == handle
+    assert (tmp_path / "mine").read_text() == "data"
+    assert os.read(handle, 4) == b"data"
+    os.close(handle)

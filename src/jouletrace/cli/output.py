@@ -15,7 +15,6 @@ from jouletrace.errors import (
     BadInputError,
     BrokenOffError,
     JouletraceError,
-    NotPossibleError,
     RecorderDiedError,
     TimedOutError,
     check_format,
@@ -160,10 +159,7 @@ class Place:
         from jouletrace.processes.locks import alone_at
         from jouletrace.run.store import check_free, fresh_folder
 
-        try:
-            self._held.enter_context(alone_at(packed, "recording into"))
-        except NotPossibleError as error:
-            raise BadInputError(str(error)) from None
+        self._held.enter_context(alone_at(packed, "recording into"))
         try:
             for name in (packed, packed.with_suffix(_RANKS)):  # another process may have been the first to lock it
                 check_free(name)

@@ -230,10 +230,16 @@ def alone_at(path: Path, doing: str) -> Iterator[None]:
     """Lock the name of a file that will be written, so that no other process writes it; ``doing`` as for ``hold``.
 
     Raises:
-        NotPossibleError: If another process holds the lock, which is named; or the lock can't be created.
+        BadInputError: If another process holds the lock, which is named; or the file can't be written.
     """
     lock = path.absolute().with_name(f".{path.name}{LOCK}")
-    handle = _lock(lock)
+    try:
+        handle = _lock(lock)
+    except NotPossibleError as error:
+        cause = error.__context__
+        if isinstance(cause, OSError) and not isinstance(cause, BlockingIOError):
+            raise BadInputError(f"cannot write {shown(path)}: {cause.strerror or cause}") from None
+        raise BadInputError(str(error)) from None
     say_who(handle, f"{doing} {shown(path)}")
     try:
         yield

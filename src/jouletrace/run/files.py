@@ -50,7 +50,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
                 os.fsync(file.fileno())
         if first:
             made = partial.stat()
-            _link(partial, path)
+            link_first(partial, path)
         else:
             partial.replace(path)
         if durable:
@@ -63,8 +63,13 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int | No
         raise
 
 
-def _link(partial: Path, path: Path) -> None:
-    """Give a file another name that must be free; in one step where the file system has links."""
+def link_first(partial: Path, path: Path) -> None:
+    """Give a file another name that must be free; in one step where the file system has links.
+
+    Raises:
+        FileExistsError: If it isn't.
+        OSError: If that is not possible.
+    """
     try:
         os.link(partial, path)
     except FileExistsError:

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow.csv as pacsv
@@ -106,6 +108,23 @@ def test_csv_times_are_whole_nanoseconds_and_grids_are_readable(tmp_path):
     assert (first["grid_x [blocks]"], first["grid_y [blocks]"], first["grid_z [blocks]"]) == ("128", "2", "")
     assert second["grid_x [blocks]"] == ""
     assert first["name"] == row["name"]
+
+
+@pytest.mark.parametrize("form", exporters.FORMATS)
+def test_of_two_exports_at_once_one_is_refused(tmp_path, monkeypatch, form):
+    """The other writes after we looked whether the place is free, before our file gets its name."""
+    link = os.link
+
+    def late(source, target):
+        Path(target).write_text("another's")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    target = tmp_path / ("out.zip" if form == "zip" else "out")
+    with pytest.raises(BadInputError, match="never overwritten"):
+        exporters.export(RUNS["full"], form, target)
+    (kept,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept.read_text() == "another's"
 
 
 @pytest.mark.parametrize("form", exporters.FORMATS)

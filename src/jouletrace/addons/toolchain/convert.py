@@ -20,6 +20,7 @@ from jouletrace.addons.runtimes.export import (
 )
 from jouletrace.addons.toolchain import trtexec
 from jouletrace.errors import BadInputError
+from jouletrace.processes.locks import alone_at
 from jouletrace.run.store import check_free
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
@@ -91,7 +92,9 @@ def convert(
     try:
         # a Python workload may change the current folder
         where = path if isinstance(found, ModelFile) else path.absolute()
-        return path, _written(found, how, where, program, say)
+        with alone_at(path, "writing"):
+            check_free(path)  # another process may have been the first to lock it
+            return path, _written(found, how, where, program, say)
     except OSError as error:
         raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
 

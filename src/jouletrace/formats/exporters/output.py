@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.files import link_first
 from jouletrace.run.store import check_free
 
 
@@ -22,7 +25,7 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
     if "\0" in str(path):
         raise BadInputError(f"cannot write {str(path)!r}: a name can't hold a null byte")
     target = check_free(path)
-    partial = target.with_name(f".{target.name}.part")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part-{secrets.token_hex(4)}")
     try:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -33,9 +36,10 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
                         yield cast(BinaryIO, packed)
                 else:
                     yield file
-            partial.replace(target)
-        except BaseException:
+            link_first(partial, target)
+        finally:
             partial.unlink(missing_ok=True)
-            raise
+    except FileExistsError:
+        raise BadInputError(f"{target} exists; results are never overwritten") from None
     except OSError as error:
         raise BadInputError(f"cannot write {target}: {error.strerror or error}") from None

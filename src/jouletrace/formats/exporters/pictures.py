@@ -11,8 +11,6 @@ from jouletrace.report.results import Results
 from jouletrace.report.tree import tree
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
-from jouletrace.run.files import write_whole
-from jouletrace.run.store import check_free
 from jouletrace.version import __version__
 
 _SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
@@ -42,10 +40,10 @@ def write_collapsed(run: Run, path: Path | str) -> Path:
     Raises:
         BadInputError: If the path exists, or the Run has no energies.
     """
-    target = check_free(path)
-    lines = [f"{';'.join(_word(name) for name in names)} {round(1e3 * joules)}" for names, joules in _stacks(run)]
-    write_whole(target, ("\n".join(lines) + "\n").encode())
-    return target
+    with new_file(path) as file:
+        lines = [f"{';'.join(_word(name) for name in names)} {round(1e3 * joules)}" for names, joules in _stacks(run)]
+        file.write(("\n".join(lines) + "\n").encode())
+    return Path(path)
 
 
 def write_speedscope(run: Run, path: Path | str) -> Path:
@@ -54,27 +52,27 @@ def write_speedscope(run: Run, path: Path | str) -> Path:
     Raises:
         BadInputError: If the path exists, or the Run has no energies.
     """
-    target = check_free(path)
-    found = _stacks(run)
-    frames = {name: i for i, name in enumerate(dict.fromkeys(name for names, _ in found for name in names))}
-    weights = [1e3 * joules for _, joules in found]
-    profile = {
-        "type": "sampled",
-        "name": f"{run.workload.get('name') or run.kind}: energy in mJ",
-        "unit": "none",
-        "startValue": 0,
-        "endValue": sum(weights),
-        "samples": [[frames[name] for name in names] for names, _ in found],
-        "weights": weights,
-    }
-    document = {
-        "$schema": _SPEEDSCOPE,
-        "exporter": f"jouletrace {__version__}",
-        "shared": {"frames": [{"name": name} for name in frames]},
-        "profiles": [profile],
-    }
-    write_whole(target, json.dumps(document).encode())
-    return target
+    with new_file(path) as file:
+        found = _stacks(run)
+        frames = {name: i for i, name in enumerate(dict.fromkeys(name for names, _ in found for name in names))}
+        weights = [1e3 * joules for _, joules in found]
+        profile = {
+            "type": "sampled",
+            "name": f"{run.workload.get('name') or run.kind}: energy in mJ",
+            "unit": "none",
+            "startValue": 0,
+            "endValue": sum(weights),
+            "samples": [[frames[name] for name in names] for names, _ in found],
+            "weights": weights,
+        }
+        document = {
+            "$schema": _SPEEDSCOPE,
+            "exporter": f"jouletrace {__version__}",
+            "shared": {"frames": [{"name": name} for name in frames]},
+            "profiles": [profile],
+        }
+        file.write(json.dumps(document).encode())
+    return Path(path)
 
 
 def _stacks(run: Run) -> list[tuple[list[str], float]]:

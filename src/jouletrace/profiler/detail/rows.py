@@ -233,7 +233,7 @@ def write_files(
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
         for place, some in zip(places, (every, costliest(every, tables, TOP)), strict=True):
-            with place.open("w", newline="", encoding="utf-8") as file:
+            with place.open("w" if overwrite else "x", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, heads, lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(dict(zip(one, csv_cells(one.values()), strict=True)) for one in some)
