@@ -436,7 +436,7 @@ SURVIVORS = [
         "Slight: an interval as wide as the energy to the last bit.",
     ),
     Survivor(
-        "sensor/windows/energy.py",
+        "sensor/windows/neighbourhoods.py",
         "jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 0.0),",
         "jump_w=np.where(known, np.append(between.jump_w, 0.0)[edge], 1),",
         "Same: the jump at an edge that is none; no reading sees it.",

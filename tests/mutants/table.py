@@ -166,7 +166,7 @@ MUTANTS = [
         ("energy in holes dropped", "np.hypot(np.sqrt(found.variance), unseen)", "np.sqrt(found.variance)"),
     ),
     *_of(
-        "sensor/windows/energy.py",
+        "sensor/windows/neighbourhoods.py",
         ["sensor/windows/test_terms.py"],
         ("unknown times of readings dropped", "+ mistimed**2 + shape_error**2", "+ shape_error**2"),
         ("misfit of the response dropped", "+ shape_error**2 + unseen**2", "+ unseen**2"),

@@ -8,7 +8,8 @@ import pytest
 from energy_signals import ns
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows import energy as windows
-from jouletrace.sensor.windows.energy import Neighbourhoods, _chunks, _Edges, window_energy
+from jouletrace.sensor.windows.energy import _chunks, _Edges, window_energy
+from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior
 from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import stretches

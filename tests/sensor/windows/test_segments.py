@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from jouletrace.sensor.windows.energy import Neighbourhoods
+from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import edge_variance, exponentially_smoothed, stretches, sum_rate
 

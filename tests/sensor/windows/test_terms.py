@@ -8,7 +8,8 @@ import pytest
 from energy_signals import Load, Sensor, bursts, ns
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows import posterior
-from jouletrace.sensor.windows.energy import T95, Neighbourhoods, window_energy
+from jouletrace.sensor.windows.energy import T95, window_energy
+from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
 from jouletrace.sensor.windows.repeated import _regress, _why_not, repeated_energy
 from jouletrace.sensor.windows.response import Response
