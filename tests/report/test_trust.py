@@ -20,7 +20,7 @@ from jouletrace.report.reasons import FLAGS, REASONS
 from jouletrace.report.rules import ATTRIBUTION, CARE, NO, RULES, YES
 from jouletrace.report.scale import NBSP
 from jouletrace.report.trust import Failed, joined, of, trust
-from jouletrace.run import Estimate, load, tables
+from jouletrace.run import DeviceInfo, Estimate, Run, load, tables
 from make_runs import cpu_run, e, monitor_run, profile_run, result, simulated_run
 from places import REPOSITORY
 
@@ -235,6 +235,23 @@ def test_flags_qualify_and_remarks_do_not():
     assert trust(with_flags("unmodelled")).level == CARE
     assert "run jouletrace calibrate on an idle GPU" in " ".join(render([with_flags("unmodelled")]).split())
     assert trust(with_flags("stored")).level == YES
+
+
+@pytest.mark.parametrize(
+    ("hours", "action"), [(1, "run it again"), (23, "run it again"), (25, "run jouletrace calibrate on an idle GPU")]
+)
+def test_after_a_calibration_the_advice_is_another_run(hours, action):
+    run = with_flags("unmodelled")
+    made = run.created_ns - hours * 3600 * 10**9
+    run.calibration = {run.devices[0].id: {"time_ns": made, "load": "", "channels": {}, "idle_slope_w_per_c": None}}
+    (failed,) = [one for one in trust(run).failed if one.code == "unmodelled"]
+    assert failed.action == action
+
+
+def test_a_calibration_that_fits_no_model_is_made_again():
+    run = Run(kind="calibrate", devices=[DeviceInfo("GPU-1", "a GPU")])
+    run.warn("unmodelled", "the readings of power_w don't fit the model of the sensor", "power_w")
+    assert [one.action for one in trust(run).failed if one.code == "unmodelled"] == ["run it again on an idle GPU"]
 
 
 def test_a_missing_sensor_is_no_doubt_of_the_time_and_a_lost_record_is_one():

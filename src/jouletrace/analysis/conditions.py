@@ -8,12 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.spans import phase_edges
-from jouletrace.analysis.windows import of_variant
+from jouletrace.analysis.windows import PHASE, of_variant
 from jouletrace.run import Run
 from jouletrace.run.channels import throttle_names
-
-PHASE = "energy"
-"""The phase whose conditions count; the whole Run where there is no such phase."""
 
 WHOLE = ("untouched", "a", "b")
 """Variants of windows in which a workload ran as it is: of a profile, and of the two sides of ``ab``."""

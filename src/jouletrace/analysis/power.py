@@ -39,8 +39,7 @@ def tail_s(channel: ChannelInfo) -> float:
     """Seconds of record that the end of a window needs after it; 0 for other channels than power."""
     if channel.name != POWER:
         return 0.0
-    response = response_of(channel)
-    return 2 * response.memory_s + 4 * response.period_s
+    return response_of(channel).reach_s
 
 
 def power_record(run: Run, device: str) -> tuple[PowerRecord, Response] | None:

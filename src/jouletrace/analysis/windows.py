@@ -10,10 +10,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, mean_over
+from jouletrace.analysis.spans import phase_edges
 from jouletrace.run import Run, tables
 from jouletrace.sensor.windows.energy import WindowEnergies
 
 Floats = NDArray[np.float64]
+
+PHASE = "energy"
+"""The phase in which windows are measured, after a ramp; its conditions count, or those of the whole Run without it."""
 
 
 def fill(run: Run) -> WindowEnergies | None:
@@ -26,7 +30,7 @@ def fill(run: Run) -> WindowEnergies | None:
         return None
     device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
-    found = energies(run, device, start, end, _edges(run.windows))
+    found = energies(run, device, start, end, _edges(run))
     columns = {name: run.windows[name] for name in run.windows.column_names}
     columns["time_s"] = pa.array((end - start) / 1e9)
     if found is not None:
@@ -44,12 +48,16 @@ def fill(run: Run) -> WindowEnergies | None:
     return found
 
 
-def _edges(windows: pa.Table) -> NDArray[np.int64]:
-    """When the load changed: at the ends of windows, or of the runs that contain them."""
-    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    replays, beyond = (pc.fill_null(windows[name], 0).to_numpy() for name in ("replays", "beyond"))
+def _edges(run: Run) -> NDArray[np.int64]:
+    """When the load changed: at the ends of windows, or of the runs that contain them, and where their ramps began.
+
+    Without the latter a ramp would count as part of the idle time before, which fluctuates far less.
+    """
+    start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
+    replays, beyond = (pc.fill_null(run.windows[name], 0).to_numpy() for name in ("replays", "beyond"))
     margin_ns = np.round(beyond / 2 * (end - start) / np.maximum(replays, 1)).astype(np.int64)
-    return np.concatenate([start - margin_ns, end + margin_ns])
+    ramps, _ = phase_edges(run, PHASE)
+    return np.concatenate([start - margin_ns, end + margin_ns, ramps])
 
 
 def of_variant(run: Run, variant: str) -> pa.Table:

@@ -15,7 +15,7 @@ class Rule(NamedTuple):
     Attributes:
         check: Name of the check that it fails.
         level: How much it counts; ``YES`` for a remark that leaves figures as good as they are.
-        action: What to do; "" where the message says so, or nothing can be done.
+        action: What to do; "" where the message says so, or nothing can be done. What is in braces depends on the Run.
     """
 
     check: str
@@ -101,7 +101,7 @@ RULES: dict[str, Rule] = {
     "one_level": Rule("power record", YES),
     # the sensor's response
     "nominal_response": Rule("sensor response", YES),  # its wider uncertainty is in the intervals
-    "unmodelled": Rule("sensor response", CARE, "run jouletrace calibrate on an idle GPU"),
+    "unmodelled": Rule("sensor response", CARE, "{calibrate}"),
     "not_calibrated": Rule("sensor response", NO, "run it again on an idle GPU, with a longer --seconds"),
     "not_stored": Rule("sensor response", CARE, "run it again on an idle GPU"),
     "misfit_at_edges": Rule("sensor response", CARE, "run it again on an idle GPU"),

@@ -24,6 +24,9 @@ _LEVELS = (YES, CARE, NO)
 CLOSED = 0.02
 """Parts whose sum is that close to the whole make it up; tracing itself costs as much (docs/results)."""
 
+_DAY_NS = 86_400_000_000_000
+"""A calibration that is younger needs no repetition."""
+
 _LONG_THROTTLE = 0.02
 """Share of the time from which lowered clocks qualify a figure."""
 
@@ -322,4 +325,12 @@ def _action(run: Run, own: Rule) -> str:
         if isinstance(ran, int | float):  # a block of long iterations exceeds the limit
             seconds = max(seconds, 2 * ran // 1 + 1)
         longer[name] = f"{seconds:g}"
-    return own.action.format(**longer)
+    return own.action.format(**longer, calibrate=_calibrate(run))
+
+
+def _calibrate(run: Run) -> str:
+    """What to do where readings contradict the response of the sensor: calibrate it, unless that was just done."""
+    if run.kind == "calibrate":
+        return "run it again on an idle GPU"
+    ages = [abs(run.created_ns - done.get("time_ns", 0)) for done in run.calibration.values()]
+    return AGAIN if ages and max(ages) < _DAY_NS else "run jouletrace calibrate on an idle GPU"

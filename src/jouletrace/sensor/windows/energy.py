@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.power_record import IMPLAUSIBLE, PowerRecord
 from jouletrace.sensor.stamps import find_grid
-from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
+from jouletrace.sensor.windows.neighbourhoods import CHUNK, Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior
 from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import Stretches, stretches
@@ -28,8 +28,14 @@ T95 = 2.086
 """Student's t for 20 degrees of freedom: the standard deviations themselves, from a calibration,
 are known to about a sixth, which is worth so many (GUM, JCGM 100:2008, equation G.3)."""
 
-_CHUNK = 128
 _MISFIT = 4.0
+"""Squared residual over its expectation from which readings don't fit the model."""
+
+_WIDER = 1.2
+_SURE = 6.0
+"""A response is refuted where readings are exp(``_SURE``) times as likely under one that is wider or narrower by the
+factor ``_WIDER``. Profiles of simulated H100s reach exp(4) where it is as calibrated, exp(9) and more where it is 20 %
+wider (docs/results/response-sim.md)."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class WindowEnergies:
     # "edges_too_dense" (more edges near than the sensor can distinguish)
     reason: list[str | None]
     # Codes that qualify an energy; length m: "hole_in_record" (a short hole, bridged at the mean power, its energy in
-    # the interval), "unmodelled" (readings around it don't fit the model, or the calibration said so),
+    # the interval), "unmodelled" (readings at a large edge near it don't fit the model, or the calibration said so),
     # "implausible_readings" (some in it were left out), "nominal_response"
     flags: list[tuple[str, ...]]
 
@@ -77,6 +83,7 @@ def window_energy(
         edges_ns: Times at which the load is known to change. None for the windows' own ends, which
             is why adjacent windows should be requested together. A window within a
             steady load has no edges at its ends: there a jump would be fitted that doesn't exist.
+            Edges that are given are exact: readings there also show whether a calibrated response still holds.
 
     Returns:
         Energies in the order given. One is null, with a reason, where the record doesn't reach,
@@ -94,14 +101,16 @@ def window_energy(
 
     m = len(start)
     reason: list[str | None] = [None] * m
-    mean, statistical, model, misfit = (np.full(m, np.nan) for _ in range(4))
+    mean, statistical, model = (np.full(m, np.nan) for _ in range(3))
+    doubted = np.zeros(m, bool)
     missing = record.hole_seconds(start, end)
     a, b = record.seconds(start), record.seconds(end)
     ok = _judge(record, response, a, b, missing, reason)
     if ok.any():
         shared = _Edges(record, response, edges)
         found, crowded = shared.energies(a[ok], b[ok], response)
-        mean[ok], misfit[ok] = found.mean, found.misfit
+        mean[ok] = found.mean
+        doubted[ok] = shared.doubted(a[ok], b[ok], response, found, exact=edges_ns is not None)
         # The power in a hole is unknown: anything from nothing to twice the mean power.
         unseen = missing[ok] / (b - a)[ok] * np.abs(found.mean) / np.sqrt(3)
         statistical[ok] = np.hypot(np.sqrt(found.variance), unseen)
@@ -115,7 +124,7 @@ def window_energy(
     sd = np.hypot(statistical, model)
     # A reading speaks of the time before its stamp.
     left_out = record.implausible(start, end + round(1e9 * (response.memory_s + response.period_s)))
-    flags = [_flags(response, missing[i], misfit[i], bool(left_out[i])) for i in range(m)]
+    flags = [_flags(response, missing[i], bool(doubted[i]), bool(left_out[i])) for i in range(m)]
     return WindowEnergies(mean, sd, statistical, model, mean - T95 * sd, mean + T95 * sd, reason, flags)
 
 
@@ -134,11 +143,11 @@ def _judge(
     return np.asarray(~(outside | empty | holed))
 
 
-def _flags(response: Response, missing: float, misfit: float, left_out: bool) -> tuple[str, ...]:
+def _flags(response: Response, missing: float, doubted: bool, left_out: bool) -> tuple[str, ...]:
     flags = [IMPLAUSIBLE] if left_out else []
     if missing > 0:
         flags.append("hole_in_record")
-    if misfit > _MISFIT or not response.modelled:
+    if doubted or not response.modelled:
         flags.append("unmodelled")
     if response.origin == "nominal":
         flags.append("nominal_response")
@@ -176,6 +185,31 @@ class _Edges:
             total.put(part, found)
         return total, crowded
 
+    def doubted(self, a: Floats, b: Floats, response: Response, found: Posterior, *, exact: bool) -> NDArray[np.bool_]:
+        """Whether readings at a large edge near each window contradict the response, whose posteriors are ``found``.
+
+        They misfit by more than the uncertainty of its delay explains, which intervals contain. Of a calibrated
+        response the width is tested too, where edges are ``exact``: a load may follow a mark of a program later.
+        """
+        large, ends = self.stretches.large_s, np.concatenate([a, b])
+        bad = large[_within(response.reach_s, ends[np.tile(found.misfit > _MISFIT, 2)], large)]
+        if len(bad):
+            time_sd = np.hypot(self.time_sd, response.delay_sd_s)
+            near = Neighbourhoods(self.time, time_sd, self.power, self.stretches, response)
+            bad = bad[near.fit(bad, response)[0] > _MISFIT]
+        if exact and response.origin != "nominal":
+            own_ends = large[_within(response.memory_s, ends, large)]
+            bad = large if self._refuted(own_ends, response) else bad
+        return _within(response.reach_s, bad, a) | _within(response.reach_s, bad, b)
+
+    def _refuted(self, edges: Floats, response: Response) -> bool:
+        """Whether readings at edges fit a wider or narrower response better."""
+        if not len(edges):
+            return False
+        near = Neighbourhoods(self.time, self.time_sd, self.power, self.stretches, response)
+        own, *others = (near.fit(edges, response.stretched(by))[1].sum() for by in (1.0, _WIDER, 1 / _WIDER))
+        return bool(max(others) - own > _SURE)
+
     def model_sd(self, a: Floats, b: Floats, response: Response, energy: Floats) -> Floats:
         """What the uncertainty of the response's shape does to each energy, by moving it."""
         variance = np.zeros(len(a))
@@ -184,7 +218,13 @@ class _Edges:
         return np.asarray(np.sqrt(variance))
 
 
+def _within(reach_s: float, of_s: Floats, time_s: Floats) -> NDArray[np.bool_]:
+    """Whether a time has one of others within reach; shape of ``time_s``."""
+    others = np.sort(of_s)
+    return np.searchsorted(others, time_s - reach_s) < np.searchsorted(others, time_s + reach_s, side="right")
+
+
 def _chunks(index: NDArray[np.intp], length: Floats) -> list[NDArray[np.intp]]:
     """Batches of windows of like length, so that little is padded."""
     ordered = index[np.argsort(length[index], kind="stable")]
-    return [ordered[i : i + _CHUNK] for i in range(0, len(ordered), _CHUNK)]
+    return [ordered[i : i + CHUNK] for i in range(0, len(ordered), CHUNK)]

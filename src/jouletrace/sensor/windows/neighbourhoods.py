@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
+from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, fit, solve
 from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import Stretches
 
 Floats = NDArray[np.float64]
+
+CHUNK = 128
+"""Neighbourhoods that are solved at once, which bounds memory."""
 
 _MAX_EDGES = 24
 
@@ -22,8 +25,7 @@ class Neighbourhoods:
     ) -> None:
         self.time, self.power, self.between, self.response = time_s, power_w, between, response
         period = response.period_s
-        # Readings of a memory and more on either side, each with its own memory inside the grid.
-        self.margin = 2 * response.memory_s + 4 * period
+        self.margin = response.reach_s
         self.bin = min(period, max(response.seen_s, period / 2)) / 8
         # A reading stands for the time nearest to the middle of what it saw.
         middle = time_s - response.delay_s
@@ -62,6 +64,13 @@ class Neighbourhoods:
         variance = left.variance + right.variance + self.between.sum_variance(inner_a, inner_b)
         misfit, strain = np.maximum(left.misfit, right.misfit), np.maximum(left.strain, right.strain)
         return Posterior(mean, variance, misfit, strain), crowded_left | crowded_right
+
+    def fit(self, edge: Floats, other: Response) -> tuple[Floats, Floats]:
+        """Misfit and log likelihood of the readings around each edge if the response were another one; same shape."""
+        parts = (edge[i : i + CHUNK] for i in range(0, len(edge), CHUNK))
+        cuts = (self._cut(part - self.margin, part + self.margin, part)[0] for part in parts)
+        misfit, likelihood = zip(*(fit(problems, other) for problems in cuts), strict=True)
+        return np.concatenate(misfit), np.concatenate(likelihood)
 
     def _missed(self, edge: Floats, start: Floats, end: Floats) -> tuple[Posterior, NDArray[np.bool_]]:
         """Energy of [start, end] less the plain sum over it, around one edge."""

@@ -104,6 +104,13 @@ def solve(problems: Problems, response: Response, target: Target) -> Posterior:
     return Posterior(mean, variance, found.misfit, strain)
 
 
+def fit(problems: Problems, response: Response) -> tuple[Floats, Floats]:
+    """Misfit of each neighbourhood's readings, and their log likelihood up to a constant, both of shape (N,)."""
+    nothing = Target(problems.left_s, problems.left_s, np.zeros_like(problems.time_s))
+    found, likelihood = _conditioned(problems, response, nothing)
+    return found.misfit, likelihood
+
+
 Batch = TypeVar("Batch", Problems, Target)
 
 
@@ -115,6 +122,11 @@ def _some(batch: Batch, rows: NDArray[np.intp]) -> Batch:
 
 
 def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
+    return _conditioned(problems, response, target)[0]
+
+
+def _conditioned(problems: Problems, response: Response, target: Target) -> tuple[Posterior, Floats]:
+    """The posterior of each neighbourhood, and the log likelihood of its readings, shape (N,)."""
     kernel = kernels(problems, response)
     n, k, bins = kernel.shape
     real = np.isfinite(problems.noise_w)
@@ -158,7 +170,10 @@ def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
         misfits.append(chi2)
         likelihoods.append(-0.5 * (chi2 + np.linalg.slogdet(matrix)[1] - np.log(precision).sum(1)))
     likelihood = np.stack(likelihoods)
-    weight = np.exp(likelihood - likelihood.max(0))
+    best = likelihood.max(0)
+    weight = np.exp(likelihood - best)
+    scatter = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
+    likely = best + np.log(weight.sum(0)) - scatter
     weight /= weight.sum(0)
     mean_w, mean_v = np.stack(means), np.stack(variances)
     mean = (weight * mean_w).sum(0)
@@ -166,7 +181,7 @@ def _solve(problems: Problems, response: Response, target: Target) -> Posterior:
     variance = (weight * (mean_v + (mean_w - mean) ** 2)).sum(0)
     free = np.maximum(real.sum(1) - 1 - np.isfinite(problems.edge_s).sum(1), 1)
     misfit = (weight * np.stack(misfits)).sum(0) / free
-    return Posterior(mean + base * wanted[:, 0], np.maximum(variance, 0.0), misfit, misfit)
+    return Posterior(mean + base * wanted[:, 0], np.maximum(variance, 0.0), misfit, misfit), likely
 
 
 def _seen(problems: Problems, response: Response, kernel: Floats) -> Floats:

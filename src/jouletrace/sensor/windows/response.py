@@ -61,6 +61,13 @@ class Response:
         return self.lag_s + self.window_s / 2 + self.approach_s
 
     @property
+    def delay_sd_s(self) -> float:
+        """Standard deviation of ``delay_s``, by ``covariance``."""
+        by = np.array([1.0, 0.5, 1 - self.tail_share, self.tail_s - self.rise_s, self.tail_share])
+        of = by[: len(self.covariance)]
+        return float(np.sqrt(max(of @ np.array(self.covariance) @ of, 0.0)))
+
+    @property
     def approach_s(self) -> float:
         """Mean time constant of the exponential approach, rise and tail by their shares."""
         return (1 - self.tail_share) * self.rise_s + self.tail_share * self.tail_s
@@ -70,6 +77,11 @@ class Response:
         """After this long a reading has forgotten a step, to one part in a thousand."""
         tail = self.tail_s * np.log(max(1000 * self.tail_share, 1.0))
         return max(self.lag_s, 0.0) + self.window_s + max(7 * self.rise_s, float(tail))
+
+    @property
+    def reach_s(self) -> float:
+        """So long before and after an edge readings count for what is inferred there, each with a memory of its own."""
+        return 2 * self.memory_s + 4 * self.period_s
 
     @property
     def seen_s(self) -> float:
@@ -117,6 +129,10 @@ class Response:
         rise, tail = 1 / (1 + turn * self.rise_s), 1 / (1 + turn * self.tail_s)
         approach = (1 - self.tail_share) * rise + self.tail_share * tail
         return float(abs(approach * np.sinc(frequency_hz * self.window_s)))
+
+    def stretched(self, factor: float) -> Response:
+        """The response with all of its widths ``factor`` times as large."""
+        return replace(self, window_s=factor * self.window_s, rise_s=factor * self.rise_s, tail_s=factor * self.tail_s)
 
     def varied(self) -> list[Response]:
         """The response moved by one standard deviation along each principal axis of its uncertainty.

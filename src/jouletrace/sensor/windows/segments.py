@@ -22,6 +22,11 @@ the record. Sums of an H100's record under its power cap miss the energy counter
 which is that share of the 6 % by which readings fluctuate there (docs/results/bursts-h100.md)."""
 
 
+LARGE = 0.2
+"""Least change of level, over the higher one, that shows the sensor's response: at smaller edges, as between two
+windows of one load, readings show how the load's power dips and overshoots."""
+
+
 @dataclass(frozen=True)
 class Stretches:
     """The record between known edges: before, between and after them."""
@@ -37,6 +42,12 @@ class Stretches:
     def jump_w(self) -> Floats:
         """Change of level at each edge, shape (m,)."""
         return np.diff(self.level_w)
+
+    @property
+    def large_s(self) -> Floats:
+        """The edges at which the level changes by more than a fifth of the higher one, shape (k,)."""
+        higher = np.maximum(self.level_w[1:], self.level_w[:-1])
+        return self.edges_s[np.abs(self.jump_w) > LARGE * np.maximum(higher, 0.0)]
 
     def index(self, time_s: Floats) -> NDArray[np.intp]:
         """Number of the segment in which each time lies; same shape."""
