@@ -228,9 +228,12 @@ def test_a_waveform_that_can_not_be_is_refused(tmp_path, column, value, said):
     run = profile_run(kernels=2)
     rows = run.waveform.to_pylist()
     rows[1][column] = value
-    run.waveform = tables.from_rows(rows, "waveform")
     folder = tmp_path / "run"
     run.save(str(folder))
+    run.waveform = tables.from_rows(rows, "waveform")
+    with pytest.raises(BadInputError, match=said):
+        run.save(str(tmp_path / "never"))
+    tables.write(run.waveform, "waveform", folder / "waveform.parquet")
     assert said in refusal(folder)
 
 

@@ -117,8 +117,10 @@ WRONG = {
     "environment.A = None": {"environment": {"A": None}},
     "more than 64 bits": {"workload": {"config": {"n": 2**64}}},
     "can't be stated as JSON": {"workload": {"config": {"n": 10**5000}}},
-    "table results": {"results": tables.from_rows([{"unit": 0, "metric": "power_w", "n": -1}], "results")},
-    "table windows": {"windows": pa.table({"variant": ["x"], "start_ns": ["soon"]})},
+    "results.parquet is damaged: row 0: n is below zero": {
+        "results": tables.from_rows([{"unit": 0, "metric": "power_w", "n": -1}], "results")
+    },
+    "windows.parquet can't be made": {"windows": pa.table({"variant": ["x"], "start_ns": ["soon"]})},
 }
 
 

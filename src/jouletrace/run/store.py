@@ -211,7 +211,7 @@ def _files(run: Run, target: Path) -> dict[str, bytes]:
         try:
             tables.write(masked_table(run.table(name)), name, sink, simulated=run.simulated)
         except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise BadInputError(f"{where} has a table {name} of the wrong form: {_one_line(error)}") from None
+            raise BadInputError(f"{where}'s {name}.parquet can't be made: {_one_line(error)}") from None
         files[f"{name}.parquet"] = sink.getvalue()
     try:
         # run.json goes last: during a recording it states complete=false, which stays true if this fails.
@@ -225,7 +225,7 @@ def _files(run: Run, target: Path) -> dict[str, bytes]:
             try:
                 _checked(io.BytesIO(files[f"{name}.parquet"]), name, allowance)
             except ValueError as error:
-                raise BadInputError(f"{where} has a table {name} that no one could read: {error}") from None
+                raise BadInputError(f"{where}'s {name}.parquet is damaged: {error}") from None
     return files
 
 
