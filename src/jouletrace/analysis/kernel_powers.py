@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.kernel_times import KernelTimes, Kinds
-from jouletrace.analysis.power import no_power_reason
+from jouletrace.analysis.power import most_kernels_w, no_power_reason
 from jouletrace.analysis.regressed import fitted
+from jouletrace.attribution.checks import check_powers, possible
 from jouletrace.attribution.contrasts import Contrasts, Row, by_operator, pools
 from jouletrace.attribution.fit import Fit
 from jouletrace.errors import BadInputError
@@ -20,21 +21,23 @@ class KernelPowers:
 
     Attributes:
         fit: The regression.
+        most_w: What the GPU can draw at most.
+        possible: Probability that powers come out as far from what the GPU can draw by chance.
         pools: Names of operators whose energies are known together alone.
     """
 
-    def __init__(self, fit: Fit, times: KernelTimes) -> None:
-        self.fit = fit
+    def __init__(self, fit: Fit, times: KernelTimes, most_w: float) -> None:
+        self.fit, self.most_w, self.possible = fit, most_w, possible(fit, most_w)
         self._total_s = times.total_s
         index = {kind: str(i) for i, kind in enumerate(times.kinds) if not kind.repeat}
-        self._contrasts = Contrasts(fit, lambda kind: index[kind])
+        self._contrasts = Contrasts(fit, lambda kind: index[kind], most_w)
         self._place = {i: self._contrasts.names.index(name) for i, name in enumerate(index.values())}
         operators = {kind.operator for kind in times.kinds}
 
         def near(name: str) -> str:
             return name.split(" ", maxsplit=1)[0] if name in operators else ""
 
-        self.pools = [names for names in pools(fit, by_operator, near) if len(names) > 1]
+        self.pools = [names for names in pools(fit, by_operator, near, most_w) if len(names) > 1]
 
     def drawn(self, kinds: Kinds, idle_s: float = 0.0) -> Row:
         """What some seconds of kinds draw."""
@@ -72,8 +75,14 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     except BadInputError as error:
         doubt = str(error)
     else:
-        run.warnings = [warning for warning in run.warnings if warning.code != "not_attributed"]
+        run.warnings = [
+            warning for warning in run.warnings if warning.code not in ("not_attributed", "powers_doubtful")
+        ]
     if doubt:
         run.warn("not_attributed", f"no energies of kernels: {doubt}")
         return "not_attributed"
-    return KernelPowers(fit, times)
+    found = KernelPowers(fit, times, most_kernels_w(run, times.device))
+    check = check_powers(found.possible, found.most_w)
+    if not check.passed:
+        run.warn("powers_doubtful", f"{check.says}: single rows may be off by more than ±", times.device)
+    return found

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.kinds import response_of
-from jouletrace.sensor.power_record import PowerRecord, clean, most_power_w
+from jouletrace.sensor.power_record import PowerRecord, clean, most_kernel_w, most_power_w
 from jouletrace.sensor.stamps import published
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.response import Response
@@ -72,10 +72,18 @@ def reads_zero(record: PowerRecord) -> bool:
 
 def most_w(run: Run, device: str) -> float:
     """The most that a reading of a device's power can be, in watts, by what is known of its limits, or by its name."""
+    return most_power_w(*_limits(run, device))
+
+
+def most_kernels_w(run: Run, device: str) -> float:
+    """The most that a device can draw while a kernel runs, in watts, by the same."""
+    return most_kernel_w(*_limits(run, device))
+
+
+def _limits(run: Run, device: str) -> tuple[float | None, float | None, str]:
+    """The largest power limit of a device and the one in force, in watts, None where unknown; its name."""
     info = next((one for one in run.devices if one.id == device), None)
-    if info is None:
-        return most_power_w(None, None)
-    return most_power_w(info.power_limits_w.get("max"), info.power_limit_w, info.name)
+    return (None, None, "") if info is None else (info.power_limits_w.get("max"), info.power_limit_w, info.name)
 
 
 def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:

@@ -13,6 +13,7 @@ from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.observer import Sampled
 from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
+from jouletrace.stats.interval import Z95
 
 EVIDENCE = 20.0
 """Logarithm of the likelihood ratio against another sample rate. The true rate has 51 and more in recordings of known
@@ -42,6 +43,11 @@ BUSY_IDLE_W = 280.0
 
 OF_RECORDING = ("length", "traced")
 """Checks of the recording itself, which no other sample rate or phase would pass."""
+
+
+IMPROBABLE = 1e-3
+"""Probability of the powers by chance below which some are wrong beyond their intervals. Of seven programs on H100s it
+is 0.2 and more (docs/results/attribution-h100.md)."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,36 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     return Check(
         "placebo", wrong > PLACEBO * fitted.residual_rms_w, says, "record for longer, or with pauses between iterations"
     )
+
+
+def possible(fitted: Fit, most_w: float) -> float:
+    """Probability that powers come out as far from 0 to ``most_w`` by chance.
+
+    By the least sum of squared errors with which all powers would lie in between, for as many as lie at a bound.
+    Heads and tails of kernels are short and may exceed the bounds.
+    """
+    from scipy.linalg import solve_triangular  # slow to import, in every process
+    from scipy.optimize import lsq_linear
+    from scipy.special import chdtrc
+
+    power, count = fitted.power_w, len(fitted.power_w)
+    whole = np.append(np.array(fitted.activity.part) == 0, True)
+    low, high = np.where(whole, 0.0, -np.inf), np.where(whole, most_w, np.inf)
+    if np.all((low <= power) & (power <= high)):
+        return 1.0
+    covariance = (fitted.errors95 / Z95) ** 2 * fitted.covariance[:count, :count]
+    white = solve_triangular(np.linalg.cholesky(covariance), np.eye(count), lower=True)
+    found = lsq_linear(white, white @ power, (low, high))
+    return float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
+
+
+def check_powers(probability: float, most_w: float) -> Check:
+    """Whether powers are those of this GPU, by their ``possible`` probability."""
+    says = (
+        f"powers of kernels are as far outside of 0 to {most_w:.0f} W, which this GPU can draw, by chance with a "
+        f"probability of {probability:.1g} (at least {IMPROBABLE:g})"
+    )
+    return Check("powers", probability >= IMPROBABLE, says, "use sums of rows, which are better known")
 
 
 def checks(lock: Lock, readings: Readings, kernels: int, dropped: int) -> list[Check]:

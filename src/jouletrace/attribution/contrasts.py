@@ -44,12 +44,12 @@ class Contrasts:
 
     A kernel's energy is the power of its kind times its time, corrected for the clock; kernels that run at the same
     time share the power equally. So the rows of any grouping add up to the whole, less the energy of repeats. ``group``
-    names the row to which a kind belongs.
+    names the row to which a kind belongs; none draws more than ``most_w``.
     """
 
-    def __init__(self, fit: Fit, group: Callable[[Kind], str]) -> None:
+    def __init__(self, fit: Fit, group: Callable[[Kind], str], most_w: float = np.inf) -> None:
         activity = fit.activity
-        self.fit = fit
+        self.fit, self.most_w = fit, most_w
         self.names: list[str] = []
         index: dict[str, int] = {}
         for kind in activity.kinds:
@@ -117,17 +117,19 @@ class Contrasts:
     def determines(self, amounts: Array) -> bool:
         """Whether the readings determine a combination: its interval is narrow, and not by the prior alone.
 
-        Idle power may be determined by its prior alone, which is a measurement.
+        Idle power may be determined by its prior alone, which is a measurement. A power that no GPU draws is none.
         """
         weight = amounts @ self.weights
         prior = float(np.sqrt(weight @ self.fit.prior_covariance @ weight))
         posterior = float(np.sqrt(weight @ self.fit.design_covariance @ weight))
         measured = posterior <= PRIOR_SHARE * prior or not amounts[:-1].any()
-        return measured and self.mixture(amounts).relative <= 0.5
+        row = self.mixture(amounts)
+        drawn = row.energy.value or 0.0
+        return measured and row.relative <= 0.5 and 0.0 <= drawn <= self.most_w * row.seconds
 
 
 def pools(
-    fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: ""
+    fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "", most_w: float = np.inf
 ) -> list[tuple[str, ...]]:
     """Rows of a grouping whose energy the readings resolve, each alone or pooled with others; largest energy first.
 
@@ -135,8 +137,9 @@ def pools(
     row. What is still unresolved becomes one row too. If it takes more than ``SMALL`` of the time, it joins the
     shortest row with which it is resolved, or else that with which their sum is known best: short kernels in fixed
     order end in one row, whose energy is well known though theirs isn't. A rest below ``SMALL`` is in no row.
+    No row draws more than ``most_w``.
     """
-    contrasts = Contrasts(fit, group)
+    contrasts = Contrasts(fit, group, most_w)
     idle = len(contrasts.names) - 1
     seconds = contrasts.seconds
     alone = [[i] for i in range(idle) if seconds[i] > 0]

@@ -162,6 +162,7 @@ RULES: dict[str, Rule] = {
     # parts
     "closure": Rule("parts and whole", CARE, "record for longer: --detail-time, or --max-time"),
     "not_attributed": Rule("attribution", NO),
+    "powers_doubtful": Rule("powers of kernels", NO, "use sums of rows, which are better known"),
     "not_resolved": Rule("attribution", YES),
     "pooled": Rule("attribution", YES),
     "overlapped": Rule("attribution", YES),
@@ -316,8 +317,10 @@ ATTRIBUTION: dict[str, Rule] = {
     "seen": Rule("coverage by samples", NO, "take another batch size or mode"),
     "held_out": Rule("prediction of other readings", NO, "give --detail-time 30"),
     "placebo": Rule("phase of the samples", NO, "give --detail-time 30"),
+    "powers": Rule("powers of kernels", NO, "use sums of rows, which are better known"),
 }
-"""By name of a check of ``attribution.checks``; a Run states those that it failed in the warning ``not_attributed``."""
+"""By name of a check of ``attribution.checks``; a Run states those that it failed in the warning ``not_attributed``,
+that of powers in ``powers_doubtful``."""
 
 
 def rule(code: str) -> Rule:

@@ -219,8 +219,9 @@ def asked(run: Run, results: Results) -> list[str]:
     }
     names = [name for name, is_made in made.items() if is_made]
     if results.get("closure_kernels").value is not None and "residual_w" in there:
-        sampled = "sample_rate_hz" in there
-        names += [own.check for name, own in ATTRIBUTION.items() if sampled or name not in _OF_SAMPLES]
+        lacks = set() if "sample_rate_hz" in there else set(_OF_SAMPLES)
+        lacks |= set() if "powers_possible" in there else {"powers"}  # a Run of an earlier version
+        names += [own.check for name, own in ATTRIBUTION.items() if name not in lacks]
     return names
 
 

@@ -93,6 +93,7 @@ METRICS: dict[str, Metric] = {
     "closure_phases_time": Metric("Closure of phases, time", "1", "closure of phases, time"),
     "sample_rate_hz": Metric("Sample rate of the sensor", "Hz", "sample rate"),
     "residual_w": Metric("Residual of the fit, rms", "W", "residual"),
+    "powers_possible": Metric("Powers within what the GPU can draw, p", "1", "powers possible, p"),
     "closure_kernels_time": Metric("Closure of time", "1", "closure of time"),
     "closure_layers": Metric("Layers / untraced whole", "1", "layers / whole"),
     "closure_kernels": Metric("Parts / untraced whole", "1", "parts / whole"),

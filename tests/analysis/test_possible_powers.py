@@ -1,0 +1,104 @@
+"""Powers of kernels that no GPU can draw: they are detected, aren't stated as rows, and their sums stay."""
+
+from dataclasses import replace
+
+import pytest
+
+import jouletrace as jt
+from jouletrace.analysis import analyse
+from jouletrace.attribution.activity import Kind, activity_of
+from jouletrace.attribution.attempts import trusted
+from jouletrace.attribution.checks import possible
+from jouletrace.report.rules import NO, YES
+from jouletrace.report.trust import trust
+from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor.readout import on_grid
+from places import REPOSITORY, SAMPLES
+from scenarios import draw
+
+PROGRAMS = SAMPLES / "h100" / "runs3"
+CHECK = "powers of kernels"
+
+
+def loader(limit_w=700.0):
+    """A training program, recorded on an H100 of 700 W, as if its GPU had another limit; not analysed again."""
+    run = jt.load(REPOSITORY / "docs" / "results" / "runs" / "loader-run-h100.zip")
+    limits = {"min": 100.0, "default": limit_w, "max": limit_w}
+    run.devices = [replace(run.devices[0], power_limit_w=limit_w, power_limits_w=limits)]
+    return run
+
+
+def powers(run):
+    """Power of each row of kernels or operators that has one, W."""
+    rows = {unit["id"] for unit in run.units.to_pylist() if unit["level"] in ("op", "kernel")}
+    results = [row for row in run.results.to_pylist() if row["metric"] == "power_w" and row["unit"] in rows]
+    return [row["value"] for row in results if row["value"] is not None]
+
+
+@pytest.mark.thorough
+def test_powers_that_a_gpu_can_draw_pass_a_check_of_their_own():
+    run = analyse(loader())
+    assert run.result("powers_possible").value > 0.1
+    assert not [warning for warning in run.warnings if warning.code == "powers_doubtful"]
+    assert trust(run).level == YES
+    assert CHECK in trust(run).passed
+
+
+@pytest.mark.thorough
+def test_powers_that_no_gpu_can_draw_are_in_doubt_and_pooled_with_others():
+    """Convolutions at 1023 W, for a GPU that may draw 1.6 times 500 W while a kernel runs."""
+    sound, run = analyse(loader()), analyse(loader(500.0))
+    assert max(powers(sound)) > 1.6 * 500.0
+    assert run.result("powers_possible").value < 1e-3
+    (failed,) = [one for one in trust(run).failed if one.check == CHECK]
+    assert (failed.level, failed.code) == (NO, "powers_doubtful")
+    assert "0 to 800 W" in failed.message
+    assert trust(run).asked == trust(sound).asked
+    assert max(powers(run)) <= 800.0
+    assert any("together" in unit["name"] for unit in run.units.to_pylist())
+    for metric in ("energy_total_j", "closure_kernels"):
+        assert run.result(metric).value == pytest.approx(sound.result(metric).value, rel=1e-9)
+    again = analyse(replace_limits(run, 700.0))
+    assert not [warning for warning in again.warnings if warning.code == "powers_doubtful"]
+
+
+def replace_limits(run, limit_w):
+    run.devices = loader(limit_w).devices
+    return run
+
+
+def test_a_run_of_an_earlier_version_does_not_claim_the_check():
+    assert CHECK not in trust(loader()).passed
+
+
+@pytest.mark.samples
+@pytest.mark.slow
+@pytest.mark.skipif(not PROGRAMS.is_dir(), reason="no recorded programs beside the repository")
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("jax_train", 0.0, 1e-3),
+        *((name, 0.2, 1.0) for name in ("chain", "lora_accum", "mamba_infer", "moe", "whisper")),
+    ],
+)
+def test_of_recorded_programs_one_has_powers_that_cannot_be(name, least, most):
+    """Training in JAX: kernels in fixed order, one of which came out at 1510 W."""
+    run = analyse(jt.load(PROGRAMS / f"{name}.zip"))
+    assert least <= run.result("powers_possible").value <= most
+    assert (CHECK in trust(run).passed) == (name != "jax_train")
+    assert all(0.0 <= watts <= 1.6 * 700.0 for watts in powers(run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ["eager", "overlap", "short_fixed"])
+def test_powers_of_simulated_programs_are_possible(group):
+    """Of six recordings of each none may fail, where one in a thousand does (chance of one in all: 2 %)."""
+    for seed in range(900, 906):
+        _, recording, truth = draw(seed, group, seconds=10.0)
+        rate = truth.sensor.rate_hz
+        readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
+        kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]
+        activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
+        sensor = replace(HOPPER_SENSOR, rates_hz=(rate - 1.5, rate + 1.5))
+        found, _ = trusted(activity, [sensor], readings, len(recording.kind), 0)
+        assert possible(found.fit, 1.6 * 700.0) >= 1e-3
