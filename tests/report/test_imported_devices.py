@@ -258,7 +258,7 @@ def test_what_was_asked_for_comes_first(workspace, capsys):
 def test_no_import_is_asked_to_measure_for_longer(said):
     words, _ = said(table("power_w", [(200,)]) + f"{START_S + 1},200\n")
     assert "for longer" not in words
-    rows = [f"2026/08/24 22:19:{k:02d}.000, {watts}.00 W" for k in range(30) for watts in (100, 300)]
+    rows = [f"2026/08/24 22:19:{k:02d}.000, {100 + k}.00 W" for k in range(2)]
     words, _ = said("\n".join(["timestamp, power.draw [W]", *rows]) + "\n", name="two.csv")
     assert "for longer" not in words
     assert "too short" not in words

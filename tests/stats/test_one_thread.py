@@ -38,7 +38,7 @@ def test_an_analysis_takes_one_thread_and_gives_the_others_back(monkeypatch):
         seen.append(threads())
         return solve(*given)
 
-    monkeypatch.setattr("jouletrace.sensor.windows.energy.solve", look)
+    monkeypatch.setattr("jouletrace.sensor.windows.neighbourhoods.solve", look)
     analyse(make_run(readings(300.0, 5.0), kind="monitor", spans=phases(("monitor", 0.1, 4.0))))
     assert seen
     assert all(one == {1} for one in seen)

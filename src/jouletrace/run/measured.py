@@ -66,9 +66,9 @@ def mend(run: Run) -> None:
         sound = sound_rows(table, name)
         if dropped := len(table) - len(sound):
             setattr(run, name, sound)
-            rows = "1 row" if dropped == 1 else f"{dropped} rows"
+            rows = f"1 row of {name} had" if dropped == 1 else f"{dropped} rows of {name} had"
             code = "requests_left_out" if name == "requests" else "rows_left_out"
-            run.warn(code, f"{rows} of {name} had impossible values and were left out")
+            run.warn(code, f"{rows} impossible values and {'was' if dropped == 1 else 'were'} left out")
 
 
 def _put(run: Run, name: str, value: Any) -> None:

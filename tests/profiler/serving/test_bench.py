@@ -175,7 +175,7 @@ def test_requests_that_no_reader_accepts_are_left_out_and_counted(tmp_path, monk
     run = load(tmp_path / "run")
     assert len(run.requests) == 0
     assert [one.message for one in run.warnings if one.code == "requests_left_out"] == [
-        "1 request has impossible counts or times: left out"
+        "1 row of requests had impossible values and was left out"
     ]
 
 

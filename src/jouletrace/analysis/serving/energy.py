@@ -256,7 +256,9 @@ def _fit(rows: Rows) -> tuple[list[Powers], float]:
     """Least squares of power on idle and three regressors of each load; the root mean square of the residuals."""
     design = np.column_stack([np.ones(len(rows.target)), rows.design])
     found = solved(replace(rows, design=design))
-    value, half = found.x, found.quantile * np.sqrt(np.diag(found.covariance))
+    variance = np.diag(found.covariance)
+    # Of columns that don't vary by themselves rounding can make it negative: these are unknown below.
+    value, half = found.x, found.quantile * np.sqrt(np.where(variance >= 0, variance, np.nan))
     scaled = design / np.maximum(np.sqrt((design**2).mean(axis=0)), 1e-12)
 
     def stated(k: int, widest: float) -> Estimate:

@@ -29,8 +29,9 @@ _FEWEST = 4
 def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> NDArray[np.bool_]:
     """Which rows repeat the one before them, in time and in all readings; shape (n,).
 
-    Rows that share a coarse stamp don't: they are readings that followed each other and were equal. Where a clock goes
-    back, rows repeat those of the same times before if nearly every time occurs again.
+    Rows that share a coarse stamp do only if nearly all that share one are equal, and half of the others aren't: else
+    they are readings that followed each other. Where a clock goes back, rows repeat those of the same times before if
+    nearly every time occurs again.
 
     Args:
         time: Times of the rows in ns, in the order of the file, shape (n,).
@@ -38,15 +39,17 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> NDArr
         resolution_s: Resolution of the printed stamps.
     """
     again = np.zeros(len(time), bool)
-    ordered = bool(np.all(np.diff(time) >= 0))
-    if len(time) < 2 or (_coarse(time, resolution_s) if ordered else _times_each(np.sort(time)) == 1):
+    doubtful = not np.all(np.diff(time) >= 0) or _coarse(time, resolution_s)
+    if len(time) < 2 or (doubtful and _times_each(np.sort(time)) == 1):
         return again
     order = np.argsort(time, kind="stable")
-    equal = np.diff(time[order]) == 0
+    shared, equal = np.diff(time[order]) == 0, np.ones(len(time) - 1, bool)
     for values in series:
         before, after = values[order][:-1], values[order][1:]
         equal &= (before == after) | (np.isnan(before) & np.isnan(after))
-    again[order[1:]] = equal
+    if _coarse(time, resolution_s) and (np.mean(equal[shared]) < _MOST or np.mean(equal[~shared]) > 0.5):
+        return again
+    again[order[1:]] = shared & equal
     return again
 
 
