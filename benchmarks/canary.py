@@ -1,0 +1,358 @@
+"""A canary: figures of fixed loads on a GPU beside their truth, one row a commit.
+
+    python benchmarks/canary.py measure OUT                    # on an H100, eight minutes: OUT/canary.json, OUT/*.zip
+    python benchmarks/canary.py add OUT/canary.json COMMIT     # its row in docs/results/canary.csv
+    python benchmarks/canary.py draw                           # docs/figures/canary.svg over the commits
+
+Loads and truths are the same whatever the code does, and all go through the command line and ``jt.measure``:
+
+- *bursts* of 20 and 50 ms whose power swings with periods of 5, 10.4 and 20.8 ms. Truth: trains of twenty bursts
+  between two steps of the energy counter, with short and with long pauses; the least-squares line of energy over time
+  of pauses gives the energy of a burst, and the scatter about it the truth's own half-width.
+- *chain*: eight large operators by ``profile --detail kernel``, and each looped alone by the counter.
+- *host*: an eager model at batch 1, which the host limits.
+- *slowdown*: programs under ``run`` and without it, by turns.
+- *first figure*: seconds from the start of ``profile deit-b --mode graph`` to its verdict, in a fresh process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+TABLE = HERE.parent / "docs" / "results" / "canary.csv"
+PICTURE = HERE.parent / "docs" / "figures" / "canary.svg"
+
+LENGTHS_S, PERIODS_S = (0.02, 0.05), (0.005, 0.0104, 0.0208)
+TRAIN, PAUSES_S = 20, (0.30, 0.08, 0.30, 0.08)
+"""Bursts of a train, and the pauses of its trains; the bursts between long pauses are measured."""
+
+ALONE_S, WARM_S = 1.5, 0.7
+"""How long an operator is looped alone, and before that to warm up."""
+
+
+class Counter:
+    """The energy counter of the first GPU."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._read, self._gpu = pynvml.nvmlDeviceGetTotalEnergyConsumption, pynvml.nvmlDeviceGetHandleByIndex(0)
+        self.name = pynvml.nvmlDeviceGetName(self._gpu)
+
+    def joules(self) -> float:
+        """Its present value."""
+        return self._read(self._gpu) / 1e3
+
+    def stepped(self) -> tuple[float, float]:
+        """Time in seconds and joules at its next step."""
+        before = now = self.joules()
+        while now == before:
+            now = self.joules()
+        return time.perf_counter(), now
+
+
+def _graph(torch, call):
+    """A CUDA graph of a call."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream), torch.inference_mode():
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph), torch.inference_mode():
+        call()
+    return graph
+
+
+def _seconds(torch, graph, count: int) -> float:
+    """Mean time of a replay."""
+    began = time.perf_counter()
+    for _ in range(count):
+        graph.replay()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
+
+
+def _swing(torch, period_s: float):
+    """A graph of one period: products for a third of it, then copies of memory, which draw less."""
+    a, b = (torch.randn(2048, 2048, device="cuda").half() for _ in range(2))
+    big, out = torch.randn(1 << 24, device="cuda"), torch.empty(1 << 24, device="cuda")
+    product, copy = _graph(torch, lambda: a @ b), _graph(torch, lambda: torch.mul(big, 1.5, out=out))
+    for graph in (product, copy):
+        _seconds(torch, graph, 300)
+    products = round(period_s / 3 / _seconds(torch, product, 300))
+    copies = round(2 * period_s / 3 / _seconds(torch, copy, 300))
+
+    def period() -> None:
+        for _ in range(products):
+            a @ b
+        for _ in range(copies):
+            torch.mul(big, 1.5, out=out)
+
+    return _graph(torch, period)
+
+
+def bursts(counter: Counter) -> list[dict]:
+    """Each length and period: the truth of a burst, and what ``jt.measure`` says of those between long pauses."""
+    import torch
+
+    import jouletrace as jt
+
+    rng = np.random.default_rng(1)
+    cells = []
+    for wanted_s in PERIODS_S:
+        graph = _swing(torch, wanted_s)
+        period_s = _seconds(torch, graph, 50)
+        for length_s in LENGTHS_S:
+            count = max(1, round(length_s / period_s))
+            _seconds(torch, graph, int(1.0 / period_s))
+            trains, measured = [], []
+            for pause_s in PAUSES_S:
+                time.sleep(0.5)
+                busy, began = 0.0, counter.stepped()
+                for _ in range(TRAIN):
+                    time.sleep(pause_s * rng.uniform(0.9, 1.1))
+                    with jt.measure("burst") as block:
+                        for _ in range(count):
+                            graph.replay()
+                    busy += block.time_s.value
+                    if pause_s == max(PAUSES_S):
+                        measured.append(block)
+                time.sleep(pause_s)
+                ended = counter.stepped()
+                trains.append((TRAIN, ended[0] - began[0] - busy, ended[1] - began[1]))
+            cells.append((length_s, period_s, count, np.array(trains), measured))
+    return [_burst(*cell) for cell in cells]
+
+
+def _burst(length_s: float, period_s: float, count: int, trains: np.ndarray, measured: list) -> dict:
+    """The truth and what was measured of one cell, in J."""
+    design, energy = trains[:, :2], trains[:, 2]
+    (truth, pause_w), *_ = np.linalg.lstsq(design, energy, rcond=None)
+    left = energy - design @ (truth, pause_w)
+    spread = np.linalg.inv(design.T @ design)[0, 0] * (left @ left) / (len(trains) - 2)
+    stated = [one.energy_j for one in measured]
+    return {
+        "length_s": length_s,
+        "period_s": period_s,
+        "true_length_s": count * period_s,
+        "truth_j": truth,
+        "truth_half_j": float(4.303 * np.sqrt(spread)),  # Student's t of two degrees of freedom
+        "pause_w": pause_w,
+        "trains": trains.tolist(),
+        "stated": [[one.value, one.low, one.high, one.reason] for one in stated],
+    }
+
+
+def chain(counter: Counter) -> dict[str, float]:
+    """Energy in J of each operator of the chain, looped alone, by the counter."""
+    import torch
+
+    sys.path.insert(0, str(HERE / "programs"))
+    from chain import make
+
+    model, (inputs,) = make()
+    alone = {}
+    for name, operator in model.operators.items():
+        graph = _graph(torch, lambda operator=operator: operator(inputs))
+        each_s = _seconds(torch, graph, 20)
+        chunk, seen, ends = max(1, int(0.02 / each_s)), [], time.perf_counter() + ALONE_S + WARM_S
+        done = 0
+        while time.perf_counter() < ends:
+            _seconds(torch, graph, chunk)
+            done += chunk
+            seen.append((time.perf_counter(), done, counter.joules()))
+        rows = np.array([row for row, before in zip(seen[1:], seen, strict=False) if row[2] != before[2]])
+        rows = rows[rows[:, 0] > seen[0][0] + WARM_S]
+        alone[name] = float(np.polyfit(rows[:, 1], rows[:, 2], 1)[0])
+    return alone
+
+
+def _command(*words: str) -> tuple[float, subprocess.CompletedProcess]:
+    """Seconds of a command of jouletrace in a fresh process, and how it ended."""
+    began = time.perf_counter()
+    ended = subprocess.run([sys.executable, "-m", "jouletrace", *words], capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - began
+    print(f"$ jouletrace {' '.join(words)}   [{ended.returncode}, {seconds:.1f} s]\n{ended.stdout}{ended.stderr}")
+    return seconds, ended
+
+
+def _json(out: Path, *words: str) -> tuple[float, dict]:
+    """Seconds of a command that prints JSON, and the document; its Run goes to ``out``."""
+    seconds, ended = _command(*words, "--json", "-o", str(out))
+    return seconds, json.loads(ended.stdout) if ended.returncode == 0 else {}
+
+
+def measure(out: Path) -> dict:
+    """Everything, in some eight minutes."""
+    out.mkdir(parents=True, exist_ok=True)
+    counter, found = Counter(), {}
+    found["device"] = counter.name
+    found["first_figure_s"], found["first_figure"] = _json(out / "first.zip", "profile", "deit-b", "--mode", "graph")
+    found["bursts"] = _child(out, "bursts")
+    made = f"{HERE / 'programs' / 'chain.py'}:make"
+    options = ("--mode", "eager", "--detail", "kernel", "--detail-time", "10", "--max-time", "3")
+    found["chain_s"], found["chain"] = _json(out / "chain.zip", "profile", made, *options)
+    found["alone"] = _child(out, "alone")
+    found["host_s"], found["host"] = _json(out / "host.zip", "profile", "deit-b", "--batch", "1", "--mode", "eager")
+    slow = [sys.executable, str(HERE / "slowdown.py"), "encoder", "resnet_train", "--kinds", "python,run"]
+    slow += ["--rounds", "8", "--seconds", "0.8", "--patience", "5", "--output", str(out / "slowdown.json")]
+    subprocess.run(slow, check=False)
+    if (out / "slowdown.json").exists():
+        found["slowdown"] = json.loads((out / "slowdown.json").read_text())
+    (out / "canary.json").write_text(json.dumps(found))
+    return found
+
+
+def _child(out: Path, what: str) -> list | dict:
+    """A part in a process of its own, which gives its memory on the GPU back."""
+    path = out / f"{what}.json"
+    subprocess.run([sys.executable, __file__, what, str(path)], check=True)
+    return json.loads(path.read_text())
+
+
+OPERATORS = {
+    "mul": ("aten.mul", 0),
+    "mm fp32": ("aten.mm", 0),
+    "softmax": ("aten._softmax", 0),
+    "mm fp16": ("aten.mm", 1),
+    "gelu": ("aten.gelu", 0),
+    "cumsum": ("aten.cumsum", 0),
+    "convolution": ("aten.convolution", 0),
+    "layer norm": ("aten.native_layer_norm", 0),
+}
+"""The operator behind each name of the chain, and which of that name, the longest first."""
+
+CAPPED = ("mm fp16", "convolution")
+"""No truth for the chain: looped alone the product meets the power cap, and the convolution needs no transposes."""
+
+
+def row(found: dict) -> dict[str, float | str]:
+    """A row of the table: errors and half-widths in %, counts, seconds."""
+    cells: dict[str, float | str] = {"device": found["device"], "first figure (s)": found["first_figure_s"]}
+    for length in LENGTHS_S:
+        own = [one for one in found["bursts"] if one["length_s"] == length]
+        errors, widths, truths, held, asked = [], [], [], 0, 0
+        for one in own:
+            stated = [s for s in one["stated"] if s[0] is not None]
+            errors += [100 * (s[0] / one["truth_j"] - 1) for s in stated]
+            widths += [50 * (s[2] - s[1]) / s[0] for s in stated]
+            truths.append(100 * one["truth_half_j"] / one["truth_j"])
+            held += sum(s[1] <= one["truth_j"] <= s[2] for s in stated)
+            asked += len(stated)
+        name = f"bursts {1e3 * length:g} ms"
+        cells |= {f"{name}, hold": held, f"{name}, of": asked, f"{name}, truth ± (%)": float(np.max(truths))}
+        if asked:
+            cells |= {f"{name}, error (%)": float(np.mean(errors)), f"{name}, rms error (%)": _rms(errors)}
+            cells |= {f"{name}, half-width (%)": float(np.median(widths))}
+    errors, widths, held = _chain(found)
+    cells |= {"chain, rms error (%)": _rms(errors), "chain, half-width (%)": float(np.median(widths or [np.nan]))}
+    cells |= {"chain, hold": held, "chain, of": len(errors), "chain (s)": found["chain_s"]}
+    energy = found["host"].get("model", {}).get("energy_j", {})
+    for what in ("total", "active_over_context_idle"):
+        figure = energy.get(what) or {}
+        if figure.get("value"):
+            cells[f"host {what} (J)"] = figure["value"]
+            cells[f"host {what} ± (%)"] = 50 * (figure["high"] - figure["low"]) / figure["value"]
+    for name, rows in found.get("slowdown", {}).items():
+        import slowdown
+
+        more, low, high = slowdown.ratios(rows)["time", "run"]
+        cells |= {f"{name} under run (%)": more, f"{name} under run, low (%)": low, f"{name} under run, high (%)": high}
+    return {name: value if isinstance(value, str | int) else round(value, 4) for name, value in cells.items()}
+
+
+def _rms(values: list[float]) -> float:
+    return float(np.sqrt(np.mean(np.square(values)))) if values else float("nan")
+
+
+def _chain(found: dict) -> tuple[list[float], list[float], int]:
+    """Errors and half-widths in % of the operators with a truth, and how many hold, the truth taken for exact."""
+    rows = sorted(found["chain"].get("operators", []), key=lambda one: -(one["time_ms"]["value"] or 0))
+    errors, widths, held = [], [], 0
+    for name, (operator, which) in OPERATORS.items():
+        own = [one["energy_j"] for one in rows if re.sub(r":+|/", ".", one["name"]).startswith(operator)]
+        if name in CAPPED or len(own) <= which or own[which]["value"] is None:
+            continue
+        figure, truth = own[which], found["alone"][name]
+        errors.append(100 * (figure["value"] / truth - 1))
+        widths.append(50 * (figure["high"] - figure["low"]) / figure["value"])
+        held += figure["low"] <= truth <= figure["high"]
+    return errors, widths, held
+
+
+def add(found: dict, commit: str) -> None:
+    """Put the row of a commit into the table, in place of an earlier one of the same commit."""
+    rows = [one for one in _rows() if one["commit"] != commit]
+    rows.append({"commit": commit, **{name: str(value) for name, value in row(found).items()}})
+    names = list(dict.fromkeys(name for one in rows for name in one))
+    with TABLE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _rows() -> list[dict[str, str]]:
+    if not TABLE.exists():
+        return []
+    with TABLE.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def draw() -> None:
+    """Draw each numeric column over the commits."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot
+
+    rows = _rows()
+    names = [name for name in rows[0] if name not in ("commit", "device")]
+    figure, axes = pyplot.subplots(-(-len(names) // 4), 4, figsize=(14, 1.9 * -(-len(names) // 4)), squeeze=False)
+    for axis, name in zip(axes.flat, names, strict=False):
+        axis.plot([float(one[name] or "nan") for one in rows], marker="o", markersize=3, linewidth=1)
+        axis.set_title(name, fontsize=8)
+        axis.set_xticks(range(len(rows)), [one["commit"][:8] for one in rows], fontsize=6, rotation=30)
+        axis.tick_params(axis="y", labelsize=7)
+    for axis in axes.flat[len(names) :]:
+        axis.axis("off")
+    figure.tight_layout()
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+def main() -> None:
+    """Parse the command and do it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("measure", "bursts", "alone"):
+        commands.add_parser(name).add_argument("out", type=Path)
+    adding = commands.add_parser("add")
+    adding.add_argument("found", type=Path)
+    adding.add_argument("commit")
+    commands.add_parser("draw")
+    chosen = parser.parse_args()
+    if chosen.command == "measure":
+        print(json.dumps(row(measure(chosen.out)), indent=1))
+    elif chosen.command == "bursts":
+        chosen.out.write_text(json.dumps(bursts(Counter())))
+    elif chosen.command == "alone":
+        chosen.out.write_text(json.dumps(chain(Counter())))
+    elif chosen.command == "add":
+        add(json.loads(chosen.found.read_text()), chosen.commit)
+    else:
+        draw()
+
+
+if __name__ == "__main__":
+    main()
