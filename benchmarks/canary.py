@@ -195,24 +195,34 @@ def _json(out: Path, *words: str) -> tuple[float, dict]:
 
 
 def measure(out: Path) -> dict:
-    """Everything, in some eight minutes."""
+    """Everything, in some eight minutes; what is known so far is in ``canary.json`` whenever it ends."""
     out.mkdir(parents=True, exist_ok=True)
-    counter, found = Counter(), {}
-    found["device"] = counter.name
-    found["first_figure_s"], found["first_figure"] = _json(out / "first.zip", "profile", "deit-b", "--mode", "graph")
-    found["bursts"] = _child(out, "bursts")
+    found: dict = {"device": Counter().name}
     made = f"{HERE / 'programs' / 'chain.py'}:make"
-    options = ("--mode", "eager", "--detail", "kernel", "--detail-time", "10", "--max-time", "3")
-    found["chain_s"], found["chain"] = _json(out / "chain.zip", "profile", made, *options)
-    found["alone"] = _child(out, "alone")
-    found["host_s"], found["host"] = _json(out / "host.zip", "profile", "deit-b", "--batch", "1", "--mode", "eager")
-    slow = [sys.executable, str(HERE / "slowdown.py"), "encoder", "resnet_train", "--kinds", "python,run"]
-    slow += ["--rounds", "8", "--seconds", "0.8", "--patience", "5", "--output", str(out / "slowdown.json")]
-    subprocess.run(slow, check=False)
-    if (out / "slowdown.json").exists():
-        found["slowdown"] = json.loads((out / "slowdown.json").read_text())
-    (out / "canary.json").write_text(json.dumps(found))
+    recorded = ("--mode", "eager", "--detail", "kernel", "--detail-time", "10", "--max-time", "3")
+    parts = {
+        "first": lambda: _json(out / "first.zip", "profile", "deit-b", "--mode", "graph"),
+        "bursts": lambda: _child(out, "bursts"),
+        "chain": lambda: _json(out / "chain.zip", "profile", made, *recorded),
+        "alone": lambda: _child(out, "alone"),
+        "host": lambda: _json(out / "host.zip", "profile", "deit-b", "--batch", "1", "--mode", "eager"),
+        "slowdown": lambda: _slowdown(out),
+    }
+    for name, part in parts.items():
+        began = time.perf_counter()
+        found[name] = part()
+        print(f"== {name}: {time.perf_counter() - began:.0f} s", flush=True)
+        (out / "canary.json").write_text(json.dumps(found))
     return found
+
+
+def _slowdown(out: Path) -> dict:
+    """Turns of programs with and without ``run``."""
+    path = out / "slowdown.json"
+    command = [sys.executable, str(HERE / "slowdown.py"), "encoder", "resnet_train", "--kinds", "python,run"]
+    command += ["--rounds", "7", "--seconds", "0.8", "--patience", "5", "--output", str(path)]
+    subprocess.run(command, check=False)
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _child(out: Path, what: str) -> list | dict:
@@ -240,7 +250,7 @@ CAPPED = ("mm fp16", "convolution")
 
 def row(found: dict) -> dict[str, float | str]:
     """A row of the table: errors and half-widths in %, counts, seconds."""
-    cells: dict[str, float | str] = {"device": found["device"], "first figure (s)": found["first_figure_s"]}
+    cells: dict[str, float | str] = {"device": found["device"], "first figure (s)": found["first"][0]}
     for length in LENGTHS_S:
         own = [one for one in found["bursts"] if one["length_s"] == length]
         errors, widths, truths, held, asked = [], [], [], 0, 0
@@ -258,8 +268,8 @@ def row(found: dict) -> dict[str, float | str]:
             cells |= {f"{name}, half-width (%)": float(np.median(widths))}
     errors, widths, held = _chain(found)
     cells |= {"chain, rms error (%)": _rms(errors), "chain, half-width (%)": float(np.median(widths or [np.nan]))}
-    cells |= {"chain, hold": held, "chain, of": len(errors), "chain (s)": found["chain_s"]}
-    energy = found["host"].get("model", {}).get("energy_j", {})
+    cells |= {"chain, hold": held, "chain, of": len(errors), "chain (s)": found["chain"][0]}
+    energy = found["host"][1].get("model", {}).get("energy_j", {})
     for what in ("total", "active_over_context_idle"):
         figure = energy.get(what) or {}
         if figure.get("value"):
@@ -279,7 +289,7 @@ def _rms(values: list[float]) -> float:
 
 def _chain(found: dict) -> tuple[list[float], list[float], int]:
     """Errors and half-widths in % of the operators with a truth, and how many hold, the truth taken for exact."""
-    rows = sorted(found["chain"].get("operators", []), key=lambda one: -(one["time_ms"]["value"] or 0))
+    rows = sorted(found["chain"][1].get("operators", []), key=lambda one: -(one["time_ms"]["value"] or 0))
     errors, widths, held = [], [], 0
     for name, (operator, which) in OPERATORS.items():
         own = [one["energy_j"] for one in rows if re.sub(r":+|/", ".", one["name"]).startswith(operator)]

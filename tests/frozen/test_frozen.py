@@ -1,0 +1,105 @@
+"""Figures, exports, help and public names are what they were frozen as; ``accepted.csv`` lists what may differ."""
+
+import difflib
+
+import pytest
+
+import frozen as freeze
+from frozen import COMPARED, SIMULATED, STORED
+
+TOLERANCE = {"stored": (1e-6, 1e-4), "simulated": (1e-4, 0.02)}
+"""By kind of Run: of a value, relative, and of the ends of its interval, in half-widths. Stored Runs state what they
+did; simulated ones are fitted again, and other processors round otherwise."""
+
+ACCEPTED = {line["what"]: line for line in freeze.accepted()}
+
+
+@pytest.fixture(scope="module")
+def frozen():
+    return freeze.frozen_figures()
+
+
+def differences(run, kind, frozen, now):
+    """Lines of figures of a Run that differ from the frozen ones and aren't accepted."""
+    before = {key: row for key, row in frozen.items() if key[0] == run}
+    after = freeze.by_key(now)
+    assert before, f"{run} isn't frozen"
+    lines = []
+    for key in before.keys() | after.keys():
+        old, new = (_text(rows.get(key)) for rows in (before, after))
+        if old != new and not _close(before.get(key), after.get(key), *TOLERANCE[kind]):
+            line = ACCEPTED.get(" | ".join(key))
+            if line is None or (line["old"], line["new"]) != (old, new):
+                lines.append((" | ".join(key), old, new))
+    return sorted(lines)
+
+
+def _text(row):
+    """A figure as a cell: "4.714238872 [4.704172524, 4.724305219]", a reason, or "absent"."""
+    if row is None:
+        return "absent"
+    if row["value"] is None:
+        return str(row["text"])
+    ends = "" if row["low"] is None or row["high"] is None else f" [{row['low']:.10g}, {row['high']:.10g}]"
+    return f"{row['value']:.10g}{ends}"
+
+
+def _close(old, new, tolerance, of_half):
+    if old is None or new is None or old["value"] is None or new["value"] is None:
+        return False
+    if abs(new["value"] - old["value"]) > tolerance * abs(old["value"]) + 1e-12:
+        return False
+    if any((old[end] is None) != (new[end] is None) for end in ("low", "high")):
+        return False
+    if old["low"] is None or old["high"] is None:
+        return True
+    slack = of_half * (old["high"] - old["low"]) / 2 + tolerance * abs(old["value"])
+    return all(abs(new[end] - old[end]) <= slack + 1e-12 for end in ("low", "high"))
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_figures_of_recorded_runs_are_as_frozen(path, frozen):
+    assert differences(path.stem, "stored", frozen, freeze.figures_of(path.stem, path)) == []
+
+
+@pytest.mark.parametrize("names", COMPARED, ids=" : ".join)
+def test_comparisons_are_as_frozen(names, frozen):
+    assert differences(" : ".join(names), "stored", frozen, freeze.compared(names)) == []
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.thorough) for name in SIMULATED])
+def test_figures_of_simulated_runs_are_as_frozen(name, frozen, workspace):
+    (workspace / "toy.py").write_text(freeze.TOY)
+    run = freeze.simulate(name, workspace)
+    assert differences(name, "simulated", frozen, freeze.figures_of(name, run)) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_exports_are_as_frozen(path, tmp_path):
+    before = {key: digest for key, digest in freeze.frozen_exports().items() if key[0] == path.stem}
+    after = freeze.exports_of(path.stem, path, tmp_path)
+    found = {(row["run"], row["format"], row["file"]): row["digest"] for row in after}
+    changed = {key for key in before.keys() | found.keys() if before.get(key) != found.get(key)}
+    lines = sorted((" | ".join(key), before.get(key, "absent"), found.get(key, "absent")) for key in changed)
+    known = {(line["what"], line["old"], line["new"]) for line in ACCEPTED.values()}
+    assert [line for line in lines if line not in known] == []
+
+
+@pytest.mark.parametrize(
+    ("what", "frozen_as", "now"),
+    [("help", freeze.HELP, freeze.help_texts), ("names", freeze.NAMES, freeze.public_names)],
+    ids=["help", "names"],
+)
+def test_words_of_the_interface_are_as_frozen(what, frozen_as, now):
+    """A changed line is accepted by a row whose old and new are the line before and after."""
+    before, after = frozen_as.read_text().splitlines(), now().splitlines()
+    known = {line[side] for line in ACCEPTED.values() if line["what"].startswith(what) for side in ("old", "new")}
+    changed = [line for line in difflib.unified_diff(before, after, n=0, lineterm="") if line[0] in "+-"]
+    assert [line for line in changed[2:] if line[1:].strip() not in known] == []
+
+
+def test_what_is_accepted_says_why_and_since_when():
+    for line in ACCEPTED.values():
+        assert all(line[name].strip() for name in ("what", "truth", "commit")), line
+        assert line["old"] != line["new"], line
