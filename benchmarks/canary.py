@@ -8,7 +8,7 @@ Loads and truths are the same whatever the code does, and all go through the com
 
 - *bursts* of 20 and 50 ms whose power swings with periods of 5, 10.4 and 20.8 ms. Truth: trains of twenty bursts
   between two steps of the energy counter, with short and with long pauses; the least-squares line of energy over time
-  of pauses gives the energy of a burst, and the scatter about it the truth's own half-width.
+  of pauses gives the energy of a burst, and the scatter about the lines of all cells the truth's own half-width.
 - *chain*: eight large operators by ``profile --detail kernel``, and each looped alone by the counter.
 - *host*: an eager model at batch 1, which the host limits.
 - *slowdown*: programs under ``run`` and without it, by turns.
@@ -33,7 +33,7 @@ TABLE = HERE.parent / "docs" / "results" / "canary.csv"
 PICTURE = HERE.parent / "docs" / "figures" / "canary.svg"
 
 LENGTHS_S, PERIODS_S = (0.02, 0.05), (0.005, 0.0104, 0.0208)
-TRAIN, PAUSES_S = 20, (0.30, 0.08, 0.30, 0.08)
+TRAIN, PAUSES_S = 20, (0.30, 0.06, 0.06, 0.30, 0.06, 0.06)
 """Bursts of a train, and the pauses of its trains; the bursts between long pauses are measured."""
 
 ALONE_S, WARM_S = 1.5, 0.7
@@ -133,26 +133,29 @@ def bursts(counter: Counter) -> list[dict]:
                 ended = counter.stepped()
                 trains.append((TRAIN, ended[0] - began[0] - busy, ended[1] - began[1]))
             cells.append((length_s, period_s, count, np.array(trains), measured))
-    return [_burst(*cell) for cell in cells]
+    fits = [_line(trains) for _, _, _, trains, _ in cells]
+    freedom = sum(len(trains) - 2 for _, _, _, trains, _ in cells)
+    scatter_j = float(np.sqrt(sum(float(left @ left) for _, left, _ in fits) / freedom))
+    return [
+        {
+            "length_s": length_s,
+            "period_s": period_s,
+            "true_length_s": count * period_s,
+            "truth_j": float(line[0]),
+            "truth_half_j": 2.06 * scatter_j * spread,  # Student's t of 24 degrees of freedom
+            "pause_w": float(line[1]),
+            "trains": trains.tolist(),
+            "stated": [[one.value, one.low, one.high, one.reason] for one in (block.energy_j for block in measured)],
+        }
+        for (length_s, period_s, count, trains, measured), (line, left, spread) in zip(cells, fits, strict=True)
+    ]
 
 
-def _burst(length_s: float, period_s: float, count: int, trains: np.ndarray, measured: list) -> dict:
-    """The truth and what was measured of one cell, in J."""
+def _line(trains: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Energy of a burst in J and power of pauses in W; what is left of trains in J; the first's sd over the scatter."""
     design, energy = trains[:, :2], trains[:, 2]
-    (truth, pause_w), *_ = np.linalg.lstsq(design, energy, rcond=None)
-    left = energy - design @ (truth, pause_w)
-    spread = np.linalg.inv(design.T @ design)[0, 0] * (left @ left) / (len(trains) - 2)
-    stated = [one.energy_j for one in measured]
-    return {
-        "length_s": length_s,
-        "period_s": period_s,
-        "true_length_s": count * period_s,
-        "truth_j": truth,
-        "truth_half_j": float(4.303 * np.sqrt(spread)),  # Student's t of two degrees of freedom
-        "pause_w": pause_w,
-        "trains": trains.tolist(),
-        "stated": [[one.value, one.low, one.high, one.reason] for one in stated],
-    }
+    line, *_ = np.linalg.lstsq(design, energy, rcond=None)
+    return line, energy - design @ line, float(np.sqrt(np.linalg.inv(design.T @ design)[0, 0]))
 
 
 def chain(counter: Counter) -> dict[str, float]:
@@ -166,13 +169,18 @@ def chain(counter: Counter) -> dict[str, float]:
     alone = {}
     for name, operator in model.operators.items():
         graph = _graph(torch, lambda operator=operator: operator(inputs))
-        each_s = _seconds(torch, graph, 20)
-        chunk, seen, ends = max(1, int(0.02 / each_s)), [], time.perf_counter() + ALONE_S + WARM_S
-        done = 0
-        while time.perf_counter() < ends:
-            _seconds(torch, graph, chunk)
-            done += chunk
-            seen.append((time.perf_counter(), done, counter.joules()))
+        chunk, seen, ends = max(1, int(0.02 / _seconds(torch, graph, 20))), [], time.perf_counter() + ALONE_S + WARM_S
+        waiting, done = [], 0
+        while time.perf_counter() < ends:  # a chunk is always waiting, so that the GPU works while the counter is read
+            for _ in range(chunk):
+                graph.replay()
+            waiting.append(torch.cuda.Event())
+            waiting[-1].record()
+            if len(waiting) > 2:
+                waiting.pop(0).synchronize()
+                done += chunk
+                seen.append((time.perf_counter(), done, counter.joules()))
+        torch.cuda.synchronize()
         rows = np.array([row for row, before in zip(seen[1:], seen, strict=False) if row[2] != before[2]])
         rows = rows[rows[:, 0] > seen[0][0] + WARM_S]
         alone[name] = float(np.polyfit(rows[:, 1], rows[:, 2], 1)[0])
@@ -184,7 +192,7 @@ def _command(*words: str) -> tuple[float, subprocess.CompletedProcess]:
     began = time.perf_counter()
     ended = subprocess.run([sys.executable, "-m", "jouletrace", *words], capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
-    print(f"$ jouletrace {' '.join(words)}   [{ended.returncode}, {seconds:.1f} s]\n{ended.stdout}{ended.stderr}")
+    print(f"$ jouletrace {' '.join(words)}   [{ended.returncode}, {seconds:.1f} s]\n{ended.stderr}")
     return seconds, ended
 
 

@@ -19,13 +19,13 @@ class Chain(nn.Module):
         super().__init__()
         self.large = _fixed(torch.randn(1 << 14, 1 << 14))
         self.product = nn.Linear(4096, 4096, bias=False)
-        self.half = nn.Linear(8192, 8192, bias=False).half()
+        self.wide = nn.Linear(8192, 8192, bias=False).half()
         self.conv = nn.Conv2d(64, 64, 3, padding=1, bias=False).half()
         self.operators = {
             "mul": lambda x: self.large * 1.5,
             "mm fp32": lambda x: self.product(x["square"]),
             "softmax": lambda x: torch.softmax(x["half"], -1),
-            "mm fp16": lambda x: self.half(x["wide"]),
+            "mm fp16": lambda x: self.wide(x["wide"]),
             "gelu": lambda x: functional.gelu(x["half"]),
             "cumsum": lambda x: torch.cumsum(self.large, 1),
             "convolution": lambda x: self.conv(x["image"]),

@@ -1,28 +1,35 @@
 """Figures, exports, help and public names are what they were frozen as; ``accepted.csv`` lists what may differ."""
 
 import difflib
+import sys
 
 import pytest
 
-import frozen as freeze
-from frozen import COMPARED, SIMULATED, STORED
+import frozen
+from jouletrace.run import load
+from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, RUNTIME, decode, layouts_for
+from places import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+from frozen import COMPARED, PROGRAMS, SIMULATED, STORED
+from raw_records import unpack
 
 TOLERANCE = {"stored": (1e-6, 1e-4), "simulated": (1e-4, 0.02)}
 """By kind of Run: of a value, relative, and of the ends of its interval, in half-widths. Stored Runs state what they
 did; simulated ones are fitted again, and other processors round otherwise."""
 
-ACCEPTED = {line["what"]: line for line in freeze.accepted()}
+ACCEPTED = {line["what"]: line for line in frozen.accepted()}
 
 
 @pytest.fixture(scope="module")
-def frozen():
-    return freeze.frozen_figures()
+def before():
+    return frozen.frozen_figures()
 
 
-def differences(run, kind, frozen, now):
+def differences(run, kind, every, now):
     """Lines of figures of a Run that differ from the frozen ones and aren't accepted."""
-    before = {key: row for key, row in frozen.items() if key[0] == run}
-    after = freeze.by_key(now)
+    before = {key: row for key, row in every.items() if key[0] == run}
+    after = frozen.by_key(now)
     assert before, f"{run} isn't frozen"
     lines = []
     for key in before.keys() | after.keys():
@@ -57,28 +64,28 @@ def _close(old, new, tolerance, of_half):
     return all(abs(new[end] - old[end]) <= slack + 1e-12 for end in ("low", "high"))
 
 
-@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
-def test_figures_of_recorded_runs_are_as_frozen(path, frozen):
-    assert differences(path.stem, "stored", frozen, freeze.figures_of(path.stem, path)) == []
+@pytest.mark.parametrize("path", [*STORED, *PROGRAMS], ids=lambda path: path.stem)
+def test_figures_of_recorded_runs_are_as_frozen(path, before):
+    assert differences(path.stem, "stored", before, frozen.figures_of(path.stem, path)) == []
 
 
 @pytest.mark.parametrize("names", COMPARED, ids=" : ".join)
-def test_comparisons_are_as_frozen(names, frozen):
-    assert differences(" : ".join(names), "stored", frozen, freeze.compared(names)) == []
+def test_comparisons_are_as_frozen(names, before):
+    assert differences(" : ".join(names), "stored", before, frozen.compared(names)) == []
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.thorough) for name in SIMULATED])
-def test_figures_of_simulated_runs_are_as_frozen(name, frozen, workspace):
-    (workspace / "toy.py").write_text(freeze.TOY)
-    run = freeze.simulate(name, workspace)
-    assert differences(name, "simulated", frozen, freeze.figures_of(name, run)) == []
+def test_figures_of_simulated_runs_are_as_frozen(name, before, workspace):
+    (workspace / "toy.py").write_text(frozen.TOY)
+    run = frozen.simulate(name, workspace)
+    assert differences(name, "simulated", before, frozen.figures_of(name, run)) == []
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_exports_are_as_frozen(path, tmp_path):
-    before = {key: digest for key, digest in freeze.frozen_exports().items() if key[0] == path.stem}
-    after = freeze.exports_of(path.stem, path, tmp_path)
+    before = {key: digest for key, digest in frozen.frozen_exports().items() if key[0] == path.stem}
+    after = frozen.exports_of(path.stem, path, tmp_path)
     found = {(row["run"], row["format"], row["file"]): row["digest"] for row in after}
     changed = {key for key in before.keys() | found.keys() if before.get(key) != found.get(key)}
     lines = sorted((" | ".join(key), before.get(key, "absent"), found.get(key, "absent")) for key in changed)
@@ -88,7 +95,7 @@ def test_exports_are_as_frozen(path, tmp_path):
 
 @pytest.mark.parametrize(
     ("what", "frozen_as", "now"),
-    [("help", freeze.HELP, freeze.help_texts), ("names", freeze.NAMES, freeze.public_names)],
+    [("help", frozen.HELP, frozen.help_texts), ("names", frozen.NAMES, frozen.public_names)],
     ids=["help", "names"],
 )
 def test_words_of_the_interface_are_as_frozen(what, frozen_as, now):
@@ -97,6 +104,21 @@ def test_words_of_the_interface_are_as_frozen(what, frozen_as, now):
     known = {line[side] for line in ACCEPTED.values() if line["what"].startswith(what) for side in ("old", "new")}
     changed = [line for line in difflib.unified_diff(before, after, n=0, lineterm="") if line[0] in "+-"]
     assert [line for line in changed[2:] if line[1:].strip() not in known] == []
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_kernels_of_a_run_are_those_that_cupti_wrote(path):
+    """Whoever reads CUPTI's buffers finds the kernels and copies of today, to the nanosecond."""
+    buffers, names, version = unpack(path.with_suffix(".npz"))
+    written = decode(buffers, layouts_for(version))
+    assert {KERNEL} <= set(written) <= {KERNEL, MEMCPY, MEMSET, RUNTIME}
+    assert all(names.values())
+    activity = load(path).activity
+    stated = set(zip(activity["start_ns"].to_pylist(), activity["end_ns"].to_pylist(), strict=True))
+    for kind in (KERNEL, MEMCPY):
+        for chunk in written.get(kind, []):
+            assert stated >= set(zip(chunk["start"].tolist(), chunk["end"].tolist(), strict=True))
+    assert len(activity) <= sum(len(chunk) for kind in (KERNEL, MEMCPY, MEMSET) for chunk in written.get(kind, []))
 
 
 def test_what_is_accepted_says_why_and_since_when():

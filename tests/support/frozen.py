@@ -36,6 +36,9 @@ STORED = sorted(
 )
 """Runs in the repository that were recorded on GPUs."""
 
+PROGRAMS = sorted((HERE / "programs").glob("*.zip"), key=lambda path: path.stem)
+"""Programs under ``run`` on an H100, with CUPTI's buffers beside each (``benchmarks/raw_records.py``)."""
+
 COMPARED = (
     ("serving-rates-a-h200", "serving-rates-b-h200"),
     ("serving-short-h200", "serving-long-h200"),
@@ -266,7 +269,7 @@ def main() -> None:
         os.environ |= {"JOULETRACE_CACHE": str(folder / "cache"), "JOULETRACE_LOCKS": str(folder / "locks")}
         os.chdir(folder)
         Path("toy.py").write_text(TOY)
-        made = {path.stem: path for path in STORED} | {name: simulate(name, folder) for name in SIMULATED}
+        made = {path.stem: path for path in (*STORED, *PROGRAMS)} | {name: simulate(name, folder) for name in SIMULATED}
 
         def figures() -> None:
             rows = [row for name, path in made.items() for row in figures_of(name, path)]
