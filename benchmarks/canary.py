@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import re
 import subprocess
 import sys
 import time
@@ -252,8 +251,8 @@ OPERATORS = {
 }
 """The operator behind each name of the chain, and which of that name, the longest first."""
 
-CAPPED = ("mm fp16", "convolution")
-"""No truth for the chain: looped alone the product meets the power cap, and the convolution needs no transposes."""
+OTHERWISE = ("convolution",)
+"""Looped alone it needs no transposes: no truth for the chain."""
 
 
 def row(found: dict) -> dict[str, float | str]:
@@ -296,14 +295,21 @@ def _rms(values: list[float]) -> float:
 
 
 def _chain(found: dict) -> tuple[list[float], list[float], int]:
-    """Errors and half-widths in % of the operators with a truth, and how many hold, the truth taken for exact."""
-    rows = sorted(found["chain"][1].get("operators", []), key=lambda one: -(one["time_ms"]["value"] or 0))
+    """Errors and half-widths in % of the operators with a truth, and how many hold, the truth taken for exact.
+
+    One that would draw more than the power limit if it took as long alone as in the chain has none: it is capped there.
+    """
+    document = found["chain"][1]
+    rows = sorted(document.get("operators", []), key=lambda one: -(one["time_ms"]["value"] or 0))
+    limit_w = document.get("device", {}).get("power_limit_w") or np.inf
     errors, widths, held = [], [], 0
     for name, (operator, which) in OPERATORS.items():
-        own = [one["energy_j"] for one in rows if re.sub(r":+|/", ".", one["name"]).startswith(operator)]
-        if name in CAPPED or len(own) <= which or own[which]["value"] is None:
+        own = [one for one in rows if one["name"] == operator]
+        if name in OTHERWISE or len(own) <= which or own[which]["energy_j"]["value"] is None:
             continue
-        figure, truth = own[which], found["alone"][name]
+        figure, truth = own[which]["energy_j"], found["alone"][name]
+        if 1e3 * truth > limit_w * own[which]["time_ms"]["value"]:
+            continue
         errors.append(100 * (figure["value"] / truth - 1))
         widths.append(50 * (figure["high"] - figure["low"]) / figure["value"])
         held += figure["low"] <= truth <= figure["high"]
