@@ -119,8 +119,8 @@ EXPORTS = ("chrome", "collapsed", "csv", "parquet", "perfetto", "speedscope", "s
 
 _FACTS = ("schema", "kind", "complete", "workload", "device", "simulated", "sensors", "warnings")
 """Sections of a document that hold no figures."""
-_ABOUT = ("n", "method", "of", "budget", "title", "message", "action")
-"""Facts about a figure that aren't figures, and words."""
+_ABOUT = ("n", "method", "of", "budget", "title", "message", "action", "runs")
+"""Facts about a figure that aren't figures, words, and places of files."""
 
 _NAMES = ("module", "name", "metric", "op", "shapes", "level", "where")
 """What tells one row of a table from another."""
@@ -172,6 +172,8 @@ def _walk(path: tuple[str, ...], value: Any, metric: str = "") -> Iterator[tuple
         for name, inner in value.items():
             if name not in _ABOUT and not (own and name in _NAMES and isinstance(inner, str)):
                 yield from _walk(path + own, inner, f"{metric}.{name}" if metric else name)
+    elif isinstance(value, list) and all(isinstance(inner, str) for inner in value):
+        yield " / ".join(path), metric, {"value": None, "low": None, "high": None, "text": ", ".join(sorted(value))}
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _walk(path if isinstance(inner, dict | list) else (*path, str(number)), inner, metric)
