@@ -123,7 +123,7 @@ _ABOUT = ("n", "method", "of", "budget", "title", "message", "action", "runs")
 """Facts about a figure that aren't figures, words, and places of files."""
 
 _NAMES = ("module", "name", "metric", "op", "shapes", "level", "where")
-"""What tells one row of a table from another."""
+"""Names that distinguish the rows of a table."""
 
 Row = dict[str, Any]
 
