@@ -59,6 +59,7 @@ def test_a_cell_that_fails_keeps_what_was_recorded(joules):
     ("line", "said"),
     [
         ("--gpu cpu", "unrecognized arguments: --gpu"),
+        ("-h", "usage: %%joules [--device"),
         ("--device none-such", "none-such"),
         ("'open", "No closing quotation"),
     ],

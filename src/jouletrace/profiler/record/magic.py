@@ -54,4 +54,4 @@ def _options(line: str) -> dict[str, Any]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise BadInputError(message)
+        raise BadInputError(f"{message}; {' '.join(self.format_usage().split())}")
