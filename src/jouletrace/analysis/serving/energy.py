@@ -196,9 +196,10 @@ def bill(level: Steady, powers: Powers) -> Bill | None:
 
 
 def _warn_of_other_gpu(run: Run, idle_w: Estimate, levels: Sequence[Steady]) -> None:
-    """Warn if no load raises the power: then the server runs elsewhere."""
+    """Warn if no load raises the power, though requests were answered: then the server runs elsewhere."""
     loaded = [level.energy.value / level.seconds for level in levels if level.energy.value is not None]
-    if idle_w.high is not None and loaded and max(loaded) < (1 + _RAISES) * idle_w.high:
+    answered = any(level.requests.ok.any() for level in levels)
+    if answered and idle_w.high is not None and loaded and max(loaded) < (1 + _RAISES) * idle_w.high:
         names = ", ".join(device.name for device in run.devices)
         run.warn(OTHER_GPU, f"requests don't raise the power of {names}: is it the server's GPU?")
 
