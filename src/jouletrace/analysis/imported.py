@@ -69,6 +69,8 @@ def add_imported(run: Run, figures: Figures) -> None:
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
     free += len(logged)
     timeline, untimed = _Timeline.of(run), _untimed(run)
+    if not (logged or stated or len(run.spans)):
+        _warn_without_power(run)
     if len(timeline.start) == 0:
         free = add_counted(run, figures, free)
         _add_names(run, timeline, figures, free, KINDS, untimed)
@@ -99,6 +101,13 @@ def _warn_of_unread(run: Run, logged: Sequence[DeviceInfo]) -> None:
     unread = [labels[device] for device in without if no_power_reason(run, device) == NO_READING]
     if unread:
         run.warn(NO_READING, f"no reading of power: {', '.join(unread)}")
+
+
+def _warn_without_power(run: Run) -> None:
+    """Say of logs that yield no figure that they have no power; of powers without a choice the importer has said so."""
+    if run.channels and not any(warning.code == "which_power" for warning in run.warnings):
+        text = "none of the columns is a power or an energy counter"
+        run.warn("no_power_logged", f"{text}: log power too, as power.draw of nvidia-smi or DCGM_FI_DEV_POWER_USAGE")
 
 
 def _add_traced(run: Run, figures: Figures) -> bool:

@@ -182,7 +182,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 def _counted(facts: dict[str, Any]) -> str:
     """What was read, in one line."""
-    counted = [f"{n} {kind}" for kind, n in facts["spans"].items()]
+    counted = [f"{n} {kind if n == 1 else _SEVERAL.get(kind, f'{kind}s')}" for kind, n in facts["spans"].items()]
     counted += [f"{n} {what if n > 1 else what[:-1]}" for what in ("samples", "counters") if (n := facts[what])]
     seconds = "" if facts["time_s"] is None else f" over {facts['time_s']:.6g} s"
     return (", ".join(counted) or f"{facts['figures']} figures") + seconds
@@ -221,6 +221,9 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
         )
     return lines + [f"! {one['where']}{': ' * bool(one['where'])}{one['message']}" for one in facts["warnings"]]
 
+
+_SEVERAL = {"memcpy": "copies", "launch": "launches"}
+"""Plurals of kinds of spans that don't just end in s."""
 
 _JOINS = {
     "ambiguous_launch": "have several launches of one id, and were not joined",

@@ -65,6 +65,7 @@ RULES: dict[str, Rule] = {
     "not_a_counter": Rule("power sensor", YES),
     "simulated_idle": Rule("power sensor", NO),
     "power_implausible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
+    "power_unit_assumed": Rule("power sensor", YES),
     "above_a_board": Rule("power sensor", YES),
     "power_impossible": Rule("power sensor", NO, "check the unit of the log: --map states it"),
     "sensor_unknown": Rule("power sensor", CARE),

@@ -96,7 +96,8 @@ def _iterations(run: Run, results: Results) -> list[str]:
         each = "" if whole else " per iteration"
         return [f"{_beside(time, 's')}{each}{why}"] if time.value is not None else _watched(run, results)
     if whole and energy.method.startswith(STATED):
-        return [f"{figure(energy, 'J')} in {brief(results.get('time_s').value, 's')}, {energy.method}"]
+        said = f"{figure(energy, 'J')} in {brief(results.get('time_s').value, 's')}, {energy.method}"
+        return [said, *_watched(run, results)]
     if whole:
         return [f"{figure(energy, 'J')}{_paid(energy)} in {_beside(time, 's')}, {_beside(power, 'W')} on average"]
     beside = [_beside(one, unit) for one, unit in ((power, "W"), (time, "s")) if one.value is not None]

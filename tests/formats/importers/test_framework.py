@@ -149,7 +149,7 @@ def test_the_command_writes_a_run_and_says_what_is_in_it(workspace, capsys):
 def test_the_command_prints_for_people_too(workspace, capsys):
     make.kineto(workspace / "t.json")
     done = command(capsys, "import", "t.json", "-o", "short")
-    assert "4 kernel" in done.out
+    assert "4 kernels" in done.out
     assert "trust: " in done.out
     done = command(capsys, "import", "t.json", "-o", "run", "-v")
     assert done.code == 0, done.err

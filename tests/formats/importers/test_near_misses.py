@@ -246,6 +246,51 @@ def test_rows_of_codecarbon_are_runs_with_its_own_figures(capsys, tmp_path):
     assert "is read as codecarbon" in refused
 
 
+def test_power_that_was_measured_stands_beside_what_codecarbon_states(capsys, tmp_path):
+    (tmp_path / "smi.csv").write_text(query(list(ROWS[0]), {}))
+    source = str(FAULTS / "P1_emissions.csv")
+    made = command(capsys, "import", source, str(tmp_path / "smi.csv"), "-o", str(tmp_path / "r"))
+    said = made.out.replace("\xa0", " ").splitlines()
+    assert "90.00 kJ in 300 s, stated by codecarbon" in said
+    assert any(line.endswith(" in 9.90 s, 301 W on average") for line in said)
+
+
+@pytest.mark.parametrize("columns", ["timestamp, index, utilization.gpu [%]", "EntityId,GRACT,FBUSD,TimeStamp"])
+def test_a_log_without_power_says_that_it_has_none(capsys, tmp_path, columns):
+    first = columns.startswith("timestamp")
+    rows = [f"2026/03/05 11:00:{i:02d}.000, 0, 97 %" if first else f"0,0.5,3,{1656761213 + i}" for i in range(20)]
+    (tmp_path / "log.csv").write_text("\n".join([columns, *rows]) + "\n")
+    made = command(capsys, "import", str(tmp_path / "log.csv"), "-o", str(tmp_path / "r"))
+    assert made.code == 0, made.err
+    for said in (made.out, command(capsys, "show", str(tmp_path / "r")).out):
+        assert "no figure, 1 remark" in said
+        assert "none of the columns is a power or an energy counter" in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "options", "assumed"),
+    [("12.5", [], 1), ("12.5 W", [], 0), ("12.5", ["--map", "power_w=rack_power"], 0)],
+)
+def test_watts_that_nothing_states_are_an_assumption_that_is_stated(capsys, tmp_path, cell, options, assumed):
+    rows = [f"2026-03-05T11:00:{i:02d},{cell}" for i in range(20)]
+    (tmp_path / "rack.csv").write_text("\n".join(["time,rack_power", *rows]) + "\n")
+    source, place = str(tmp_path / "rack.csv"), str(tmp_path / "r")
+    assert command(capsys, "import", source, "-o", place, *options).code == 0
+    said = " ".join(command(capsys, "show", place, "-v").out.split())
+    assert said.count("watts were assumed; if it is in kilowatts, give --map power_kw=rack_power") == assumed
+
+
+def test_two_powers_of_one_meter_can_be_added_as_is_advised(capsys, tmp_path):
+    rows = [f"2026-03-05T11:00:{i:02d},6.0,5.0" for i in range(20)]
+    (tmp_path / "pdu.csv").write_text("\n".join(["time,Feed 1 kW,Feed 2 kW", *rows]) + "\n")
+    source = str(tmp_path / "pdu.csv")
+    made = command(capsys, "import", source, "-o", str(tmp_path / "r"))
+    assert "for the sum, --map power_w:0=COLUMN --map power_w:1=COLUMN" in " ".join(made.out.split())
+    ways = ["--map", "power_w:0=Feed 1 kW", "--map", "power_w:1=Feed 2 kW"]
+    made = command(capsys, "import", source, "-o", str(tmp_path / "q"), *ways)
+    assert "11000 W on average, 2 devices together" in made.out.replace("\xa0", " ")
+
+
 def test_the_last_row_of_a_run_of_codecarbon_counts(tmp_path):
     rows = ["a,30,1,0.5", "a,60,2,1", "b,10,1,0.25"]
     cells = [row.split(",") for row in rows]

@@ -217,8 +217,9 @@ def _choose_power(log: Log) -> None:
         if POWER not in powers and len(powers) == 1:
             log.rename(device.id, powers[0], POWER)
         elif POWER not in powers and powers:
-            text = f"powers of {device.name} without a choice of one for energy: give --map power_w=COLUMN"
-            log.left.add("which_power", text, len(powers))
+            text = f"powers of {device.name} without a choice of one for energy"
+            way = "give --map power_w=COLUMN; for the sum, --map power_w:0=COLUMN --map power_w:1=COLUMN"
+            log.left.add("which_power", f"{text}: {way}", len(powers))
 
 
 def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> None:
@@ -233,12 +234,18 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> No
     values = {table.header[value.column]: value for value in meaning.values}
     for device in log.devices.values():
         typical = log.median(device.id, POWER)
-        if typical is None or typical <= MOST_OF_A_BOARD_W:
+        if typical is None:
             continue
         source = log.source(device.id, POWER).removeprefix("column ")
         slip = f"if {source!r} is in milliwatts, give --map power_mw={source}"
         value = values[source]
-        if not value.stated and not any(units.split(row[value.column])[1] for row in table.rows):
+        stated = value.stated or any(units.split(row[value.column])[1] for row in table.rows)
+        if not stated and typical <= MOST_OF_A_BOARD_W:
+            text = f"the unit of {source!r} isn't stated: watts were assumed"
+            log.note("power_unit_assumed", f"{text}; if it is in kilowatts, give --map power_kw={source}", device.id)
+        if typical <= MOST_OF_A_BOARD_W:
+            continue
+        if not stated:
             raise BadInputError(
                 f"{path}: the unit of {source!r} isn't stated, and {typical:.6g} W is more than any GPU board "
                 f"draws: {slip}; if it is in watts, --map power_w={source}"
