@@ -165,6 +165,17 @@ def test_a_redirect_to_another_server_is_reported_and_not_followed(capsys, place
 
 
 @pytest.mark.thorough
+def test_requests_that_fail_without_a_word_are_the_only_reason(capsys, place, server):
+    found = bench(capsys, server, "wordless")
+    assert found.code == 0, found.err
+    failed, count = errors(place)
+    assert set(failed) == {"HTTP 500: without a message"}
+    assert len(failed) == count
+    for doubt in ("raise the power", "were there others"):
+        assert doubt not in " ".join(found.out.split())
+
+
+@pytest.mark.thorough
 def test_a_kept_connection_that_the_server_closes_costs_no_request(capsys, place, server):
     found = bench(capsys, server, "drops", "--json")
     assert found.code == 0, found.err

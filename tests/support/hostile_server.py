@@ -139,6 +139,8 @@ def hostile(server=None):
                     self.stream(state.bomb, Content_Encoding="gzip")
                 elif mode == "other":
                     self.whole(b"", 307, Location=state.elsewhere + self.path)
+                elif mode == "wordless":
+                    self.whole(b"", 500)
                 elif mode == "drops":  # after each answer, unannounced
                     self.stream(TOKEN * 4 + END)
                     self.close_connection = True

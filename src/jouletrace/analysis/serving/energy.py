@@ -148,7 +148,7 @@ def _warn_of_steps(run: Run, level: Steady, bills: Bill | None) -> None:
     if bills is None:
         run.warn(NO_STEPS, f"{name}: no step within its steady window; its bills are by the request timeline", name)
         return
-    if abs(bills.accounted - 1) > OTHERS:
+    if level.requests.ok.any() and abs(bills.accounted - 1) > OTHERS:
         message = f"{name}: its requests have {bills.accounted:.0%} of the tokens of the steps"
         if bills.accounted < 1:
             run.warn(OTHER_STEPS, f"{message}: were there others?", name)

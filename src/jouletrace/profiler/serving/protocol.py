@@ -223,7 +223,7 @@ def _counts(usage: bytes) -> tuple[int | None, int | None]:
 
 
 def error_text(body: bytes) -> str:
-    """What an error's JSON says, in one line of at most 200 characters; a cut leaves no part of a secret."""
+    """What an error's JSON says, in one line of 1 to 200 characters; a cut leaves no part of a secret."""
     text = body.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text)
@@ -232,4 +232,4 @@ def error_text(body: bytes) -> str:
         text = found if isinstance(found, str) else json.dumps(found)
     except (ValueError, RecursionError):
         pass
-    return hidden(" ".join(text.split()))[:200]
+    return hidden(" ".join(text.split()))[:200] or "without a message"
