@@ -180,6 +180,12 @@ def test_a_counter_that_contradicts_the_power_fails_a_check(said, rows, what):
     assert what in words
 
 
+def test_readings_that_come_late_are_compared_with_a_counter_too(said):
+    words, _ = said(dcgm(30, 150, 75_000), name="late.prom")
+    assert "trust: no" in words
+    assert "2 times the energy that the energy counter gained" in words
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -18,6 +18,7 @@ from jouletrace.sensor.counter import (
     sound_reads,
 )
 from jouletrace.sensor.power_record import PowerRecord, integrate
+from jouletrace.sensor.windows.response import Response
 
 TOLERANCE = 0.05
 """Relative difference up to which a record and its counter agree; on recorded H100s and H200s it is below 0.015."""
@@ -73,10 +74,10 @@ def warn_of_counter(run: Run, device: str) -> None:
     if left_out := reads.issues.get("implausible"):
         run.warn("counter_implausible", f"{left_out} reads of the energy counter were no counts and left out", device)
     if found is not None and len(found[0]) > 1 and not reads_zero(found[0]):
-        _compare(run, device, found[0], reads)
+        _compare(run, device, *found, reads)
 
 
-def _compare(run: Run, device: str, record: PowerRecord, reads: CounterReads) -> None:
+def _compare(run: Run, device: str, record: PowerRecord, response: Response, reads: CounterReads) -> None:
     """Warn where the counter stood still or gained another energy than the record has."""
     still_s, still_j = _stood_still(record, reads)
     if still_s > _LONGEST_STEP_S:
@@ -89,7 +90,7 @@ def _compare(run: Run, device: str, record: PowerRecord, reads: CounterReads) ->
     off = abs(ratio.value - 1)
     if off <= max(TOLERANCE, ratio.half_width):
         return
-    if off > np.hypot(ratio.half_width, ratio.value * _uncertainty(run, device, record)):
+    if off > np.hypot(ratio.half_width, ratio.value * _uncertainty(run, device, record, response)):
         text = f"the power record has {ratio.value:.3g} times the energy that the energy counter gained"
         run.warn("counter_differs", f"{text}: one of the two is wrong", device)
 
@@ -112,9 +113,10 @@ def _stood_still(record: PowerRecord, reads: CounterReads) -> tuple[float, float
     return float(edges[1, longest] - edges[0, longest]) / 1e9, float(drawn[longest])
 
 
-def _uncertainty(run: Run, device: str, record: PowerRecord) -> float:
+def _uncertainty(run: Run, device: str, record: PowerRecord, response: Response) -> float:
     """Relative half-width of the record's own energy: readings far apart may have missed what the counter counted."""
-    segment = record.time_ns[_longest(record, record.time_ns)]
+    # Readings speak of the time that lies the sensor's delay before them.
+    segment = record.time_ns[_longest(record, record.time_ns)] - round(1e9 * response.delay_s)
     found = energies(run, device, segment[:1], segment[-1:])
     if found is None or found.reason[0] is not None:
         return np.inf
