@@ -1,6 +1,7 @@
 """What an imported log says of its devices: those without a reading are named, counters are used, trust follows."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -185,6 +186,12 @@ def test_readings_that_come_late_are_compared_with_a_counter_too(said):
     words, _ = said(log, name="late.prom")
     assert "trust: no" in words
     assert "2 times the energy that the energy counter gained" in words
+
+
+def test_energies_of_rows_with_a_start_and_an_end_are_no_counter(workspace, capsys):
+    rows = "".join(f"layer{k},{START_S + k},{START_S + k + 0.5},{3 + k % 2}\n" for k in range(3))
+    Path("layers.csv").write_text(f"layer,start_time,end_time,energy_j\n{rows}")
+    assert "which column is the power?" in command(capsys, "import", "layers.csv", "--map", "time_s=start_time").err
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,9 @@ _NO_POWER = re.compile(
 )
 """Words of states and limits of power, whose column is no power unless it states a unit."""
 
+_START, _END = re.compile(r"^(start|begin)", re.I), re.compile(r"^(end|stop|finish|duration)", re.I)
+"""Headings of a table whose rows are intervals: an energy there is that of its row, and no counter."""
+
 _LIMIT = re.compile(r"(^|_)(limit|cap|tdp|rated|budget)(_|$)")
 _POWERS = ("", "power", "watts", "watt", "pwr", "powerdraw", "draw", "p", "powerusage")
 _ENERGIES = ("", "energy", "joules", "joule", "energycounter", "totalenergy", "energyconsumption", "energyconsumed")
@@ -233,6 +236,9 @@ def _guessed(header: Sequence[str]) -> Columns:
             found.unknown.append(text)
             if unit and kind is None and (_POWER.search(text) or looks_like_unit(unit)):
                 found.unclear.append((text, unit))
+    if any(map(_START.match, header)) and any(map(_END.match, header)):
+        found.unknown += [header[value.column] for value in found.values if value.unit.si == "J"]
+        found.values = [value for value in found.values if value.unit.si != "J"]
     if clocks:  # a date and a time of day form one time; the first of several complete times is used
         found.time = Times((*dates, clocks[0][0]), clocks[0][1])
     elif dates:
