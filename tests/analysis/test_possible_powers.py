@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import jouletrace as jt
@@ -13,8 +14,11 @@ from jouletrace.report.rules import NO, YES
 from jouletrace.report.trust import trust
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
+from jouletrace.simulator.sensors import SamplingSensor
 from places import REPOSITORY, SAMPLES
-from scenarios import draw
+from scenarios import draw, simulate
+from simulated_power import Board
+from simulated_programs import draw_kinds, fixed_order, lay_out, with_pauses
 
 PROGRAMS = SAMPLES / "h100" / "runs3"
 CHECK = "powers of kernels"
@@ -89,12 +93,21 @@ def test_of_recorded_programs_one_has_powers_that_cannot_be(name, least, most):
     assert all(0.0 <= watts <= 1.6 * 700.0 for watts in powers(run))
 
 
+def many_kinds(seed, seconds=15.0):
+    """A recording of 60 to 120 kinds of kernels of 5 to 150 us in fixed order, with pauses."""
+    rng = np.random.default_rng([seed, 77])
+    sensor = SamplingSensor.draw(rng, seconds)
+    kinds = draw_kinds(rng, int(rng.integers(60, 120)), 5e3, 150e3)
+    scene = lay_out(with_pauses(rng, fixed_order(rng, seconds, kinds)), seconds)
+    return simulate(rng, scene, Board.draw(rng, len(kinds), seconds), sensor)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["eager", "overlap", "short_fixed"])
+@pytest.mark.parametrize("group", ["eager", "overlap", "many kinds"])
 def test_powers_of_simulated_programs_are_possible(group):
     """Of six recordings of each none may fail, where one in a thousand does (chance of one in all: 2 %)."""
-    for seed in range(900, 906):
-        _, recording, truth = draw(seed, group, seconds=10.0)
+    for seed in range(6):
+        _, recording, truth = many_kinds(seed) if group == "many kinds" else draw(seed, group, seconds=10.0)
         rate = truth.sensor.rate_hz
         readings = on_grid(recording.rows[:, 0] * 1000, recording.rows[:, 1] / 1e3)
         kinds = [Kind(*of) for of in zip(recording.names, recording.operators, recording.modules, strict=True)]

@@ -148,7 +148,7 @@ def possible(fitted: Fit, most_w: float) -> float:
         return 1.0
     covariance = (fitted.errors95 / Z95) ** 2 * fitted.covariance[:count, :count]
     white = solve_triangular(np.linalg.cholesky(covariance), np.eye(count), lower=True)
-    found = lsq_linear(white, white @ power, (low, high))
+    found = lsq_linear(white, white @ power, (low, high), method="bvls")  # which knows the active bounds exactly
     return float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
 
 
