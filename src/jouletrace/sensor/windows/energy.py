@@ -32,10 +32,10 @@ _MISFIT = 4.0
 """Squared residual over its expectation from which readings don't fit the model."""
 
 _WIDER = 1.2
-_SURE = 6.0
+_SURE = 4.0
 """A response is refuted where readings are exp(``_SURE``) times as likely under one that is wider or narrower by the
-factor ``_WIDER``. Profiles of simulated H100s reach exp(4) where it is as calibrated, exp(9) and more where it is 20 %
-wider (docs/results/response-sim.md)."""
+factor ``_WIDER``: nine in ten profiles of simulated H100s whose response is 20 % wider than calibrated, and none
+whose response is as calibrated (docs/results/response-sim.md)."""
 
 
 @dataclass(frozen=True)
