@@ -43,7 +43,7 @@ def counter_ratio(run: Run, device: str) -> Estimate:
     return record_over_counter(*found, find_steps(stamps[inside], joules[inside], most_w=most_w(run, device)))
 
 
-def add_counted(run: Run, figures: Figures, unit: int, device: str) -> bool:
+def add_by_counter(run: Run, figures: Figures, unit: int, device: str) -> bool:
     """Add energy, power and time by a device's counter alone as figures of ``unit``; False without a counter."""
     if run.channel(device, ENERGY_COUNTER) is None:
         return False

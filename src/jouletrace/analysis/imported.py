@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis import latency as latencies
-from jouletrace.analysis.counted import add_counted
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
+from jouletrace.analysis.kernel_counters import add_kernels
 from jouletrace.analysis.monitor import add_each
 from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
 from jouletrace.analysis.recording_names import RECORDING
@@ -72,7 +72,7 @@ def add_imported(run: Run, figures: Figures) -> None:
     if not (logged or stated or len(run.spans)):
         _warn_without_power(run)
     if len(timeline.start) == 0:
-        free = add_counted(run, figures, free)
+        free = add_kernels(run, figures, free)
         _add_names(run, timeline, figures, free, KINDS, untimed)
         return
     if not traced:

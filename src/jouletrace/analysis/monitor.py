@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import of_steps
-from jouletrace.analysis.counter import add_counted
+from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_reason, power_record, reads_zero
 from jouletrace.analysis.spans import device_phase_edges
@@ -55,7 +55,7 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
     if found is None or missing:
         for metric in METRICS[:-2]:
             figures.add(unit, metric, Estimate.null(missing, "record"))
-        if not add_counted(run, figures, unit, device.id):
+        if not add_by_counter(run, figures, unit, device.id):
             for metric in (*METRICS[-2:], "time_s"):
                 figures.add(unit, metric, Estimate.null(missing, "record"))
         return
@@ -72,7 +72,7 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
     start, end = _watched(run, device.id, record, response)
     _warn_of_ends(run, device.id, record, end - start)
     total, seconds, codes, sources = _energy(run, device.id, record, start, end)
-    if total.value is None and add_counted(run, figures, unit, device.id):
+    if total.value is None and add_by_counter(run, figures, unit, device.id):
         return
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
     if total.value is None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.counted import SHOWN, to_percent
+from jouletrace.analysis.kernel_counters import SHOWN, shown_readings
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.waveform import waveform_of
 from jouletrace.formats.exporters.timeline.tracks import Process, Spans, codes
@@ -135,22 +135,16 @@ class _Counted:
         table = tables.conform(run.counters, "counters")
         self._spans = spans
         self._devices, self._device = codes(spans.table["device"])
-        metrics, metric = codes(table["metric"])
-        units, unit = codes(table["value_unit"])
-        value = table["value"].to_numpy()
-        percent = np.array([[to_percent(name, of) for of in [*units, ""]] for name in [*metrics, ""]])
-        factor = percent[metric, unit]
+        kind, value = shown_readings(table)
         row = pc.index_in(table["span"].combine_chunks(), value_set=spans.table["id"].combine_chunks())
         row = row.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        heading = {name: i for i, one in enumerate(SHOWN) for name in one.names}
-        kind = np.array([heading.get(name.lower(), -1) for name in [*metrics, ""]], np.int64)[metric]
-        good = (kind >= 0) & (row >= 0) & np.isfinite(value) & np.isfinite(factor)
+        good = (kind >= 0) & (row >= 0)
         good[good] = spans.drawn[row[good]]
         # Both pages of ncu, and pages of two of its runs, contain the same values of a kernel: one of them is drawn.
         rows = np.flatnonzero(good)
         _, first = np.unique(row[rows] * len(SHOWN) + kind[rows], return_index=True)
         rows = rows[np.sort(first)]
-        self._row, self._kind, self._value = row[rows], kind[rows], (value * factor)[rows]
+        self._row, self._kind, self._value = row[rows], kind[rows], value[rows]
 
     def lines(self, process: Process) -> Iterator[Counter]:
         """A counter for each percentage that a kernel of the process has."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -13,6 +15,9 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 
 METHOD = "counters"
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Shown(NamedTuple):
@@ -64,18 +69,30 @@ SHOWN = (
     ),
 )
 
-_DURATION = ("duration", "gpu__time_duration.sum", "gpu__time_duration.avg")
-"""Names of the time of a launch, in lower case."""
+_DURATION = Shown("Duration", "time_mean_s", ("duration", "gpu__time_duration.sum", "gpu__time_duration.avg"))
+"""The time of a launch."""
 
 
-def to_percent(metric: str, unit: str) -> float:
-    """The factor that turns a reading into a percentage; NaN if it is another quantity."""
+def shown_readings(counters: pa.Table, shown: Sequence[Shown] = SHOWN) -> tuple[Ints, Floats]:
+    """Index in ``shown`` of each reading, -1 for all others, and its value in percent (a time: s); shape (n,) each."""
+    (metric, metrics), (unit, units) = (tables.decoded(counters[column]) for column in ("metric", "value_unit"))
+    index = {name: i for i, one in enumerate(shown) for name in one.names}
+    kinds = np.array([index.get(name.lower(), -1) for name in [*metrics, ""]], np.int64)
+    factor = np.array([[_factor(name, of) for of in [*units, ""]] for name in [*metrics, ""]])
+    value = pc.fill_null(counters["value"], math.nan).to_numpy() * factor[metric, unit]
+    return np.where(np.isfinite(value), kinds[metric], -1), value
+
+
+def _factor(metric: str, unit: str) -> float:
+    """The factor that turns a reading into a percentage, or a duration into s; NaN if it is another quantity."""
+    if metric.lower() in _DURATION.names:
+        return 1.0 if unit == "s" else math.nan
     if unit == "%" or (not unit and ("[%]" in metric or "pct" in metric)):
         return 1.0
     return 100.0 if metric.lower() == "achieved_occupancy" else math.nan  # nvprof's is a fraction
 
 
-def add_counted(run: Run, figures: Figures, free: int) -> int:
+def add_kernels(run: Run, figures: Figures, free: int) -> int:
     """Add a unit for each name of kernels that have counters but no times, as ncu alone gives them; the next free id.
 
     ``time_s`` is the sum of their durations as ncu measured them, one launch at a time at clocks of its own.
@@ -105,29 +122,19 @@ def add_counted(run: Run, figures: Figures, free: int) -> int:
     return free
 
 
-def _means(
-    run: Run, row: NDArray[np.int64], unit: NDArray[np.int64], units: int
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+def _means(run: Run, row: Ints, unit: Ints, units: int) -> dict[str, tuple[Floats, Ints]]:
     """Mean of each metric that is shown over the launches of each unit, NaN where none has it, and their number.
 
     ``row`` is the launch of each counter, -1 for that of another span; ``unit`` that of each launch.
     """
-    (code, metrics), (of, value_units) = (tables.decoded(run.counters[column]) for column in ("metric", "value_unit"))
-    value = pc.fill_null(run.counters["value"], math.nan).to_numpy()
-    wanted: dict[str, tuple[str, ...]] = {"time_mean_s": _DURATION} | {one.metric: one.names for one in SHOWN}
+    wanted = (_DURATION, *SHOWN)
+    kind, value = shown_readings(run.counters, wanted)
     found = {}
-    for metric, names in wanted.items():
-        factor = np.full((len(metrics) + 1, len(value_units) + 1), math.nan)
-        for i, text in enumerate(metrics):
-            for j, printed in enumerate([*value_units, ""]):
-                if text.lower() in names:
-                    seconds = 1.0 if printed == "s" else math.nan
-                    factor[i, j] = seconds if metric == "time_mean_s" else to_percent(text, printed)
-        scaled = value * factor[code, of]
-        rows = np.flatnonzero((row >= 0) & np.isfinite(scaled))
+    for i, one in enumerate(wanted):
+        rows = np.flatnonzero((row >= 0) & (kind == i))
         _, once = np.unique(row[rows], return_index=True)  # both of ncu's pages, say, have it
         rows = rows[once]
         n = np.bincount(unit[row[rows]], minlength=units)
-        total = np.bincount(unit[row[rows]], scaled[rows], minlength=units)
-        found[metric] = np.where(n > 0, total / np.maximum(n, 1), math.nan), n.astype(np.int64)
+        total = np.bincount(unit[row[rows]], value[rows], minlength=units)
+        found[one.metric] = np.where(n > 0, total / np.maximum(n, 1), math.nan), n.astype(np.int64)
     return found
