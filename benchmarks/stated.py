@@ -30,8 +30,7 @@ import serving
 import slowdown
 from jouletrace.analysis import analyse
 from jouletrace.compare.paired import paired
-from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.store import load
+from jouletrace.run import MODEL_UNIT, Estimate, Run, load
 from jouletrace.stats.interval import mean_estimate, ratio
 
 ROOT = Path(__file__).parents[1]

@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 
 from jouletrace.analysis.recording_names import RECORDING
-from jouletrace.run import MODEL_UNIT, Run
-from jouletrace.run.store import load
+from jouletrace.run import MODEL_UNIT, Run, load
 
 HERE = Path(__file__).parent
 OWN = f"{HERE.relative_to(Path.cwd()) if HERE.is_relative_to(Path.cwd()) else HERE}/models.py"

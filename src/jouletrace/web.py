@@ -68,23 +68,16 @@ class SlowError(UnreadableError, TimeoutError):
 
 @dataclass(frozen=True)
 class Page:
-    """What a server answered.
+    """The answer of a server.
 
     Attributes:
-        url: Where it was in the end.
         status, reason: Of HTTP.
         body: Unpacked.
     """
 
-    url: str
     status: int
     reason: str
     body: bytes
-
-    @property
-    def text(self) -> str:
-        """The body as UTF-8."""
-        return self.body.decode("utf-8", "replace")
 
 
 def fetch(url: str, timeout_s: float) -> str:
@@ -96,17 +89,16 @@ def fetch(url: str, timeout_s: float) -> str:
     found = page(url, timeout_s)
     if found.status != HTTPStatus.OK:
         raise UnreadableError(f"{url} answers {found.status} {found.reason}")
-    return found.text
+    return found.body.decode("utf-8", "replace")
 
 
-def page(url: str, timeout_s: float, headers: Mapping[str, str] | None = None, most: int = MOST_PAGE) -> Page:
+def page(url: str, timeout_s: float, headers: Mapping[str, str] | None = None) -> Page:
     """A page with any status.
 
     Args:
         url: An http or https address.
         timeout_s: Seconds within which its last byte must come, redirects included.
         headers: To send beside the usual ones.
-        most: Bytes that it may have.
 
     Raises:
         SlowError: If it didn't come in time.
@@ -117,7 +109,7 @@ def page(url: str, timeout_s: float, headers: Mapping[str, str] | None = None, m
     deadline, asked = time.monotonic() + timeout_s, url
     try:
         for _ in range(MOST_HOPS + 1):
-            found = _read(url, headers or {}, deadline, most)
+            found = _read(url, headers or {}, deadline)
             if not isinstance(found, str):
                 return found
             url = found
@@ -199,10 +191,10 @@ class Unpacker:
         return self._unpack is None or self._unpack.eof
 
 
-def _read(url: str, headers: Mapping[str, str], deadline: float, most: int) -> Page | str:
+def _read(url: str, headers: Mapping[str, str], deadline: float) -> Page | str:
     """The page, or where it redirects to."""
     for again in range(SENT_AGAIN + 1):
-        with closing(_Connection(url, deadline, most + MOST_HEADERS)) as connection:
+        with closing(_Connection(url, deadline)) as connection:
             try:
                 answer = connection.asked(headers)
             except ConnectionError:  # before anything of the answer came
@@ -211,26 +203,26 @@ def _read(url: str, headers: Mapping[str, str], deadline: float, most: int) -> P
                 continue
             if answer.status in REDIRECTS:
                 return followed(url, answer.status, answer.getheader("Location"))
-            return Page(url, answer.status, answer.reason, _body(url, answer, most))
+            return Page(answer.status, answer.reason, _body(url, answer))
     raise AssertionError  # pragma: no cover  # the loop returns or raises
 
 
-def _body(url: str, answer: HTTPResponse, most: int) -> bytes:
+def _body(url: str, answer: HTTPResponse) -> bytes:
     unpacker, body = Unpacker(answer.getheader("Content-Encoding")), bytearray()
     while data := answer.read1(PIECE):
         for piece in unpacker.pieces(data):
             body += piece
-            if len(body) > most:
-                raise UnreadableError(f"{url} answers with more than {most >> 20} MiB")
+            if len(body) > MOST_PAGE:
+                raise UnreadableError(f"{url} answers with more than {MOST_PAGE >> 20} MiB")
     if answer.length or not unpacker.whole:  # a truncated number would look like a reset
         raise UnreadableError(f"{url} closed the connection within its answer")
     return bytes(body)
 
 
 class _Connection:
-    """A connection whose bytes have a deadline and a number."""
+    """A connection whose bytes have a deadline and a limit."""
 
-    def __init__(self, url: str, deadline: float, most: int) -> None:
+    def __init__(self, url: str, deadline: float) -> None:
         import http.client
 
         parts = urlsplit(url)
@@ -248,7 +240,7 @@ class _Connection:
             except OSError:
                 self._socket.close()
                 raise
-        self._http.sock = _Socket(self._socket, deadline, most)
+        self._http.sock = _Bounded(self._socket, deadline)
 
     def asked(self, headers: Mapping[str, str]) -> HTTPResponse:
         """The head of the answer to a GET."""
@@ -284,11 +276,11 @@ def _left(deadline: float) -> float:
     return left
 
 
-class _Socket:
-    """What ``http.client`` uses of a socket; the whole exchange has one deadline."""
+class _Bounded(io.RawIOBase):
+    """The socket that ``http.client`` uses: the whole exchange has one deadline, and its answer a size."""
 
-    def __init__(self, connection: socket.socket, deadline: float, most: int) -> None:
-        self._socket, self._deadline, self._most = connection, deadline, most
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._socket, self._deadline, self._most = connection, deadline, MOST_PAGE + MOST_HEADERS
 
     def sendall(self, data: bytes) -> None:
         """Send all of it."""
@@ -297,17 +289,10 @@ class _Socket:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """A file to read the answer from."""
-        return io.BufferedReader(_Bounded(self._socket, self._deadline, self._most), PIECE)
+        return io.BufferedReader(self, PIECE)
 
     def close(self) -> None:
         """Leave it open: an answer is read after ``http.client`` has closed its connection."""
-
-
-class _Bounded(io.RawIOBase):
-    """Bytes of a socket until a deadline, however slowly they come, and so many at most."""
-
-    def __init__(self, connection: socket.socket, deadline: float, most: int) -> None:
-        self._socket, self._deadline, self._most = connection, deadline, most
 
     def readable(self) -> bool:
         """Always."""

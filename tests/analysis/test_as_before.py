@@ -17,7 +17,7 @@ from gpu_recordings import load as recording
 from jouletrace.analysis import analyse
 from jouletrace.attribution.attempts import attempts
 from jouletrace.attribution.contrasts import Contrasts
-from jouletrace.run.store import load
+from jouletrace.run import load
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from places import REPOSITORY
 

@@ -16,8 +16,7 @@ from jouletrace.profiler.repeats import merge
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.facts import methods
 from jouletrace.report.results import Results
-from jouletrace.run import tables
-from jouletrace.run.store import load
+from jouletrace.run import load, tables
 from jouletrace.stats.quantiles import student
 from places import REPOSITORY
 from records import iterations, make_run, phases, readings, windows

@@ -15,8 +15,7 @@ from jouletrace.bundled import bundled_runs
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files
 from jouletrace.report import budget as shown
-from jouletrace.run import MODEL_UNIT, tables
-from jouletrace.run.store import load
+from jouletrace.run import MODEL_UNIT, load, tables
 from jouletrace.sensor.windows.energy import T95
 from jouletrace.stats.interval import Z95
 from places import REPOSITORY

@@ -6,8 +6,7 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.program import BEFORE
 from jouletrace.analysis.recording_names import SAMPLE_RATE
-from jouletrace.run import tables
-from jouletrace.run.store import load
+from jouletrace.run import load, tables
 from places import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fits_once")

@@ -7,7 +7,7 @@ from jouletrace import analysis
 from jouletrace.cli.output import opened
 from jouletrace.profiler import passes, profile
 from jouletrace.profiler.detail import kernel_recording
-from jouletrace.run.store import verify
+from jouletrace.run.loading import verify
 
 pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from jouletrace.devices import open_device
 from jouletrace.profiler import profile as profiling
 from jouletrace.profiler.profile import profile_workload
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.run.store import load
+from jouletrace.run import load
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -10,8 +10,7 @@ from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.html.tables import of_parts
 from jouletrace.report.results import Results
 from jouletrace.report.tree import tree
-from jouletrace.run import Estimate, Run, tables
-from jouletrace.run.store import load
+from jouletrace.run import Estimate, Run, load, tables
 from make_runs import e, result
 from places import REPOSITORY
 

@@ -13,8 +13,8 @@ import pytest
 
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.run import DeviceInfo, Run, load, save, store, tables
-from jouletrace.run.spool import SpoolWriter
-from jouletrace.run.store import SPOOL, check_free, fresh_folder, save_header
+from jouletrace.run.spool import SPOOL, SpoolWriter
+from jouletrace.run.store import check_free, fresh_folder, save_header
 from make_runs import ODD, START, all_runs, monitor_run, profile_run, random_table
 
 RUNS = all_runs()

@@ -10,7 +10,7 @@ from energy_signals import SENSORS, T0, Load, ns
 from jouletrace import bundled
 from jouletrace.analysis.analyse import analyse
 from jouletrace.errors import BadInputError
-from jouletrace.run.store import load as load_run
+from jouletrace.run import load as load_run
 from jouletrace.sensor.counter import FLOOR, find_steps, gained, record_over_counter, sound_reads
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows.response import Response

@@ -25,7 +25,7 @@ from jouletrace.errors import JouletraceError
 from jouletrace.report import html
 from jouletrace.run import Run, save, tables
 from jouletrace.run.header import RUN_JSON
-from jouletrace.run.store import SPOOL
+from jouletrace.run.spool import SPOOL
 from live_runs import marked
 from make_runs import profile_run
 from records import log_of_gpus, make_run, phases, readings, windows

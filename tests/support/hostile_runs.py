@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from jouletrace.run import tables
 from jouletrace.run.header import RUN_JSON
-from jouletrace.run.store import SPOOL
+from jouletrace.run.spool import SPOOL
 
 ROWS = 900_000
 

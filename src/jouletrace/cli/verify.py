@@ -18,7 +18,7 @@ def verify(
     json: options.Json = False,
 ) -> None:
     """Compare the files of Runs with their saved checksums; differences are listed, with exit code 1."""
-    from jouletrace.run.store import verify
+    from jouletrace.run.loading import verify
 
     found = [one for run in runs for one in verify(run)]
     for one in [] if json else found:

@@ -245,9 +245,8 @@ def alone_at(path: Path, doing: str) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            if _is_there(
-                lock, handle
-            ):  # else the program of ``run`` has closed it, and the number may be of its own file
+            # Otherwise the program of ``run`` has closed it, and the number may be that of a file of its own.
+            if _is_there(lock, handle):
                 lock.unlink()
                 release(handle)
                 os.close(handle)

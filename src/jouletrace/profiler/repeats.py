@@ -27,7 +27,8 @@ from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
 from jouletrace.run.header import RUN_JSON
-from jouletrace.run.store import load_header, remove_own, save_header
+from jouletrace.run.loading import load_header
+from jouletrace.run.store import remove_own, save_header
 
 FOLDER = "repeats"
 PATIENCE_S = 10.0

@@ -33,8 +33,8 @@ from jouletrace.run.lazily import compute as pc
 from jouletrace.run.masking import mask, masked_arguments
 from jouletrace.run.measured import keep, mend
 from jouletrace.run.scratch import Scratch
-from jouletrace.run.spool import SpoolWriter, read_spool
-from jouletrace.run.store import SPOOL, remove_own, save_header
+from jouletrace.run.spool import SPOOL, SpoolWriter, read_spool
+from jouletrace.run.store import remove_own, save_header
 from jouletrace.tracing.trace import Trace
 
 

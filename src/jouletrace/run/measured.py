@@ -32,11 +32,10 @@ def keep(run: Run, path: Path | str, *, own: bool = False) -> Path:
         BrokenOffError: If it can't be saved there, because of another Run, say. Unless the folder holds its spool, it
             is then in a fresh folder beside it, which the message names.
     """
-    mend(run)
     target = Path(path)
-    is_there = own and holds(target, run)
+    is_there = own and holds(target, run.id)
     try:
-        return save(run, target, overwrite=is_there)
+        return save(mend(run), target, overwrite=is_there)
     except BadInputError as error:
         if is_there:
             raise BrokenOffError(str(error)) from None
@@ -50,8 +49,8 @@ def keep(run: Run, path: Path | str, *, own: bool = False) -> Path:
         raise BrokenOffError(f"{error}; the Run is in {shown(beside)}") from None
 
 
-def mend(run: Run) -> None:
-    """Leave out facts and rows of a Run that no reader accepts, with a warning that names them."""
+def mend(run: Run) -> Run:
+    """The same Run, without facts and rows that no reader accepts; a warning names them."""
     header = plain_fields(run)
     wrong = [*_beyond_json(header), *_wrong_fields(header)]
     if wrong:
@@ -69,6 +68,7 @@ def mend(run: Run) -> None:
             rows = f"1 row of {name} had" if dropped == 1 else f"{dropped} rows of {name} had"
             code = "requests_left_out" if name == "requests" else "rows_left_out"
             run.warn(code, f"{rows} impossible values and {'was' if dropped == 1 else 'were'} left out")
+    return run
 
 
 def _put(run: Run, name: str, value: Any) -> None:

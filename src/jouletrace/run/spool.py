@@ -22,6 +22,9 @@ from jouletrace.run.files import open_regular
 from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
 from jouletrace.run.masking import masked_array
 
+SPOOL = "spool"
+"""Folder of what is being recorded, within that of the Run."""
+
 SUFFIX = ".arrows"
 _PIECE = 1000
 """Batches that are combined at a time: each takes some kilobytes in addition to its rows."""

@@ -1,4 +1,4 @@
-"""A Run on disk: a folder or a zip file with ``run.json`` and Parquet tables; saving, loading, verifying."""
+"""A Run on disk: a folder or a zip file with ``run.json`` and Parquet tables; taking its place, and saving it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.known_secrets import known, refresh
-from jouletrace.run import sound, tables
-from jouletrace.run.files import chunks, safe_name, shown, write_whole
-from jouletrace.run.header import RUN_JSON, Checksums, checksum, decode, encode, is_sealed, matches
-from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
-from jouletrace.run.masking import mask, masked, masked_table
+from jouletrace.known_secrets import refresh
+from jouletrace.run import tables
+from jouletrace.run.files import safe_name, shown, write_whole
+from jouletrace.run.header import RUN_JSON, checksum, decode, encode
+from jouletrace.run.limits import Allowance
+from jouletrace.run.loading import checked_table, load_header
+from jouletrace.run.masking import masked, masked_table
 from jouletrace.run.model import Run
-from jouletrace.run.reading import FILES, RunFiles, run_files
-from jouletrace.run.spool import read_spool
+from jouletrace.run.reading import FILES
+from jouletrace.run.spool import SPOOL
 
-SPOOL = "spool"
 MODE_VARIABLE = "JOULETRACE_FILE_MODE"
 """Environment variable: permissions of the files of a Run in octal digits; 600 if it isn't set."""
-
-_SAYS_INCOMPLETE = ("incomplete", "interrupted", "failed")
 
 
 @dataclass(frozen=True)
@@ -52,22 +49,17 @@ _taken: dict[Path, _Taken] = {}
 
 
 def owns(folder: Path) -> bool:
-    """Whether this process has taken a folder for a Run, and no other Run has come there since."""
+    """True if this process has taken a folder for a Run, and no other Run has come there since."""
     taken = _taken.get(folder.absolute())
     if taken is None or taken.process != os.getpid():
         return False
-    if not (folder / RUN_JSON).exists():
-        return not taken.run
-    try:
-        return load_header(folder).id == taken.run
-    except BadInputError:
-        return False
+    return holds(folder, taken.run) if (folder / RUN_JSON).exists() else not taken.run
 
 
-def holds(folder: Path, run: Run) -> bool:
-    """Whether a folder holds this Run, in whatever state."""
+def holds(folder: Path, id: str) -> bool:
+    """True if a folder holds the Run of this id, in whatever state."""
     try:
-        return load_header(folder).id == run.id
+        return load_header(folder).id == id
     except BadInputError:
         return False
 
@@ -144,28 +136,6 @@ def file_mode() -> int:
     return mode
 
 
-class Doubts:
-    """The files of a Run that their checksums don't confirm.
-
-    Attributes:
-        unknown: Files without one.
-        changed: Files that aren't what was saved.
-    """
-
-    def __init__(self, checksums: Checksums, sealed: bool | None) -> None:
-        self._checksums = checksums
-        self.unknown = [RUN_JSON] if sealed is None else []
-        self.changed = [RUN_JSON] if sealed is False else []
-
-    def look_at(self, name: str, file: BinaryIO) -> None:
-        """Compare a file with its checksum."""
-        file.seek(0)
-        if name not in self._checksums:
-            self.unknown.append(name)
-        elif not matches(chunks(file), self._checksums[name]):
-            self.changed.append(name)
-
-
 def save(run: Run, path: Path | str, *, overwrite: bool = False) -> Path:
     """Write a Run to a folder, or to one file if the name ends in ".zip".
 
@@ -223,21 +193,10 @@ def _files(run: Run, target: Path) -> dict[str, bytes]:
     for name in tables.TABLES:
         if f"{name}.parquet" in files:
             try:
-                _checked(io.BytesIO(files[f"{name}.parquet"]), name, allowance)
+                checked_table(io.BytesIO(files[f"{name}.parquet"]), name, allowance)
             except ValueError as error:
                 raise BadInputError(f"{where}'s {name}.parquet is damaged: {error}") from None
     return files
-
-
-def _checked(file: BinaryIO, name: str, allowance: Allowance) -> pa.Table:
-    """A table from its Parquet file.
-
-    Raises:
-        ValueError: If it is damaged, larger than allowed, or a row violates an invariant.
-    """
-    table = tables.read(file, name, allowance)
-    sound.check(table, name)
-    return table
 
 
 def _one_line(error: BaseException) -> str:
@@ -321,96 +280,6 @@ def save_header(run: Run, folder: Path, *, first: bool = False) -> None:
             write_whole(folder / RUN_JSON, encode(run), mode=file_mode())
 
 
-def load(path: Path | str) -> Run:
-    """Read a Run from a folder, its ``run.json``, or a zip file.
-
-    A spool left by a crash is read too, and the Run is then marked incomplete. A table that is readable but not what
-    was saved produces a warning.
-
-    Raises:
-        BadInputError: If there is no Run, it has a newer major version, a file is damaged, or it would unpack to more
-            than ``run.limits`` allows.
-    """
-    source = source_of(path)
-    refresh()
-    with run_files(source) as files:
-        found = _assemble(files, source)
-    return mask(found) if known() else found  # another may have saved it, who didn't know what is secret here
-
-
-def source_of(path: Path | str) -> Path:
-    """The location of a Run: the folder of a ``run.json``, or the path itself.
-
-    Raises:
-        BadInputError: If the argument isn't a path.
-    """
-    try:
-        source = Path(path)
-    except TypeError:
-        raise BadInputError(f"load({path!r}): the argument must be the path of a Run") from None
-    return source.parent if source.name == RUN_JSON else source
-
-
-def read_header(files: RunFiles, where: str) -> tuple[Run, Checksums, bool | None]:
-    """The Run without tables, the checksums of its files, and whether ``run.json`` is what was saved (None: unknown).
-
-    Raises:
-        BadInputError: If it can't be read.
-    """
-    with files.open(RUN_JSON) as file:
-        text = file.read(MOST_JSON_BYTES + 1)
-    run, checksums = decode(text, f"{where}/{RUN_JSON}")
-    sealed = is_sealed(text)
-    if sealed is None and any(isinstance(stated, str) for stated in checksums.values()):
-        sealed = False  # a version that writes such checksums also writes that of run.json
-    return run, checksums, sealed
-
-
-def load_header(path: Path) -> Run:
-    """A Run without its tables; also works during a recording.
-
-    Raises:
-        BadInputError: If there is no Run, or its ``run.json`` can't be read.
-    """
-    with run_files(path) as files:
-        return read_header(files, str(path))[0]
-
-
-def _assemble(files: RunFiles, source: Path) -> Run:
-    run, checksums, sealed = read_header(files, str(source))
-    allowance = Allowance(files.packed)
-    doubts = Doubts(checksums, sealed)
-    there = files.names()
-    for name in tables.TABLES:
-        file_name = f"{name}.parquet"
-        if file_name in there:
-            with files.open(file_name) as file:
-                doubts.look_at(file_name, file)
-                try:
-                    table = _checked(file, name, allowance)
-                except ValueError as error:
-                    raise BadInputError(f"{source}/{file_name} is damaged: {error}") from None
-            setattr(run, name, table)
-        elif run.complete and (name not in tables.OPTIONAL or file_name in checksums):
-            raise BadInputError(f"{source}/{file_name} is missing")
-        elif source.is_dir():
-            recorded = read_spool(source / SPOOL, name)
-            whole = sound.sound_rows(recorded, name)
-            if len(whole) < len(recorded):
-                message = f"{len(recorded) - len(whole)} rows of {name} were damaged and were left out"
-                run.warn("rows_left_out", message, str(source))
-            setattr(run, name, whole)
-    for name in doubts.changed:
-        run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
-    names = ", ".join(name for name in doubts.unknown if name != RUN_JSON)
-    if names and run.complete:
-        message = f"{RUN_JSON} holds no checksum of {names}: whether they are what was saved can't be determined"
-        run.warn("not_checked", message, str(source))
-    if not run.complete and not any(warning.code in _SAYS_INCOMPLETE for warning in run.warnings):
-        run.warn("incomplete", "the recording was cut off; only data that had reached the disk is kept", str(source))
-    return run
-
-
 def _is_cut_off(run: Run, folder: Path) -> bool:
     """Whether the folder holds the incomplete recording of this same Run."""
     try:
@@ -426,79 +295,3 @@ def _zipped(files: dict[str, bytes]) -> bytes:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
     return sink.getvalue()
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The outcome for one Run.
-
-    Attributes:
-        place: Its folder or zip.
-        files: How many files are what was saved.
-        problems: By file name: why a file isn't what was saved, or why that is unknown.
-    """
-
-    place: Path
-    files: int
-    problems: dict[str, str]
-
-    @property
-    def whole(self) -> bool:
-        """Whether every file exists and is what was saved."""
-        return not self.problems
-
-
-def verify(path: Path | str) -> list[Verified]:
-    """Compare the files of a Run, and of all Runs in folders within it, with their checksums.
-
-    The folder itself need not be a Run: all Runs in the folder of a sweep, say, are checked.
-
-    Raises:
-        BadInputError: If there is no Run.
-    """
-    source = source_of(path)
-    if not source.is_dir():
-        return [_verify(source)]
-    try:
-        places = sorted({found.parent for found in source.rglob(RUN_JSON)})
-    except OSError as error:
-        raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
-    if not places:
-        raise BadInputError(f"no Run in {source}: neither it nor a folder within it holds a {RUN_JSON}")
-    return [_verify(place) for place in places]
-
-
-def _verify(place: Path) -> Verified:
-    zipped = place.suffix.lower() == ".zip" and place.is_file()
-    if not zipped and not place.is_dir():
-        with run_files(place):  # raises the specific error
-            raise BadInputError(f"{place} is neither a folder nor a .zip file")
-    try:
-        with run_files(place) as files:
-            return _compare(files, place)
-    except BadInputError as error:  # a file named like a Run that can't be opened is a damaged Run
-        return Verified(place, 0, {place.name if zipped else RUN_JSON: str(error)})
-
-
-def _compare(files: RunFiles, place: Path) -> Verified:
-    run, checksums, sealed = read_header(files, str(place))
-    doubts = Doubts(checksums, sealed)
-    there, problems = files.names(), {}
-    for name in FILES:
-        if name in there and name != RUN_JSON:
-            try:
-                with files.open(name) as file:
-                    doubts.look_at(name, file)
-            except (OSError, BadInputError) as error:
-                problems[name] = f"it can't be read: {getattr(error, 'strerror', None) or error}"
-        elif name not in there and (
-            name in checksums or (run.complete and name.removesuffix(".parquet") not in (*tables.OPTIONAL, RUN_JSON))
-        ):
-            problems[name] = "it is missing"
-    problems |= dict.fromkeys(doubts.changed, "it is not what was saved: it was damaged or changed since")
-    if not run.complete and len(checksums) < 2:  # only its own: nothing was saved after the start
-        problems[RUN_JSON] = "the recording was cut off: its files have no checksums"
-    elif doubts.unknown:
-        unknown = "it has no checksum, as in older versions: whether it is what was saved can't be determined"
-        problems |= dict.fromkeys(doubts.unknown, unknown)
-    return Verified(place, len(set(there) - set(problems)), dict(sorted(problems.items())))

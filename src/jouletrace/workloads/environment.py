@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from jouletrace.errors import BadInputError, NotPossibleError
@@ -116,16 +117,8 @@ _INSTALL = "pip install 'jouletrace[torch]'"
 
 
 def require_transformers() -> Any:
-    """Import transformers.
-
-    Raises:
-        NotPossibleError: If it isn't installed or can't be imported.
-    """
-    try:
-        import transformers
-    except ImportError as error:
-        raise NotPossibleError(f"transformers can't be imported ({error}): {_INSTALL}") from error
-    return transformers
+    """transformers; errors are those of ``require_torch``."""
+    return _required("transformers")
 
 
 def require_torch() -> None:
@@ -134,10 +127,14 @@ def require_torch() -> None:
     Raises:
         NotPossibleError: If it isn't installed or can't be imported.
     """
+    _required("torch")
+
+
+def _required(library: str) -> Any:
     try:
-        import torch  # noqa: F401
+        return import_module(library)
     except ImportError as error:
-        raise NotPossibleError(f"torch can't be imported ({error}): {_INSTALL}") from error
+        raise NotPossibleError(f"{library} can't be imported ({error}): {_INSTALL}") from error
 
 
 def require_device(device: str) -> torch.device:

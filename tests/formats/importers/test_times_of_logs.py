@@ -10,7 +10,7 @@ import pytest
 from commands import command
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import ImportOptions
-from jouletrace.run.store import load
+from jouletrace.run import load
 from places import DATA
 
 FAULTS = DATA / "faults" / "times"

@@ -18,8 +18,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.record import ranks
 from jouletrace.profiler.record.ranks import Rank, device_of, merged, this_rank
 from jouletrace.run import DeviceInfo
-from jouletrace.run.spool import read_spool
-from jouletrace.run.store import SPOOL
+from jouletrace.run.spool import SPOOL, read_spool
 from records import DEVICE, channel, make_run, ns, phases, readings
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")

@@ -133,8 +133,7 @@ def test_what_is_too_much_is_counted(monkeypatch):
 @pytest.mark.thorough
 def test_spans_reach_the_disk_while_it_runs_and_leave_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(recordings, "_FLUSH_S", 0.05)
-    from jouletrace.run.spool import read_spool
-    from jouletrace.run.store import SPOOL
+    from jouletrace.run.spool import SPOOL, read_spool
 
     with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
         for _ in range(100):

@@ -86,8 +86,7 @@ class Folder:
         Raises:
             BadInputError: If it can't be written.
         """
-        mend(run)
-        save(run, self._place(task, "zip"), overwrite=True)
+        save(mend(run), self._place(task, "zip"), overwrite=True)
         self._place(task, "failed").unlink(missing_ok=True)
 
     def fail(self, task: Task, reason: str, text: str) -> None:

@@ -63,8 +63,7 @@ def add_apart(run: Run, gpus: Sequence[Gpu], waits: Waits, folder: Path | None) 
             part.workload["rank"] = gpu.rank
         name = "-".join(words)
         if folder is not None:
-            mend(part)
-            save(part, folder / name)
+            save(mend(part), folder / name)
         stated.append(_stated(part, gpu, waits, name))
     run.workload["gpus"] = stated
     if waits.matched < 0.5 * waits.collectives:

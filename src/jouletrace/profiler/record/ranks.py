@@ -24,8 +24,9 @@ from jouletrace.run import Run, load, tables
 from jouletrace.run.forms import Rank as RankFacts
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.header import RUN_JSON
+from jouletrace.run.loading import load_header
 from jouletrace.run.measured import mend
-from jouletrace.run.store import check_free, load_header, save
+from jouletrace.run.store import check_free, save
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,7 @@ def _merged_at(whole: Path) -> tuple[Run, Run | None]:
     run = merged(runs, lost)
     last = {_order(part)[0]: part for part in found}  # of several starts
     split = split_of_ranks(run, list(last.values()), whole)
-    mend(run)
-    save(run, whole, overwrite=not zipped)
+    save(mend(run), whole, overwrite=not zipped)
     return run, split
 
 

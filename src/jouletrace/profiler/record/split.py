@@ -111,8 +111,7 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
     for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
         whole.warn(code, text)
     if folder is not None:
-        mend(whole)
-        save(whole, folder)
+        save(mend(whole), folder)
     return whole
 
 
