@@ -70,7 +70,7 @@ def refresh() -> None:
 
 
 def known() -> bool:
-    """Whether there are any."""
+    """True if any secret is known."""
     if not _Known.looked:
         refresh()
     return _Known.rule is not None
@@ -82,7 +82,7 @@ def hidden(text: str) -> str:
 
 
 class _Known:
-    """What is known in this process."""
+    """The secrets that this process knows."""
 
     given: tuple[str, ...] = ()
     rule: re.Pattern[str] | None = None
@@ -118,7 +118,7 @@ def _any(values: Iterable[str]) -> str:
 
 
 def _is_ordinary(value: str) -> bool:
-    """Whether it may be a part of any text: short, a word or a few, a number."""
+    """True if a value may be a part of any text: short, a word or a few, a number."""
     if len(value) < _SHORTEST_ANYWHERE or (len(value) < _LONGEST_WORDS and _WORDS.fullmatch(value)):
         return not value.startswith(("sk-", "hf_"))
     if re.fullmatch(r"[\d.,:+-]+(?:[eE][+-]?\d+)?", value):

@@ -170,7 +170,7 @@ class Unpacker:
         self._unpack = zlib.decompressobj(bits) if bits else None
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What the next bytes hold, at most ``PIECE`` bytes at a time.
+        """The content of the next bytes, at most ``PIECE`` bytes at a time.
 
         Raises:
             UnreadableError: If they aren't packed as stated.
@@ -187,7 +187,7 @@ class Unpacker:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing at the end."""
+        """True if nothing is missing at the end."""
         return self._unpack is None or self._unpack.eof
 
 

@@ -128,7 +128,7 @@ def _reads(run: Run, device: str) -> CounterReads:
 
 
 def _longest(record: PowerRecord, stamps: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which stamps lie in the longest segment of a record without a hole."""
+    """True where a stamp lies in the longest segment of a record without a hole."""
     if not len(record) or not len(record.holes):
         return np.ones(len(stamps), bool)
     begin = np.append(record.time_ns[0], record.holes[:, 1])
@@ -138,7 +138,7 @@ def _longest(record: PowerRecord, stamps: NDArray[np.int64]) -> NDArray[np.bool_
 
 
 def _reset_text(reads: CounterReads) -> str:
-    """How often a counter fell or jumped, and where first."""
+    """The text that says how often a counter fell or jumped, and where first."""
     first = int(reads.resets[0])
     before, after = reads.energy_j[first - 1], reads.energy_j[first]
     how, why = ("fell", "it was reset, or wrapped") if after < before else ("jumped", "more than can have been drawn")

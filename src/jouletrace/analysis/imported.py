@@ -90,7 +90,7 @@ def add_imported(run: Run, figures: Figures) -> None:
 
 
 def _expected(run: Run, device: DeviceInfo) -> bool:
-    """Whether a log has an energy counter of a device, or should have had its power."""
+    """True if a log has an energy counter of a device, or should have had its power."""
     return run.channel(device.id, ENERGY_COUNTER) is not None or no_power_reason(run, device.id) == NO_READING
 
 
@@ -191,7 +191,7 @@ class _Timeline:
 
 
 def _untimed(run: Run) -> set[_Named]:
-    """What ran in part at unknown times, as the files give impossible ones; operators that launched such work, too.
+    """Names of spans some of whose times are unknown, since the file gives impossible ones; and of their operators.
 
     Launches with counters have no times by nature.
     """

@@ -66,7 +66,7 @@ def power_record(run: Run, device: str) -> tuple[PowerRecord, Response] | None:
 
 
 def reads_zero(record: PowerRecord) -> bool:
-    """Whether all readings are 0 W, which no device draws that is on."""
+    """True if all readings are 0 W, which no device draws that is on."""
     return len(record) > 0 and not record.power_w.any()
 
 

@@ -153,7 +153,7 @@ def possible(fitted: Fit, most_w: float) -> float:
 
 
 def check_powers(probability: float, most_w: float) -> Check:
-    """Whether powers are those of this GPU, by their ``possible`` probability."""
+    """The check that this GPU can draw the powers, by their ``possible`` probability."""
     says = (
         f"powers of kernels are as far outside of 0 to {most_w:.0f} W, which this GPU can draw, by chance with a "
         f"probability of {probability:.1g} (at least {IMPROBABLE:g})"

@@ -114,7 +114,7 @@ def _diagnose(info: DeviceInfo, spec: str) -> DeviceDiagnosis:
 
 
 def _is_there(library: str) -> bool:
-    """Whether a library is installed; an import hook may refuse to look for it."""
+    """True if a library is installed; an import hook may refuse to look for it."""
     try:
         return util.find_spec(library) is not None
     except (ImportError, ValueError):

@@ -36,7 +36,7 @@ _OPTION = re.compile(r"(--[\w-]+) (?=\S)")
 """An option before its value, which stay on one line."""
 
 _OF_MEASURING = re.compile(r"--(detail-time|max-time|duty)|for longer")
-"""What can't be done about a file."""
+"""Actions that a file leaves no room for."""
 
 _ALL_THAT_IS = ("no_power_reading", "power_all_zero", "not_a_counter")
 """Codes that leave no figure, unless another device or a counter has one."""
@@ -143,7 +143,7 @@ def trust(run: Run, results: Results | None = None) -> Trust:
 
 
 def _claims(run: Run) -> bool:
-    """Whether a Run states any figure, in windows too; one of a calibration states a sensor's response."""
+    """True if a Run states any figure, in windows too; one of a calibration states a sensor's response."""
     stated = run.results["value"].null_count < len(run.results)
     return stated or len(run.windows) > 0 or run.kind == "calibrate"
 
@@ -305,7 +305,7 @@ def _level(run: Run, code: str, level: str) -> str:
 
 
 def _has_energy(run: Run) -> bool:
-    """Whether a Run states any energy."""
+    """True if a Run states any energy."""
     energies = run.results.filter(pc.equal(run.results["metric"], "energy_total_j"))
     return bool(energies["value"].null_count < len(energies))
 
@@ -330,7 +330,7 @@ def _action(run: Run, own: Rule) -> str:
 
 
 def _calibrate(run: Run) -> str:
-    """What to do where readings contradict the response of the sensor: calibrate it, unless that was just done."""
+    """The action where readings contradict the response of the sensor: calibrate it, unless that was just done."""
     if run.kind == "calibrate":
         return "run it again on an idle GPU"
     ages = [abs(run.created_ns - done.get("time_ns", 0)) for done in run.calibration.values()]

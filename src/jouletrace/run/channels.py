@@ -6,7 +6,7 @@ POWER = "power_w"
 """The best power record of the device, from which energy is computed."""
 
 ENERGY_COUNTER = "energy_counter_j"
-"""What the device has counted of its own energy: a witness of the power record, and the figure where it is alone."""
+"""The energy that the device has counted itself: a witness of the power record, and the figure where it is alone."""
 
 WORK, WORK_RESETS, WORK_READ = "work_done", "work_resets", "work_read_s"
 """A counter of real work that was read along with the record: stored under the Run's first device, though all devices

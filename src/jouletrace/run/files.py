@@ -81,7 +81,7 @@ def link_first(partial: Path, path: Path) -> None:
 
 
 def _is(path: Path, file: os.stat_result) -> bool:
-    """Whether a name is that of a file, under whatever other names it is known."""
+    """True if a name is that of a file, under whatever other names it is known."""
     try:
         return os.path.samestat(path.lstat(), file)
     except OSError:

@@ -247,7 +247,7 @@ def _wrong_within(value: Any, kind: Any, path: tuple[str | int, ...]) -> WrongFi
 
 
 def _complaint(value: Any, kind: Any) -> str:
-    """What msgspec says of a value of a wrong type; "" if it is right."""
+    """The complaint of msgspec about a value of a wrong type; "" if it is right."""
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

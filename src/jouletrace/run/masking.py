@@ -107,6 +107,6 @@ def masked_array(array: pa.Array) -> pa.Array:
 
 
 def _changed(texts: Iterable[str | None]) -> dict[str | None, str]:
-    """What stands in place of the texts that hold a secret."""
+    """The texts that hold a secret, each with the one that replaces it."""
     found = {text: hidden(text) for text in texts if text is not None}
     return {text: new for text, new in found.items() if new != text}

@@ -1,4 +1,4 @@
-"""What a notebook and IPython's prompt show of a value: the text that ``print`` writes."""
+"""The display of a value in a notebook and at IPython's prompt: the text that ``print`` writes."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class CounterReads:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a counter at all: one rarely falls."""
+        """True if it is a counter at all: one rarely falls."""
         return self.falls <= max(2.0, MOST_FALLS * len(self))
 
 

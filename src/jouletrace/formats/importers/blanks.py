@@ -53,10 +53,10 @@ _LEAST = (-(2.0**31), -(2.0**63))
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text stands for a missing value: "N/A", "[Not Supported]", "-"."""
+    """True if a text stands for a missing value: "N/A", "[Not Supported]", "-"."""
     return text.strip().strip("[]<>()").strip().lower() in _TEXTS
 
 
 def is_blank_number(value: float) -> bool:
-    """Whether a number stands for a missing value, as its tool printed it, before any conversion of its unit."""
+    """True if a number stands for a missing value, as its tool printed it, before any conversion of its unit."""
     return value in _NUMBERS or value in _LEAST or math.isnan(value)

@@ -34,7 +34,7 @@ _FACTS = ("project_name", "gpu_model", "codecarbon_version", "tracking_mode")
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the beginning of a file is that of such a table."""
+    """True if the beginning of a file is that of such a table."""
     text = decode_text(head).lstrip()[:HEAD_BYTES]
     rows = first_rows(text, delimiter_of(text.split("\n", 1)[0]) or ",", 1)
     return bool(rows) and {name.lower() for name in rows[0]} >= _OWN

@@ -72,12 +72,12 @@ class Dated(NamedTuple):
 
 
 def is_date(text: str) -> bool:
-    """Whether a text is a date with a time of day."""
+    """True if a text is a date with a time of day."""
     return any(form.match(text) for form in _DATES)
 
 
 def is_time_of_day(text: str) -> bool:
-    """Whether a text is a time of day with seconds, or with AM or PM."""
+    """True if a text is a time of day with seconds, or with AM or PM."""
     return _OF_DAY.match(text) is not None
 
 
@@ -120,31 +120,23 @@ def _settled(moments: Sequence[_Moment | None], notes: dict[str, str]) -> NDArra
     Where the clock falls within that hour, the second pass begins. An hour without a fall belongs to the row next to
     it: to that before it or, if this one is nearer, to that after it.
     """
-    time = np.array([moment.first if moment else 0 for moment in moments], np.int64)
-    twice = [i for i, moment in enumerate(moments) if moment and moment.second != moment.first]
-    if not twice:
-        return time
-    rows = [i for i, moment in enumerate(moments) if moment]
-    place = {row: k for k, row in enumerate(rows)}
-    for i in twice:
-        before = int(time[rows[place[i] - 1]]) if place[i] else None
-        one = moments[i]
-        if one is not None and before is not None and one.first < before - _BACK_NS <= one.second:
-            time[i] = one.second
-    for stretch in _stretches([place[i] for i in twice]):
-        inside = [rows[k] for k in stretch]
-        if any(time[i] != one.first for i in inside if (one := moments[i]) is not None):
+    first = np.array([moment.first if moment else 0 for moment in moments], np.int64)
+    second = np.array([moment.second if moment else 0 for moment in moments], np.int64)
+    time, rows = first.copy(), [i for i, moment in enumerate(moments) if moment]
+    places = [k for k, i in enumerate(rows) if second[i] != first[i]]
+    for k in places:
+        i = rows[k]
+        if k and first[i] < time[rows[k - 1]] - _BACK_NS <= second[i]:
+            time[i] = second[i]
+    for stretch in _stretches(places):
+        inside = rows[stretch[0] : stretch[-1] + 1]
+        if np.any(time[inside] != first[inside]):
             continue
-        first, last = moments[inside[0]], moments[inside[-1]]
-        before = int(time[rows[stretch[0] - 1]]) if stretch[0] else None
-        after = int(time[rows[stretch[-1] + 1]]) if stretch[-1] + 1 < len(rows) else None
-        if first is None or last is None:
-            continue
-        to_before = first.first - before if before is not None and before <= first.first else None
-        to_after = after - last.second if after is not None and after >= last.second else None
-        if to_after is not None and (to_before is None or to_after < to_before):
-            time[inside] = [one.second for i in inside if (one := moments[i]) is not None]
-        elif to_before is None:
+        to_before = first[inside[0]] - time[rows[stretch[0] - 1]] if stretch[0] else -1
+        to_after = time[rows[stretch[-1] + 1]] - second[inside[-1]] if stretch[-1] + 1 < len(rows) else -1
+        if to_after >= 0 and not 0 <= to_before <= to_after:
+            time[inside] = second[inside]
+        elif to_before < 0:
             notes["hour_assumed"] = "the hour occurs twice on that day: its first pass was assumed"
     return time
 
@@ -161,7 +153,7 @@ def _stretches(places: Sequence[int]) -> list[list[int]]:
 
 
 def _month_first(matches: Sequence[re.Match[str]], notes: dict[str, str]) -> bool:
-    """Whether 04/12/2022 is in April, by the numbers above twelve in the same column."""
+    """True if 04/12/2022 is in April, by the numbers above twelve in the same column."""
     if not matches:
         return False
     day_first, month_first = any(int(m["a"]) > 12 for m in matches), any(int(m["b"]) > 12 for m in matches)

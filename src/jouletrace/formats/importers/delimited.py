@@ -78,7 +78,7 @@ def left_out_texts(table: Delimited, columns: Collection[int], left: Left) -> li
 
 
 def _is_number(cell: str) -> bool:
-    """Whether a cell holds a number, with a unit or without, or a performance state ("P0")."""
+    """True if a cell holds a number, with a unit or without, or a performance state ("P0")."""
     if _NUMBER.fullmatch(cell) or _LEVEL.fullmatch(cell):
         return True
     digits, unit = units.split(cell)

@@ -84,7 +84,7 @@ def _before_launch(run: Run, left: Left, row: Ints, start: Ints, end: Ints, why:
 
 
 def _covers_later(spans: pa.Table, row: Ints, start: Ints, end: Ints) -> Mask:
-    """Which of some rows last until after the end of one that was launched later into the same stream, shape (n,).
+    """True where a row lasts until after the end of one that was launched later into the same stream, shape (n,).
 
     Kernels of one launch, of a CUDA graph, may run side by side.
     """

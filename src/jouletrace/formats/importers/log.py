@@ -311,7 +311,7 @@ class Log:
 
 
 def _is_power(channel: str) -> bool:
-    """Whether a channel is a power that a device draws, no limit of it."""
+    """True if a channel is a power that a device draws, no limit of it."""
     return channel.endswith("_w") and "limit" not in channel
 
 

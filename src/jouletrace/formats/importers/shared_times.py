@@ -27,7 +27,7 @@ _FEWEST = 4
 
 
 def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> NDArray[np.bool_]:
-    """Which rows repeat the one before them, in time and in all readings; shape (n,).
+    """True where a row repeats the one before it, in time and in all readings; shape (n,).
 
     Rows that share a coarse stamp do only if nearly all that share one are equal, and half of the others aren't: else
     they are readings that followed each other. Where a clock goes back, rows repeat those of the same times before if
@@ -54,7 +54,7 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> NDArr
 
 
 def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[int, bool]:
-    """How many readings of power were taken at each time, and whether it is certain that they are of so many devices.
+    """The number of readings of power at each time, and True if it is certain that they are of so many devices.
 
     Readings of one device that followed each other within a coarse stamp can't be distinguished from those of several
     devices by their times. They are of several if they alternate: up within a stamp, down to the next, at nearly all.
@@ -88,18 +88,18 @@ def _usual(sizes: NDArray[np.intp]) -> int:
 
 
 def _times_each(ordered: Ints) -> int:
-    """How often nearly every time occurs; 1 if that differs."""
+    """The number of times that nearly every stamp occurs; 1 if that differs."""
     return _usual(_sizes(np.concatenate([[True], np.diff(ordered) != 0])[: len(ordered)]))
 
 
 def _coarse(time: Ints, resolution_s: float) -> bool:
-    """Whether stamps are about as far apart as they can be printed."""
+    """True if stamps are about as far apart as they can be printed."""
     steps = np.diff(np.unique(time))
     return len(steps) > 0 and float(np.median(steps)) < _COARSE * resolution_s * 1e9
 
 
 def _differ(new: NDArray[np.bool_], watts: Floats) -> bool:
-    """Whether half of the groups and more hold several readings that differ."""
+    """True if half of the groups or more hold several readings that differ."""
     starts = np.flatnonzero(new)
     if not len(starts):
         return False
@@ -108,14 +108,14 @@ def _differ(new: NDArray[np.bool_], watts: Floats) -> bool:
 
 
 def _new_groups(ordered: Ints) -> NDArray[np.bool_]:
-    """Which rows begin a group of rows that were written together, whose times are close."""
+    """True where a row begins a group of rows that were written together, whose times are close."""
     gaps = np.diff(ordered).astype(np.float64)
     apart = float(np.quantile(gaps, 1 - 0.25 / _MOST_DEVICES)) if len(gaps) else 0.0
     return np.concatenate([[True], gaps > _AT_ONCE * apart])[: len(ordered)]
 
 
 def _alternate(new: NDArray[np.bool_], watts: Floats, size: int) -> bool:
-    """Whether in groups of ``size`` readings one place is nearly always above another, and not by a rise."""
+    """True if in groups of ``size`` readings one place is nearly always above another, and not by a rise."""
     starts = np.flatnonzero(new)[_sizes(new) == size]
     if len(starts) < _FEWEST:
         return False

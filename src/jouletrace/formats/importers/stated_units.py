@@ -70,7 +70,7 @@ def words(name: str) -> str:
 
 
 def looks_like_unit(text: str) -> bool:
-    """Whether a text is a unit, known here or not: "MW", "hW", "kVA", "hectowatts"."""
+    """True if a text is a unit, known here or not: "MW", "hW", "kVA", "hectowatts"."""
     return _OTHER.fullmatch(text) is not None or _SYMBOL.search(text) is not None
 
 

@@ -82,7 +82,7 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 
 def _apart(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> str:
-    """How to distinguish readings of several devices; "" where a column does so.
+    """The advice that distinguishes readings of several devices; "" where a column does so.
 
     Raises:
         BadInputError: If columns that the mapping leaves out do, at times that rows share.
@@ -158,7 +158,7 @@ def _times(path: Path, table: Delimited, meaning: Columns, options: ImportOption
 
 
 def _numbered(table: Delimited, others: Sequence[int] = ()) -> bool:
-    """Whether some column but ``others`` holds numbers or times in half of its rows: one that a mapping can name."""
+    """True if some column but ``others`` holds numbers or times in half of its rows: one that a mapping can name."""
     rows = table.rows[:200]
     columns = (i for i in range(len(table.header)) if i not in others)
     return any(2 * read_stamps([row[i] for row in rows]).valid.sum() >= len(rows) for i in columns)
@@ -260,7 +260,7 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> No
 
 
 def _of_one_gpu(device: DeviceInfo, source: str, table: Delimited, meaning: Columns) -> bool:
-    """Whether the table says that a power is that of one GPU: by its UUID, or a number of GPUs."""
+    """True if the table says that a power is that of one GPU: by its UUID, or a number of GPUs."""
     names = [table.header[column] for role, column in meaning.device if role != HOST]
     numbered = re.search(r"gpu[ _#-]*\d", source, re.I) is not None
     return device.id.startswith(("GPU-", "MIG-")) or numbered or any("gpu" in name.lower() for name in names)

@@ -30,7 +30,7 @@ _NUMBERED = re.compile(r"\b(?:gpu|device|dev|outlet|socket|psu|node|ch|channel)[
 _POWER = re.compile(r"power|watt|\bpwr\b|^p$|\bdraw\b", re.I)
 _ENERGY = re.compile(r"energy|joule", re.I)
 _AGAIN = re.compile(r"\.\d{1,2}$")
-"""What pandas appends to the second of two equal headings."""
+"""The ending that pandas appends to the second of two equal headings."""
 
 _NO_POWER = re.compile(
     r"\b(reasons?|slow ?down|brake|throttl\w*|cap|capping|capped|limit\w*|states?|modes?|status|management|factor|"
@@ -268,7 +268,7 @@ def _value(column: int, plain: str, unit: str, kind: Unit | None) -> Value | Non
 
 
 def is_limit(channel: str) -> bool:
-    """Whether a channel of power is a limit of it, from which no energy is computed."""
+    """True if a channel of power is a limit of it, from which no energy is computed."""
     return _LIMIT.search(channel) is not None
 
 

@@ -42,7 +42,7 @@ _ROUNDING_MS = 0.006
 
 
 def is_profile(head: str) -> bool:
-    """Whether the beginning of a file is that of a profile."""
+    """True if the beginning of a file is that of a profile."""
     listed = head.lstrip("\ufeff \t\r\n").startswith("[")
     return listed and '"timeMs"' in head and ('"averageMs"' in head or '"percentage"' in head)
 

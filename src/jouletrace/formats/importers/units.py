@@ -142,7 +142,7 @@ def unit(text: str) -> Unit | None:
 
 
 def _alike(known: str, name: str) -> bool:
-    """Whether a unit was spelt with other case; "MW", which may be meant as "mW" or not, isn't taken for it."""
+    """True if a unit was spelt with other case; "MW", which may be meant as "mW" or not, isn't taken for it."""
     if len(known) == 1 or known.lower() != name.lower():
         return False
     symbol = known[0] == "m" and known[1:] in ("W", "J", "watt", "watts", "joule", "joules")

@@ -100,7 +100,7 @@ _UNREAD = (
 
 
 def advice(head: bytes) -> str:
-    """What the beginning of a file is and what to import in its place, in one line; "" of an unknown file."""
+    """One line that says which file this is and what to import in its place; "" of an unknown file."""
     text = decode_text(head)
     for one in _UNREAD:
         if re.search(one.mark, text, re.M):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _ERROR_S, _ERROR_BYTES = 1.0, 1 << 16
-"""How long, and how much of, the text of an error is waited for."""
+"""The text of an error is read for so long, and so much of it."""
 
 _KEEP_S = 4.0
 """Idle connections are dropped before servers close them, after 5 s: a request on a closing one would fail."""
@@ -110,7 +110,7 @@ class Exchanges:
         return await self._anew.post(url, **order)
 
     async def _head(self, response: aiohttp.ClientResponse) -> bytes:
-        """What comes at once of the text of an error."""
+        """The text of an error, as far as it comes at once."""
         found, unpacker = bytearray(), Unpacker(response.headers.get("Content-Encoding"))
         with suppress(TimeoutError, self._http.ClientError):
             async with asyncio.timeout(_ERROR_S):

@@ -223,7 +223,7 @@ def _counts(usage: bytes) -> tuple[int | None, int | None]:
 
 
 def error_text(body: bytes) -> str:
-    """What an error's JSON says, in one line of 1 to 200 characters; a cut leaves no part of a secret."""
+    """The message of an error's JSON, in one line of 1 to 200 characters; a cut leaves no part of a secret."""
     text = body.decode("utf-8", "replace").strip()
     try:
         found = json.loads(text)

@@ -186,7 +186,7 @@ class _Edges:
         return total, crowded
 
     def doubted(self, a: Floats, b: Floats, response: Response, found: Posterior, *, exact: bool) -> NDArray[np.bool_]:
-        """Whether readings at a large edge near each window contradict the response, whose posteriors are ``found``.
+        """True where readings at a large edge near a window contradict the response, whose posteriors are ``found``.
 
         They misfit by more than the uncertainty of its delay explains, which intervals contain. Of a calibrated
         response the width is tested too, where edges are ``exact``: a load may follow a mark of a program later.
@@ -203,7 +203,7 @@ class _Edges:
         return _within(response.reach_s, bad, a) | _within(response.reach_s, bad, b)
 
     def _refuted(self, edges: Floats, response: Response) -> bool:
-        """Whether readings at edges fit a wider or narrower response better."""
+        """True if readings at edges fit a wider or narrower response better."""
         if not len(edges):
             return False
         near = Neighbourhoods(self.time, self.time_sd, self.power, self.stretches, response)
@@ -219,7 +219,7 @@ class _Edges:
 
 
 def _within(reach_s: float, of_s: Floats, time_s: Floats) -> NDArray[np.bool_]:
-    """Whether a time has one of others within reach; shape of ``time_s``."""
+    """True where a time has one of others within reach; shape of ``time_s``."""
     others = np.sort(of_s)
     return np.searchsorted(others, time_s - reach_s) < np.searchsorted(others, time_s + reach_s, side="right")
 

@@ -204,7 +204,7 @@ def _pairs(lane: NDArray[np.int32], device: NDArray[np.int32], which: NDArray[np
 
 
 def _properties(header: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """What the header states of each device, by its number."""
+    """The properties that the header states of each device, by its number."""
     listed = [one for key in ("deviceProperties", "computeProperties") for one in header.get(key) or []]
     return {one["id"]: one for one in listed if isinstance(one, dict) and isinstance(one.get("id"), int)}
 

@@ -179,7 +179,7 @@ class Spans:
         return self._block(kind, rows, parent, **columns)
 
     def _several_contexts(self, tables: Sequence[str]) -> bool:
-        """Whether work of several processes or contexts ran on one device."""
+        """True if work of several processes or contexts ran on one device."""
         owners: set[tuple[int, ...]] = set()
         for table in tables:
             there = [column for column in _OWNER if column in self._database.columns.get(table, ())]
