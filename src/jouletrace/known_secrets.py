@@ -56,7 +56,7 @@ _ANNOUNCED = (
 )
 
 
-def given(arguments: Iterable[str]) -> None:
+def take_arguments(arguments: Iterable[str]) -> None:
     """Take the secrets of a command line: of options by name, of headers, and of addresses."""
     _Known.given = tuple(_of_arguments(list(arguments)))
     refresh()

@@ -9,7 +9,7 @@ import jouletrace as jt
 from jouletrace.analysis import analyse
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
-from jouletrace.attribution.checks import possible
+from jouletrace.attribution.checks import p_of_powers
 from jouletrace.report.rules import NO, YES
 from jouletrace.report.trust import trust
 from jouletrace.sensor.kinds import HOPPER_SENSOR
@@ -114,4 +114,4 @@ def test_powers_of_simulated_programs_are_possible(group):
         activity = activity_of(recording.start_ns, recording.end_ns, recording.kind, kinds, readings.origin_ns)
         sensor = replace(HOPPER_SENSOR, rates_hz=(rate - 1.5, rate + 1.5))
         found, _ = trusted(activity, [sensor], readings, len(recording.kind), 0)
-        assert possible(found.fit, 1.6 * 700.0) >= 1e-3
+        assert p_of_powers(found.fit, 1.6 * 700.0) >= 1e-3

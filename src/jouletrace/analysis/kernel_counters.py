@@ -20,8 +20,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Shown(NamedTuple):
-    """A percentage of a kernel that is shown.
+class KernelCounter(NamedTuple):
+    """A figure of a kernel by hardware counters.
 
     Attributes:
         title: Name of its line in a trace.
@@ -35,8 +35,8 @@ class Shown(NamedTuple):
     names: tuple[str, ...]
 
 
-SHOWN = (
-    Shown(
+PERCENTAGES = (
+    KernelCounter(
         "Memory",
         "memory_throughput_pct",
         (
@@ -46,7 +46,7 @@ SHOWN = (
             "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
         ),
     ),
-    Shown(
+    KernelCounter(
         "Compute",
         "compute_throughput_pct",
         (
@@ -57,23 +57,23 @@ SHOWN = (
             "sm__throughput.avg.pct_of_peak_sustained_elapsed",
         ),
     ),
-    Shown(
+    KernelCounter(
         "Theoretical occupancy",
         "theoretical_occupancy_pct",
         ("theoretical occupancy", "sm__maximum_warps_per_active_cycle_pct"),
     ),
-    Shown(
+    KernelCounter(
         "Achieved occupancy",
         "achieved_occupancy_pct",
         ("achieved occupancy", "achieved_occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"),
     ),
 )
 
-_DURATION = Shown("Duration", "time_mean_s", ("duration", "gpu__time_duration.sum", "gpu__time_duration.avg"))
+_DURATION = KernelCounter("Duration", "time_mean_s", ("duration", "gpu__time_duration.sum", "gpu__time_duration.avg"))
 """The time of a launch."""
 
 
-def shown_readings(counters: pa.Table, shown: Sequence[Shown] = SHOWN) -> tuple[Ints, Floats]:
+def shown_readings(counters: pa.Table, shown: Sequence[KernelCounter] = PERCENTAGES) -> tuple[Ints, Floats]:
     """Index in ``shown`` of each reading, -1 for all others, and its value in percent (a time: s); shape (n,) each."""
     (metric, metrics), (unit, units) = (tables.decoded(counters[column]) for column in ("metric", "value_unit"))
     index = {name: i for i, one in enumerate(shown) for name in one.names}
@@ -127,7 +127,7 @@ def _means(run: Run, row: Ints, unit: Ints, units: int) -> dict[str, tuple[Float
 
     ``row`` is the launch of each counter, -1 for that of another span; ``unit`` that of each launch.
     """
-    wanted = (_DURATION, *SHOWN)
+    wanted = (_DURATION, *PERCENTAGES)
     kind, value = shown_readings(run.counters, wanted)
     found = {}
     for i, one in enumerate(wanted):

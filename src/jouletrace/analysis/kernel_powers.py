@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from jouletrace.analysis.kernel_times import KernelTimes, Kinds
 from jouletrace.analysis.power import most_kernels_w, no_power_reason
 from jouletrace.analysis.regressed import fitted
-from jouletrace.attribution.checks import check_powers, possible
+from jouletrace.attribution.checks import check_powers, p_of_powers
 from jouletrace.attribution.contrasts import Contrasts, Row, by_operator, pools
 from jouletrace.attribution.fit import Fit
 from jouletrace.errors import BadInputError
@@ -22,12 +22,12 @@ class KernelPowers:
     Attributes:
         fit: The regression.
         most_w: What the GPU can draw at most.
-        possible: Probability that powers come out as far from what the GPU can draw by chance.
+        p_value: Of the powers, if the GPU draws no more than ``most_w``.
         pools: Names of operators whose energies are known together alone.
     """
 
     def __init__(self, fit: Fit, times: KernelTimes, most_w: float) -> None:
-        self.fit, self.most_w, self.possible = fit, most_w, possible(fit, most_w)
+        self.fit, self.most_w, self.p_value = fit, most_w, p_of_powers(fit, most_w)
         self._total_s = times.total_s
         index = {kind: str(i) for i, kind in enumerate(times.kinds) if not kind.repeat}
         self._contrasts = Contrasts(fit, lambda kind: index[kind], most_w)
@@ -82,7 +82,7 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
         run.warn("not_attributed", f"no energies of kernels: {doubt}")
         return "not_attributed"
     found = KernelPowers(fit, times, most_kernels_w(run, times.device))
-    check = check_powers(found.possible, found.most_w)
+    check = check_powers(found.p_value, found.most_w)
     if not check.passed:
         run.warn("powers_doubtful", f"{check.says}: single rows may be off by more than ±", times.device)
     return found

@@ -220,8 +220,8 @@ class Parts:
             self.figures.add(MODEL_UNIT, name, closure, flags)
         fit = self.powers.fit
         self.figures.add(MODEL_UNIT, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
-        possible = Estimate(self.powers.possible, None, None, len(fit.watts), METHOD)
-        self.figures.add(MODEL_UNIT, "powers_possible", possible)
+        p_value = Estimate(self.powers.p_value, None, None, len(fit.watts), METHOD)
+        self.figures.add(MODEL_UNIT, "powers_possible", p_value)
         if isinstance(fit.observer, Sampled):
             rate = fit.observer.track.rate_hz
             self.figures.add(MODEL_UNIT, SAMPLE_RATE, Estimate(rate, None, None, len(fit.watts), METHOD))

@@ -131,8 +131,8 @@ def check_placebo(fitted: Fit, readings: Readings) -> Check:
     )
 
 
-def possible(fitted: Fit, most_w: float) -> float:
-    """Probability that powers come out as far from 0 to ``most_w`` by chance.
+def p_of_powers(fitted: Fit, most_w: float) -> float:
+    """The p-value of the powers if each draws from 0 to ``most_w``: they come out as far from that by chance.
 
     By the least sum of squared errors with which all powers would lie in between, for as many as lie at a bound.
     Heads and tails of kernels are short and may exceed the bounds.
@@ -153,7 +153,7 @@ def possible(fitted: Fit, most_w: float) -> float:
 
 
 def check_powers(probability: float, most_w: float) -> Check:
-    """The check that this GPU can draw the powers, by their ``possible`` probability."""
+    """The check that this GPU can draw the powers, by their p-value (``p_of_powers``)."""
     says = (
         f"powers of kernels are as far outside of 0 to {most_w:.0f} W, which this GPU can draw, by chance with a "
         f"probability of {probability:.1g} (at least {IMPROBABLE:g})"

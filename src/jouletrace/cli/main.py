@@ -69,9 +69,9 @@ def run(arguments: list[str]) -> int:
 
     try:
         from jouletrace.cli.app import invoke
-        from jouletrace.known_secrets import given
+        from jouletrace.known_secrets import take_arguments
 
-        given(arguments)
+        take_arguments(arguments)
         code = invoke(arguments)
         sys.stdout.flush()
     except BaseException as error:

@@ -206,18 +206,21 @@ def _trusts(*sides: Sequence[Source]) -> list[Trust]:
     wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
     found = [trust(run) for run in (*(source.run for side in sides for source in side), *map(load, wholes))]
     if len({options(source.run).get(RESPONSE) for side in sides for source in side if not source.watched}) > 1:
-        own = rule("calibration_differs")
         message = "the power sensor is calibrated in some Runs only, which moves their figures"
-        found.append(Trust(failed=(Failed(own.check, own.level, "calibration_differs", message, own.action),)))
+        found.append(_doubt("calibration_differs", message))
     names = [{(source.run.workload.get("name"), source.run.kind) for source in side} for side in sides]
     boards_of = [{device.name for source in side for device in source.run.devices} for side in sides]
     if not names[0] & names[1] and all(boards_of) and not boards_of[0] & boards_of[1]:
-        own = rule("gpus_and_workloads_differ")
         message = "A and B differ in the workload and in the GPU: which of the two causes a difference is open"
         if any(kind == "import" for side in names for _, kind in side):
             message = "A and B are of different GPUs, and nothing says that they ran the same"
-        found.append(Trust(failed=(Failed(own.check, own.level, "gpus_and_workloads_differ", message, own.action),)))
+        found.append(_doubt("gpus_and_workloads_differ", message))
     return found
+
+
+def _doubt(code: str, message: str) -> Trust:
+    own = rule(code)
+    return Trust(failed=(Failed(own.check, own.level, code, message, own.action),))
 
 
 def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> str:

@@ -13,7 +13,7 @@ from jouletrace.formats.importers.blanks import is_blank
 from jouletrace.formats.importers.delimited import left_out_texts, read_delimited
 from jouletrace.formats.importers.log import Log
 from jouletrace.formats.importers.stamps import read_stamps
-from jouletrace.formats.importers.units import decimal_sign
+from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import Run
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.sensor.kinds import INSTANT, USAGE
@@ -145,9 +145,8 @@ class _DcgmLog(Log):
 
     def board(self, index: str, uuid: str = "", name: str = "", **facts: str) -> str:
         """Id of a GPU; its facts are taken from its first occurrence."""
-        number = int(index) if index.isdecimal() and len(index) < 5 else None
         shown = name or self._name or f"device {index or 0}"
-        return self.device(uuid or f"imported:{index or 0}", shown, index=number, **facts)
+        return self.device(uuid or f"imported:{index or 0}", shown, index=gpu_number(index), **facts)
 
     def instance(self, board: str, number: str, profile: str = "") -> str:
         """Id of a MIG instance of a GPU."""
@@ -239,7 +238,7 @@ def read_csv(path: Path, options: ImportOptions) -> Run:
     decimal = decimal_sign(row[i] for row in table.rows[:200] for i in fields)
     for cells, line in zip(table.rows, table.lines, strict=True):
         digits = re.sub(r"^\D+", "", cells[entity]) if entity is not None else "0"
-        if not digits.isdecimal() or len(digits) > 4:
+        if gpu_number(digits) is None:
             log.left.add("broken_rows", "rows have no entity", place=f"line {line}")
             continue
         stated = {

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.formats.importers.base import Left, about
+from jouletrace.formats.importers.dates import DAY_S, NS
 from jouletrace.formats.importers.joins import match_launch
 from jouletrace.run import Run, tables
 
-_DAY_NS = 86_400 * 10**9
+_DAY_NS = DAY_S * NS
 """No trace lasts so long: its file would be too large to read."""
 
 _ROUNDING_NS = 2000

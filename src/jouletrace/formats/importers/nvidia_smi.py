@@ -28,7 +28,7 @@ from jouletrace.formats.importers.nvidia_smi_columns import (
 from jouletrace.formats.importers.stamps import Stamps
 from jouletrace.formats.importers.table import read_times
 from jouletrace.formats.importers.table_headings import Times, find_columns
-from jouletrace.formats.importers.units import decimal_sign
+from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
@@ -144,7 +144,7 @@ def _read_dmon(log: Log, text: str) -> None:
 
 def _dmon_row(log: Log, line: int, names: list[str], stated: list[str], cells: list[str], decimal: str) -> None:
     at = names.index("gpu")
-    if len(cells) != len(names) or not cells[at].isdecimal() or len(cells[at]) > 4:
+    if len(cells) != len(names) or gpu_number(cells[at]) is None:
         log.left.add("broken_rows", "rows do not fit their header", place=f"line {line}")
         return
     device = log.gpu(cells[at])
@@ -246,7 +246,7 @@ def _usual(channel: str) -> units.Unit:
 def _board(log: Log, facts: dict[str, str], given: str | None) -> str:
     """Id of the GPU that the identity columns of a row describe."""
     number, uuid, name = (facts.pop(field, "") for field in ("index", "id", "name"))
-    index = int(number) if number.isdecimal() and len(number) < 5 else None
+    index = gpu_number(number)
     place = index if index is not None else len(log.devices)
     mark = uuid or facts.get("pci_bus") or facts.get("serial")
     id = uuid or f"imported:{mark or place}"

@@ -54,7 +54,7 @@ _IDENTITY = {
 }
 """Fields that identify the GPU of a row."""
 
-_USUAL = {NUMBER: "index", UUID: "id", HOST: "host"}
+_BY_ROLE = {NUMBER: "index", UUID: "id", HOST: "host"}
 """Facts that users' own columns state, by their role in any table."""
 
 TELLING = {"index", "id", "serial", "pci_bus"}
@@ -87,7 +87,7 @@ def identity_columns(names: Sequence[str]) -> dict[int, str]:
     """The fact of a GPU that a column states, by the column's number: by nvidia-smi's names, then by usual ones."""
     found = {k: _IDENTITY[name] for k, name in enumerate(names) if name in _IDENTITY}
     for k, name in enumerate(names):
-        fact = _USUAL.get(role_of(name) or "")
+        fact = _BY_ROLE.get(role_of(name) or "")
         if fact is not None and name not in _IDENTITY and fact not in found.values():
             found[k] = fact
     return found

@@ -61,7 +61,7 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
     """
     order = np.argsort(time, kind="stable")
     ordered, watts = time[order], power[order]
-    new = np.concatenate([[True], np.diff(ordered) != 0])[: len(ordered)]
+    new = _begin(ordered, 0.0)
     each = _times_each(ordered)
     if np.any(np.diff(time) < 0):
         return each, each > 1 and _differ(new, watts)
@@ -71,7 +71,7 @@ def readings_at_once(time: Ints, power: Floats, resolution_s: float) -> tuple[in
     if not coarse and _differ(new, watts):
         sizes = _sizes(new)
         return max(each, int(np.median(sizes[sizes > 1]))), True
-    close = _new_groups(ordered)
+    close = _begin(ordered, _AT_ONCE * _apart(ordered))
     together = _usual(_sizes(close))
     return together, together > 1 and _alternate(close, watts, together)
 
@@ -89,7 +89,7 @@ def _usual(sizes: NDArray[np.intp]) -> int:
 
 def _times_each(ordered: Ints) -> int:
     """The number of times that nearly every stamp occurs; 1 if that differs."""
-    return _usual(_sizes(np.concatenate([[True], np.diff(ordered) != 0])[: len(ordered)]))
+    return _usual(_sizes(_begin(ordered, 0.0)))
 
 
 def _coarse(time: Ints, resolution_s: float) -> bool:
@@ -107,11 +107,15 @@ def _differ(new: NDArray[np.bool_], watts: Floats) -> bool:
     return bool(np.mean(spread > 0) >= 0.5)
 
 
-def _new_groups(ordered: Ints) -> NDArray[np.bool_]:
-    """True where a row begins a group of rows that were written together, whose times are close."""
+def _begin(ordered: Ints, most_ns: float) -> NDArray[np.bool_]:
+    """True where a row begins a group, whose rows are at most so far apart."""
+    return np.concatenate([[True], np.diff(ordered) > most_ns])[: len(ordered)]
+
+
+def _apart(ordered: Ints) -> float:
+    """The distance in ns of groups of rows that were written together, one of each device."""
     gaps = np.diff(ordered).astype(np.float64)
-    apart = float(np.quantile(gaps, 1 - 0.25 / _MOST_DEVICES)) if len(gaps) else 0.0
-    return np.concatenate([[True], gaps > _AT_ONCE * apart])[: len(ordered)]
+    return float(np.quantile(gaps, 1 - 0.25 / _MOST_DEVICES)) if len(gaps) else 0.0
 
 
 def _alternate(new: NDArray[np.bool_], watts: Floats, size: int) -> bool:

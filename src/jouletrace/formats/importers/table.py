@@ -11,6 +11,7 @@ import numpy as np
 from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
+from jouletrace.formats.importers.dates import DAY_S, NS
 from jouletrace.formats.importers.delimited import Delimited, decimal_commas, header_start, read_delimited
 from jouletrace.formats.importers.log import MOST_W, Log
 from jouletrace.formats.importers.power_sensor import METER
@@ -27,7 +28,7 @@ from jouletrace.formats.importers.table_headings import (
     find_columns,
     is_limit,
 )
-from jouletrace.formats.importers.units import decimal_sign
+from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.channels import POWER
 
@@ -42,9 +43,6 @@ _MOST_DEVICES = 64
 """A column with more different cells doesn't state devices."""
 
 _WITH_DEVICE = "log the device of each row, in a column of its own"
-
-_DAY_NS = 86_400 * 10**9
-"""Rows with a larger distance must be in another unit."""
 
 _IN_WORDS = {"ms": "milliseconds", "us": "microseconds"}
 
@@ -179,7 +177,7 @@ def read_times(path: Path, table: Delimited, when: Times, options: ImportOptions
         return stamps
     apart = np.diff(np.sort(stamps.time_ns[stamps.valid]))
     apart = apart[apart > 0]
-    if stamps.clock == RELATIVE or (len(apart) and float(np.median(apart)) > _DAY_NS):
+    if stamps.clock == RELATIVE or (len(apart) and float(np.median(apart)) > DAY_S * NS):  # in another unit
         say = f"give --map time_s={column} (or time_ms, time_us, time_ns)"
         raise BadInputError(f"{path}: the unit of {column!r} isn't stated: {say}")
     if unit in _IN_WORDS:
@@ -272,7 +270,7 @@ def _device(log: Log, roles: Columns, cells: Sequence[str], number: str, name: s
     host, uuid, instance = "/".join(filter(None, facts[HOST])), "".join(facts[UUID]), "".join(facts[INSTANCE])
     number = number or "".join(facts[NUMBER])
     known = uuid.upper().startswith(("GPU-", "MIG-"))
-    index = int(number) if number.isdecimal() and len(number) < 5 else None
+    index = gpu_number(number)
     if not (uuid or number or host):
         index = 0
     plain = uuid if known else f"imported:{uuid or number or (host if not instance else '') or 0}"

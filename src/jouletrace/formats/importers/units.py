@@ -116,6 +116,11 @@ def number(text: str, decimal: str = ".") -> float | None:
     return None if is_blank_number(value) else value
 
 
+def gpu_number(text: str) -> int | None:
+    """The number of a GPU, below ten thousand; None for any other text."""
+    return int(text) if text.isdecimal() and len(text) < 5 else None
+
+
 def plain_number(text: str) -> float | None:
     """A number in the format of programs; None for anything else, and beyond ``LARGEST``."""
     try:

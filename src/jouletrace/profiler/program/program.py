@@ -22,6 +22,7 @@ from jouletrace.profiler.program.command import Command
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded
+from jouletrace.profiler.program.late_signals import first_signal_noted
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.parking import park_threads
 from jouletrace.profiler.program.process_trace import ProcessTrace
@@ -30,7 +31,6 @@ from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.profiler.program.tracer import Tracer
-from jouletrace.profiler.program.unhurried import unhurried
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
@@ -102,7 +102,7 @@ def run_program(
                 if os.getpid() != owner:
                     hand_over(tracer)
                     return
-                with finishing, unhurried():
+                with finishing, first_signal_noted():
                     if not finished:
                         if ends:  # the program has ended, and with it what could need pandas, but for its threads
                             park_threads()

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.kernel_counters import SHOWN, shown_readings
+from jouletrace.analysis.kernel_counters import PERCENTAGES, shown_readings
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.waveform import waveform_of
 from jouletrace.formats.exporters.timeline.tracks import Process, Spans, codes
@@ -142,7 +142,7 @@ class _Counted:
         good[good] = spans.drawn[row[good]]
         # Both pages of ncu, and pages of two of its runs, contain the same values of a kernel: one of them is drawn.
         rows = np.flatnonzero(good)
-        _, first = np.unique(row[rows] * len(SHOWN) + kind[rows], return_index=True)
+        _, first = np.unique(row[rows] * len(PERCENTAGES) + kind[rows], return_index=True)
         rows = rows[np.sort(first)]
         self._row, self._kind, self._value = row[rows], kind[rows], value[rows]
 
@@ -152,7 +152,7 @@ class _Counted:
             return
         device = -1 if process.device is None else self._devices.index(process.device)
         mine = self._device[self._row] == device
-        for i, (name, _, _) in enumerate(SHOWN):
+        for i, (name, _, _) in enumerate(PERCENTAGES):
             chosen = mine & (self._kind == i)
             if chosen.any():
                 rows = self._row[chosen]

@@ -15,7 +15,7 @@ _SAYS = b"jouletrace: the program has ended, and its Run is being saved: once mo
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def first_signal_noted() -> Iterator[None]:
     """Let the first INT, TERM or HUP be no more than a line on stderr; the second does what it did before.
 
     The outcome is that of the program then, which had ended before the signal came. Other threads than the main one,
