@@ -20,6 +20,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+_OF_PEAK = ".avg.pct_of_peak_sustained_elapsed"
+
+
 class KernelCounter(NamedTuple):
     """A figure of a kernel by hardware counters.
 
@@ -39,23 +42,12 @@ PERCENTAGES = (
     KernelCounter(
         "Memory",
         "memory_throughput_pct",
-        (
-            "memory throughput",
-            "memory [%]",
-            "sol memory",
-            "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-        ),
+        ("memory throughput", "memory [%]", "sol memory", f"gpu__compute_memory_throughput{_OF_PEAK}"),
     ),
     KernelCounter(
         "Compute",
         "compute_throughput_pct",
-        (
-            "compute (sm) throughput",
-            "compute (sm) [%]",
-            "sm [%]",
-            "sol sm",
-            "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-        ),
+        ("compute (sm) throughput", "compute (sm) [%]", "sm [%]", "sol sm", f"sm__throughput{_OF_PEAK}"),
     ),
     KernelCounter(
         "Theoretical occupancy",

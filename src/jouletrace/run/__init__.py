@@ -1,4 +1,4 @@
-"""The Run, its tables and its file format. Plain data: imports nothing else of jouletrace but its errors."""
+"""The Run, its tables and its file format. Plain data: imports nothing else of jouletrace but its errors and secrets."""
 
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning, device_labels

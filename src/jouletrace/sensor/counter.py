@@ -123,7 +123,7 @@ def find_steps(time_ns: ArrayLike, energy_j: ArrayLike, *, most_w: float = MOST_
     return CounterSteps(time[1:][at], time[:-1][at], running[at], np.searchsorted(at, resets), reads.issues)
 
 
-def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float, step_j: float = 0.0) -> NDArray[np.bool_]:
+def _plausible(gained_j: Floats, apart_ns: NDArray[np.int64], most_w: float, step_j: float) -> NDArray[np.bool_]:
     """Whether a GPU can have drawn so much between two reads; same shape."""
     # No counter goes longer than 2 s without a step, but that of a meter with coarse ones: so much may come at once.
     return np.asarray((gained_j >= 0) & (gained_j <= most_w * (apart_ns / 1e9 + 2.0) + step_j))

@@ -23,10 +23,9 @@ _TEXTS = frozenset(
             "null",
             "nil",
             "blank",
-            "unknown",
         ),
         *("not supported", "not available", "not found", "not permissioned", "insufficient permissions", "no data"),
-        *("unavailable", "undefined", "unsupported", "missing"),
+        *("unavailable", "undefined", "unsupported", "missing", "unknown"),
     }
 )
 """In lower case, without brackets. A failure ("[GPU is lost]") isn't one of them: it is counted as damage."""

@@ -9,7 +9,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_head, read_text
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.formats.importers.trtexec_layers import Tables, is_profile, read_profile
+from jouletrace.formats.importers.trtexec_layers import TABLE, Table, is_profile, read_profile
 from jouletrace.formats.importers.units import plain_number
 from jouletrace.run import MODEL_UNIT, Run, tables
 
@@ -80,14 +80,17 @@ def read(path: Path, options: ImportOptions) -> Run:
 
 
 def _read_log(path: Path, options: ImportOptions, left: Left) -> Run:
-    stated, averages, layers = Stated("trtexec"), list[dict[str, object]](), Tables()
+    stated, averages, layers = Stated("trtexec"), list[dict[str, object]](), list[Table]()
     facts: dict[str, str] = {}
     first = ""
     for line, row in enumerate(read_text(path, left).split("\n"), start=1):
         found = _LINE.match(row.rstrip())
         text, first = (found["text"].strip(), first or found["stamp"] or "") if found else (row.strip(), first)
         place = f"line {line}"
-        if layers.take(text):
+        if began := TABLE.search(text):
+            layers.append(Table(int(began[1])))
+            continue
+        if layers and layers[-1].take(text):
             continue
         if average := _AVERAGE.search(text):
             averages += _average(average, len(averages), left, place)
@@ -100,7 +103,8 @@ def _read_log(path: Path, options: ImportOptions, left: Left) -> Run:
             facts.setdefault(option["name"].lower(), option["value"].strip())
         elif text.startswith(("Average on", "Latency:", "GPU Compute Time:", "Throughput:")):
             left.add("not_a_figure", "lines that should hold figures do not", place=place)
-    layers.add(stated, left)
+    for table in layers:
+        table.add(stated, left)
     if not len(stated) and not averages:
         raise BadInputError(f"{path}: a log of trtexec without averages or performance summary{left.first()}")
     run = stated.run(path, "trtexec", options.device or facts.get("selected device"), _known(facts), "log")

@@ -24,7 +24,7 @@ _METRICS = {
 _NAME = re.compile(r'\{\s*"name"\s*:\s*"(.*?)"\s*,\s*(?="timeMs"\s*:)', re.DOTALL)
 _NEXT = re.compile(r'\}(?:\s*,)?\s*(?=\{\s*"\w+"\s*:)')
 
-_TABLE = re.compile(r"=== Profile \((\d{1,15}) iterations ?\) ===")
+TABLE = re.compile(r"=== Profile \((\d{1,15}) iterations ?\) ===")
 """The line above a table of layers, which states how often the network ran."""
 
 _COLUMNS = (
@@ -131,26 +131,8 @@ def _add(stated: Stated, layers: Sequence[Mapping[str, Any]], count: int, *, who
         stated.add(MODEL_UNIT, "time_s", total / 1e3, count)
 
 
-class Tables:
-    """The tables of layers of a log: ``take`` is given its lines in order, ``add`` adds the layers."""
-
-    def __init__(self) -> None:
-        self._tables: list[_Table] = []
-
-    def take(self, text: str) -> bool:
-        """Take a line of the log, without its stamp; returns whether it belongs to a table."""
-        if began := _TABLE.search(text):
-            self._tables.append(_Table(int(began[1])))
-        return began is not None or (bool(self._tables) and self._tables[-1].take(text))
-
-    def add(self, stated: Stated, left: Left) -> None:
-        """Add the layers of all tables."""
-        for table in self._tables:
-            table.add(stated, left)
-
-
-class _Table:
-    """A table of ``--dumpProfile``, after the line above it."""
+class Table:
+    """A table of ``--dumpProfile`` in a log, over ``count`` runs; ``TABLE`` matches the line above it."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -159,7 +141,7 @@ class _Table:
         self._ended = False
 
     def take(self, text: str) -> bool:
-        """As ``Tables.take``, of this table."""
+        """Take a line below the one above, without its stamp; returns False for one that isn't of the table."""
         if self._ended or not text:
             return False
         if not self._columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -83,9 +83,8 @@ class Exchanges:
                 if response.status != HTTPStatus.OK:
                     return f"HTTP {response.status}: {error_text(await self._head(response))}"
                 unpacker = Unpacker(response.headers.get("Content-Encoding"))
-                async for data in response.content.iter_any():
-                    for piece in unpacker.pieces(data):
-                        answer.add(piece, self._now_ns())
+                async for piece in _pieces(response, unpacker):
+                    answer.add(piece, self._now_ns())
                 if not answer.chunks_ns:
                     return "the answer holds no token"
                 return "" if answer.done and unpacker.whole else "the stream ended before its end was announced"
@@ -114,11 +113,10 @@ class Exchanges:
         found, unpacker = bytearray(), Unpacker(response.headers.get("Content-Encoding"))
         with suppress(TimeoutError, self._http.ClientError):
             async with asyncio.timeout(_ERROR_S):
-                async for data in response.content.iter_any():
-                    for piece in unpacker.pieces(data):
-                        found += piece
-                        if len(found) > _ERROR_BYTES:
-                            return bytes(found)
+                async for piece in _pieces(response, unpacker):
+                    found += piece
+                    if len(found) > _ERROR_BYTES:
+                        break
         return bytes(found)
 
     def said(self, error: BaseException) -> str:
@@ -136,6 +134,13 @@ class Exchanges:
         if isinstance(error, UnreadableError):
             return hidden(str(error).removeprefix(self._base))[:300]
         return hidden(f"{type(error).__name__}: {error}")[:200]
+
+
+async def _pieces(response: aiohttp.ClientResponse, unpacker: Unpacker) -> AsyncIterator[bytes]:
+    """The body as it arrives, unpacked."""
+    async for data in response.content.iter_any():
+        for piece in unpacker.pieces(data):
+            yield piece
 
 
 async def _note_kept(_session: object, context: SimpleNamespace, _parameters: object) -> None:
