@@ -1,4 +1,4 @@
-"""The Run, its tables and its file format. Plain data: imports nothing else of jouletrace but its errors and secrets."""
+"""The Run, its tables and its file format. Plain data: of jouletrace it imports its errors and secrets alone."""
 
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.info import ChannelInfo, DeviceInfo, RunWarning, device_labels

@@ -6,26 +6,9 @@ import math
 
 _TEXTS = frozenset(
     {
-        *(
-            "",
-            "-",
-            "--",
-            "---",
-            "?",
-            "n/a",
-            "na",
-            "n.a.",
-            "#n/a",
-            "nan",
-            "-nan",
-            "+nan",
-            "none",
-            "null",
-            "nil",
-            "blank",
-        ),
+        *("", "-", "--", "---", "?", "n/a", "na", "n.a.", "#n/a", "nan", "-nan", "+nan", "none", "null", "nil"),
         *("not supported", "not available", "not found", "not permissioned", "insufficient permissions", "no data"),
-        *("unavailable", "undefined", "unsupported", "missing", "unknown"),
+        *("unavailable", "undefined", "unsupported", "missing", "unknown", "blank"),
     }
 )
 """In lower case, without brackets. A failure ("[GPU is lost]") isn't one of them: it is counted as damage."""

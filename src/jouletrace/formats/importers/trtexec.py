@@ -9,7 +9,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers.base import ImportOptions, Left, decode_text, read_head, read_text
 from jouletrace.formats.importers.stamps import read_stamps
 from jouletrace.formats.importers.stated import Stated
-from jouletrace.formats.importers.trtexec_layers import TABLE, Table, is_profile, read_profile
+from jouletrace.formats.importers.trtexec_layers import Table, is_profile, read_profile, take_layers
 from jouletrace.formats.importers.units import plain_number
 from jouletrace.run import MODEL_UNIT, Run, tables
 
@@ -87,10 +87,7 @@ def _read_log(path: Path, options: ImportOptions, left: Left) -> Run:
         found = _LINE.match(row.rstrip())
         text, first = (found["text"].strip(), first or found["stamp"] or "") if found else (row.strip(), first)
         place = f"line {line}"
-        if began := TABLE.search(text):
-            layers.append(Table(int(began[1])))
-            continue
-        if layers and layers[-1].take(text):
+        if take_layers(text, layers):
             continue
         if average := _AVERAGE.search(text):
             averages += _average(average, len(averages), left, place)

@@ -24,7 +24,7 @@ _METRICS = {
 _NAME = re.compile(r'\{\s*"name"\s*:\s*"(.*?)"\s*,\s*(?="timeMs"\s*:)', re.DOTALL)
 _NEXT = re.compile(r'\}(?:\s*,)?\s*(?=\{\s*"\w+"\s*:)')
 
-TABLE = re.compile(r"=== Profile \((\d{1,15}) iterations ?\) ===")
+_TABLE = re.compile(r"=== Profile \((\d{1,15}) iterations ?\) ===")
 """The line above a table of layers, which states how often the network ran."""
 
 _COLUMNS = (
@@ -131,8 +131,15 @@ def _add(stated: Stated, layers: Sequence[Mapping[str, Any]], count: int, *, who
         stated.add(MODEL_UNIT, "time_s", total / 1e3, count)
 
 
+def take_layers(text: str, tables: list[Table]) -> bool:
+    """Take a line of a log, without its stamp, into its last table or a new one; False if it is of none."""
+    if began := _TABLE.search(text):
+        tables.append(Table(int(began[1])))
+    return began is not None or (bool(tables) and tables[-1].take(text))
+
+
 class Table:
-    """A table of ``--dumpProfile`` in a log, over ``count`` runs; ``TABLE`` matches the line above it."""
+    """A table of ``--dumpProfile`` in a log, over ``count`` runs."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -141,7 +148,7 @@ class Table:
         self._ended = False
 
     def take(self, text: str) -> bool:
-        """Take a line below the one above, without its stamp; returns False for one that isn't of the table."""
+        """As ``take_layers``, of a line below the one above the table."""
         if self._ended or not text:
             return False
         if not self._columns:
