@@ -83,23 +83,17 @@ def _put(run: Run, name: str, value: Any) -> None:
         setattr(run, name, value)
 
 
-def _beyond_json(header: dict[str, Any]) -> Iterator[WrongField]:
+def _beyond_json(holder: Any, path: tuple[str | int, ...] = ()) -> Iterator[WrongField]:
     """Put null for integers of more than 64 bits, and for what is nested too deep."""
-    level: list[tuple[tuple[str | int, ...], Any]] = [((), header)]
-    for depth in range(DEEPEST_JSON - 1):
-        inner = []
-        for path, holder in level:
-            for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
-                if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                    yield WrongField((*path, key), hex(value), "an integer of more than 64 bits")
-                    holder[key] = None
-                elif isinstance(value, dict | list) and value:
-                    if depth == DEEPEST_JSON - 3:
-                        yield WrongField((*path, key), None, f"nested more than {DEEPEST_JSON} deep")
-                        holder[key] = None
-                    else:
-                        inner.append(((*path, key), value))
-        level = inner
+    for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            yield WrongField((*path, key), hex(value), "an integer of more than 64 bits")
+            holder[key] = None
+        elif isinstance(value, dict | list) and value and len(path) == DEEPEST_JSON - 3:
+            yield WrongField((*path, key), None, f"nested more than {DEEPEST_JSON} deep")
+            holder[key] = None
+        elif isinstance(value, dict | list):
+            yield from _beyond_json(value, (*path, key))
 
 
 def _wrong_fields(header: dict[str, Any]) -> Iterator[WrongField]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ _MOST = {"W": MOST_W, "MHz": 1e6, "Cel": 1e3, "%": 1e6}
 """Readings beyond these are no readings, by the unit of their channel."""
 
 LIMIT = "power_limit_w"
+_LIMIT = re.compile(r"(^|_)(limit|cap|tdp|rated|budget)(_|$)")
 _LIMITS = {"power_min_limit_w": "min", "power_max_limit_w": "max", "power_default_limit_w": "default"}
 
 Ints = NDArray[np.int64]
@@ -277,7 +279,7 @@ class Log:
         Raises:
             BadInputError: If they do.
         """
-        powers = [one for name, one in found.items() if name.startswith("power_") and "limit" not in name]
+        powers = [one for name, one in found.items() if is_power(name)]
         if not powers:
             return
         row, value = found.get(POWER, powers[0])
@@ -298,21 +300,21 @@ class Log:
         for of, channel in self._readings:
             read.setdefault(of, set()).add(channel)
         for of, channel in self._empty:
-            if _is_power(channel) and not any(map(_is_power, read.get(of, ()))):
+            if is_power(channel) and not any(map(is_power, read.get(of, ()))):
                 self.devices[of].details.setdefault("no_power", NO_READING)
         labels = device_labels(list(self.devices.values())) if self._empty else {}
         unread: dict[str, list[str]] = {}
         for (of, channel), heading in self._empty.items():
-            said = _is_power(channel) and self.devices[of].details.get("no_power") == NO_READING
+            said = is_power(channel) and self.devices[of].details.get("no_power") == NO_READING
             if not said and not any(name.startswith(channel) for name in read.get(of, ())):
                 unread.setdefault(heading, []).append(labels[of])
         for heading, names in unread.items():
             run.warn("no_reading", f"no reading of {heading}: {', '.join(names)}", self._path.name)
 
 
-def _is_power(channel: str) -> bool:
+def is_power(channel: str) -> bool:
     """True if a channel is a power that a device draws, no limit of it."""
-    return channel.endswith("_w") and "limit" not in channel
+    return channel.endswith("_w") and _LIMIT.search(channel) is None
 
 
 def _note_limit(device: DeviceInfo, channel: str, value: NDArray[np.float64]) -> None:
@@ -337,7 +339,7 @@ def _possible(
     run: Run, device: DeviceInfo, channel: str, unit: str, row: NDArray[np.int64], value: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Readings without impossible ones (a power that no device draws, or no number of a sensor), which are counted."""
-    power = channel.startswith("power_") and not (channel == LIMIT or channel in _LIMITS)
+    power = is_power(channel)
     good = np.abs(value) <= _MOST.get(unit, LARGEST)
     if not good.all():
         beyond = "beyond 1 MW" if power else "no numbers of a sensor"

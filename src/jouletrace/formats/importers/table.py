@@ -13,7 +13,7 @@ from jouletrace.formats.importers import units
 from jouletrace.formats.importers.base import RELATIVE, ImportOptions, decode_text, read_text
 from jouletrace.formats.importers.dates import DAY_S, NS
 from jouletrace.formats.importers.delimited import Delimited, decimal_commas, header_start, read_delimited
-from jouletrace.formats.importers.log import MOST_W, Log
+from jouletrace.formats.importers.log import MOST_W, Log, is_power
 from jouletrace.formats.importers.power_sensor import METER
 from jouletrace.formats.importers.stamps import Stamps, read_stamps
 from jouletrace.formats.importers.table_headings import (
@@ -26,7 +26,6 @@ from jouletrace.formats.importers.table_headings import (
     Value,
     ask_for_unit,
     find_columns,
-    is_limit,
 )
 from jouletrace.formats.importers.units import decimal_sign, gpu_number
 from jouletrace.run import DeviceInfo, Run
@@ -208,7 +207,7 @@ def _decimal(table: Delimited, meaning: Columns, log: Log) -> str:
 def _choose_power(log: Log) -> None:
     """Compute energy from the only column of power, whatever its name; of a counter likewise."""
     for device in log.devices.values():
-        powers = [one for one in log.channels(device.id) if one.endswith("_w") and not is_limit(one)]
+        powers = [one for one in log.channels(device.id) if is_power(one)]
         energies = [one for one in log.channels(device.id) if one.endswith("_j") and "per" not in one.split("_")]
         if len(energies) == 1:
             log.rename(device.id, energies[0], "energy_counter_j")

@@ -42,7 +42,6 @@ _NO_POWER = re.compile(
 _START, _END = re.compile(r"^(start|begin)", re.I), re.compile(r"^(end|stop|finish|duration)", re.I)
 """Headings of a table whose rows are intervals: an energy there is that of its row, and no counter."""
 
-_LIMIT = re.compile(r"(^|_)(limit|cap|tdp|rated|budget)(_|$)")
 _POWERS = ("", "power", "watts", "watt", "pwr", "powerdraw", "draw", "p", "powerusage")
 _ENERGIES = ("", "energy", "joules", "joule", "energycounter", "totalenergy", "energyconsumption", "energyconsumed")
 
@@ -265,11 +264,6 @@ def _value(column: int, plain: str, unit: str, kind: Unit | None) -> Value | Non
     elif kind.si == "J" and re.sub(r"[^a-z]", "", name.lower()) in _ENERGIES:
         name = "energy counter"
     return Value(column, _channel(name, kind), kind, numbered[1] if numbered else "", stated)
-
-
-def is_limit(channel: str) -> bool:
-    """True if a channel of power is a limit of it, from which no energy is computed."""
-    return _LIMIT.search(channel) is not None
 
 
 def _channel(name: str, kind: Unit) -> str:
