@@ -36,7 +36,7 @@ STAGES = {
     "kernels": (kernel_recording, "rows_of"),
     "units": (kernel_recording, "_add_spans"),
     "figures": (analysis, "analyse_recorded"),
-    "writing": (profile, "save"),
+    "writing": (profile, "keep"),
 }
 """What is interrupted before it does anything."""
 
