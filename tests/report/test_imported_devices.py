@@ -276,3 +276,9 @@ def test_no_import_is_asked_to_measure_for_longer(said):
     words, _ = said("\n".join(["timestamp, power.draw [W]", *rows]) + "\n", name="two.csv")
     assert "for longer" not in words
     assert "too short" not in words
+
+
+def test_a_log_whose_clock_keeps_stepping_back_has_no_energy_and_says_why(said):
+    rows = "".join(f"2024-03-01T12:00:{k:02d}Z,{100 + k}\n" for k in (3, 4, 1, 2, 5, 0))
+    words, _ = said(f"time,power_w\n{rows}", name="shuffled.csv")
+    assert "energy unknown: the power record has a hole there" in words

@@ -131,7 +131,8 @@ def _energy(
     covered = [(start, end)]
     if window is not None and window.reason[0] == "hole_in_record":
         edges = np.clip([start, *record.holes.ravel(), end], start, end).reshape(-1, 2)
-        covered = [(int(a), int(b)) for a, b in edges if b > a]
+        # With a hole at either end and nothing between, the whole stands, and has no energy.
+        covered = [(int(a), int(b)) for a, b in edges if b > a] or covered
         window = energies(run, device, *np.array(covered).T)
     if window is None:
         return Estimate.null("no_samples", "record"), (end - start) / 1e9, [], {}
