@@ -201,3 +201,34 @@ def test_faults_of_recorders_are_stated_on_the_command_line(workspace, capsys, n
     assert times(run) == {"gemm": us}
     assert [row["count"] for row in run.units.to_pylist() if row["name"] == "gemm"] == [count]
     assert "2021-03-08" in command(capsys, "show", "run", "-v").out
+
+
+@pytest.mark.parametrize("write", [kineto, nsys, nvprof])
+def test_kernels_that_are_there_twice_count_once(tmp_path, write):
+    kernels = program(random.Random(2))
+    path = write(tmp_path / "a.sqlite", kernels)
+    if write is nsys:
+        with sqlite3.connect(path) as data:
+            table = "CUPTI_ACTIVITY_KIND_KERNEL"
+            data.execute(f"INSERT INTO {table} SELECT * FROM {table}")
+    elif write is nvprof:
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join([*lines, *lines[2:]]) + "\n")
+    else:
+        content = json.loads(path.read_text())
+        content["traceEvents"] += [event for event in content["traceEvents"] if event.get("cat") == "kernel"]
+        path.write_text(json.dumps(content))
+    run = read(path)
+    assert times(run) == {name: length for name, _, _, _, length in kernels}
+    assert "30 there twice" in warnings(run)["impossible_times"]
+    assert trust(run).level != "yes"
+
+
+def test_no_kernel_takes_no_time_where_stamps_are_of_nanoseconds(tmp_path):
+    path = nsys(tmp_path / "a.sqlite", program(random.Random(3)))
+    with sqlite3.connect(path) as data:
+        data.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = start + correlationId * 7, end = end + 900")
+        data.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start WHERE correlationId = 4")
+    run = read(path)
+    assert [name for name, us in times(run).items() if us is None] == ["kernel_3"]
+    assert "1 without a duration" in warnings(run)["impossible_times"]

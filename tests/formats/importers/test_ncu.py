@@ -406,3 +406,11 @@ def test_counters_beside_a_timeline_add_no_kernels(tmp_path):
     run = analyse(import_files([timeline, page]))
     assert "other" not in figures_of(run)
     assert "times_left_out" not in set(run.results["flags"].to_pylist())
+
+
+@pytest.mark.parametrize("unit", ["usecond", "ns", "s"])
+def test_a_duration_below_zero_is_in_no_mean(tmp_path, unit):
+    metrics = [("S", "Duration", unit, "-5"), ("S", "Elapsed Cycles", "cycle", "-3")]
+    run = read(make.ncu_details(tmp_path / "a.csv", LAUNCHES, metrics=metrics))
+    assert [value for value, _ in readings(run).values()] == [None, -3.0]
+    assert codes(run)["below_zero"].startswith("2 readings are below 0")

@@ -6,6 +6,7 @@ times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -34,6 +35,8 @@ _WHY = (
     "more than a day away from the others, or so long",
     "from before their launch",
     "around later ones of their own stream",
+    "there twice, alike in all",
+    "without a duration, though stamps are finer than a microsecond",
 )
 """Why a time is impossible, in the order in which it is looked for."""
 
@@ -60,6 +63,10 @@ def clear_impossible_times(run: Run, left: Left, origin_ns: int = 0) -> None:
     why[late] = 2
     row = np.flatnonzero(work & (why < 0))
     why[row[_covers_later(spans, row, start, end)]] = 3
+    row = np.flatnonzero(work & (why < 0))
+    why[row[_there_already(spans, row, start, end)]] = 4
+    if len(row) and np.any((start[row] - start[row[0]]) % 1000):
+        why[row[(start[row] == end[row]) & (kind[row] == _code(kinds, "kernel")) & (why[row] < 0)]] = 5
     _clear(run, left, why, work)
 
 
@@ -107,6 +114,29 @@ def _covers_later(spans: pa.Table, row: Ints, start: Ints, end: Ints) -> Mask:
         following = np.append(np.flatnonzero(begins), len(own))[np.cumsum(begins)]
         found[order[first:last]] = earliest[following] < own - _ROUNDING_NS
     return found
+
+
+def _there_already(spans: pa.Table, row: Ints, start: Ints, end: Ints) -> Mask:
+    """Which of some rows repeat another in device, stream, launch, name, start and end, shape (n,).
+
+    Kernels of one launch that start at several times are those of a CUDA graph, of which two may run side by side.
+    Without a launch they may be two whose times were rounded.
+    """
+    of = [tables.decoded(spans[column])[0].astype(np.int64)[row] for column in ("device", "lane", "name")]
+    launch = pc.fill_null(spans["correlation"], -1).to_numpy().astype(np.int64)[row]
+    keys = np.stack([start[row], end[row], launch, *of])
+    order = np.lexsort(keys)
+    again = np.zeros(len(row), bool)
+    again[order[1:]] = (np.diff(keys[:, order]) == 0).all(0)
+    several, place = np.unique(launch, return_inverse=True)
+    first, last = np.full(len(several), np.iinfo(np.int64).max), np.full(len(several), np.iinfo(np.int64).min)
+    np.minimum.at(first, place, start[row])
+    np.maximum.at(last, place, start[row])
+    return np.asarray(again & (launch >= 0) & (first == last)[place])
+
+
+def _code(kinds: Sequence[str], kind: str) -> int:
+    return next((code for code, text in enumerate(kinds) if text == kind), -1)
 
 
 def _clear(run: Run, left: Left, why: NDArray[np.int8], work: Mask) -> None:

@@ -242,9 +242,9 @@ def _add_counters(run: Run, counts: Counts, left: Left) -> None:
         else:
             values[k] = np.nan if value is None else value * scales[k][0]
     units = [si for _, si in scales]
-    impossible = (values < 0) & (np.array(units) == "%")
+    impossible = (values < 0) & np.isin(units, ("%", "s"))
     values[impossible] = np.nan
-    left.add("below_zero", "percentages are below 0, which is impossible", int(impossible.sum()))
+    left.add("below_zero", "readings are below 0, which is impossible", int(impossible.sum()))
     left.add("text_metrics", "readings are text, not numbers", int(texts.sum()))
     keep = np.flatnonzero(~texts)
     run.counters = block(
