@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.sensor.kinds import response_of
-from jouletrace.sensor.power_record import PowerRecord, clean, most_kernel_w, most_power_w
+from jouletrace.sensor.power_record import MOST_W, PowerRecord, clean, most_kernel_w, most_power_w
 from jouletrace.sensor.stamps import published
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.response import Response
@@ -24,6 +24,9 @@ NO_READING = "no_power_reading"
 
 NOISE, RESPONSE = "noise of the readings, stamps", "response of the sensor"
 """Sources of the uncertainty of a window's energy."""
+
+_OVER_MEDIAN = 10.0
+"""A meter of machines reads no more than so many times its median."""
 
 _OF_SPACING = ("hole", "skipped")
 """Issues that polls have of their own, which come faster than what they show."""
@@ -71,7 +74,15 @@ def reads_zero(record: PowerRecord) -> bool:
 
 
 def most_w(run: Run, device: str) -> float:
-    """The most that a reading of a device's power can be, in watts, by what is known of its limits, or by its name."""
+    """The most that a reading of a device's power can be, in watts, by what is known of its limits, or by its name.
+
+    A meter may be that of many machines: its own readings say what it measures.
+    """
+    info = next((one for one in run.devices if one.id == device), None)
+    if info is not None and info.kind == "meter":
+        watts = run.series(device, POWER)[1]
+        read = watts[np.isfinite(watts)]
+        return max(MOST_W, _OVER_MEDIAN * float(np.median(read))) if len(read) else MOST_W
     return most_power_w(*_limits(run, device))
 
 
@@ -87,8 +98,8 @@ def _limits(run: Run, device: str) -> tuple[float | None, float | None, str]:
 
 
 def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:
-    """Whether reads come faster than updates; in a slow log each row is a reading of its own."""
-    return len(stamps) < 3 or float(np.median(np.diff(stamps))) < 0.9e9 * period_s
+    """Whether reads come faster than updates; in a slow log, newest row first or last, each row is a reading."""
+    return len(stamps) < 3 or float(np.median(np.diff(np.sort(stamps)))) < 0.9e9 * period_s
 
 
 def energies(

@@ -173,3 +173,15 @@ def test_a_log_within_the_hour_that_occurs_twice_says_which_was_assumed(tmp_path
     (tmp_path / "t.csv").write_text(column([f"2026-10-25 02:30:0{i}" for i in range(5)]))
     run = import_files([tmp_path / "t.csv"], ImportOptions(time_zone="Europe/Berlin"))
     assert "hour_assumed" in {warning.code for warning in run.warnings}
+
+
+@pytest.mark.parametrize("rows", [12, 30])
+def test_the_newest_row_may_be_first(capsys, tmp_path, rows):
+    lines = [f"{1786553852 + k},200\n" for k in range(rows)]
+    oldest, newest = ("timestamp,power_w\n" + "".join(order) for order in (lines, lines[::-1]))
+    found = []
+    for name, text in (("oldest", oldest), ("newest", newest)):
+        (tmp_path / f"{name}.csv").write_text(text)
+        found.append(command(capsys, "import", str(tmp_path / f"{name}.csv"), "-o", str(tmp_path / name)).out)
+    assert f"in {rows - 1}.0 s" in found[0]
+    assert found[0].splitlines()[:3] == found[1].splitlines()[:3]

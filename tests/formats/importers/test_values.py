@@ -351,3 +351,40 @@ def test_numbers_as_numpy_writes_them_are_read(capsys, tmp_path):
     time, watts = run.series("imported:0", "power_w")
     assert (time[0], watts[0], watts[1]) == (1786553852 * 10**9, 300.5, 301.5)
     assert TRUSTED in said
+
+
+@pytest.mark.parametrize(("heading", "target"), [("time_s", "time_s"), ("gpu", "device")])
+def test_two_columns_of_one_heading_are_asked_about_where_they_differ(capsys, tmp_path, heading, target):
+    def text(second):
+        rows = "".join(f"{k},0,{second(k, gpu)},200\n" for k in range(12) for gpu in (0, 1))
+        return f"time_s,gpu,{heading},power_w\n{rows}"
+
+    differ = text(lambda k, gpu: 2 * k if heading == "time_s" else gpu)
+    place = ["time_s", "gpu"].index(heading) + 1
+    line = refused(capsys, tmp_path, differ)
+    assert f"columns {place} and 3 are both {heading!r}" in line
+    assert f"--map {target}={place}" in line
+    if heading == "gpu":
+        found, said = imported(capsys, tmp_path, differ, "--map", "device=3")
+        assert len(found.devices) == 2
+        assert "400 W" in said
+    alike = text(lambda k, gpu: k if heading == "time_s" else 0)
+    assert "200 W" in imported(capsys, tmp_path, alike)[1]
+
+
+def test_the_number_of_a_column_is_in_ascii_digits(capsys, tmp_path):
+    assert "no column '٢'" in refused(capsys, tmp_path, powers("power_w"), "--map", "power_w=٢")
+
+
+@pytest.mark.parametrize("heading", ["power (kW)", "Rack Power (KW)"])
+def test_a_meter_of_a_large_rack_has_its_energy(capsys, tmp_path, heading):
+    _, said = imported(capsys, tmp_path, powers(heading, "60"))
+    assert "60000 W" in said
+    assert TRUSTED in said
+
+
+def test_a_glitch_of_a_meter_of_a_large_rack_is_left_out(capsys, tmp_path):
+    text = powers("power (kW)", "60", 30).replace("\n7,60\n", "\n7,999\n")
+    _, said = imported(capsys, tmp_path, text)
+    assert "60000 W" in said
+    assert "left out" in said

@@ -68,6 +68,7 @@ def read(path: Path, options: ImportOptions) -> Run:
         raise BadInputError(f"{path}: this isn't a table: it has no header with rows of as many cells")
     table = read_delimited(text[start:], log.left, before=text.count("\n", 0, start))
     meaning = find_columns(table.header, options.map, path)
+    _ask_for_twins(path, table, meaning, options)
     stamps = _times(path, table, meaning, options)
     _add_readings(path, log, table, meaning, stamps, options.device)
     log.apart = _apart(path, table, meaning, stamps)
@@ -76,6 +77,23 @@ def read(path: Path, options: ImportOptions) -> Run:
     unknown = [name for name in meaning.unknown if name]
     log.left.add("unknown_columns", f"columns were left out ({', '.join(unknown)[:120]})", len(unknown))
     return log.run("table", "rows", sensor=lambda _, __: ("", METER), stamps=stamps)
+
+
+def _ask_for_twins(path: Path, table: Delimited, meaning: Columns, options: ImportOptions) -> None:
+    """Ask which column states the time or the device, where two of one heading differ.
+
+    Raises:
+        BadInputError: If the user doesn't name one by its number.
+    """
+    names = [name.strip().lower() for name in table.header]
+    given = {part for wanted in options.map.values() for part in wanted.split("+")}
+    when = meaning.time.places if meaning.time else ()
+    used = dict.fromkeys(when, "time_s") | {place: "device" for _, place in meaning.device}
+    for place, target in used.items():
+        for other in (i for i, name in enumerate(names) if name == names[place] and i not in used):
+            if str(place + 1) not in given and any(row[place] != row[other] for row in table.rows):
+                both = f"columns {place + 1} and {other + 1} are both {table.header[place]!r}, and differ"
+                raise BadInputError(f"{path}: {both}: choose one, --map {target}={place + 1}")
 
 
 def _apart(path: Path, table: Delimited, meaning: Columns, stamps: Stamps) -> str:
@@ -253,6 +271,7 @@ def _check_power(path: Path, log: Log, table: Delimited, meaning: Columns) -> No
         if _of_one_gpu(device, source, table, meaning):
             log.note("power_implausible", f"{text}: {slip}", device.id)
         else:
+            device.kind = "meter"
             log.note("above_a_board", f"{text}: it is taken for that of several; {slip}", device.id)
 
 

@@ -207,7 +207,7 @@ def _place(header: Sequence[str], wanted: str, path: Path) -> int:
             raise BadInputError(f"{path}: columns {places} are both {wanted!r}: give the number of one in its place")
         if name in these:
             return these.index(name)
-    if wanted.isdecimal() and 1 <= int(wanted[:6]) <= len(names):
+    if wanted.isascii() and wanted.isdecimal() and 1 <= int(wanted[:6]) <= len(names):
         return int(wanted) - 1
     shown = ", ".join(name or f"({i})" for i, name in enumerate(header, start=1))
     raise BadInputError(f"{path}: no column {wanted!r}; the columns are {shown[:200]}")
