@@ -283,3 +283,16 @@ def test_a_log_whose_clock_keeps_stepping_back_has_no_energy_and_says_why(said):
     rows = "".join(f"2024-03-01T12:00:{k:02d}Z,{100 + k}\n" for k in seconds)
     words, _ = said(f"time,power_w\n{rows}", name="shuffled.csv")
     assert "energy unknown: the power record has a hole there" in words
+
+
+def test_energies_of_three_rows_that_fall_are_no_counter(said):
+    words, found = said(table("energy_j", [(3.46,), (2.09,), (2.16,)]))
+    assert "energy unknown" in words
+    assert found["trust"]["level"] == "no"
+
+
+@pytest.mark.parametrize("milliwatts", [152, 838])
+def test_a_rail_that_draws_less_than_a_watt_has_its_energy(said, milliwatts):
+    words, found = said(table("power_mw", [(milliwatts + k % 3 - 1,) for k in range(30)]))
+    assert found["devices"][0]["energy_j"]["value"] == pytest.approx(29 * milliwatts / 1000, rel=0.02)
+    assert "trust: yes" in words

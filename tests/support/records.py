@@ -136,7 +136,7 @@ def log_of_gpus(devices: int, rows: int, channels: int = 1) -> Run:
         "channel": pa.DictionaryArray.from_arrays(which, names),
         "value": np.round(300 + 50 * (stamps // (60 * SECOND) % 2) + noise, 2),
     }
-    response = polled_response(sensor_behind("usage", "NVIDIA H100 80GB HBM3")[1], 1.0, 1e-3, 0.01).to_dict()
+    response = polled_response(sensor_behind("usage", "NVIDIA H100 80GB HBM3")[1], 1.0, 1e-3, 0.01, 300.0).to_dict()
     facts = {name: {"response": response} if name == POWER else {} for name in names}
     return Run(
         kind="import",

@@ -30,6 +30,9 @@ this project one has a ratio of 0.9982, three half-widths of these terms from 1.
 MOST_FALLS = 0.1
 """Share of the reads from which on falls aren't resets: the values are no counter, but energies of single intervals."""
 
+_OF_READS = 4
+"""Of fewer reads than so many for each fall it can't be said that the others rise."""
+
 _AT_ENDS = 3
 """Steps of which the largest states the power at an end."""
 
@@ -52,7 +55,7 @@ class CounterReads:
     @property
     def counts(self) -> bool:
         """True if it is a counter at all: one rarely falls."""
-        return self.falls <= max(2.0, MOST_FALLS * len(self))
+        return self.falls <= min(max(2.0, MOST_FALLS * len(self)), len(self) / _OF_READS)
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,20 @@ LONG_WINDOW_S = 0.2
 _SPARSE, _SLOW_S = 0.5, 2.0
 """Share of the time that readings see, below which it is stated of logs whose rows are so many seconds apart."""
 
+_NOISE_W, _NOISE = 0.5, 0.02
+"""Least noise that is assumed of a GPU's sensor, and of one that reads little as a share of its mean reading."""
+
 METER = PowerField((), gain_pct=None)
 """An unknown meter: each reading may be a mean since the previous one, or momentary."""
 
 
-def polled_response(sensor: PowerField, spacing_s: float, resolution_s: float, quantum_w: float) -> Response:
+def polled_response(
+    sensor: PowerField, spacing_s: float, resolution_s: float, quantum_w: float, typical_w: float
+) -> Response:
     """The response of readings that another tool polled and logged, with rows ``spacing_s`` apart.
 
     A reading is up to one update period old when it is read. Its stamp is truncated to ``resolution_s`` and its watts
-    are rounded to steps of ``quantum_w``.
+    are rounded to steps of ``quantum_w``. Below a ``typical_w`` of 25 W noise is less than a GPU's.
     """
     age = sensor.period_s or 0.0
     period = max(spacing_s, age)
@@ -41,7 +46,7 @@ def polled_response(sensor: PowerField, spacing_s: float, resolution_s: float, q
         window_s=window,
         lag_s=(age - resolution_s) / 2,
         jitter_s=jitter,
-        noise_w=max(0.5, quantum_w / math.sqrt(12)),
+        noise_w=max(min(_NOISE_W, _NOISE * typical_w), quantum_w / math.sqrt(12)),
         covariance=covariance,
     )
 
@@ -61,7 +66,7 @@ def describe(
     info.period_s = spacing_s or None
     if sensor is None or not spacing_s:
         return
-    response = polled_response(sensor, spacing_s, resolution_s, printed_step(value))
+    response = polled_response(sensor, spacing_s, resolution_s, printed_step(value), float(np.mean(np.abs(value))))
     info.period_s, info.window_s, info.gain_pct = response.period_s, sensor.window_s, sensor.gain_pct
     info.response = response.to_dict()
     if sensor.window_s is not None:
