@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 
 pytestmark = pytest.mark.thorough
 
-SIM = "sim:h100?cap=off&seed=4"
+SIM = "sim:h100?seed=4"
 QUICK = {"warmup": 1.0, "detail_time": 5.0, "idle_s": 0.6, "latency_s": 0.1, "max_time": 2.0, "calibrated": False}
 LAYER_COLUMNS = "layer_name,exec_id,start_time,end_time,duration_ms,start_power_w,end_power_w,avg_power_w,energy_j"
 KERNEL_COLUMNS = "kernel_name,exec_id,duration_ms,avg_power_w,energy_j"

@@ -140,7 +140,7 @@ def test_comments_and_names_of_events_are_skipped():
         (b'{"detail": "x"}', "x"),
         (b'{"error": {"code": 4}}', '{"error": {"code": 4}}'),
         (b"<html>", "<html>"),
-        (b"", ""),
+        (b"", "without a message"),
         (b"\xff" * 3, "\ufffd" * 3),
         (b"x" * 500, "x" * 200),
     ],

@@ -29,7 +29,7 @@ _FEWEST = 4
 def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> NDArray[np.bool_]:
     """True where a row repeats the one before it, in time and in all readings; shape (n,).
 
-    Rows that share a coarse stamp do only if nearly all that share one are equal, and half of the others aren't: else
+    Rows that share a coarse stamp do only if all that share one are equal, and half of the others aren't: else
     they are readings that followed each other. Where a clock goes back, rows repeat those of the same times before if
     nearly every time occurs again.
 
@@ -47,7 +47,7 @@ def repeated(time: Ints, series: Iterable[Floats], resolution_s: float) -> NDArr
     for values in series:
         before, after = values[order][:-1], values[order][1:]
         equal &= (before == after) | (np.isnan(before) & np.isnan(after))
-    if _coarse(time, resolution_s) and (np.mean(equal[shared]) < _MOST or np.mean(equal[~shared]) > 0.5):
+    if _coarse(time, resolution_s) and not (np.all(equal[shared]) and np.mean(equal[~shared]) <= 0.5):
         return again
     again[order[1:]] = shared & equal
     return again
