@@ -287,7 +287,8 @@ def row(found: dict) -> dict[str, float | str]:
 
         more, low, high = slowdown.ratios(rows)["time", "run"]
         cells |= {f"{name} under run (%)": more, f"{name} under run, low (%)": low, f"{name} under run, high (%)": high}
-    return {name: value if isinstance(value, str | int) else round(value, 4) for name, value in cells.items()}
+    known = {name: value for name, value in cells.items() if value == value}
+    return {name: value if isinstance(value, str | int) else round(value, 4) for name, value in known.items()}
 
 
 def _rms(values: list[float]) -> float:
@@ -345,7 +346,7 @@ def draw() -> None:
     names = [name for name in rows[0] if name not in ("commit", "device")]
     figure, axes = pyplot.subplots(-(-len(names) // 4), 4, figsize=(14, 1.9 * -(-len(names) // 4)), squeeze=False)
     for axis, name in zip(axes.flat, names, strict=False):
-        axis.plot([float(one[name] or "nan") for one in rows], marker="o", markersize=3, linewidth=1)
+        axis.plot([float(one.get(name) or "nan") for one in rows], marker="o", markersize=3, linewidth=1)
         axis.set_title(name, fontsize=8)
         axis.set_xticks(range(len(rows)), [one["commit"][:8] for one in rows], fontsize=6, rotation=30)
         axis.tick_params(axis="y", labelsize=7)
