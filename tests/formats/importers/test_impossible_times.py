@@ -15,7 +15,7 @@ from jouletrace.run import load
 from places import DATA
 
 SECOND_US = 1e6
-FAULTS = DATA / "faults" / "traces"
+FAULTS = DATA / "faults"
 
 
 def program(rng, n=30):

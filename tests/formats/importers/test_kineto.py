@@ -397,7 +397,7 @@ def test_kernels_that_state_no_device_are_on_the_one_of_their_process(tmp_path):
 
 
 def test_the_phantom_of_a_merged_trace_is_gone(workspace, capsys):
-    assert command(capsys, "import", str(DATA / "faults" / "traces" / "S1_phantom_device.json"), "-o", "run").out
+    assert command(capsys, "import", str(DATA / "faults" / "S1_phantom_device.json"), "-o", "run").out
     shown = command(capsys, "show", "run", "-v").out
     assert "100000003" not in shown
     assert "NVIDIA A100" in shown

@@ -351,7 +351,7 @@ def figures_of(run):
 
 
 def test_a_page_alone_lists_its_kernels_with_count_and_duration(workspace, capsys):
-    page = str(DATA / "faults" / "traces" / "R1_ncu_alone.csv")
+    page = str(DATA / "faults" / "R1_ncu_alone.csv")
     assert "trust: yes" in command(capsys, "import", page, "-o", "run").out
     run = load("run")
     assert figures_of(run) == {"gemm": (3, pytest.approx(3.702e-6), pytest.approx(1.234e-6), None, None)}
@@ -391,7 +391,7 @@ def test_figures_of_a_page_alone_are_means_of_its_counters(tmp_path, page):
 
 
 def test_a_sum_that_lacks_durations_is_null(tmp_path):
-    text = (DATA / "faults" / "traces" / "R1_ncu_alone.csv").read_text()
+    text = (DATA / "faults" / "R1_ncu_alone.csv").read_text()
     last = text.rindex('"Duration"')
     run = analyse(
         import_files([make.write(tmp_path / "a.csv", text[:last] + text[last:].replace("Duration", "Other"))])

@@ -13,7 +13,7 @@ from jouletrace.formats.importers import import_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from places import DATA
 
-FAULTS = DATA / "faults" / "times"
+FAULTS = DATA / "faults"
 
 ROWS = [
     {

@@ -12,7 +12,7 @@ from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import ImportOptions
 from places import DATA
 
-FAULTS = DATA / "faults" / "times"
+FAULTS = DATA / "faults"
 START = 1_786_553_852
 
 

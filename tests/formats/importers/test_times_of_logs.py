@@ -13,7 +13,7 @@ from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.run import load
 from places import DATA
 
-FAULTS = DATA / "faults" / "times"
+FAULTS = DATA / "faults"
 BERLIN = ZoneInfo("Europe/Berlin")
 EVENING = datetime(2026, 11, 25, 20, 30, tzinfo=UTC)
 

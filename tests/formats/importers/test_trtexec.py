@@ -171,7 +171,7 @@ def test_a_table_of_layers_that_breaks_off_or_lacks_a_row_is_warned_of(tmp_path)
     ],
 )
 def test_layers_are_shown_by_the_command_line(workspace, capsys, name, shown):
-    command(capsys, "import", str(DATA / "faults" / "traces" / name), "-o", "run")
+    command(capsys, "import", str(DATA / "faults" / name), "-o", "run")
     lines = command(capsys, "show", "run", "-v").out.splitlines()
     for layer, time in shown:
         line = next(line for line in lines if line.startswith(f"{layer} "))

@@ -1,0 +1,76 @@
+"""The smallest files that showed faults of imports: what the command line says of each; ``show`` opens their Runs."""
+
+import pytest
+
+from commands import command
+from places import DATA
+
+FAULTS = DATA / "faults"
+
+SAID = {
+    "A1_far_stamp.csv": "1 row has a time that is years from the others",
+    "A2_dcgm_blank_limit.prom": "150 W on average",
+    "B1_kineto_ts0.json": "4 of 8 kernels and copies have impossible times",
+    "C1_kineto_overflow.json": "1 of 8 kernels and copies has impossible times",
+    "D1_counter_alone.csv": "in 10.0 s, 200 W on average, by the energy counter",
+    "D2_counter_stuck.csv": "the energy counter stood still for 10 s",
+    "D3_counter_half.csv": "2 times the energy that the energy counter gained",
+    "E1_one_of_two_na.csv": "1 of 2 devices",
+    "E2_all_na.csv": "energy unknown: no reading of power trust: no",
+    "F1_zero_watts.csv": "10 of 30 readings of power are 0 W",
+    "F3_dcgm_all_zero.prom": "150 W on average, by the energy counter",
+    "F4_dcgm_blank_clock.prom": "150 W on average",
+    "G1_rack_kw.csv": "6010 W on average trust: yes",
+    "G2_rack_map.csv": "6001 W on average trust: yes",
+    "H1_quoted.csv": "in 9.00 s, 101 W on average",
+    "I1_table_mig.log": "in 5.00 s, 167 W on average",
+    "J1_brake_reason.csv": "trust: yes",
+    "K1_am_pm.csv": "in 9.00 s, 200 W on average",
+    "L1_dst.csv": "2160.0 ± 7.2 kJ (0.600 kWh) in 10800 s",
+    "M1_rows_twice.csv": "200 W on average trust: with care",
+    "N1_unequal_spans.csv": "200 W on average, 2 devices together trust: with care",
+    "P1_emissions.csv": "stated by codecarbon",
+    "Q1_trtexec_dump.log": "4.40 ms",
+    "R1_ncu_alone.csv": "3 kernels",
+    "S1_phantom_device.json": "8 kernels",
+    "kilowatts.csv": "300 W on average",
+    "smi.csv": "300 W on average",
+    "smi_extra.csv": "a reading may be a mean over up to 1 s",
+    "trex_oneline.json": "21 figures",
+}
+"""A part of what ``import`` prints."""
+
+REFUSED = {
+    "O1_two_gpus_no_index.csv": "2 GPUs without an index?",
+    "U1_tegrastats.log": "a log of Jetson's tegrastats, which isn't read",
+    "U2_smi_q.xml": "XML of `nvidia-smi -q -x`, which isn't read",
+    "U3_dcgmi_dmon.txt": "a log of `dcgmi dmon`, which isn't read",
+    "U4_rocprof_kernel_trace.csv": "a trace of rocprofv3, which isn't read",
+    "U5_prometheus_range.json": "an answer of Prometheus, which isn't read",
+    "U6_mlperf_spl.txt": "a log of MLPerf's power meter, which isn't read",
+    "twogpus.csv": "each time has 2 readings of power",
+    "twopower.csv": "are both power_w of one device",
+}
+"""A part of the complaint."""
+
+OPTIONS = {"G2_rack_map.csv": ("--map", "power_w=p"), "L1_dst.csv": ("--time-zone", "Europe/Berlin")}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_small_input_is_read_as_it_is_meant(workspace, capsys, name):
+    said = command(capsys, "import", str(FAULTS / name), *OPTIONS.get(name, ()), "-o", "run")
+    assert said.code == 0
+    assert SAID[name] in " ".join(said.out.split())
+    assert command(capsys, "show", "run", "-v").code == 0
+    assert command(capsys, "verify", "run").code == 0
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_small_input_is_refused_with_what_to_do(workspace, capsys, name):
+    said = command(capsys, "import", str(FAULTS / name), "-o", "run")
+    assert said.code == 2
+    assert REFUSED[name] in said.complaint
+
+
+def test_every_small_input_is_tried():
+    assert {path.name for path in FAULTS.iterdir()} == {*SAID, *REFUSED}
