@@ -296,3 +296,11 @@ def test_a_rail_that_draws_less_than_a_watt_has_its_energy(said, milliwatts):
     words, found = said(table("power_mw", [(milliwatts + k % 3 - 1,) for k in range(30)]))
     assert found["devices"][0]["energy_j"]["value"] == pytest.approx(29 * milliwatts / 1000, rel=0.02)
     assert "trust: yes" in words
+
+
+def test_a_sensor_that_no_one_states_is_one_remark_though_readings_fit_no_guess(said):
+    watts = [22] * 5 + list(range(25, 66, 4)) + [67] * 7 + [66] * 4 + [65] * 4 + [64] * 110
+    rows = [f"2026/08/24 22:19:{k // 10:02d}.{k % 10}00, {one:.2f} W" for k, one in enumerate(watts)]
+    words, _ = said("\n".join(["timestamp, power.draw [W]", *rows]) + "\n", name="swings.csv")
+    assert "trust: with care, 1 remark" in words
+    assert "the file doesn't state which GPU's sensor" in words

@@ -296,6 +296,8 @@ def _level(run: Run, code: str, level: str) -> str:
         return NO
     if code == "long_average" and not len(run.spans):
         return YES  # there is no burst to read too low: the whole is right
+    if code == "unmodelled" and any(one.code == "sensor_unknown" for one in run.warnings):
+        return YES  # the model is a guess there, which that warning says
     if code != "not_settled":
         return level
     # What was seen to drift spoils a mean; too short to see it may be harmless, and A and B alternating cancels it.
