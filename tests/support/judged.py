@@ -1,4 +1,4 @@
-"""What becomes of a changed file by the command line, beside the file that it was made from."""
+"""Judges a changed file by the command line, beside the file that it was made from."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def call(*arguments: str) -> tuple[int | str, str, str]:
 
 
 def imported(data: bytes, folder: Path, *options: str) -> Read | str | None:
-    """What is read of a file; None if it is refused as it should be; words for anything else."""
+    """The figures read of a file; None if it is refused as it should be; words for anything else."""
     place, path = folder / "run", folder / "log.txt"
     shutil.rmtree(place, ignore_errors=True)
     path.write_bytes(data)
@@ -138,7 +138,7 @@ def _difference(found: Read, like: Read) -> str:
 
 
 def _untrue(found: Read, like: Read, mutation: Mutation) -> str:
-    """What is wrong with the figures of a Run that is trusted."""
+    """The fault of the figures of a Run that is trusted."""
     for name in mutation.compared:
         was, now = like.sums[name], found.sums[name]
         if was is None:

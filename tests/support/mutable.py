@@ -115,7 +115,7 @@ class Sample:
 
     @property
     def parsed(self) -> Any:
-        """What is in a file of JSON."""
+        """The document in a file of JSON."""
         return json.loads(self.whole)
 
 
@@ -183,7 +183,7 @@ def dcgm(devices: int) -> Table:
 
 
 def scrapes(devices: int) -> Table:
-    """What dcgm-exporter answers, each second."""
+    """Answers of dcgm-exporter, one a second."""
     fields = ("POWER_USAGE", "TOTAL_ENERGY_CONSUMPTION", "SM_CLOCK", "GPU_TEMP", "POWER_MGMT_LIMIT", "GPU_UTIL")
 
     def cells(k: int, device: int) -> list[str]:
@@ -197,7 +197,7 @@ def scrapes(devices: int) -> Table:
 
 
 def dmon(devices: int) -> Table:
-    """What ``nvidia-smi dmon -o DT`` writes."""
+    """Output of ``nvidia-smi dmon -o DT``."""
 
     def cells(k: int, device: int) -> list[str]:
         return [str(device), f"{watts(k, device):.0f}", "38", "100", "1593", "975"]

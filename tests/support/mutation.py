@@ -80,5 +80,5 @@ def with_column(table: Table, at: int, heading: str, cells: Sequence[str]) -> Ta
 
 
 def devices(table: Table) -> list[tuple[str, ...]]:
-    """What names the device of each row."""
+    """The columns that name the device of each row."""
     return [tuple(row[n] for n in table.roles.get("devices", ())) for row in table.rows]

@@ -13,7 +13,7 @@ _BLANKS = (
     *("140737488355328", "140737488355329", "140737488355344", "9223372036854775794", "9223372036854775807"),
     *("9223372036854775808", "9223372036854775792", "18446744073709551615", "4294967295", "2147483632", "-1"),
 )
-"""What drivers and exporters write where they know nothing: DCGM's blanks, NVML's largest values, words."""
+"""The cells of drivers and exporters that know nothing: DCGM's blanks, NVML's largest values, words."""
 
 _WORDS = {
     **{"mW": 1e-3, "kW": 1e3, "milliwatts": 1e-3, "kilowatts": 1e3, "kWatt": 1e3, "hectowatts": 1e2, "dW": 0.1},

@@ -155,7 +155,7 @@ def serving_run(
 
 
 def client_object(rows, **changes):
-    """What InferenceX's client saves of a load."""
+    """Results of a load as InferenceX's client saves them."""
     start, end = min(row["sent_ns"] for row in rows) / 1e9, max(row["last_ns"] for row in rows) / 1e9
     output = sum(row["output_tokens"] for row in rows)
     return {

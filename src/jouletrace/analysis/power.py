@@ -98,7 +98,7 @@ def _limits(run: Run, device: str) -> tuple[float | None, float | None, str]:
 
 
 def _oversampled(stamps: NDArray[np.int64], period_s: float) -> bool:
-    """Whether reads come faster than updates; in a slow log, newest row first or last, each row is a reading."""
+    """True if reads come faster than updates; in a slow log, newest row first or last, each row is a reading."""
     return len(stamps) < 3 or float(np.median(np.diff(np.sort(stamps)))) < 0.9e9 * period_s
 
 

@@ -117,7 +117,7 @@ def _covers_later(spans: pa.Table, row: Ints, start: Ints, end: Ints) -> Mask:
 
 
 def _there_already(spans: pa.Table, row: Ints, start: Ints, end: Ints) -> Mask:
-    """Which of some rows repeat another in device, stream, launch, name, start and end, shape (n,).
+    """True for rows that repeat another in device, stream, launch, name, start and end, shape (n,).
 
     Kernels of one launch that start at several times are those of a CUDA graph, of which two may run side by side.
     Without a launch they may be two whose times were rounded.
