@@ -27,6 +27,9 @@ from pathlib import Path
 
 import numpy as np
 
+import slowdown
+from slowdown import Counter
+
 HERE = Path(__file__).parent
 TABLE = HERE.parent / "docs" / "results" / "canary.csv"
 PICTURE = HERE.parent / "docs" / "figures" / "canary.svg"
@@ -37,28 +40,6 @@ TRAIN, PAUSES_S = 20, (0.30, 0.06, 0.06, 0.30, 0.06, 0.06)
 
 ALONE_S, WARM_S = 1.5, 0.7
 """How long an operator is looped alone, and before that to warm up."""
-
-
-class Counter:
-    """The energy counter of the first GPU."""
-
-    def __init__(self) -> None:
-        import pynvml
-
-        pynvml.nvmlInit()
-        self._read, self._gpu = pynvml.nvmlDeviceGetTotalEnergyConsumption, pynvml.nvmlDeviceGetHandleByIndex(0)
-        self.name = pynvml.nvmlDeviceGetName(self._gpu)
-
-    def joules(self) -> float:
-        """Its present value."""
-        return self._read(self._gpu) / 1e3
-
-    def stepped(self) -> tuple[float, float]:
-        """Time in seconds and joules at its next step."""
-        before = now = self.joules()
-        while now == before:
-            now = self.joules()
-        return time.perf_counter(), now
 
 
 def _graph(torch, call):
@@ -283,8 +264,6 @@ def row(found: dict) -> dict[str, float | str]:
             cells[f"host {what} (J)"] = figure["value"]
             cells[f"host {what} ± (%)"] = 50 * (figure["high"] - figure["low"]) / figure["value"]
     for name, rows in found.get("slowdown", {}).items():
-        import slowdown
-
         more, low, high = slowdown.ratios(rows)["time", "run"]
         cells |= {f"{name} under run (%)": more, f"{name} under run, low (%)": low, f"{name} under run, high (%)": high}
     known = {name: value for name, value in cells.items() if value == value}

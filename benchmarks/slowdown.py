@@ -44,13 +44,18 @@ class Counter:
 
         pynvml.nvmlInit()
         self._read, self._gpu = pynvml.nvmlDeviceGetTotalEnergyConsumption, pynvml.nvmlDeviceGetHandleByIndex(0)
+        self.name = pynvml.nvmlDeviceGetName(self._gpu)
+
+    def joules(self) -> float:
+        """The counter's present value."""
+        return self._read(self._gpu) / 1e3
 
     def stepped(self) -> tuple[float, float]:
         """Seconds and joules of the next step of the counter."""
-        before = now = self._read(self._gpu)
+        before = now = self.joules()
         while now == before:
-            now = self._read(self._gpu)
-        return time.perf_counter(), now / 1e3
+            now = self.joules()
+        return time.perf_counter(), now
 
 
 class NoCounter:
