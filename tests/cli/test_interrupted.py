@@ -20,8 +20,9 @@ def place(workspace):
 
 
 def begun(place):
-    """Whether a Run is on disk."""
-    return (place / "runs").exists() and any((place / "runs").glob("*/run.json"))
+    """Whether a Run is on disk, its file written to the end: until then an interrupt takes it back."""
+    runs = place / "runs"
+    return runs.exists() and any(runs.glob("*/run.json")) and not any(runs.glob("*/.run.json.*.part-*"))
 
 
 def seen(place, table, what):

@@ -22,6 +22,17 @@ def window(session, start, end):
     session.add_window(variant="untouched", multiplicity=1.0, block=0, replays=3, start_ns=start, end_ns=end)
 
 
+def test_an_interrupt_right_after_the_header_keeps_the_run(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    session = session_on(tmp_path / "run")
+    monkeypatch.setattr("jouletrace.run.spool.SpoolWriter.__init__", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        session.open()
+    assert not load(tmp_path / "run").complete
+
+
 def test_a_finished_run_is_complete_and_the_spool_is_gone(tmp_path):
     with session_on(tmp_path / "run", command="jouletrace x", workload={"name": "x"}) as session:
         with session.phase("deep idle"):

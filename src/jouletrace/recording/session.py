@@ -110,7 +110,7 @@ class Session:
         save_header(self.run, self._home, first=True)  # from here on a crash leaves a readable Run
         try:
             self._rows = {name: SpooledRows(self._home / SPOOL, name) for name in ("spans", "windows", "units")}
-        except BaseException:
+        except Exception:  # an interrupt keeps the Run that is on disk already
             remove_own(self._home)
             raise
 
