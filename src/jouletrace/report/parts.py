@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from jouletrace.analysis.ranges import OF_RANKS, TOGETHER
 from jouletrace.report import reasons
-from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
+from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, Figure, Results, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
+from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
@@ -63,7 +64,7 @@ _LEAST = (0.01, 0.02, 0.05, 0.1)
 """Shares below which parts of a program are left out, the first that leaves few enough."""
 
 
-def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
+def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Table]:
     """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
     checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
     if level == "layer" and top is None:
@@ -78,7 +79,7 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
     return [section, *checks]
 
 
-def short(run: Run, results: Results, level: str, top: int | None) -> Section:
+def short(run: Run, results: Results, level: str, top: int | None) -> Table:
     """The units of a level as they stand below a verdict: those with a figure, the costliest, without footnotes."""
     if level == "layer" and top is None:
         least = _SMALL if run.kind == "program" else 0.0
@@ -117,9 +118,9 @@ def _without_energy(results: Results, units: Sequence[UnitRow]) -> str:
     return f"{rows} without energy{together}: too short for the sensor"
 
 
-def check_section(results: Results) -> Section:
+def check_section(results: Results) -> Table:
     """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
-    found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
+    found = Table("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
     there = results.metrics()
     for name in OF_PARTS:
         if name not in there or (name == "closure_layers" and "closure_kernels" in there):
@@ -142,7 +143,7 @@ def table(
     ranked: bool,
     known: bool = False,
     cause: float = 0.0,
-) -> tuple[Section, list[UnitRow], list[UnitRow]]:
+) -> tuple[Table, list[UnitRow], list[UnitRow]]:
     """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
 
     With ``known`` only those with an energy, if any has one. The time between kernels has a row for each of its causes
@@ -167,7 +168,7 @@ def table(
     columns, fields = _naming(level, shown)
     short = short_names(unit["name"] or "?" for unit in shown if unit["level"] == "kernel")
     labels = _labels(shown, short)
-    section = Section(LEVELS[level], columns, id=level)
+    section = Table(LEVELS[level], columns, id=level)
     section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
     if any(unit["count"] is not None for unit in shown):
         columns.append(Column("×", numeric=True, key="count"))
@@ -218,13 +219,13 @@ def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Section:
+def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Table:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
     rows = _tree_rows(results, least, brief=brief)
     title, column = (
         (f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", "part") if least else (LEVELS["layer"], "layer")
     )
-    section = Section(title, [Column(column, long="middle")], [[label] for label, _ in rows])
+    section = Table(title, [Column(column, long="middle")], [[label] for label, _ in rows])
     figures = [figures for _, figures in rows]
     names = ordered({name for row in figures for name in row})
     add_figures(section, figures, names, marks, _secondary(names))
@@ -299,7 +300,7 @@ def device_name(run: Run, unit: UnitRow) -> str:
 
 
 def add_figures(
-    section: Section,
+    section: Table,
     figures: Sequence[dict[str, Figure]],
     names: Sequence[str],
     marks: Footnotes,
@@ -321,9 +322,7 @@ def add_figures(
     places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
     for name in names:
         unit, short = units[name], "share of time" if _of_time(name, figures) else metric(name).short
-        heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
-        wide = places.get(name, 0)
-        section.columns.append(Column(heading, numeric=True, wide=wide, brief=name == "share", key=name))
+        section.columns.append(Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit))
         for row, found, shared in zip(section.rows, figures, common, strict=True):
             if name not in found and (name in secondary or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from jouletrace.analysis.between_runs import FLAG
@@ -168,16 +168,6 @@ def printed(name: str | None) -> str:
     if name is not None and name.strip("()") == IDLE_NAME:
         return name.replace(IDLE_NAME, NO_KERNEL)
     return str(name or "?")
-
-
-def three_columns(names: Iterable[str]) -> list[str]:
-    """Headings of figures and of the ends of their intervals, for CSV."""
-    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
-
-
-def three_cells(estimates: Iterable[Estimate]) -> list[float | None]:
-    """Figures and the ends of their intervals, for CSV."""
-    return [end for one in estimates for end in (one.value, one.low, one.high)]
 
 
 PROFILE = (
