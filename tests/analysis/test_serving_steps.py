@@ -7,8 +7,8 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steady import requests_of, steady_window
-from jouletrace.report.results import Results
 from jouletrace.run import tables
+from jouletrace.run.parts import Parts
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import START_NS
 
@@ -38,7 +38,7 @@ def closed(law, inputs, outputs, concurrency=16, seed=0, **more):
 @pytest.fixture(scope="module")
 def served():
     run, record, scheduled = loaded()
-    return analyse(run), record, scheduled, Results(run)
+    return analyse(run), record, scheduled, Parts(run)
 
 
 def codes(run):
@@ -109,7 +109,7 @@ def test_the_marginal_part_of_a_bill_is_that_of_its_lengths(served):
 def test_the_bill_in_a_mix_is_that_in_a_uniform_load_of_its_kind(kind):
     inputs, outputs = kind
     uniform, *_ = closed(LAW, np.full(200, inputs), np.full(200, outputs))
-    alone = Results(analyse(uniform)).get("energy_per_request_j", 1).value
+    alone = Parts(analyse(uniform)).get("energy_per_request_j", 1).value
     rng = np.random.default_rng(3)
     long = rng.random(400) < 0.5
     mix, *_ = closed(LAW, np.where(long, 200, 800), np.where(long, 150, 60), seed=3)
@@ -117,14 +117,14 @@ def test_the_bill_in_a_mix_is_that_in_a_uniform_load_of_its_kind(kind):
     bills = [one["energy_j"] for one in rows if one["input_tokens"] == inputs]
     assert len(bills) > 30
     assert np.mean(bills) == pytest.approx(alone, rel=0.05)
-    by_tokens = Results(mix).get("energy_per_output_token_j", 1).value * outputs
+    by_tokens = Parts(mix).get("energy_per_output_token_j", 1).value * outputs
     assert abs(by_tokens / alone - 1) > 0.1  # what division by tokens would say
 
 
 def test_attention_over_the_whole_batch_is_a_factor_of_its_own_and_paid_by_queries_and_keys():
     law = replace(LAW, pair_j=2e-6)
     run, _, scheduled = loaded(law)
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     for metric, truth in {**FACTORS, "energy_pair_j": law.pair_j}.items():
         assert results.get(metric).value == pytest.approx(truth, rel=0.02)
     for level, unit in enumerate(units(results)):
@@ -164,7 +164,7 @@ def test_a_request_pays_half_of_the_pairs_of_its_queries_and_of_its_keys():
 def test_without_prefilling_in_the_log_it_comes_from_the_requests(served):
     _, _, _, results = served
     run, *_ = loaded(logged=())
-    other = Results(analyse(run))
+    other = Parts(analyse(run))
     for unit in units(results):
         for metric in PARTS:
             assert other.get(metric, unit).value == pytest.approx(results.get(metric, unit).value, rel=0.01)
@@ -174,7 +174,7 @@ def test_intervals_hold_the_truth_in_most_runs():
     inside = []
     for seed in range(16):
         run, *_ = loaded(rates=(2, 4), seconds=20, seed=50 + seed, noise_w=30.0)
-        results = Results(analyse(run))
+        results = Parts(analyse(run))
         for metric, truth in FACTORS.items():
             found = results.get(metric)
             if found.value is not None:
@@ -197,7 +197,7 @@ def test_intervals_of_bills_hold_what_the_law_says_in_most_runs():
 
 def test_factors_that_the_requests_do_not_distinguish_are_null():
     run, *_ = closed(LAW, np.full(1500, 512), np.full(1500, 1))  # each step reads a prompt of 512, and none decodes
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     for metric in ("energy_new_token_j", "energy_sequence_j", "energy_context_token_j"):
         assert results.get(metric).reason == "not_distinguished"
     assert results.get("energy_step_j").value == pytest.approx(ABOVE.step_j + 512 * ABOVE.new_j, rel=0.01)
@@ -212,7 +212,7 @@ def short_answers(steps):
     level = {"sent": last - 0.5, "first": last - 0.4, "last": last}
     tokens = {"input_tokens": np.full(len(last), 100), "output_tokens": np.full(len(last), 15)}
     run, *_ = scheduled_run(LAW, [({**level, **tokens}, steps)])
-    return Results(analyse(run))
+    return Parts(analyse(run))
 
 
 def test_sequences_whose_caches_grow_with_the_batch_alone_are_not_distinguished():
@@ -247,7 +247,7 @@ def test_a_host_that_delays_steps_at_idle_power_changes_no_factor():
         level[name] = level[name] + before[np.searchsorted(edges[:, 1], level[name], side="right")]
     level["sent"] = level["sent"] + before[np.searchsorted(edges[:, 0], level["sent"], side="right")]
     run, *_ = scheduled_run(LAW, [(level, stretched)], delayed=late)
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     for metric, truth in FACTORS.items():
         assert results.get(metric).value == pytest.approx(truth, rel=0.02)
     assert results.get("closure_steps", 1).value == pytest.approx(1, abs=0.01)
@@ -255,7 +255,7 @@ def test_a_host_that_delays_steps_at_idle_power_changes_no_factor():
 
 def test_a_factor_of_nothing_is_zero_with_an_interval():
     run, *_ = loaded(replace(LAW, context_j=0.0))
-    found = Results(analyse(run)).get("energy_context_token_j")
+    found = Parts(analyse(run)).get("energy_context_token_j")
     assert found.low == 0.0
     assert found.high < 1e-5
 
@@ -282,7 +282,7 @@ def test_steps_of_another_time_leave_the_bill_by_the_request_timeline():
     first = int(run.steps["start_ns"][0].as_py())
     keep = run.steps["start_ns"].to_numpy() < first + 3_000_000_000
     run.steps = run.steps.filter(keep)
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     assert "steps_not_used" in codes(run)
     bills = run.requests["energy_j"].to_numpy()[run.requests["level"].to_numpy() == 1]
     assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 2).value, rel=1e-9)

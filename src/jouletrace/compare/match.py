@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
 from jouletrace.compare.sides import LOAD_METRICS, PART_METRICS, Source
-from jouletrace.report.results import Figure, Results
 from jouletrace.run import MODEL_UNIT, Estimate
+from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.stats.interval import Z95, widened
 
 LOAD: Final = "load"
@@ -40,7 +40,7 @@ class Key:
     number: int = 0
 
 
-Parts = dict[Key, list[dict[str, Estimate]]]
+Figures = dict[Key, list[dict[str, Estimate]]]
 """Figures by metric for each run of the side, by unit; empty where a run lacks the unit."""
 
 
@@ -52,11 +52,11 @@ class Matched(NamedTuple):
     only_b: list[Key]
 
 
-def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
+def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Figures:
     """The units of a side's runs and their figures."""
-    found: Parts = {}
+    found: Figures = {}
     for i, source in enumerate(side):
-        results = Results(source.run)
+        results = Parts(source.run)
         for level in levels:
             seen: Counter[Key] = Counter()
             for unit in results.units(level):
@@ -72,9 +72,9 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
     return found
 
 
-def _with_chance(name: str, metrics: Mapping[str, Figure]) -> Estimate:
+def _with_chance(name: str, metrics: Mapping[str, Estimate]) -> Estimate:
     """A figure, its interval widened by the chance within the run where that is stated apart."""
-    found, chance = metrics[name].estimate, metrics.get(f"{name.removesuffix('_j')}_error_pct", Figure()).estimate
+    found, chance = metrics[name], metrics.get(f"{name.removesuffix('_j')}_error_pct", ABSENT)
     return found if chance.value is None else widened(found, Z95 * chance.value / 100 * abs(found.value or 0.0))
 
 

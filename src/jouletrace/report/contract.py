@@ -19,10 +19,11 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
 from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.facts import endings, others
-from jouletrace.report.results import OF_PARTS, RUN, Figure, Results
+from jouletrace.report.results import OF_PARTS
 from jouletrace.report.trust import trust
-from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
+from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
+from jouletrace.run.parts import RUN, Parts
 from jouletrace.run.tables import UnitRow
 from jouletrace.sensor.gain import stated_gain
 
@@ -60,7 +61,7 @@ def to_json_object(
     Returns:
         An object that ``schema.json`` describes and validates.
     """
-    results = Results(run)
+    results = Parts(run)
 
     def parts(level: str) -> list[dict[str, Any]]:
         return [_part(results, unit) for unit in (results.units(level) if top is None else results.ranked(level)[:top])]
@@ -167,7 +168,7 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
     }
 
 
-def _model(run: Run, results: Results) -> dict[str, Any]:
+def _model(run: Run, results: Parts) -> dict[str, Any]:
     there = results.metrics()
     found: dict[str, Any] = {
         "latency_ms": _latency(run, results),
@@ -175,14 +176,14 @@ def _model(run: Run, results: Results) -> dict[str, Any]:
     }
     for name, place in list(_MODEL.items())[2:]:
         group, _, key = place.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results, results.figure(name))
+        (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results, results.get(name))
     return found | {
         "flags": {_MODEL.get(name, name): list(figure.flags) for name, figure in there.items() if figure.flags},
         "other": _other(results, MODEL_UNIT, {*_MODEL, *OF_PARTS}),
     }
 
 
-def _latency(run: Run, results: Results) -> dict[str, Any]:
+def _latency(run: Run, results: Parts) -> dict[str, Any]:
     """The distribution, or at least the median where single iterations are not in the Run."""
     figures: dict[str, Any] = distribution(run)
     stated = results.get("latency_s")
@@ -195,7 +196,7 @@ def _latency(run: Run, results: Results) -> dict[str, Any]:
 _PART_METRICS = ("time_s", "power_w", "energy_total_j", "energy_active_j", "share")
 
 
-def _part(results: Results, unit: UnitRow) -> dict[str, Any]:
+def _part(results: Parts, unit: UnitRow) -> dict[str, Any]:
     flags = dict.fromkeys(flag for figure in results.metrics(unit["id"]).values() for flag in figure.flags)
     row: Mapping[str, Any] = unit
     return {
@@ -210,10 +211,10 @@ def _part(results: Results, unit: UnitRow) -> dict[str, Any]:
     }
 
 
-def _other(results: Results, unit: int, known: set[str]) -> dict[str, Any]:
+def _other(results: Parts, unit: int, known: set[str]) -> dict[str, Any]:
     """Metrics that have no place of their own, in SI units by name: nothing is left out."""
     return {name: _with_measurand(results, f) for name, f in results.metrics(unit).items() if name not in known}
 
 
-def _with_measurand(results: Results, found: Figure) -> dict[str, Any]:
-    return found.estimate.to_dict() | {"of": results.measurand(found)}
+def _with_measurand(results: Parts, found: Estimate) -> dict[str, Any]:
+    return found.to_dict() | {"of": results.measurand(found)}

@@ -12,9 +12,9 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.report import reasons, serving
-from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import Parts
 from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total, widened
 
@@ -144,7 +144,7 @@ def _finite(text: str, option: str) -> float:
     return value
 
 
-def priced(run: Run, results: Results, server: int | None = None) -> tuple[Estimate, str]:
+def priced(run: Run, results: Parts, server: int | None = None) -> tuple[Estimate, str]:
     """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded."""
     if results.units("load"):
         chosen = serving.leading(run, results, server)
@@ -164,7 +164,7 @@ def priced(run: Run, results: Results, server: int | None = None) -> tuple[Estim
     return whole.scaled(_MANY / items), "million samples" if items > 1 else "million iterations"
 
 
-def cost_line(run: Run, results: Results, given: Tariff | None) -> list[str]:
+def cost_line(run: Run, results: Parts, given: Tariff | None) -> list[str]:
     """The line below a verdict; none without an energy, which the verdict says, but of a load's price."""
     if given is None:
         return []

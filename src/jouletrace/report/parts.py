@@ -9,10 +9,11 @@ from dataclasses import replace
 from jouletrace.analysis.ranges import OF_RANKS, TOGETHER
 from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
-from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, Figure, Results, metric, ordered, printed
+from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
+from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.run.tables import UnitRow
 
 LEVELS = {
@@ -63,7 +64,7 @@ _LEAST = (0.01, 0.02, 0.05, 0.1)
 """Shares below which parts of a program are left out, the first that leaves few enough."""
 
 
-def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
+def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footnotes) -> list[Section]:
     """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
     checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
     if level == "layer" and top is None:
@@ -78,7 +79,7 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
     return [section, *checks]
 
 
-def short(run: Run, results: Results, level: str, top: int | None) -> Section:
+def short(run: Run, results: Parts, level: str, top: int | None) -> Section:
     """The units of a level as they stand below a verdict: those with a figure, the costliest, without footnotes."""
     if level == "layer" and top is None:
         least = _SMALL if run.kind == "program" else 0.0
@@ -104,7 +105,7 @@ def short(run: Run, results: Results, level: str, top: int | None) -> Section:
     return found
 
 
-def _without_energy(results: Results, units: Sequence[UnitRow]) -> str:
+def _without_energy(results: Parts, units: Sequence[UnitRow]) -> str:
     """What the parts without an energy come to."""
     time = sum(
         results.get("time_s", unit["id"]).value or results.get("time_traced_s", unit["id"]).value or 0.0
@@ -117,14 +118,14 @@ def _without_energy(results: Results, units: Sequence[UnitRow]) -> str:
     return f"{rows} without energy{together}: too short for the sensor"
 
 
-def check_section(results: Results) -> Section:
+def check_section(results: Parts) -> Section:
     """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
     found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
     there = results.metrics()
     for name in OF_PARTS:
         if name not in there or (name == "closure_layers" and "closure_kernels" in there):
             continue
-        estimate = there[name].estimate
+        estimate = there[name]
         remarks = [reasons.flag(code) for code in there[name].flags]
         if name in CLOSURES and estimate.low is not None and estimate.high is not None:
             remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
@@ -134,7 +135,7 @@ def check_section(results: Results) -> Section:
 
 def table(
     run: Run,
-    results: Results,
+    results: Parts,
     level: str,
     top: int | None,
     marks: Footnotes,
@@ -180,23 +181,23 @@ def table(
     return section, rest, unattributed
 
 
-def _causes(results: Results, unit: UnitRow, least: float) -> list[UnitRow]:
+def _causes(results: Parts, unit: UnitRow, least: float) -> list[UnitRow]:
     """Units of the causes of the time between kernels, if that is what the unit is."""
     return [cause for cause in results.causes(least) if cause["parent"] == unit["id"]]
 
 
-def _attributed(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
+def _attributed(results: Parts, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
 
     def known(unit: UnitRow) -> bool:
         figures = results.metrics(unit["id"]).items()
-        return unit["level"] != "kernel" or any(f.estimate.value is not None for n, f in figures if n not in _SECONDARY)
+        return unit["level"] != "kernel" or any(f.value is not None for n, f in figures if n not in _SECONDARY)
 
     there = [unit for unit in units if known(unit)]
     return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
 
 
-def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -> list[str]:
+def _unattributed(results: Parts, units: Sequence[UnitRow], top: int | None) -> list[str]:
     """Kernels that no part accounts for: by name, those that ran longest first, and why."""
     short = short_names((unit["name"] or "?" for unit in units), _LISTED)
     launches: dict[str, int] = {}
@@ -206,7 +207,7 @@ def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -
         name, figures = short[unit["name"] or "?"], results.metrics(unit["id"])
         launches[name] = launches.get(name, 0) + (unit["count"] or 1)
         traced[name] = traced.get(name, 0.0) + (results.get("time_traced_s", unit["id"]).value or 0.0)
-        why |= dict.fromkeys(filter(None, (f.estimate.reason for f in figures.values())))
+        why |= dict.fromkeys(filter(None, (f.reason for f in figures.values())))
     why.pop("not_measured", None)
     names = sorted(launches, key=lambda name: -traced[name])
     said = f" ({'; '.join(reasons.reason(code) for code in why)})" if why else ""
@@ -218,7 +219,7 @@ def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Section:
+def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Section:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
     rows = _tree_rows(results, least, brief=brief)
     title, column = (
@@ -300,7 +301,7 @@ def device_name(run: Run, unit: UnitRow) -> str:
 
 def add_figures(
     section: Section,
-    figures: Sequence[dict[str, Figure]],
+    figures: Sequence[dict[str, Estimate]],
     names: Sequence[str],
     marks: Footnotes,
     secondary: Sequence[str] = (),
@@ -328,9 +329,9 @@ def add_figures(
             if name not in found and (name in secondary or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
-            one = found.get(name, Figure())
+            one = found.get(name, ABSENT)
             remarks = [reasons.flag(code) for code in one.flags if code not in shared]
-            row.append(_figure(one.estimate, unit, remarks, footnotes))
+            row.append(_figure(one, unit, remarks, footnotes))
     apart = [[code for code in shared if code not in of_all] for shared in common]
     if any(apart):
         section.columns.append(Column("", numeric=True, key="remarks"))
@@ -339,9 +340,9 @@ def add_figures(
     section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
 
 
-def _of_time(name: str, figures: Sequence[dict[str, Figure]]) -> bool:
+def _of_time(name: str, figures: Sequence[dict[str, Estimate]]) -> bool:
     """Whether shares are of time, as where energies aren't known."""
-    shares = [row[name].estimate for row in figures if name == "share" and name in row]
+    shares = [row[name] for row in figures if name == "share" and name in row]
     return any(one.value is not None for one in shares) and all(one.method == "trace" for one in shares)
 
 
@@ -355,24 +356,24 @@ def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footn
     return Cell(text, estimate.value, estimate.low, estimate.high, hint=", ".join(hint))
 
 
-def _units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:
+def _units_of(figures: Sequence[dict[str, Estimate]], names: Sequence[str]) -> dict[str, Unit]:
     """A unit for each column; energies share one, and times, so that columns can be compared."""
     found: dict[str, Unit] = {}
     for name in names:
         unit = metric(name).unit
         leading = next((one for one in (*_LEADING, name) if one in names and metric(one).unit == unit), name)
-        found[name] = unit_for([row[leading].estimate.value for row in figures if leading in row], unit)
+        found[name] = unit_for([row[leading].value for row in figures if leading in row], unit)
     return found
 
 
-def _common_flags(figures: dict[str, Figure], names: Sequence[str]) -> tuple[str, ...]:
+def _common_flags(figures: dict[str, Estimate], names: Sequence[str]) -> tuple[str, ...]:
     """Flags that all figures of a row have, where it has several: said once, of the row."""
-    flags = [figures[name].flags for name in names if name in figures and figures[name].estimate.value is not None]
+    flags = [figures[name].flags for name in names if name in figures and figures[name].value is not None]
     return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
 
 
 def _rest(
-    results: Results,
+    results: Parts,
     units: Sequence[UnitRow],
     names: Sequence[str] = ("energy_total_j", "energy_active_j", "time_s", "share"),
 ) -> str:
@@ -389,7 +390,7 @@ def _rest(
     return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
 
 
-def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[tuple[str, dict[str, Figure]]]:
+def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tuple[str, dict[str, Estimate]]]:
     """The layers with a share of ``least``, outer modules first, then what no operator accounts for.
 
     If ``brief``, all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
@@ -399,7 +400,7 @@ def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[t
     children: dict[int | None, list[UnitRow]] = {}
     for unit in units:
         children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
-    found: list[tuple[str, dict[str, Figure]]] = []
+    found: list[tuple[str, dict[str, Estimate]]] = []
     waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
     while waiting:
         unit, depth = waiting.pop()
@@ -423,7 +424,7 @@ _SPREAD = "±: how they differ from one to the next, steps in blocks of many"
 _ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
 
 
-def _distinguished(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
+def _distinguished(run: Run, results: Parts, units: Sequence[UnitRow]) -> tuple[list[dict[str, Estimate]], list[str]]:
     """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
 
     A mean over windows or times has the interval of how these differ. One window, and the regression over all short
@@ -435,7 +436,7 @@ def _distinguished(run: Run, results: Results, units: Sequence[UnitRow]) -> tupl
         return figures, []
     by_name = {str(unit["name"]): results.metrics(unit["id"]) for unit in results.units("range")}
     kinds = [
-        {metric: _alone(metric, str(unit["name"]), found.estimate, by_name) for metric, found in row.items()}
+        {metric: _alone(metric, str(unit["name"]), found, by_name) for metric, found in row.items()}
         for unit, row in zip(units, figures, strict=True)
     ]
     there = {alone for row in kinds for alone in row.values()} - {None}
@@ -448,13 +449,13 @@ def _distinguished(run: Run, results: Results, units: Sequence[UnitRow]) -> tupl
     return flagged, [f"other {_SPREAD}"]
 
 
-def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dict[str, Figure]]) -> bool | None:
+def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dict[str, Estimate]]) -> bool | None:
     """Whether an interval is the sensor's alone; None where there is none."""
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return None
     if estimate.method == OF_RANKS:  # a sum over ranks is of the kind that theirs are
         path = name.partition("/")[2]
-        own = [row[metric].estimate for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
+        own = [row[metric] for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
         kinds = {_alone(metric, "", one, {}) for one in own if one.method != OF_RANKS} - {None}
         return kinds == {True}
     return estimate.n == 1 or estimate.method in ("repeated", TOGETHER)

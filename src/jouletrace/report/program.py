@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING, WAITING
 from jouletrace.report.reasons import reason
-from jouletrace.report.results import Results, idle_by, printed
+from jouletrace.report.results import printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Recording
 from jouletrace.run.names import short_names
+from jouletrace.run.parts import Parts, idle_by
+from jouletrace.run.recording_names import IDLE_NAME, RECORDING, WAITING
 from jouletrace.run.tables import UnitRow
 
 _MOST = 3
 
 
-def verdict(run: Run, results: Results) -> list[str]:
+def verdict(run: Run, results: Parts) -> list[str]:
     """Two lines and more: energy, power and time; the largest causes; of several GPUs, who waits for whom."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = quantity(results.get("iteration_time_s").value, "s")
@@ -61,7 +62,7 @@ def _of_ranks(run: Run) -> list[str]:
     return lines
 
 
-def _causes(run: Run, results: Results) -> list[str]:
+def _causes(run: Run, results: Parts) -> list[str]:
     """The ranges or modules, or else operators, and the time without a kernel with the largest shares of the energy."""
     if run.workload.get("gpus"):
         return _causes_of_all(run, results)
@@ -77,7 +78,7 @@ def _causes(run: Run, results: Results) -> list[str]:
     ]
 
 
-def _causes_of_all(run: Run, results: Results) -> list[str]:
+def _causes_of_all(run: Run, results: Parts) -> list[str]:
     """What all GPUs together spent the largest shares of the energy on."""
     whole = results.get("energy_total_j").value
     best = sorted(energy_by_part(run).items(), key=lambda one: -one[1])[:_MOST] if whole else []

@@ -8,10 +8,10 @@ from jouletrace.analysis.serving.levels import SLO_SHARE, doubts
 from jouletrace.report import parts, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Cell, Column, Footnotes, Section
-from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, figure, quantity, unit_for
 from jouletrace.run import Run
 from jouletrace.run.forms import Load, Serving
+from jouletrace.run.parts import Parts
 from jouletrace.run.tables import UnitRow
 
 COST = "energy_per_output_token_j"
@@ -74,23 +74,23 @@ def named(load: Load) -> str:
     return f"--concurrency {load.get('concurrency')}" if rate is None else f"--rate {rate:g}"
 
 
-def loads(run: Run, results: Results) -> list[tuple[UnitRow, Load]]:
+def loads(run: Run, results: Parts) -> list[tuple[UnitRow, Load]]:
     """Units of the loads with what was offered, without those of one server alone before the others."""
     by_name = {load["name"]: load for load in serving_of(run)["levels"] if not load.get("alone")}
     return [(unit, by_name[unit["name"]]) for unit in results.units("load") if unit["name"] in by_name]
 
 
-def best(run: Run, results: Results, server: int | None = None) -> tuple[UnitRow, Load] | None:
+def best(run: Run, results: Parts, server: int | None = None) -> tuple[UnitRow, Load] | None:
     """The load that costs least per output token, of those (of one server) that are valid and meet the SLO."""
     return _cheapest(run, results, server, in_slo=bool(serving_of(run).get("slo_s")))
 
 
-def leading(run: Run, results: Results, server: int | None = None) -> tuple[UnitRow, Load] | None:
+def leading(run: Run, results: Parts, server: int | None = None) -> tuple[UnitRow, Load] | None:
     """The load whose price is stated first: the best or, where none meets the SLO, the cheapest of the valid ones."""
     return best(run, results, server) or _cheapest(run, results, server, in_slo=False)
 
 
-def _cheapest(run: Run, results: Results, server: int | None, *, in_slo: bool) -> tuple[UnitRow, Load] | None:
+def _cheapest(run: Run, results: Parts, server: int | None, *, in_slo: bool) -> tuple[UnitRow, Load] | None:
     found = []
     for unit, load in loads(run, results):
         cost, share = results.get(COST, unit["id"]).value, results.get("share_within_slo", unit["id"]).value
@@ -100,7 +100,7 @@ def _cheapest(run: Run, results: Results, server: int | None, *, in_slo: bool) -
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
-def verdict(run: Run, results: Results) -> list[str]:
+def verdict(run: Run, results: Parts) -> list[str]:
     """Which loads are not valid, then the energy of the load that costs least."""
     there = loads(run, results)
     if not there:
@@ -119,7 +119,7 @@ def verdict(run: Run, results: Results) -> list[str]:
     return lines + _other_rates(run, results)
 
 
-def _led(run: Run, results: Results, server: int | None, label: str) -> list[str]:
+def _led(run: Run, results: Parts, server: int | None, label: str) -> list[str]:
     """The price of the leading load (of one server), why it leads, and what its energy consists of."""
     there = [one for one in loads(run, results) if server is None or one[1].get("server", 0) == server]
     valid = [one for one in there if not doubtful(run, one[1])]
@@ -143,7 +143,7 @@ def _led(run: Run, results: Results, server: int | None, label: str) -> list[str
     return lines
 
 
-def _other_rates(run: Run, results: Results) -> list[str]:
+def _other_rates(run: Run, results: Parts) -> list[str]:
     """Valid loads that answered another rate than was offered: by the chance of arrivals, or the client held back."""
     found = []
     for unit, load in loads(run, results):
@@ -162,7 +162,7 @@ def _none_meets(run: Run) -> list[str]:
     return [f"no valid load meets the SLO ({slo} for {SLO_SHARE:.0%} of the requests)"] if slo else []
 
 
-def _whole_gpu(run: Run, results: Results) -> list[str]:
+def _whole_gpu(run: Run, results: Parts) -> list[str]:
     """What the whole GPU drew at each load, and how much of it is idle power of what no slice in use has."""
     serving = serving_of(run)
     used = sum(server["slices"] for server in serving.get("servers") or [])
@@ -179,7 +179,7 @@ def _whole_gpu(run: Run, results: Results) -> list[str]:
     return list(lines.values())
 
 
-def _billed(results: Results, unit: UnitRow) -> list[str]:
+def _billed(results: Parts, unit: UnitRow) -> list[str]:
     """Energy of prefill, decode and idle, and percentiles of bills, where the server's steps are known."""
     total, *there = (results.get(name, unit["id"]) for name in _PARTS)
     if "energy_prefill_j" not in results.metrics(unit["id"]):
@@ -198,7 +198,7 @@ def _billed(results: Results, unit: UnitRow) -> list[str]:
     return [*lines, f"bills of requests: {', '.join(said)}{some}"]
 
 
-def section(run: Run, results: Results, marks: Footnotes, *, brief: bool = False) -> Section:
+def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) -> Section:
     """A load a row; without the parts of its energy if ``brief``, of which the first alone would fit."""
     there = [unit for unit, _ in loads(run, results)]
     found = Section("Loads, in their steady state", [Column("load")], [[Cell(str(unit["name"]))] for unit in there])
@@ -240,7 +240,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     return found
 
 
-def frontier(run: Run, results: Results) -> Spec | None:
+def frontier(run: Run, results: Parts) -> Spec | None:
     """Energy per output token against latency, a point a load; None with fewer than two."""
     points = []
     for unit, load in loads(run, results):

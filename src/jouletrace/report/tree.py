@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.analysis.recording_names import IDLE_NAME, OUTSIDE
-from jouletrace.report.results import ABSENT, Results, printed
+from jouletrace.report.results import printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.parts import ABSENT, Parts
+from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
 from jouletrace.run.tables import UnitRow
 from jouletrace.stats.interval import total
 
@@ -62,7 +63,7 @@ class Node:
     how: str = ""
 
 
-def tree(run: Run, results: Results) -> list[Node]:
+def tree(run: Run, results: Parts) -> list[Node]:
     """All parts that have energy or time, each behind the one around it; the root alone without parts."""
     root = _root(run, results)
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _NO_ROWS]
@@ -114,23 +115,23 @@ def widths(nodes: Sequence[Node], metric: str) -> list[float]:
     return [width[node.key] for node in nodes]
 
 
-def _root(run: Run, results: Results) -> Node:
+def _root(run: Run, results: Parts) -> Node:
     names = [u["name"] for u in results.all() if u["id"] == MODEL_UNIT]
     name = str((names and names[0]) or run.workload.get("name") or run.kind)
     time = results.get("iteration_time_s")
-    energy = results.figure(ENERGY)
+    energy = results.get(ENERGY)
     return Node(
         ROOT,
         "",
         name,
         "model",
-        energy.estimate,
+        energy,
         results.get(TIME) if time.value is None else time,
         remarks=energy.flags,
     )
 
 
-def _of_devices(root: Node, results: Results) -> Node:
+def _of_devices(root: Node, results: Parts) -> Node:
     """The whole of a recording: what its devices drew together, as long as the longest was watched."""
     ids = [unit["id"] for unit in results.units("device")]
     energies = [energy for id in ids if (energy := results.get(ENERGY, id)).value is not None]
@@ -156,7 +157,7 @@ def _in_phases(units: Sequence[UnitRow], phases: dict[str, str]) -> list[UnitRow
     return found
 
 
-def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list[Node]:
+def _of_units(results: Parts, units: Sequence[UnitRow], layered: bool) -> list[Node]:
     """A node for each unit that has a figure; operators that layers call are left to them."""
     there = {unit["id"] for unit in units}
     placed = {unit["parent"] for unit in results.all() if unit["level"] == "site"} if layered else set()
@@ -175,7 +176,7 @@ def _of_units(results: Results, units: Sequence[UnitRow], layered: bool) -> list
     return found
 
 
-def _operators_in_layers(results: Results) -> list[Node]:
+def _operators_in_layers(results: Parts) -> list[Node]:
     """Operators and their kernels within the layers that call them, each with its layer's part of the figures."""
     rows = results.all()
     units = {unit["id"]: unit for unit in rows}
@@ -204,18 +205,18 @@ def _operators_in_layers(results: Results) -> list[Node]:
     return found
 
 
-def _has_figure(results: Results, unit: UnitRow) -> bool:
+def _has_figure(results: Parts, unit: UnitRow) -> bool:
     return any(results.get(name, unit["id"]).value is not None for name in (ENERGY, TIME))
 
 
-def _node(results: Results, unit: UnitRow, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
+def _node(results: Parts, unit: UnitRow, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
     """A unit, or a share of what it takes; None if it has no figure."""
-    energy, time = (results.figure(name, unit["id"]) for name in (ENERGY, TIME))
+    energy, time = (results.get(name, unit["id"]) for name in (ENERGY, TIME))
     if not _has_figure(results, unit):
         return None
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
     remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
-    part = (energy.estimate.scaled(share), time.estimate.scaled(share))
+    part = (energy.scaled(share), time.scaled(share))
     return Node(key, parent, _label(unit), unit["level"], *part, detail, remarks, how)
 
 
@@ -260,15 +261,15 @@ def _of_trace(traced: Sequence[NamedLaunches]) -> list[Node]:
     return list(nodes.values())
 
 
-def _of_baselines(results: Results) -> list[Node]:
+def _of_baselines(results: Parts) -> list[Node]:
     """How much of a step's energy an idle GPU would have drawn anyway."""
     total = results.get(ENERGY).value
-    context, deep = (results.figure(f"energy_active_over_{name}_idle_j") for name in ("context", "deep"))
-    work, kept = context.estimate.value, deep.estimate.value
+    context, deep = (results.get(f"energy_active_over_{name}_idle_j") for name in ("context", "deep"))
+    work, kept = context.value, deep.value
     if total is None or work is None:
         return []
     about = "active over context idle"
-    found = [Node("work", ROOT, "work", "part", context.estimate, detail=about, remarks=context.flags)]
+    found = [Node("work", ROOT, "work", "part", context, detail=about, remarks=context.flags)]
     if kept is not None:
         part = Estimate(kept - work, method="derived")
         found.append(Node("kept", ROOT, "context kept alive", "part", part, remarks=deep.flags))

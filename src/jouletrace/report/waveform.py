@@ -13,10 +13,10 @@ from jouletrace.analysis.waveform import Waveform, waveform_of
 from jouletrace.report import facts
 from jouletrace.report.charts import PALETTE
 from jouletrace.report.document import printable
-from jouletrace.report.results import Results
 from jouletrace.report.scale import figure, quantity
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import elided, short_name
+from jouletrace.run.parts import Parts
 from jouletrace.run.tables import UnitRow
 
 COLOURS = (*PALETTE[:-1], "#8c5fd6", "#a6761d")
@@ -71,7 +71,7 @@ class _Picture:
         self._run, self._found, self._width, self._name = run, found, width, name
         self._parts: list[str] = []
         self._start, self._length = int(found.edges_ns[0]), int(found.edges_ns[-1] - found.edges_ns[0])
-        self._results = Results(run)
+        self._results = Parts(run)
         self._operators, self._of_unit = _operators(self._results, found)
 
     def drawn(self, title: str) -> str:
@@ -194,7 +194,7 @@ class _Picture:
         self._parts.append(f'<path class="line" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{_LINE}"/>')
 
 
-def _operators(results: Results, found: Waveform) -> tuple[list[_Operator], dict[int, _Operator]]:
+def _operators(results: Parts, found: Waveform) -> tuple[list[_Operator], dict[int, _Operator]]:
     """What the legend lists, those that take most time first; and which one each kernel's unit belongs to.
 
     Calls of an operator on the same shapes share their kinds of kernels, so they are one.
@@ -219,7 +219,7 @@ def _operators(results: Results, found: Waveform) -> tuple[list[_Operator], dict
     return listed, {unit: operator for operator, group in zip(made, ranked, strict=True) for unit in group}
 
 
-def _cost(results: Results, units: dict[int, UnitRow], group: dict[int, float]) -> str:
+def _cost(results: Parts, units: dict[int, UnitRow], group: dict[int, float]) -> str:
     """Energy in an iteration of operators with one power, whose errors go together; their time where it isn't known."""
     owners = dict.fromkeys(_owner(units.get(one), one) for one in group)
     parts = [results.get("energy_total_j", owner) for owner in owners]

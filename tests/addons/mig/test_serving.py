@@ -26,9 +26,9 @@ from jouletrace.profiler.serving.load import Lengths, open_levels
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.cost import cost_line, tariff
-from jouletrace.report.results import Results
 from jouletrace.report.serving import verdict
 from jouletrace.run import load as load_run
+from jouletrace.run.parts import Parts
 from jouletrace.simulator.boards.mig_state import profiles
 
 GPU = "sim:h100?cap=off&seed=4"
@@ -135,7 +135,7 @@ def test_loads_are_shown_and_computed_again(served):
 
 def test_the_verdict_has_each_server_by_itself_and_the_whole_gpu(served):
     run, _ = served
-    results = Results(run)
+    results = Parts(run)
     lines = [line.replace("\u00a0", " ") for line in verdict(run, results)]
     assert sum("modelled: at " in line for line in lines) == 3, "models aren't ranked against each other"
     assert "slices by their activity" not in lines[0]

@@ -1,4 +1,4 @@
-"""Results of InferenceX: of its client, with the times of a load, and aggregates without any."""
+"""Parts of InferenceX: of its client, with the times of a load, and aggregates without any."""
 
 import json
 
@@ -11,9 +11,9 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.report import render
-from jouletrace.report.results import Results
 from jouletrace.run import load as load_run
 from jouletrace.run import save
+from jouletrace.run.parts import Parts
 from serving_runs import START_NS, Truth, client_object, energy_between, level_of, serving_run
 
 TRUTH = Truth()
@@ -64,7 +64,7 @@ def imported(tmp_path, found, csv=None, options=None):
 
 
 def loads(run):
-    results = Results(run)
+    results = Parts(run)
     return results, [unit["id"] for unit in results.units("load")]
 
 
@@ -208,7 +208,7 @@ def test_a_value_of_any_type_in_any_place_ends_in_a_run_or_one_line(tmp_path, ke
     text = json.dumps({**AGGREGATE, key: value})
     (tmp_path / "result.json").write_text(text)
     run = analyse(import_files([tmp_path / "result.json"]))
-    for row in Results(run).units("load"):
+    for row in Parts(run).units("load"):
         assert len(row["name"]) < 120
         assert "True" not in row["name"]
         assert "{" not in row["name"]
@@ -225,7 +225,7 @@ def test_a_value_of_any_type_in_any_place_ends_in_a_run_or_one_line(tmp_path, ke
 def test_a_value_of_any_type_in_a_clients_file_ends_in_a_run(tmp_path, load, changes):
     rows, _, _ = load
     run = imported(tmp_path, client_object(rows, **changes))
-    (name,) = [unit["name"] for unit in Results(run).units("load")]
+    (name,) = [unit["name"] for unit in Parts(run).units("load")]
     assert name in ("64 at once", "load 1")
     assert ("no_concurrency" in codes(run)) == ("max_concurrency" in changes)
 
@@ -255,7 +255,7 @@ def test_one_node_may_be_stated_as_text(tmp_path):
 @pytest.mark.parametrize("conc", [True, -4, 0, HUGE, "64", {"a": 1}], ids=kind)
 def test_a_concurrency_that_is_none_is_not_printed(tmp_path, conc):
     run = imported(tmp_path, {**AGGREGATE, "conc": conc})
-    (name,) = [unit["name"] for unit in Results(run).units("load")]
+    (name,) = [unit["name"] for unit in Parts(run).units("load")]
     assert name.endswith(", load 1")
     assert "concurrency" not in run.workload["serving"]["levels"][0]
     assert "no_concurrency" in codes(run)
@@ -263,7 +263,7 @@ def test_a_concurrency_that_is_none_is_not_printed(tmp_path, conc):
 
 def test_names_are_cut(tmp_path):
     run = imported(tmp_path, {**AGGREGATE, "hw": "h" * 3_000, "model": "m" * 3_000})
-    (name,) = [unit["name"] for unit in Results(run).units("load")]
+    (name,) = [unit["name"] for unit in Parts(run).units("load")]
     assert len(name) < 120
     assert name.endswith("…, 64 at once")
     assert len(run.workload["serving"]["model"]) == 80

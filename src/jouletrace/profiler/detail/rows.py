@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.report.results import Results
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable
 from jouletrace.run.metrics import METRICS
+from jouletrace.run.parts import Parts
 from jouletrace.run.store import check_free
 from jouletrace.run.tables import UnitRow
 from jouletrace.spreadsheets import csv_cells
@@ -75,7 +75,7 @@ def layer_rows(run: Run) -> list[PartRow]:
     A module that contains others has a row for the operators that it calls itself, if there are any. The rows
     sum to the whole iteration, within its closure.
     """
-    results = Results(run)
+    results = Parts(run)
     layers = {unit["id"]: unit for unit in results.units("layer")}
     calls: dict[int | None, list[UnitRow]] = {}
     containers: set[int | None] = set()
@@ -100,7 +100,7 @@ def layer_rows(run: Run) -> list[PartRow]:
 
 def kernel_rows(run: Run) -> list[PartRow]:
     """Kernels by operator, shapes and module; operators with unknown kernels; idle."""
-    results, units = Results(run), run.units.to_pylist()
+    results, units = Parts(run), run.units.to_pylist()
     pools = _pools(units)
     pooled = pools | {unit["id"] for unit in units if unit["parent"] in pools}
     kernels = [unit for unit in units if unit["level"] == "kernel" and unit["parent"] not in pooled]
@@ -124,17 +124,17 @@ def _pools(units: Sequence[UnitRow]) -> set[int | None]:
     return {unit["parent"] for unit in units} & unnamed
 
 
-def _rest(results: Results, pools: set[int | None]) -> list[PartRow]:
+def _rest(results: Parts, pools: set[int | None]) -> list[PartRow]:
     """What belongs to no operator: launch, idle between kernels, the host."""
     unnamed = [unit for unit in results.units("op") if not unit["op"] and unit["id"] not in pools]
     there = [unit for unit in unnamed if "time_s" in results.metrics(unit["id"])]
     return [_row(results, unit, f"({unit['name']})", "rest", _TOTAL) for unit in there]
 
 
-def _row(results: Results, unit: UnitRow, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
+def _row(results: Parts, unit: UnitRow, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
     time, energy = (results.get(metric, unit["id"]).in_unit(METRICS[metric].unit) for metric in metrics)
     power = results.get("power_w", unit["id"]).in_unit("W") if metrics == _TOTAL else _power(energy, time)
-    flags = results.figure(metrics[1], unit["id"]).flags
+    flags = results.get(metrics[1], unit["id"]).flags
     count, of = unit["count"] or 1, (unit["op"], unit["shapes"], unit["module"])
     return PartRow(str(name), part, count, time, energy, power, flags, *of)
 

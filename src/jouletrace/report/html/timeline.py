@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
 from jouletrace.report.html.assets import Packer
-from jouletrace.report.results import Results
 from jouletrace.report.scale import figure
 from jouletrace.report.tree import device_names
 from jouletrace.run import Run
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
 from jouletrace.run.names import short_names
+from jouletrace.run.parts import Parts
 from jouletrace.run.tables import UnitRow
 
 Ints = NDArray[np.int64]
@@ -52,7 +52,7 @@ _MOST_LANES, _MOST_ROWS = 48, 12
 _MOST_VALUE = 1e30
 
 
-def timeline(run: Run, results: Results) -> dict[str, Any] | None:
+def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
     """Everything on one axis of time; None if nothing in the Run has a time."""
     lanes = _lanes(run)
     series = _series(run)
@@ -88,7 +88,7 @@ def timeline(run: Run, results: Results) -> dict[str, Any] | None:
     }
 
 
-def _powers(results: Results, units: Collection[int]) -> dict[int, float]:
+def _powers(results: Parts, units: Collection[int]) -> dict[int, float]:
     """Mean power of units while they ran, W, where it is known."""
     found = {}
     for unit in units:
@@ -264,7 +264,7 @@ def _rows(start: Ints, end: Ints) -> Ints:
     return rows
 
 
-def _figures_of(results: Results, unit: UnitRow) -> str:
+def _figures_of(results: Parts, unit: UnitRow) -> str:
     """What a span's unit costs per iteration."""
     energy, time = (results.get(name, unit["id"]) for name in ("energy_total_j", "time_s"))
     figures = [figure(e, u) for e, u in ((energy, "J"), (time, "s")) if e.value is not None]
