@@ -8,9 +8,9 @@ import numpy as np
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import no_power_reason, power_record, window_estimate, window_sources
-from jouletrace.analysis.recording_names import RECORDING, has_recording
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import PartOfGpu
+from jouletrace.run.recording_names import RECORDING, has_recording
 from jouletrace.stats.interval import ratio, total
 
 OF_PART = "the Run of this GPU"

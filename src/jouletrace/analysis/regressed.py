@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording_names import RECORDING, SAMPLE_RATE
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import verdict
@@ -17,6 +16,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
+from jouletrace.run.recording_names import RECORDING, SAMPLE_RATE
 from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.power_record import PowerRecord

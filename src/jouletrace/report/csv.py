@@ -6,12 +6,13 @@ Every row says what was run on what, so that rows of several Runs can be put bel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from jouletrace.report.content import identity, levels_shown
-from jouletrace.report.results import PROFILE, Figure, Results, ordered
+from jouletrace.report.results import PROFILE, ordered
 from jouletrace.report.table import Column, Table
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.parts import ABSENT, Parts
 
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
@@ -24,25 +25,24 @@ def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
     columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
     table = Table("", columns)
     for label, figures in rows:
-        estimates = [figures.get(name, Figure()).estimate for name in metrics]
+        estimates = [figures.get(name, ABSENT) for name in metrics]
         table.rows.append([*map(label.get, names), *estimates, _notes(figures)])
     return table.csv()
 
 
-def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Figure]]]:
+def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Estimate]]]:
     """What each row is of, and its figures."""
-    results = Results(run)
+    results = Parts(run)
     own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
-    stated = dict.fromkeys(PROFILE, Figure()) if run.kind == "profile" else {}
-    yield {**own, "level": "model"}, {**stated, **results.metrics()}
+    stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
+    yield {**own, "level": "model"}, {**stated, **results.whole.figures}
     for level in levels_shown(results, detail):
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
-            if unit["id"] != MODEL_UNIT:
-                row: Mapping[str, object] = unit
-                yield {**own, **{key: row[key] for key in _UNIT}}, results.metrics(unit["id"])
+            if unit.id != MODEL_UNIT:
+                yield {**own, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
 
 
-def _notes(figures: dict[str, Figure]) -> str:
+def _notes(figures: dict[str, Estimate]) -> str:
     """Codes of why a figure is missing and of what it is flagged with, by metric."""
-    codes = {name: [*filter(None, [figure.estimate.reason]), *figure.flags] for name, figure in figures.items()}
+    codes = {name: [*filter(None, [figure.reason]), *figure.flags] for name, figure in figures.items()}
     return "; ".join(f"{name}: {', '.join(found)}" for name, found in codes.items() if found)

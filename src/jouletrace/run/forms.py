@@ -138,7 +138,7 @@ class Nodes(TypedDict, total=False):
 
 
 class Recording(TypedDict, total=False):
-    """Provenance of the recording behind rows of kernels (``analysis.recording_names``)."""
+    """Provenance of the recording behind rows of kernels (``run.recording_names``)."""
 
     iterations: Annotated[int, Meta(gt=0, le=10**12)]
     start_ns: Integer

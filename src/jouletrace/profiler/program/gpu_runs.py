@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from jouletrace import analysis
 from jouletrace.analysis.program import BEFORE
-from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program.gpus import Gpu, Waits
 from jouletrace.profiler.program.timeline import Rows, rows_of
 from jouletrace.run import Run, tables
 from jouletrace.run.forms import GpuOfProgram, PartOfGpu, Recording
 from jouletrace.run.measured import mend
+from jouletrace.run.recording_names import IDLE_NAME, RECORDING
 from jouletrace.run.store import save
 from jouletrace.tracing.log import Ints
 

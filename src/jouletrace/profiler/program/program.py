@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jouletrace import analysis
-from jouletrace.analysis.recording_names import RECORDING
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_uuids_apart
@@ -34,6 +33,7 @@ from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.run.recording_names import RECORDING
 from jouletrace.without_pandas import hide_pandas
 
 _SIGNALLED = {

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from jouletrace import analysis
-from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.analysis.spans import of_kind, phase_edges
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
@@ -22,12 +21,14 @@ from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.report.document import printable
 from jouletrace.report.program import energy_by_part, verdict
 from jouletrace.report.reasons import reason
-from jouletrace.report.results import Results, printed
+from jouletrace.report.results import printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
+from jouletrace.run.parts import Parts
+from jouletrace.run.recording_names import IDLE_NAME
 from jouletrace.run.store import save
 from jouletrace.stats.interval import total
 
@@ -160,7 +161,7 @@ def summary(run: Run, split: Run | None) -> str:
         lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}"]
         lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
     else:
-        results = Results(split)
+        results = Parts(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
         lines += trust(split, results).lines()
         lines += _gpus(split) if split.workload.get("gpus") else _kernels(results)
@@ -187,24 +188,24 @@ def _parts(split: Run) -> dict[str, float]:
     """Joules of what the energy of a split went to, at its top level."""
     if joules := energy_by_part(split):
         return joules
-    results = Results(split)
-    tops = [unit for unit in results.units("layer") if unit["parent"] == MODEL_UNIT]
-    for unit in [*tops, *(unit for unit in results.units("op") if unit["name"] == IDLE_NAME)]:
-        energy = results.get("energy_total_j", unit["id"]).value
+    results = Parts(split)
+    tops = [unit for unit in results.units("layer") if unit.parent == MODEL_UNIT]
+    for unit in [*tops, *(unit for unit in results.units("op") if unit.name == IDLE_NAME)]:
+        energy = unit.get("energy_total_j").value
         if energy is not None:
-            joules[str(unit["name"])] = energy
+            joules[str(unit.name)] = energy
     return joules
 
 
-def _kernels(results: Results) -> list[str]:
+def _kernels(results: Parts) -> list[str]:
     """The kernels, or operators whose kernels share a row, with the most energy."""
-    rows = [(results.get("energy_total_j", unit["id"]), unit) for unit in results.units("kernel")]
+    rows = [(unit.get("energy_total_j"), unit) for unit in results.units("kernel")]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
-    short = short_names((unit["name"] or "?" for _, unit in rows), WIDTH)
+    short = short_names((unit.name or "?" for _, unit in rows), WIDTH)
     lines = []
     for energy, unit in rows:
-        share, time = results.get("share", unit["id"]).value, results.get("time_s", unit["id"]).value
-        name = short[unit["name"] or "?"]
+        share, time = unit.get("share").value, unit.get("time_s").value
+        name = short[unit.name or "?"]
         lines.append(f"  {name:{WIDTH}} {100 * (share or 0):4.0f} %  {figure(energy, 'J')}, {quantity(time, 's')}")
     return lines
 

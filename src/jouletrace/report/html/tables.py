@@ -11,13 +11,12 @@ import numpy as np
 from jouletrace.analysis.latency import distribution
 from jouletrace.report import parts, reasons
 from jouletrace.report.document import Footnotes, printable
-from jouletrace.report.results import Results
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.tree import by_name
 from jouletrace.run import Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import Part, Parts
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
@@ -30,7 +29,7 @@ _DRAWN = ("energy_total_j", "time_s")
 _PERCENTILES = ("min", "p25", "median", "p75", "p90", "p95", "p99", "max", "mean", "std", "iqr")
 
 
-def of_parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Table]:
+def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[Table]:
     """A table for each level that the Run has units of; ``marks`` are the footnotes of the page."""
     marks = Footnotes(marks)
     levels = [level for level in _LEVELS if results.units(level)]
@@ -58,9 +57,9 @@ def _leading(table: Table) -> Table:
     return replace(table, columns=[table.columns[n] for n in order], rows=rows)
 
 
-def _level(results: Results, level: str, table: Table) -> Table:
+def _level(results: Parts, level: str, table: Table) -> Table:
     """The costliest units of a level, with rarely used figures hidden at first, and bars."""
-    secondary = {name for unit in results.units(level) for name in results.metrics(unit["id"])} - {*_FIRST}
+    secondary = {name for unit in results.units(level) for name in unit.figures} - {*_FIRST}
     secondary |= {"shapes"} if level == "kernel" else set()
     table.columns = [replace(one, name=one.name or one.key, secondary=one.key in secondary) for one in table.columns]
     for key in _DRAWN:
@@ -74,13 +73,13 @@ def _level(results: Results, level: str, table: Table) -> Table:
     return table
 
 
-def _unattributed(results: Results, units: Sequence[UnitRow]) -> Table:
+def _unattributed(results: Parts, units: Sequence[Part]) -> Table:
     """Kernels that no part accounts for: what the trace says of them."""
     rows = []
-    for name, unit in zip(_kernels([str(unit["name"] or "?") for unit in units]), units, strict=True):
-        codes = dict.fromkeys(figure.estimate.reason for figure in results.metrics(unit["id"]).values())
+    for name, unit in zip(_kernels([str(unit.name or "?") for unit in units]), units, strict=True):
+        codes = dict.fromkeys(figure.reason for figure in unit.figures.values())
         why = "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
-        rows.append((name, unit["count"], results.get("time_traced_s", unit["id"]).value, why))
+        rows.append((name, unit.count, unit.get("time_traced_s").value, why))
     rows.sort(key=lambda row: -(row[2] or 0.0))
     columns = [("kernel", ""), ("launches", "1"), ("time, traced", "s"), ("why", "")]
     return _listed("unattributed", "Kernels not attributed", columns, rows)
@@ -100,7 +99,7 @@ def _listed(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Seque
     return table.shown()
 
 
-def traced(run: Run, results: Results) -> list[Table]:
+def traced(run: Run, results: Parts) -> list[Table]:
     """Kernels by name, where no unit describes them."""
     found = by_name(run)
     if results.units("kernel") or not found:

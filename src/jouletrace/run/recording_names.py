@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jouletrace.run import Run
+from jouletrace.run.model import Run
 
 RECORDING: Final = "recording"
 """Under which ``Run.workload`` says how the recording was made."""
