@@ -93,6 +93,23 @@ def test_nothing_imports_upwards():
     assert not wrong, "\n".join(wrong)
 
 
+NEVER = {
+    "run": {"compare", "report"},
+    "compare": {"report"},
+    "recording": {"report"},
+    "report": {"attribution", "devices"},
+    "formats": {"attribution"},
+    "attribution": {"devices", "tracing"},
+    "workloads": {"devices"},
+}
+"""Imports that no table of the documentation may allow: figures are computed before they are worded."""
+
+
+def test_what_computes_knows_nothing_of_what_words_it():
+    found = {(home, other) for home in NEVER for path in (PACKAGE / home).rglob("*.py") for other in imports_of(path)}
+    assert not {(home, other) for home, others in NEVER.items() for other in others} & found
+
+
 def test_simulated_gpus_take_no_model_of_a_sensor_from_what_they_test():
     """What a driver states of a simulated GPU's sensor is public; how it answers is drawn by the simulator."""
     public = {"RECORD", "USAGE", "INSTANT", "sensor_behind"}

@@ -12,7 +12,7 @@ Names are loaded on first use, so that importing jouletrace is fast.
 
 from __future__ import annotations
 
-from jouletrace import above
+from jouletrace.above import Above
 from jouletrace.version import __version__ as __version__
 
 TYPE_CHECKING = False  # importing typing takes longer than all that is done here
@@ -97,9 +97,9 @@ def _save(run: Run, path: Path | str, *, overwrite: bool) -> Path:
     return save(run, path, overwrite=overwrite)
 
 
-above.text_of, above.save = _text_of, _save
-above.VENDORS = ("jouletrace.simulator.boards.device",)
-above.RUNTIMES = "jouletrace.addons.runtimes.backend"
+Above.text_of, Above.save = _text_of, _save
+Above.vendors = ("jouletrace.simulator.boards.device",)
+Above.runtimes = "jouletrace.addons.runtimes.backend"
 
 
 def __getattr__(name: str) -> Any:

@@ -6,16 +6,20 @@ TYPE_CHECKING = False  # importing typing takes longer than all that is done her
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from typing import Any
+    from typing import Any, ClassVar
 
-text_of: Callable[[Any], str]
-"""Returns the text of a Run or an Estimate as ``print`` shows it."""
 
-save: Callable[..., Path]
-"""Writes a Run to a path and returns it."""
+class Above:
+    """What was handed down.
 
-VENDORS: tuple[str, ...] = ()
-"""Modules of devices above ``devices``; see ``devices.registry``."""
+    Attributes:
+        text_of: Returns the text of a Run, a comparison or an Estimate as ``print`` shows it.
+        save: Writes a Run to a path and returns that.
+        vendors: Modules of devices above ``devices`` (see ``devices.registry``).
+        runtimes: The module of the backend above ``profiler`` that runs models in other runtimes.
+    """
 
-RUNTIMES = ""
-"""The module of the backend above ``profiler`` that runs models in other runtimes."""
+    text_of: ClassVar[Callable[[Any], str]]
+    save: ClassVar[Callable[..., Path]]
+    vendors: ClassVar[tuple[str, ...]]
+    runtimes: ClassVar[str]

@@ -13,7 +13,7 @@ from jouletrace.addons.mig.sweep import to_csv
 from jouletrace.addons.mig.tables import table
 from jouletrace.cli.failures import complain
 from jouletrace.cli.output import say
-from jouletrace.compare import compare
+from jouletrace.compare.compare import compare
 from jouletrace.formats import exporters
 from jouletrace.report import comparison, render
 from jouletrace.spreadsheets import csv_text

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from commands import command
-from compare_runs import side, thing
-from jouletrace.compare import against_first, compare
+from compare_runs import side, stated, thing
+from jouletrace.compare.compare import against_first, compare
 from jouletrace.compare.paired import lane, paired
 from jouletrace.report import html
 from jouletrace.report.comparison import render
@@ -159,7 +159,7 @@ def test_files_of_the_same_name_are_distinguished_by_their_folders(two_sides):
     }.items():
         two_sides.workload["a"]["name"], two_sides.workload["b"]["name"] = a, b
         found = paired(two_sides)
-        assert (found.a.title, found.b.title) == said
+        assert tuple(stated(found)[side]["title"] for side in "ab") == said
 
 
 def test_timed_iterations_of_ab_have_a_lane_for_each_side(two_sides):

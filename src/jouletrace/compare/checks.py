@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from jouletrace.compare.contrast import ALPHA, Contrast, holm
-from jouletrace.compare.match import LEVELS, fits
+from jouletrace.compare.match import fits
+from jouletrace.compare.pairs import FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Deciding, Row
 from jouletrace.compare.spread import Entry
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import FAILED, INCONCLUSIVE, PASSED, Check, Row, percent, signed
-from jouletrace.report.reasons import reason
 
 METRICS = {
     "latency": ("latency_s", "time_s"),
@@ -35,7 +34,6 @@ METRICS = {
 """The metric of the model, and that of a part, by word."""
 
 _EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
-_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,11 @@ def evaluate(checks: Sequence[Expression], entries: Sequence[Entry], rows: Seque
         failed = [asked[k][1] for k in own if beyond[k]]
         open_ = [asked[k][1] for k in own if not beyond[k] and not short[k]]
         outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
-        deciding = failed or open_ or [asked[k][1] for k in own]
-        found.append(Check(check.text, outcome, _says(check, outcome, deciding, ALPHA / len(asked))))
+        if outcome == INCONCLUSIVE:
+            deciding = [_open(*one, ALPHA / len(asked)) for one in open_]
+        else:
+            deciding = [Deciding(row) for _, row in failed or (asked[k][1] for k in own)]
+        found.append(Check(check.text, outcome, check.metric, tuple(deciding)))
     return found
 
 
@@ -129,23 +130,11 @@ def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
     return (contrast.p_above if check.above == beyond else contrast.p_below)(1 + check.change)
 
 
-def _says(check: Expression, outcome: str, judged: Sequence[Judged], alpha: float) -> str:
-    said = []
-    for entry, row in judged[:_SHOWN]:
-        text = f"{'' if check.level == 'model' else f'{row.name}: '}{check.metric} {signed(row.change)}"
-        if outcome == INCONCLUSIVE:
-            text += f", {_why(entry, row, alpha)}"
-        said.append(text)
-    more = f"; and {len(judged) - _SHOWN} more" if len(judged) > _SHOWN else ""
-    return "; ".join(said) + more
-
-
-def _why(entry: Entry, row: Row, alpha: float) -> str:
-    """Why a check is inconclusive."""
+def _open(entry: Entry, row: Row, alpha: float) -> Deciding:
+    """A row that leaves a check open."""
     if entry.contrast is None:
-        return reason(row.reason)
-    least = entry.contrast.detectable(2 * alpha)  # of a one-sided test
-    return "A may be zero" if least is None else f"smallest detectable change {percent(least)}"
+        return Deciding(row, row.reason or "unknown")
+    return Deciding(row, detectable=entry.contrast.detectable(2 * alpha))  # of a one-sided test
 
 
 def _near(word: str, known: Iterable[str]) -> str:

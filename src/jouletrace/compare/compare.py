@@ -9,8 +9,24 @@ from pathlib import Path
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
 from jouletrace.compare.loads import pair
-from jouletrace.compare.match import LEVELS, LOAD, Figures, Key, Matched, match, parts_of
-from jouletrace.compare.setup import RESPONSE, differences, options, warnings
+from jouletrace.compare.match import Figures, Matched, match, parts_of
+from jouletrace.compare.pairs import (
+    BETTER,
+    DIFFERENT,
+    HIGHER,
+    INCONCLUSIVE,
+    LEVELS,
+    LOAD,
+    LOWER,
+    SAME,
+    WORSE,
+    Comparison,
+    Key,
+    Note,
+    Row,
+    Side,
+)
+from jouletrace.compare.setup import differences, response, warnings
 from jouletrace.compare.sides import (
     LOAD_METRICS,
     MODEL_METRICS,
@@ -28,21 +44,6 @@ from jouletrace.compare.sides import (
 )
 from jouletrace.compare.spread import Entry, of_side, solve
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import (
-    BETTER,
-    DIFFERENT,
-    HIGHER,
-    INCONCLUSIVE,
-    LOWER,
-    SAME,
-    WORSE,
-    Comparison,
-    Row,
-    Side,
-)
-from jouletrace.report.facts import title
-from jouletrace.report.rules import rule
-from jouletrace.report.trust import Failed, Trust, joined, trust
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
@@ -122,16 +123,17 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         a=_side("A", side_a),
         b=_side("B", side_b),
         rows=rows,
-        unmatched_a=[(key.level, _said(key)) for key in matched.only_a],
-        unmatched_b=[(key.level, _said(key)) for key in matched.only_b],
+        method=_method(side_a, side_b, rows),
+        unmatched_a=matched.only_a,
+        unmatched_b=matched.only_b,
         notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b],
         warnings=[*on_both_sides(side_a, side_b), *repeated_by_seed(side_a, side_b), *warnings(side_a, side_b)],
         margin=margin,
         gain=gain,
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
-        method=_method(side_a, side_b, rows),
         checks=evaluate(checks, entries, rows),
-        trust=joined(_trusts(side_a, side_b)),
+        runs=_runs(side_a, side_b),
+        doubts=_doubts(side_a, side_b),
         same=are_the_same(side_a, side_b),
         programs=side_a[0].run.kind == "program",
     )
@@ -179,71 +181,49 @@ def _entries(
     return found
 
 
-def _on_parts(matched: Matched, a: Figures, b: Figures) -> list[str]:
+def _on_parts(matched: Matched, a: Figures, b: Figures) -> list[Note]:
     """Remarks on the lists of parts, where they hardly match."""
     if bool(a) != bool(b):
-        return [f"{'B' if a else 'A'} lists no parts: only figures of the whole are compared"]
+        return [Note("no_parts", ("B" if a else "A",))]
     if a and not matched.pairs:
-        return ["no part of A is a part of B: the list of parts has changed completely"]
+        return [Note("other_parts")]
     if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
-        return ["more parts belong to one side only than to both: sums over parts can't be compared with each other"]
+        return [Note("few_parts_in_common")]
     return []
 
 
 def _side(name: str, found: Sequence[Source]) -> Side:
-    devices = tuple(f"{device.name} ({device.id})" for device in boards(found).values())
-    return Side(name, title(found[0].run), tuple(source.place for source in found), devices, len(found))
+    places, devices = (source.place for source in found), boards(found).values()
+    return Side(name, found[0].run, tuple(places), tuple(devices), len(found))
 
 
-def _said(key: Key) -> str:
-    place = f" in {key.module}" if key.module and key.module != key.name else ""
-    return f"{key.name or key.op}{place}{f' ({key.shapes})' if key.shapes else ''}"
-
-
-def _trusts(*sides: Sequence[Source]) -> list[Trust]:
-    """How far each Run can be trusted, and each Run of several processes as a whole, which may show more."""
+def _runs(*sides: Sequence[Source]) -> list[Run]:
+    """Each Run, and each Run of several processes as a whole, which may show more."""
     places = dict.fromkeys(Path(source.place).parent for side in sides for source in side)
     wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
-    found = [trust(run) for run in (*(source.run for side in sides for source in side), *map(load, wholes))]
-    if len({options(source.run).get(RESPONSE) for side in sides for source in side if not source.watched}) > 1:
-        message = "the power sensor is calibrated in some Runs only, which moves their figures"
-        found.append(_doubt("calibration_differs", message))
+    return [*(source.run for side in sides for source in side), *map(load, wholes)]
+
+
+def _doubts(*sides: Sequence[Source]) -> list[Note]:
+    found = []
+    if len({response(source.run) for side in sides for source in side if not source.watched}) > 1:
+        found.append(Note("calibration_differs"))
     names = [{(source.run.workload.get("name"), source.run.kind) for source in side} for side in sides]
     boards_of = [{device.name for source in side for device in source.run.devices} for side in sides]
     if not names[0] & names[1] and all(boards_of) and not boards_of[0] & boards_of[1]:
-        message = "A and B differ in the workload and in the GPU: which of the two causes a difference is open"
-        if any(kind == "import" for side in names for _, kind in side):
-            message = "A and B are of different GPUs, and nothing says that they ran the same"
-        found.append(_doubt("gpus_and_workloads_differ", message))
+        imported = any(kind == "import" for side in names for _, kind in side)
+        found.append(Note("gpus_and_workloads_differ", (imported,)))
     return found
 
 
-def _doubt(code: str, message: str) -> Trust:
-    own = rule(code)
-    return Trust(failed=(Failed(own.check, own.level, code, message, own.action),))
-
-
-def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> str:
-    if len(a) + len(b) == 2 and a[0].run.kind == "bench":
-        return (
-            "Differences of loads in single runs, compared with the chance within each (of energies without that of "
-            "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread "
-            "between runs is unknown."
-        )
-    if len(a) + len(b) == 2 and a[0].watched and b[0].watched:
-        return "Differences of two records, by the interval of each: how others would differ can't be known from these."
-    if len(a) + len(b) == 2 and any(STORED_SCATTER in row.flags for row in rows):
-        return (
-            "Differences of single runs, by their intervals, which hold a scatter between runs that was stored from "
-            f"another GPU; verdicts hold with {100 * (1 - ALPHA):g} % over all rows together."
-        )
-    if len(a) + len(b) == 2:
-        return "Differences of single runs: the spread between runs is unknown, so chance can't be assessed."
-    return (
-        f"Differences of means over {len(a)} and {len(b)} runs, compared with the spread between runs; intervals and "
-        f"verdicts hold with {100 * (1 - ALPHA):g} % over all rows together (half of the error is for the model's "
-        "figures, half is shared by the levels of parts, by Holm within each)."
-    )
+def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> Note:
+    if len(a) + len(b) > 2:
+        return Note("runs", (len(a), len(b)))
+    if a[0].run.kind == "bench":
+        return Note("loads")
+    if a[0].watched and b[0].watched:
+        return Note("records")
+    return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 
 def judge(
@@ -287,8 +267,7 @@ def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str
         verdict, reason = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
         if verdict in DIFFERENT and _within(change, margin):
             flags.append("below_margin")
-    where = key.module if key.module != key.name else ""
-    names = (key.level, key.name or key.op, where, key.shapes, entry.metric)
+    names = (key.level, key.name or key.op, key.where, key.shapes, entry.metric)
     found = Row(*names, a, b, difference, change, 1 - alpha, p, verdict)
     return replace(found, reason=reason, detectable=detectable, flags=tuple(flags))
 

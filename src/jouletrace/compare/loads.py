@@ -9,7 +9,7 @@ import numpy as np
 
 from jouletrace.analysis.serving.levels import CHANCES, Blocks, blocks_of
 from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
-from jouletrace.compare.match import LOAD
+from jouletrace.compare.pairs import LOAD
 from jouletrace.compare.spread import Entry
 from jouletrace.run import Run
 

@@ -23,10 +23,8 @@ from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, NEUTRAL, judge
 from jouletrace.compare.contrast import ALPHA, Contrast
-from jouletrace.compare.match import Key
+from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Key, Note, Side
 from jouletrace.compare.spread import Entry, Figures
-from jouletrace.report.comparison import PER_SAMPLE, Comparison, Side
-from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.stats.quantiles import student
@@ -123,27 +121,26 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ()), contrast))
     neutral = NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
     rows = judge(entries, margin, unknown="few_blocks", neutral=neutral)
-    devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
     count = len(blocks["iteration_time_s"].logs)
     titles = _titles(run)
-    notes = [] if scale == (1.0, 1.0) else [PER_SAMPLE]
+    notes = [] if scale == (1.0, 1.0) else [Note(PER_SAMPLE)]
     if not run.complete:
-        notes.append("it was ended early: the figures rest on the data recorded until then")
+        notes.append(Note("ended_early"))
+    a, b = (
+        Side(side.upper(), run, (title,), tuple(run.devices), 1, title)
+        for side, title in zip(SIDES, titles, strict=True)
+    )
     return Comparison(
-        a=Side("A", titles[0], (titles[0],), devices, 1),
-        b=Side("B", titles[1], (titles[1],), devices, 1),
+        a=a,
+        b=b,
         rows=rows,
+        method=Note("blocks", (count,)),
         notes=notes,
-        warnings=[warning.message for warning in run.warnings],
+        warnings=[Note("warned", ("", (), warning.message)) for warning in run.warnings],
         margin=margin,
         simulated=run.simulated,
-        trust=trust(run),
+        runs=[run],
         checks=evaluate([parse(text) for text in fail_if], entries, rows),
-        method=(
-            f"A and B alternating on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "
-            "figure, so drift and the sensor's gain cancel. The intervals don't include differences between processes; "
-            f"they hold with {100 * (1 - ALPHA):g} % over all rows together."
-        ),
     )
 
 

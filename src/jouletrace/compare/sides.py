@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import per_iteration
-from jouletrace.errors import BadInputError
+from jouletrace.compare.pairs import Note
+from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import DeviceInfo, Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
@@ -90,7 +91,7 @@ def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
     return found
 
 
-def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], list[str]]:
+def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], list[Note]]:
     """Independent runs, each with the model's figures, and notes on those left out.
 
     Args:
@@ -101,15 +102,15 @@ def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], l
         BadInputError: If they aren't runs of one thing, one is given twice, or none has figures.
     """
     found: list[Source] = []
-    notes: list[str] = []
+    notes: list[Note] = []
     for run, place in runs:
         if run.kind in ("profile", "monitor", "record") and not len(run.results):
             analyse(run)
         if not len(run.results):
-            notes.append(f"{place} holds no figures and is left out of {name}")
+            notes.append(Note("no_figures", (place, name)))
             continue
         if not run.complete:
-            notes.append(f"{place} is incomplete: its figures rest on the data recorded until it ended")
+            notes.append(Note("incomplete", (place,)))
         found += _independent(run, place)
     if not found:
         raise BadInputError(f"{name}: none of its Runs holds figures ({', '.join(place for _, place in runs)})")
@@ -225,28 +226,19 @@ def are_the_same(a: Sequence[Source], b: Sequence[Source]) -> bool:
     return known(a, b) and known(b, a)
 
 
-def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
+def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
     """A note where a Run is compared with itself under any names; empty otherwise."""
     pairs = [(one, other) for one in a for other in b if same_record(one.run, other.run)]
     if not pairs:
         return []
-    names = (dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair) for pair in pairs)
-    shared = ", ".join(dict.fromkeys(map(" is ".join, names)))
-    if are_the_same(a, b):
-        return [f"both sides are the same Run, so no difference can be detected: {shared}"]
-    return [f"a Run is on both sides, which hides part of any difference: {shared}"]
+    names = (tuple(dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair)) for pair in pairs)
+    return [Note("same_run" if are_the_same(a, b) else "run_on_both_sides", (tuple(dict.fromkeys(names)),))]
 
 
-def repeated_by_seed(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
+def repeated_by_seed(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
     """A note where simulated runs of both sides have the same readings; empty otherwise."""
     pairs = [(one, other) for one in a for other in b if _repeats(one.run, other.run)]
-    return [f"{pairs[0][0].place} and {pairs[0][1].place} {_REPEAT}"] if pairs else []
-
-
-_REPEAT = (
-    "are simulated runs with the same readings, since a simulated GPU repeats itself: for independent runs "
-    "add run=1, run=2, ... to the device (sim:h100?run=1)"
-)
+    return [Note("repeated_by_seed", tuple(source.place for source in pairs[0]))] if pairs else []
 
 
 def _repeats(one: Run, other: Run) -> bool:
@@ -264,7 +256,7 @@ def _check_no_doubles(found: Sequence[Source], name: str) -> None:
             if one.model == other.model and same_record(one.run, other.run):
                 raise BadInputError(f"{name}: {other.place} and {one.place} are the same Run, given twice")
             if _repeats(one.run, other.run):
-                raise BadInputError(f"{name}: {other.place} and {one.place} {_REPEAT}")
+                raise BadInputError(f"{name}: {other.place} and {one.place} {SIMULATED_TWICE}")
 
 
 def same_record(one: Run, other: Run) -> bool:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from jouletrace.compare.contrast import METHOD, Contrast
-from jouletrace.compare.match import LOAD, Key
+from jouletrace.compare.pairs import LOAD, Key
 from jouletrace.compare.sides import LOAD_METRICS
 from jouletrace.run import Estimate
 from jouletrace.stats.interval import mean_estimate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
-from jouletrace import above
+from jouletrace.above import Above
 from jouletrace.devices.base import Device, Vendor, named
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
@@ -103,7 +103,7 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def _vendors() -> Iterator[Vendor]:
-    return (import_module(name).VENDOR for name in (*VENDORS, *above.VENDORS))
+    return (import_module(name).VENDOR for name in (*VENDORS, *Above.vendors))
 
 
 def _forms() -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Self
 
-from jouletrace import above
+from jouletrace.above import Above
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,7 +67,7 @@ class Estimate:
 
     def __str__(self) -> str:
         """The figure as reports print it, with its unit: "86.10 ± 0.15 J"; "– (reason)" without a value."""
-        return above.text_of(self)
+        return Above.text_of(self)
 
     def __repr__(self) -> str:
         return f"Estimate({self})"

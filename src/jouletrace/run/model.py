@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jouletrace import above
+from jouletrace.above import Above
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
@@ -93,7 +93,7 @@ class Run(Shown):
 
     def __str__(self) -> str:
         """The verdict and one table, as ``jouletrace show`` prints them."""
-        return above.text_of(self)
+        return Above.text_of(self)
 
     @property
     def simulated(self) -> bool:
@@ -178,7 +178,7 @@ class Run(Shown):
         Raises:
             BadInputError: If the path exists already or can't be written.
         """
-        return str(above.save(self, path, overwrite=overwrite))
+        return str(Above.save(self, path, overwrite=overwrite))
 
 
 class SampleIndex:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from jouletrace.compare.pairs import Comparison
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import Comparison
 from jouletrace.report.cost import Tariff
 from jouletrace.report.html.page import render
 from jouletrace.run import Run

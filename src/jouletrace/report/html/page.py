@@ -10,9 +10,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison
 from jouletrace.errors import BadInputError
 from jouletrace.report import charts, comparison, content, parts, reasons, serving
-from jouletrace.report.comparison import DIFFERENT, INCONCLUSIVE, SAME, Comparison
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Document, Footnotes, Section, printable
 from jouletrace.report.html import assets, tables
