@@ -16,7 +16,7 @@ from difflib import get_close_matches
 
 from jouletrace.compare.contrast import ALPHA, Contrast, holm
 from jouletrace.compare.match import fits
-from jouletrace.compare.pairs import FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Deciding, Row
+from jouletrace.compare.pairs import FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
 from jouletrace.compare.spread import Entry
 from jouletrace.errors import BadInputError
 
@@ -27,9 +27,7 @@ METRICS = {
     "energy": ("energy_total_j", "energy_total_j"),
     "per_token": ("energy_per_token_j", "energy_per_output_token_j"),
     "per_request": ("energy_per_request_j", "energy_per_request_j"),
-    "ttft": ("ttft_p95_s", "ttft_p95_s"),
-    "tpot": ("tpot_p95_s", "tpot_p95_s"),
-    "e2e": ("e2e_p95_s", "e2e_p95_s"),
+    **{name: 2 * (f"{name}_p95_s",) for name in ("ttft", "tpot", "e2e")},
 }
 """The metric of the model, and that of a part, by word."""
 
@@ -94,13 +92,14 @@ def evaluate(checks: Sequence[Expression], entries: Sequence[Entry], rows: Seque
     found = []
     for number, check in enumerate(checks):
         own = [k for k, (i, _) in enumerate(asked) if i == number]
+        meant = [asked[k][1] for k in own]
         failed = [asked[k][1] for k in own if beyond[k]]
         open_ = [asked[k][1] for k in own if not beyond[k] and not short[k]]
         outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
-        if outcome == INCONCLUSIVE:
-            deciding = [_open(*one, ALPHA / len(asked)) for one in open_]
-        else:
-            deciding = [Deciding(row) for _, row in failed or (asked[k][1] for k in own)]
+        alpha = 2 * ALPHA / len(asked)  # of a one-sided test
+        deciding = [
+            (row, one.contrast.detectable(alpha) if one.contrast else None) for one, row in failed or open_ or meant
+        ]
         found.append(Check(check.text, outcome, check.metric, tuple(deciding)))
     return found
 
@@ -128,13 +127,6 @@ def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
     if contrast is None:
         return 1.0
     return (contrast.p_above if check.above == beyond else contrast.p_below)(1 + check.change)
-
-
-def _open(entry: Entry, row: Row, alpha: float) -> Deciding:
-    """A row that leaves a check open."""
-    if entry.contrast is None:
-        return Deciding(row, row.reason or "unknown")
-    return Deciding(row, detectable=entry.contrast.detectable(2 * alpha))  # of a one-sided test
 
 
 def _near(word: str, known: Iterable[str]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from jouletrace.compare.checks import evaluate, parse
@@ -34,10 +34,8 @@ from jouletrace.compare.sides import (
     REPEATS,
     WATCHED_METRICS,
     Source,
-    are_the_same,
     boards,
-    on_both_sides,
-    repeated_by_seed,
+    in_common,
     same_thing,
     sensor_gain,
     sources,
@@ -63,7 +61,6 @@ NEUTRAL = ("power_w",)
 """Metrics of which less isn't necessarily better; nor is it of the latency of iterations that hold other numbers of
 samples, and of anything where devices were watched, whatever they did."""
 
-_Sides = tuple[Sequence[Mapping[str, Estimate]], ...]
 _OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
@@ -96,7 +93,9 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     name = side_b[0].run.workload.get("name") or side_b[0].run.kind
-    entries = _of_model(Key("model", name), (side_a, side_b), scale)
+    of_each = [[source.model for source in side] for side in (side_a, side_b)]
+    df = [min(source.scatter_df for source in side) for side in (side_a, side_b)]
+    entries = _entries(Key("model", name), (*MODEL_METRICS, "time_s"), of_each, scale, df=df)
     parts_a, parts_b = parts_of(side_a, LEVELS), parts_of(side_b, LEVELS)
     matched = match(list(parts_a), list(parts_b))
     for key_a, key_b, flags in matched.pairs:
@@ -106,12 +105,10 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
         loads = [[key.name for key in parts if key.level == LOAD] for parts in (parts_a, parts_b)]
         if all(loads):
-            of_each = " and ".join(", ".join(names) for names in loads)
-            raise BadInputError(
-                f"no load of A has the name of a load of B ({of_each}): send the same to both ({where})"
-            )
+            names = " and ".join(map(", ".join, loads))
+            raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    solve(entries, gain)
+    solve(entries, gain, watched)
     if len(side_a) == len(side_b) == 1:
         pair(entries, side_a[0].run, side_b[0].run)
         for one in entries:
@@ -119,6 +116,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
                 one.flags = (*one.flags, STORED_SCATTER)
     neutral = WATCHED_METRICS if watched else NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
     rows = judge(entries, margin, neutral=neutral)
+    shared = in_common(side_a, side_b)
     return Comparison(
         a=_side("A", side_a),
         b=_side("B", side_b),
@@ -127,58 +125,37 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         unmatched_a=matched.only_a,
         unmatched_b=matched.only_b,
         notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b],
-        warnings=[*on_both_sides(side_a, side_b), *repeated_by_seed(side_a, side_b), *warnings(side_a, side_b)],
+        warnings=[*shared, *warnings(side_a, side_b)],
         margin=margin,
         gain=gain,
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
         checks=evaluate(checks, entries, rows),
         runs=_runs(side_a, side_b),
         doubts=_doubts(side_a, side_b),
-        same=are_the_same(side_a, side_b),
+        same=any(note.code == "same_run" for note in shared),
         programs=side_a[0].run.kind == "program",
     )
 
 
-def _of_model(key: Key, sides: tuple[Sequence[Source], Sequence[Source]], scale: tuple[float, float]) -> list[Entry]:
-    """The rows of the whole: iterations, or what devices drew that were watched."""
-    found = []
-    for metric in dict.fromkeys((*MODEL_METRICS, *WATCHED_METRICS)):
-        each = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
-        a, b = (
-            of_side(
-                [source.model.get(metric) for source in side],
-                factor,
-                alone=all(metric in source.alone for source in side),
-                df=min(source.scatter_df for source in side),
-            )
-            for side, factor in zip(sides, each, strict=True)
-        )
-        entry = Entry(key, metric, a, b)
-        if entry.stated:
-            found.append(entry)
-    return found
-
-
 def _entries(
-    key: Key, metrics: Sequence[str], sides: _Sides, scale: tuple[float, float], flags: tuple[str, ...] = ()
+    key: Key,
+    metrics: Sequence[str],
+    sides: Sequence[Sequence[Mapping[str, Estimate]]],
+    scale: tuple[float, float],
+    flags: tuple[str, ...] = (),
+    df: Sequence[float] = (math.inf, math.inf),
 ) -> list[Entry]:
-    """A row per metric of one unit.
+    """A row per metric of one unit, from its figures in each run of A and of B.
 
-    Args:
-        key: The unit, as in B.
-        metrics: The metrics.
-        sides: Figures by metric for each run of A and of B.
-        scale: Factors for the figures of A and of B, which make them refer to the same work.
-        flags: How the unit differs between the sides.
+    ``scale`` makes the sides refer to the same work; ``flags`` say how the unit differs between them; ``df`` are the
+    most degrees of freedom of an interval in each.
     """
     found = []
     for metric in metrics:
-        each = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
-        a, b = (of_side([run.get(metric) for run in side], factor) for side, factor in zip(sides, each, strict=True))
-        entry = Entry(key, metric, a, b, flags)
-        if entry.stated:
-            found.append(entry)
-    return found
+        factors = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
+        a, b = (of_side([run.get(metric) for run in sides[i]], factors[i], df[i]) for i in (0, 1))
+        found.append(Entry(key, metric, a, b, flags))
+    return [entry for entry in found if entry.stated]
 
 
 def _on_parts(matched: Matched, a: Figures, b: Figures) -> list[Note]:
@@ -256,20 +233,16 @@ def judge(
 
 def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
     a, b, contrast, key = entry.a.mean(), entry.b.mean(), entry.contrast, entry.key
-    flags, reason = list(entry.flags), None
-    verdict, p, detectable = INCONCLUSIVE, None, None
+    shared = (key.level, key.name or key.op, key.where, key.shapes, entry.metric, a, b)
     if contrast is None:
         reason = unknown if entry.measured else a.reason or b.reason or "not_measured"
-        difference, change = _without_interval(a, b, reason)
-    else:
-        difference, change, p = contrast.difference(alpha), contrast.change(alpha), contrast.p()
-        detectable = contrast.detectable(alpha)
-        verdict, reason = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
-        if verdict in DIFFERENT and _within(change, margin):
-            flags.append("below_margin")
-    names = (key.level, key.name or key.op, key.where, key.shapes, entry.metric)
-    found = Row(*names, a, b, difference, change, 1 - alpha, p, verdict)
-    return replace(found, reason=reason, detectable=detectable, flags=tuple(flags))
+        return Row(*shared, *_without_interval(a, b, reason), 1 - alpha, None, INCONCLUSIVE, reason, None, entry.flags)
+    change, flags = contrast.change(alpha), entry.flags
+    verdict, open_ = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
+    if verdict in DIFFERENT and _within(change, margin):
+        flags = (*flags, "below_margin")
+    figures = (contrast.difference(alpha), change, 1 - alpha, contrast.p())
+    return Row(*shared, *figures, verdict, open_, contrast.detectable(alpha), flags)
 
 
 def _verdict(

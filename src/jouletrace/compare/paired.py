@@ -107,35 +107,29 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     margin = run.settings.get("margin", MARGIN)
     blocks = blocks_of(run)
     scale = _per_sample(run)
-    name = run.workload.get("name") or "ab"
+    key = Key("model", run.workload.get("name") or "ab")
+    device = run.devices[0].id
+    aliased = dict.fromkeys(flag for side in SIDES for flag in of_whole(run, device, side))
     entries = []
-    aliased = {flag: None for side in SIDES for flag in of_whole(run, run.devices[0].id, side)}
-    flags = dict.fromkeys(("power_w", "energy_total_j"), tuple(aliased))
     for metric, found in blocks.items():
-        each = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
-        scaled = Blocks(found.a * each[0], found.b * each[1])
-        reason = no_power_reason(run, run.devices[0].id) if metric in ("power_w", "energy_total_j") else "not_measured"
-        nothing = np.full(len(found.a), np.nan)
-        one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
+        by = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
+        scaled = Blocks(found.a * by[0], found.b * by[1])
+        of_power = metric in ("power_w", "energy_total_j")
+        reason, flags = (no_power_reason(run, device), tuple(aliased)) if of_power else ("not_measured", ())
+        a, b = (Figures(values, np.full(len(values), np.nan), reason) for values in (scaled.a, scaled.b))
         contrast = _contrast(scaled, run.settings.get("first_stage") or 0)
-        entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ()), contrast))
+        entries.append(Entry(key, metric, a, b, flags, contrast))
     neutral = NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
     rows = judge(entries, margin, unknown="few_blocks", neutral=neutral)
-    count = len(blocks["iteration_time_s"].logs)
-    titles = _titles(run)
     notes = [] if scale == (1.0, 1.0) else [Note(PER_SAMPLE)]
-    if not run.complete:
-        notes.append(Note("ended_early"))
-    a, b = (
-        Side(side.upper(), run, (title,), tuple(run.devices), 1, title)
-        for side, title in zip(SIDES, titles, strict=True)
-    )
+    named = zip("AB", _titles(run), strict=True)
+    side_a, side_b = (Side(name, run, (title,), tuple(run.devices), 1, title) for name, title in named)
     return Comparison(
-        a=a,
-        b=b,
-        rows=rows,
-        method=Note("blocks", (count,)),
-        notes=notes,
+        side_a,
+        side_b,
+        rows,
+        Note("blocks", (len(blocks["iteration_time_s"].logs),)),
+        notes=notes if run.complete else [*notes, Note("ended_early")],
         warnings=[Note("warned", ("", (), warning.message)) for warning in run.warnings],
         margin=margin,
         simulated=run.simulated,

@@ -125,21 +125,6 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Deciding:
-    """A row that decides a check, and why it leaves the check open.
-
-    Attributes:
-        row: The row.
-        reason: By code, why the change has no interval; None if it has one.
-        detectable: Smallest relative change that would be detected; None where A may be zero.
-    """
-
-    row: Row
-    reason: str | None = None
-    detectable: float | None = None
-
-
-@dataclass(frozen=True)
 class Check:
     """The outcome of one ``--fail-if``.
 
@@ -147,13 +132,14 @@ class Check:
         text: As written.
         outcome: "failed", "passed" or "inconclusive".
         metric: Its metric, by the word of the check.
-        deciding: The rows that decide it: those that failed, those that leave it open, or all.
+        deciding: The rows that decide it: those that failed, those that leave it open, or all; each with the smallest
+            relative change that the check would have detected, None where that isn't known.
     """
 
     text: str
     outcome: str
     metric: str
-    deciding: tuple[Deciding, ...]
+    deciding: tuple[tuple[Row, float | None], ...]
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,6 @@ _EVERYWHERE = ("jouletrace", "torch", "cuda")
 _PLACES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHELASTIC_")
 """Environment variables that state where a process ran, not how: GPUs are recognised by their ids."""
 
-
 _BOARDS = ("driver", "power_limit_w", "vbios", "ecc")
 
 _CLOCKS_APART = 0.01
@@ -53,7 +52,8 @@ _CLOCKS_APART = 0.01
 Setup = dict[tuple[str, str], str | None]
 """Values by kind and name; None for a value that isn't stated."""
 
-NOT_STATED = "not stated"
+_SOFTWARE = ("version", "variable")
+_NOT_STATED = "not stated"
 _ABSENT = {"config": "default", "variable": "not set"}
 """By kind, the meaning of a value that a Run lacks. Names of other kinds that one side lacks are left out: they belong
 to another version, or to a library that isn't installed."""
@@ -64,17 +64,16 @@ def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[Note], t
 
     Where iterations hold different numbers of samples, time and energy are compared per sample.
     """
-    notes = _differing(a, b, _options) + _differing(a, b, _config)
-    scale = (1.0, 1.0)
+    found = _differing(a, b)
+    of_board, of_software = ([one for one in found if one.values[0] in kinds] for kinds in (("board",), _SOFTWARE))
+    notes, scale = [one for one in found if one not in (*of_board, *of_software)], (1.0, 1.0)
     if items(a) != items(b):
         scale = (1 / items(a), 1 / items(b))
         notes.append(Note(PER_SAMPLE))
     first, second = tuple(boards(a)), tuple(boards(b))
     if set(first) != set(second):
         notes.append(Note("gpus", (first, second)))
-    notes += _differing(a, b, _board_settings) + _clocks(a, b)
-    notes += _differing(a, b, _versions) + _differing(a, b, _environment)
-    return notes, scale
+    return [*notes, *of_board, *_clocks(a, b), *of_software], scale
 
 
 def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
@@ -90,17 +89,17 @@ def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
     return found
 
 
-def _differing(a: Sequence[Source], b: Sequence[Source], of: Callable[[Run], Setup]) -> list[Note]:
+def _differing(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
     """A note for each name whose values differ between the sides."""
-    sides = [[of(source.run) for source in side] for side in (a, b)]
+    sides = [[_setup(source.run) for source in side] for side in (a, b)]
     notes = []
-    for kind, name in dict.fromkeys(key for side in sides for found in side for key in found):
-        if kind not in _ABSENT and not all(any((kind, name) in found for found in side) for side in sides):
+    for key in dict.fromkeys(key for side in sides for found in side for key in found):
+        if key[0] not in _ABSENT and not all(any(key in found for found in side) for side in sides):
             continue
-        absent = _ABSENT.get(kind, NOT_STATED)
-        first, second = (tuple(sorted({found.get((kind, name)) or absent for found in side})) for side in sides)
+        absent = _ABSENT.get(key[0], _NOT_STATED)
+        first, second = (tuple(sorted({found.get(key) or absent for found in side})) for side in sides)
         if first != second:
-            notes.append(Note("differs", (kind, name, first, second)))
+            notes.append(Note("differs", (*key, first, second)))
     return notes
 
 
@@ -110,12 +109,10 @@ def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
     both = all(_mean_mhz(clocks["sm_measured"]) for side in sides for clocks in side)
     all_ = [[_mean_mhz(clocks["sm_measured" if both else "sm_reported"]) for clocks in side] for side in sides]
     known = [[clock for clock in side if clock] for side in all_]
-    if not all(known):
+    means = tuple(float(np.mean(side)) for side in known if side)
+    if len(means) < 2 or abs(means[1] / means[0] - 1) <= _CLOCKS_APART:
         return []
-    means = [float(np.mean(side)) for side in known]
-    if abs(means[1] / means[0] - 1) <= _CLOCKS_APART:
-        return []
-    return [Note("clocks_measured" if both else "clocks_reported", tuple(means))]
+    return [Note("clocks_measured" if both else "clocks_reported", means)]
 
 
 def _mean_mhz(clock: Spread | None) -> float:
@@ -129,38 +126,24 @@ def response(run: Run) -> str | None:
     return channels[0].origin if channels and channels[0] is not None else None
 
 
-def _options(run: Run) -> Setup:
-    """The workload and how it ran."""
+def _setup(run: Run) -> Setup:
+    """The workload, how it ran, and on what."""
     found = {("workload", key): _text(run.workload.get(key)) for key in _WORKLOAD}
     found |= {("flag", key): _text(value) for key, value in run.workload.get("torch_flags", {}).items()}
     for key, value in run.settings.items():
         if key not in _STATED | _NO_OPTIONS and not isinstance(value, list | dict):
             found["setting", key] = _text(value) or "default"
-    return found | ({("sensor", "response"): response(run)} if run.devices else {})
-
-
-def _config(run: Run) -> Setup:
-    """Changes of the model's configuration."""
-    return {("config", name): _text(value) for name, value in (run.settings.get("config") or {}).items()}
-
-
-def _versions(run: Run) -> Setup:
-    """Versions of the software that ran, where it is installed."""
+    if run.devices:
+        found["sensor", "response"] = response(run)
+    found |= {("config", name): _text(value) for name, value in (run.settings.get("config") or {}).items()}
+    for key in _BOARDS:
+        stated = dict.fromkeys(_text(getattr(device, key)) for device in run.devices)
+        found["board", key] = ", ".join(filter(None, stated)) or None
     own = {**run.workload.get("versions", {}), **run.versions}
     runtime = run.workload.get("backend")  # others may be installed, but took no part
-    names = [*_VERSIONS, *([runtime] if runtime and runtime not in _VERSIONS else [])]
-    return {("version", name): _text(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
-
-
-def _environment(run: Run) -> Setup:
-    """Environment variables that change how something runs."""
-    return {("variable", name): value for name, value in run.environment.items() if not name.startswith(_PLACES)}
-
-
-def _board_settings(run: Run) -> Setup:
-    """Settings of its GPUs."""
-    stated = {key: [_text(getattr(device, key)) for device in run.devices] for key in _BOARDS}
-    return {("board", key): ", ".join(dict.fromkeys(filter(None, values))) or None for key, values in stated.items()}
+    names = dict.fromkeys((*_VERSIONS, *([runtime] if runtime else [])))
+    found |= {("version", name): _text(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
+    return found | {("variable", name): v for name, v in run.environment.items() if not name.startswith(_PLACES)}
 
 
 def _text(value: Any) -> str | None:

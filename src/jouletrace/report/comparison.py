@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Key, Row
@@ -41,30 +42,24 @@ TOP = 10
 
 def to_dict(found: Comparison) -> dict[str, Any]:
     """The object that ``--format json`` prints."""
-    rows = []
-    for row in found.rows:
-        own = {one.name: getattr(row, one.name) for one in fields(row)}
-        rows.append({name: value.to_dict() if isinstance(value, Estimate) else value for name, value in own.items()})
-    sides = {
-        side.name.lower(): {
-            "name": side.name,
-            "title": side_title(side),
-            "runs": side.runs,
-            "devices": side_devices(side),
-            "count": side.count,
-        }
-        for side in (found.a, found.b)
-    }
-    units = {"a": found.unmatched_a, "b": found.unmatched_b}
+    rows = [{one.name: getattr(row, one.name) for one in fields(row)} for row in found.rows]
+    for row in rows:
+        row |= {name: value.to_dict() for name, value in row.items() if isinstance(value, Estimate)}
+    a, b = (
+        {"name": one.name, "title": side_title(one), "runs": one.runs, "devices": side_devices(one), "count": one.count}
+        for one in (found.a, found.b)
+    )
+    only = ([{"level": key.level, "name": unit(key)} for key in own] for own in (found.unmatched_a, found.unmatched_b))
     stated = {
         "schema": 1,
         "simulated": found.simulated,
-        **sides,
+        "a": a,
+        "b": b,
         "margin": found.margin,
         "alpha": found.alpha,
         "sensor_gain": found.gain,
         "rows": rows,
-        "unmatched": {side: [{"level": key.level, "name": unit(key)} for key in own] for side, own in units.items()},
+        "unmatched": dict(zip("ab", only, strict=True)),
         "checks": [{"check": one.text, "outcome": one.outcome, "says": says(one)} for one in found.checks],
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
@@ -191,13 +186,11 @@ def short(found: Comparison, *, top: int) -> Document:
 
 def _model_section(found: Comparison, marks: Footnotes) -> Section:
     section, footnotes = Section("", [Column(each(found)), *_COLUMNS], apart=True, id="model"), marks.of_table()
-    rows = [row for row in found.rows if row.level == "model"]
     apart = {"latency_s": f"Latency {PER_ITERATION}"} if each(found) != PER_ITERATION else {}
     apart |= {"iteration_time_s": "Time"} if found.programs else {}
-    labels = [apart.get(row.metric) or metric(row.metric).label for row in rows]
-    section.rows = [
-        [Cell(label, full=row.metric), *_figures(row, footnotes)] for label, row in zip(labels, rows, strict=True)
-    ]
+    for row in found.whole.values():
+        label = apart.get(row.metric) or metric(row.metric).label
+        section.rows.append([Cell(label, full=row.metric), *_figures(row, footnotes)])
     section.notes = footnotes.lines()
     return section
 
@@ -205,8 +198,9 @@ def _model_section(found: Comparison, marks: Footnotes) -> Section:
 def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) -> Section:
     """The rows of a level, without those that have no figure, and operators in the place of unknown kernels."""
     footnotes = marks.of_table()
-    ops = {_what(row) for row in found.rows if row.level == "op"} if level == "kernel" else set()
-    own = [row for row in found.rows if row.level == level and _what(row) not in ops]
+    what = attrgetter("name", "where", "shapes", "metric", "a.value", "b.value")
+    ops = {what(row) for row in found.rows if row.level == "op"} if level == "kernel" else set()
+    own = [row for row in found.rows if row.level == level and what(row) not in ops]
     listed = _ranked([row for row in own if row.a.value is not None or row.b.value is not None])
     shown, rest = listed[:top], listed[top:]
     twice = len({(row.name, row.metric) for row in listed}) < len(listed)
@@ -227,21 +221,13 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
     return section
 
 
-def _what(row: Row) -> tuple[object, ...]:
-    return row.name, row.where, row.shapes, row.metric, row.a.value, row.b.value
-
-
 def _ranked(rows: Sequence[Row]) -> list[Row]:
     """Rows that differ first, each kind by the size of the difference over all units of the metric."""
+    size = {id(row): abs(row.difference.value or 0.0) for row in rows}
     largest: dict[str, float] = {}
     for row in rows:
-        largest[row.metric] = max(largest.get(row.metric, 0.0), abs(row.difference.value or 0.0))
-
-    def weight(row: Row) -> tuple[bool, float]:
-        size = abs(row.difference.value or 0.0) / (largest[row.metric] or 1.0)
-        return row.verdict not in DIFFERENT, -size
-
-    return sorted(rows, key=weight)
+        largest[row.metric] = max(largest.get(row.metric, 0.0), size[id(row)])
+    return sorted(rows, key=lambda row: (row.verdict not in DIFFERENT, -size[id(row)] / (largest[row.metric] or 1.0)))
 
 
 def _figures(row: Row, footnotes: Footnotes) -> list[str]:

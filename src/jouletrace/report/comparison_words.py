@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Deciding, Key, Note, Row, Side
+from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Key, Note, Row, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import reason
@@ -141,18 +142,19 @@ def in_module(key: Key) -> str:
 def says(check: Check) -> str:
     """What decides a check: which rows, by how much, what could have been detected."""
     said = []
-    for one in check.deciding[:_SHOWN]:
-        name = "" if one.row.level == "model" else f"{one.row.name}: "
-        why = f", {_why(one)}" if check.outcome == INCONCLUSIVE else ""
-        said.append(f"{name}{check.metric} {signed(one.row.change)}{why}")
+    for row, least in check.deciding[:_SHOWN]:
+        name = "" if row.level == "model" else f"{row.name}: "
+        why = f", {_why(row, least)}" if check.outcome == INCONCLUSIVE else ""
+        said.append(f"{name}{check.metric} {signed(row.change)}{why}")
     more = f"; and {len(check.deciding) - _SHOWN} more" if len(check.deciding) > _SHOWN else ""
     return "; ".join(said) + more
 
 
-def _why(one: Deciding) -> str:
-    if one.reason is not None:
-        return reason(one.reason)
-    return "A may be zero" if one.detectable is None else f"smallest detectable change {percent(one.detectable)}"
+def _why(row: Row, least: float | None) -> str:
+    """Why a row leaves a check open; ``least`` is the change that would have been detected."""
+    if row.p is None:
+        return reason(row.reason)
+    return "A may be zero" if least is None else f"smallest detectable change {percent(least)}"
 
 
 def percent(share: float) -> str:
@@ -219,16 +221,11 @@ def _size(change: Estimate, noun: str) -> str:
     """A change in words: "37.3 ± 0.2 % less energy", "4.00 ± 0.02 times the energy of A"."""
     value = change.value or 0.0
     if value >= _FOLD:
-        return f"{cell(_moved(change, 1.0), Unit(1.0, ''))} times the {noun} of A"
+        low, high = (None if end is None else end + 1 for end in (change.low, change.high))
+        return f"{cell(replace(change, value=value + 1, low=low, high=high), Unit(1.0, ''))} times the {noun} of A"
     shown = change.scaled(-1.0) if value < 0 else change
     size = percent(abs(value)) if shown.low is None else f"{cell(shown, _PERCENT)}{NBSP}%"
     return f"{size} {'less' if value < 0 else 'more'} {noun}"
-
-
-def _moved(estimate: Estimate, by: float) -> Estimate:
-    """An estimate plus a number."""
-    low, high = (None if end is None else end + by for end in (estimate.low, estimate.high))
-    return Estimate((estimate.value or 0.0) + by, low, high, estimate.n, estimate.method)
 
 
 def trusted(found: Comparison) -> Trust:
