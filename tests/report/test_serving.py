@@ -89,11 +89,11 @@ def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
     results = Parts(run)
     for unit in results.units("load"):
         for name in ("bill_p50_j", "closure_bills", "energy_common_j"):
-            assert (results.get(name, unit["id"]).value, results.get(name, unit["id"]).reason) == (
+            assert (results[unit.id].get(name).value, results[unit.id].get(name).reason) == (
                 None,
                 "load_not_valid",
             )
-        assert results.get("energy_total_j", unit["id"]).value is not None, "that of the GPU is measured"
+        assert results[unit.id].get("energy_total_j").value is not None, "that of the GPU is measured"
     assert run.requests["energy_j"].null_count == len(run.requests)
 
 

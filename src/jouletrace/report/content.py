@@ -259,7 +259,7 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
     Generation of tokens is always broken down by phase: prompts and new tokens differ in cost.
     """
     always = [level for level in ("device", "range", "load") if results.units(level)]
-    if "tokens_per_s" in results.metrics() and results.units("phase"):
+    if "tokens_per_s" in results.whole.figures and results.units("phase"):
         always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
         always += ["context"] if results.units("context") else []
     return always + ([detail] if detail != "model" and detail not in always else [])
@@ -288,10 +288,8 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
     results = Parts(run)
     devices = results.units("device")
     if not devices:
-        return [(identity(run), results.metrics())]
-    return [
-        ({**identity(run), "device": parts.device_name(run, unit)}, results.metrics(unit["id"])) for unit in devices
-    ]
+        return [(identity(run), results.whole.figures)]
+    return [({**identity(run), "device": parts.device_name(run, unit)}, unit.figures) for unit in devices]
 
 
 def model_section(run: Run, results: Parts, marks: Footnotes) -> Section:
@@ -300,7 +298,7 @@ def model_section(run: Run, results: Parts, marks: Footnotes) -> Section:
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)
-    there = results.metrics()
+    there = results.whole.figures
     names = ordered({*there, *(PROFILE if run.kind == "profile" else ())} - set(OF_PARTS))
     missing = _all_missing(results, names)
     if missing is not None:

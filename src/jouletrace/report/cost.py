@@ -148,14 +148,14 @@ def priced(run: Run, results: Parts, server: int | None = None) -> tuple[Estimat
     """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded."""
     if results.units("load"):
         chosen = serving.leading(run, results, server)
-        token = results.get(serving.COST, chosen[0]["id"]) if chosen else Estimate.null("load_not_valid")
+        token = chosen[0].get(serving.COST) if chosen else Estimate.null("load_not_valid")
         at = f" at {chosen[1]['name']}" if chosen else ""
         modelled = "" if server is None else " (modelled)"
         return token.scaled(_MANY), f"million output tokens{at}{modelled}"
     whole = results.get("energy_total_j")
     if run.kind not in ("profile", "ab"):
         units = results.units("device")
-        each = [one for unit in units if (one := results.get("energy_total_j", unit["id"])).value is not None]
+        each = [one for unit in units if (one := unit.get("energy_total_j")).value is not None]
         return (whole, "") if whole.value is not None or not each else (total(each), "")
     token = results.get("energy_per_token_j")
     if token.value is not None:

@@ -6,7 +6,7 @@ Every row says what was run on what, so that rows of several Runs can be put bel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from jouletrace.report.content import identity, levels_shown
 from jouletrace.report.document import printable
@@ -36,12 +36,11 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
     results = Parts(run)
     own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
-    yield {**own, "level": "model"}, {**stated, **results.metrics()}
+    yield {**own, "level": "model"}, {**stated, **results.whole.figures}
     for level in levels_shown(results, detail):
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
-            if unit["id"] != MODEL_UNIT:
-                row: Mapping[str, object] = unit
-                yield {**own, **{key: row[key] for key in _UNIT}}, results.metrics(unit["id"])
+            if unit.id != MODEL_UNIT:
+                yield {**own, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
 
 
 def _notes(figures: dict[str, Estimate]) -> str:

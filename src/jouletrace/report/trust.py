@@ -16,9 +16,9 @@ from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS
 from jouletrace.report.rules import AGAIN, ATTRIBUTION, CARE, NO, NONE, YES, Rule, rule
 from jouletrace.report.scale import NBSP, figure
-from jouletrace.run import MODEL_UNIT, Run, RunWarning
+from jouletrace.run import Run, RunWarning
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
-from jouletrace.run.parts import Parts
+from jouletrace.run.parts import Part, Parts
 
 _LEVELS = (YES, CARE, NO)
 
@@ -196,7 +196,7 @@ def asked(run: Run, results: Parts) -> list[str]:
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
-    there = results.metrics()
+    there = results.whole.figures
     made = {
         "complete": measured,
         "power sensor": power or counter or measured,
@@ -234,13 +234,13 @@ def _raised(run: Run, results: Parts) -> Iterator[tuple[str, str]]:
         yield warning.code, _worded(warning)
     for metric in _headline(run):
         for unit in _wholes(run, results):
-            own = results.get(metric, unit)
-            if own.value is None and metric in results.metrics(unit):
+            own = unit.get(metric)
+            if own.value is None and metric in unit.figures:
                 yield own.reason or "unknown", f"the energy{_whose(results, unit)} is missing"
     flags = dict.fromkeys(
         code
-        for unit in (MODEL_UNIT, *(unit["id"] for unit in results.all()))
-        for one in results.metrics(unit).values()
+        for unit in (results.whole, *results.all())
+        for one in unit.figures.values()
         if one.value is not None
         for code in one.flags
     )
@@ -268,20 +268,16 @@ def _headline(run: Run) -> tuple[str, ...]:
     return ("energy_total_j",) if run.kind in ("profile", "program", "monitor", "record", "import") else ()
 
 
-def _wholes(run: Run, results: Parts) -> list[int]:
-    """Units that are wholes: the model, or the devices where each was watched."""
-    if "energy_total_j" in results.metrics():
-        return [MODEL_UNIT]
-    return [unit["id"] for unit in results.units("device")]
+def _wholes(run: Run, results: Parts) -> list[Part]:
+    """Parts that are wholes: the model, or the devices where each was watched."""
+    return [results.whole] if "energy_total_j" in results.whole.figures else results.units("device")
 
 
-def _whose(results: Parts, unit: int) -> str:
+def _whose(results: Parts, unit: Part) -> str:
     """Of which device, where there are several, and why."""
-    devices = {one["id"]: str(one["name"]) for one in results.units("device")}
-    if unit not in devices or len(devices) < 2:
+    if unit.level != "device" or len(results.units("device")) < 2:
         return ""
-    why = reasons.reason(results.get("energy_total_j", unit).reason)
-    return f" of {devices[unit]} ({why})"
+    return f" of {unit.name} ({reasons.reason(unit.get('energy_total_j').reason)})"
 
 
 def _worded(warning: RunWarning) -> str:

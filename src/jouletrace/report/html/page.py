@@ -21,7 +21,7 @@ from jouletrace.report.results import metric
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.tree import by_name, tree
 from jouletrace.report.waveform import picture
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run import Run
 from jouletrace.run.names import short_name
 from jouletrace.run.parts import Parts
 from jouletrace.version import __version__
@@ -232,13 +232,12 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
 def _cards(run: Run, results: Parts, marks: Footnotes) -> tuple[list[Card], list[str]]:
     """Headline figures, and what is to be known of them: a line each."""
     devices = results.units("device")
-    unit_id = devices[0]["id"] if len(devices) == 1 and not results.metrics() else MODEL_UNIT
-    there = results.metrics(unit_id)
-    names = [name for name in _CARDS if name in there or (run.kind == "profile" and name in _ALWAYS)]
+    whole = devices[0] if len(devices) == 1 and not results.whole.figures else results.whole
+    names = [name for name in _CARDS if name in whole.figures or (run.kind == "profile" and name in _ALWAYS)]
     cards: list[Card] = []
     footnotes = Footnotes(marks)
     for name in names:
-        found, words = results.get(name, unit_id), metric(name)
+        found, words = whole.get(name), metric(name)
         estimate = found
         if (estimate.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
             continue
