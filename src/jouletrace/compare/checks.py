@@ -43,7 +43,7 @@ class Expression:
         level: "model" or a level of parts.
         pattern: Pattern of the parts; "" for the model.
         metric: Word of ``METRICS``.
-        above: Whether a change of more than ``change`` fails; otherwise, whether one of less than it fails.
+        above: True if a change of more than ``change`` fails, False if one of less than it does.
         change: Relative change.
     """
 

@@ -17,7 +17,6 @@ from jouletrace.stats.interval import Z95, widened
 
 _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
 
-
 Figures = dict[Key, list[dict[str, Estimate]]]
 """Figures by metric for each run of the side, by unit; empty where a run lacks the unit."""
 
@@ -99,6 +98,6 @@ def _by(keys: Sequence[Key], reduced: Callable[[Key], Key | None]) -> dict[Key, 
 
 
 def fits(key: Key, pattern: str) -> bool:
-    """Whether a pattern with ``*`` and ``?`` matches a unit: its name, operator, or module."""
+    """True if a pattern with ``*`` and ``?`` matches a unit: its name, operator, or module."""
     texts = (key.name, key.op, key.module)
     return any(text and (fnmatchcase(text, pattern) or text == pattern) for text in texts)

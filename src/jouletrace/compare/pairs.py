@@ -20,7 +20,7 @@ DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
 """Verdicts that there is a difference."""
 
 FAILED, PASSED = "failed", "passed"
-"""What else a check may be than inconclusive."""
+"""Other outcomes of a check than inconclusive."""
 
 LOAD: Final = "load"
 LEVELS = ("phase", "layer", "op", "kernel", "range", LOAD)
@@ -105,7 +105,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Side:
-    """What was compared.
+    """One side of a comparison.
 
     Attributes:
         name: "A" or "B".

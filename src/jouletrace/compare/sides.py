@@ -58,7 +58,7 @@ class Source:
         run: The Run, with its figures.
         place: Path, or a description.
         model: The model's figures by metric.
-        watched: Whether devices were watched, without iterations: the figures are those of all its devices together.
+        watched: True if devices were watched, without iterations: the figures are those of all its devices together.
     """
 
     run: Run
@@ -210,7 +210,7 @@ def _difference(one: Run, other: Run) -> str | None:
 
 
 def same_thing(one: Run, other: Run) -> bool:
-    """Whether two Runs have the same workload, run in the same way on the same GPUs."""
+    """True if two Runs have the same workload, run in the same way on the same GPUs."""
     ids = [{device.id for device in run.devices} for run in (one, other)]
     return one.kind == other.kind and ids[0] == ids[1] and _difference(one, other) is None
 
@@ -231,7 +231,7 @@ def in_common(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
 
 
 def _repeats(one: Run, other: Run) -> bool:
-    """Whether two measurements are one simulation, run twice."""
+    """True if two measurements are one simulation, run twice."""
     if not (one.simulated and other.simulated) or same_record(one, other) or not len(one.samples):
         return False
     mine, others = (run.samples["value"].to_numpy() for run in (one, other))
@@ -249,7 +249,7 @@ def _check_no_doubles(found: Sequence[Source], name: str) -> None:
 
 
 def same_record(one: Run, other: Run) -> bool:
-    """Whether two Runs are one measurement, even if analysed at different times or in different ways: by their ids.
+    """True if two Runs are one measurement, even if analysed at different times or in different ways: by their ids.
 
     Runs of older versions have no id, and each import of another tool's file assigns a new one. Such Runs are one
     measurement if they hold the same readings, spans and windows.
@@ -264,7 +264,7 @@ def same_record(one: Run, other: Run) -> bool:
 
 
 def _equal(one: pa.Table, other: pa.Table) -> bool:
-    """Whether two tables of the same columns hold equal values; NaN equals NaN."""
+    """True if two tables of the same columns hold equal values; NaN equals NaN."""
     if len(one) != len(other):
         return False
     return all(

@@ -125,12 +125,12 @@ class Entry:
 
     @property
     def measured(self) -> bool:
-        """Whether both sides have a figure."""
+        """True if both sides have a figure."""
         return bool(len(self.a.known) and len(self.b.known))
 
     @property
     def stated(self) -> bool:
-        """Whether a side states a figure, or why it is missing."""
+        """True if a side states a figure, or why it is missing."""
         return bool(len(self.a.known) or len(self.b.known)) or self.a.reason != "not_measured"
 
 
@@ -155,7 +155,7 @@ def solve(entries: Sequence[Entry], gain: float, watched: bool = False) -> None:
 
 
 def _complete(row: Entry) -> bool:
-    """Whether every run has the metric, and its means can be divisors."""
+    """True if every run has the metric, and its means can be divisors."""
     groups = (row.a.value, row.b.value)
     return all(bool(np.isfinite(group).all()) and float(group.mean()) > 0 for group in groups)
 
@@ -201,7 +201,7 @@ def _size(group: Floats, scale: float) -> float:
 
 
 def _differ(a: Floats, b: Floats) -> bool:
-    """Whether relative spreads differ by more than chance allows."""
+    """True if relative spreads differ by more than chance allows."""
     if min(a.mean(), b.mean()) <= 0:
         return True
     one, other = (float(group.var(ddof=1) / group.mean() ** 2) for group in (a, b))

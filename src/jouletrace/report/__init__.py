@@ -85,7 +85,7 @@ def render(
 
 
 def text_of(value: Run | Comparison | Estimate) -> str:
-    """What ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
+    """The text that ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
     from jouletrace.compare.pairs import Comparison
     from jouletrace.report.comparison import render as of_comparison
     from jouletrace.report.reasons import reason

@@ -24,43 +24,32 @@ _NOTES = {
     "ended_early": "it was ended early: the figures rest on the data recorded until then",
     "no_parts": "{} lists no parts: only figures of the whole are compared",
     "other_parts": "no part of A is a part of B: the list of parts has changed completely",
-    "few_parts_in_common": (
-        "more parts belong to one side only than to both: sums over parts can't be compared with each other"
-    ),
+    "few_parts_in_common": "more parts belong to one side only than to both: sums over parts can't be compared with "
+    "each other",
     "gpus": "GPUs differ: {} in A, {} in B",
-    "clocks_measured": ("SM clock differs: {:.0f} MHz in A, {:.0f} MHz in B, on average, by the SMs' cycle counters"),
-    "clocks_reported": ("SM clock differs: {:.0f} MHz in A, {:.0f} MHz in B, on average, as the driver reports it"),
+    "clocks_measured": "SM clock differs: {:.0f} MHz in A, {:.0f} MHz in B, on average, by the SMs' cycle counters",
+    "clocks_reported": "SM clock differs: {:.0f} MHz in A, {:.0f} MHz in B, on average, as the driver reports it",
     "repeated_by_seed": f"{{}} and {{}} {SIMULATED_TWICE}",
     "same_run": "both sides are the same Run, so no difference can be detected: {}",
     "run_on_both_sides": "a Run is on both sides, which hides part of any difference: {}",
-    "gpus_and_workloads_differ": (
-        "A and B differ in the workload and in the GPU: which of the two causes a difference is open"
-    ),
+    "gpus_and_workloads_differ": "A and B differ in the workload and in the GPU: which of the two causes a difference "
+    "is open",
     "calibration_differs": "the power sensor is calibrated in some Runs only, which moves their figures",
     # how the figures came about
-    "loads": (
-        "Differences of loads in single runs, compared with the chance within each (of energies without that of "
-        "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread "
-        "between runs is unknown."
-    ),
-    "records": (
-        "Differences of two records, by the interval of each: how others would differ can't be known from these."
-    ),
-    "stored_scatter": (
-        "Differences of single runs, by their intervals, which hold a scatter between runs that was stored from "
-        "another GPU; verdicts hold with {confidence} over all rows together."
-    ),
+    "loads": "Differences of loads in single runs, compared with the chance within each (of energies without that of "
+    "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread between "
+    "runs is unknown.",
+    "records": "Differences of two records, by the interval of each: how others would differ can't be known from "
+    "these.",
+    "stored_scatter": "Differences of single runs, by their intervals, which hold a scatter between runs that was "
+    "stored from another GPU; verdicts hold with {confidence} over all rows together.",
     "single_runs": "Differences of single runs: the spread between runs is unknown, so chance can't be assessed.",
-    "runs": (
-        "Differences of means over {} and {} runs, compared with the spread between runs; intervals and verdicts hold "
-        "with {confidence} over all rows together (half of the error is for the model's figures, half is shared by the "
-        "levels of parts, by Holm within each)."
-    ),
-    "blocks": (
-        "A and B alternating on one GPU in one process, {} blocks of A B B A: each block's ratio is one figure, so "
-        "drift and the sensor's gain cancel. The intervals don't include differences between processes; they hold with "
-        "{confidence} over all rows together."
-    ),
+    "runs": "Differences of means over {} and {} runs, compared with the spread between runs; intervals and verdicts "
+    "hold with {confidence} over all rows together (half of the error is for the model's figures, half is shared by "
+    "the levels of parts, by Holm within each).",
+    "blocks": "A and B alternating on one GPU in one process, {} blocks of A B B A: each block's ratio is one figure, "
+    "so drift and the sensor's gain cancel. The intervals don't include differences between processes; they hold with "
+    "{confidence} over all rows together.",
 }
 """By code of a note, with its values."""
 
@@ -110,7 +99,7 @@ def _listed(value: Any) -> Any:
 
 
 def _named(kind: str, name: str) -> str:
-    """What differs between sides: an option, a fact of the workload, a version, a setting of a GPU."""
+    """The name of what differs between sides: an option, a fact of the workload, a version, a setting of a GPU."""
     if kind in _KINDS:
         return _KINDS[kind].format(name)
     if kind != "setting":
@@ -140,7 +129,7 @@ def in_module(key: Key) -> str:
 
 
 def says(check: Check) -> str:
-    """What decides a check: which rows, by how much, what could have been detected."""
+    """The rows that decide a check: which rows, by how much, what could have been detected."""
     said = []
     for row, least in check.deciding[:_SHOWN]:
         name = "" if row.level == "model" else f"{row.name}: "
@@ -197,7 +186,7 @@ def verdict(found: Comparison) -> list[str]:
 
 
 def each(found: Comparison) -> str:
-    """What energies and times back to back are of."""
+    """The unit of work that energies and times back to back are of."""
     return "per sample" if found.per_sample else "in all" if found.watched or found.programs else PER_ITERATION
 
 
@@ -242,7 +231,7 @@ def _failed(one: Note) -> Failed:
 
 
 def _doubt(found: Comparison) -> list[Failed]:
-    """What qualifies the verdict on the energy."""
+    """Failures that qualify the verdict on the energy: one or none."""
     code, energy = found.doubt, found.whole.get("energy_total_j")
     if code is None:
         return []
@@ -258,6 +247,6 @@ def _doubt(found: Comparison) -> list[Failed]:
 
 
 def stored_scatter() -> Failed:
-    """What qualifies a verdict on single runs: how runs differ is known from another GPU only."""
+    """The failure that qualifies a verdict on single runs: how runs differ is known from another GPU only."""
     action = rule("one_run").action
     return Failed("verdict", CARE, STORED_SCATTER, "one run each: the scatter between runs is a stored one", action)
