@@ -273,7 +273,7 @@ def _without_interval(a: Estimate, b: Estimate, reason: str) -> tuple[Estimate, 
     return difference, Estimate(b.value / a.value - 1, n=1, method=METHOD)
 
 
-def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[str]]:
+def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[Note]]:
     """Comparisons of the first of several Runs with each other one; Runs of one thing form one side, if things differ.
 
     Args:
@@ -284,15 +284,14 @@ def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[str]]:
     """
     sides = _sides(runs)
     found: list[Comparison] = []
-    notes: list[str] = []
+    notes: list[Note] = []
     for other in sides[1 : MOST + 1]:
         try:
             found.append(compare(sides[0], other))
         except BadInputError as error:
-            places = ", ".join(Path(place).name for _, place in other)
-            notes.append(f"{places} is not compared: {error}")
+            notes.append(Note("not_compared", (tuple(Path(place).name for _, place in other), str(error))))
     if len(sides) > MOST + 1:
-        notes.append(f"{len(sides) - MOST - 1} more are not compared with the first: see jouletrace compare")
+        notes.append(Note("more_not_compared", (len(sides) - MOST - 1,)))
     return found, notes
 
 

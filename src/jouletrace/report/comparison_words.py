@@ -35,6 +35,8 @@ _NOTES = {
     "gpus_and_workloads_differ": "A and B differ in the workload and in the GPU: which of the two causes a difference "
     "is open",
     "calibration_differs": "the power sensor is calibrated in some Runs only, which moves their figures",
+    "not_compared": "{} is not compared: {}",
+    "more_not_compared": "{} more are not compared with the first: see jouletrace compare",
     # how the figures came about
     "loads": "Differences of loads in single runs, compared with the chance within each (of energies without that of "
     "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread between "
