@@ -73,6 +73,14 @@ def test_rows_are_those_that_the_run_states_of_the_same_parts(by):
     assert known >= 8
 
 
+def test_the_budget_of_a_row_makes_its_interval(by):
+    """By cause, such as the noise of the readings; what several rows have in common isn't counted once for each."""
+    for row in by("op"):
+        combined = sum(u**2 for u in row["budget_j"].values()) ** 0.5
+        assert 1.95 * combined < half(row["energy_j"]) < 2.6 * combined, "Student's factor, of few readings more"
+        assert "noise of the readings" in row["budget_j"]
+
+
 def test_what_is_not_listed_is_one_row_with_its_own_interval(by):
     rows = by("kernel", LAYERS, "--top", "3")
     *listed, rest, idle = rows

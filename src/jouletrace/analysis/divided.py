@@ -6,7 +6,8 @@ than independent ones would be, and may be resolved where none of its rows is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jouletrace.analysis.analyse import figures_of
@@ -38,6 +39,7 @@ class Share:
         count: How many paths it sums up.
         seconds: Time in which their kernels ran, s; kernels that overlap count each.
         energy: In joules; null where the readings don't resolve the sum.
+        budget: Standard uncertainty of the energy by cause, J; empty without an energy.
         share: Of the energy of the whole.
     """
 
@@ -46,6 +48,7 @@ class Share:
     seconds: float
     energy: Estimate
     share: Estimate
+    budget: Mapping[str, float]
 
 
 def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Share]:
@@ -105,7 +108,7 @@ class _Division:
 
     def share(self, paths: Collection[Path]) -> Share:
         """What some paths take together."""
-        seconds, energies = 0.0, []
+        seconds, rows = 0.0, []
         for one, inside in zip(self._recorded, self._seconds, strict=True):
             together = no_kinds()
             for path in paths:
@@ -113,19 +116,25 @@ class _Division:
                     together[kind] += some
             if together:
                 seconds += sum(together.values())
-                energies.append(one.drawn(together).energy)
+                rows.append((one, together, 0.0))
         path = next(iter(paths)) if len(paths) == 1 else ()
-        return self._share(path, len(paths), seconds, energies)
+        return self._share(path, len(paths), seconds, rows)
 
     def idle(self) -> Share:
         """What is drawn while no kernel runs."""
-        energies = [one.drawn(no_kinds(), one.idle_s).energy for one in self._recorded]
-        return self._share(IDLE, 1, sum(one.idle_s for one in self._recorded), energies)
+        rows = [(one, no_kinds(), one.idle_s) for one in self._recorded]
+        return self._share(IDLE, 1, sum(one.idle_s for one in self._recorded), rows)
 
-    def _share(self, path: Path, count: int, seconds: float, energies: Sequence[Estimate]) -> Share:
+    def _share(self, path: Path, count: int, seconds: float, rows: Sequence[tuple[Parts, Kinds, float]]) -> Share:
+        """The sum of seconds of kinds, and of idle time, in several recordings, whose errors are independent."""
+        energies = [one.drawn(kinds, idle_s).energy for one, kinds, idle_s in rows]
         energy = energies[0] if len(energies) == 1 else total(energies)
         share = energy.scaled(1 / self._whole) if self._whole else Estimate.null("not_measured")
-        return Share(path, count, seconds, energy, share)
+        budget: dict[str, float] = {}
+        for one, kinds, idle_s in rows if energy.value is not None else ():
+            for cause, u in one.sources(kinds, idle_s).items():
+                budget[cause] = math.hypot(budget.get(cause, 0.0), u)
+        return Share(path, count, seconds, energy, share, budget)
 
 
 def _reduced(path: Path, kinds: Sequence[str]) -> Path:

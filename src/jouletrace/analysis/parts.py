@@ -245,7 +245,7 @@ class Parts:
             self.figures.add(unit, "time_own_s", time)
             return
         if energy.value is not None:
-            self.figures.sources[unit, "energy_total_j"] = partial(self._sources, kinds, idle_s)
+            self.figures.sources[unit, "energy_total_j"] = partial(self.sources, kinds, idle_s)
         self.figures.add(unit, "time_s", time)
         self.figures.add(unit, "energy_total_j", energy, flags)
         baseline = self.figures.get(MODEL_UNIT, "baseline_context_idle_w")
@@ -287,8 +287,8 @@ class Parts:
             return replace(row, energy=Estimate.null("not_resolved", METHOD))
         return row if idle_s else replace(row, energy=self._scaled(row.energy))
 
-    def _sources(self, kinds: Kinds, idle_s: float) -> Sources:
-        """What the interval of some seconds of kinds consists of."""
+    def sources(self, kinds: Kinds, idle_s: float = 0.0) -> Sources:
+        """Standard uncertainties by their causes of the energy of some seconds of kinds, J."""
         assert self.powers is not None
         found = self.powers.sources(kinds, idle_s)
         if idle_s:
