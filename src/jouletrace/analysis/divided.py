@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from jouletrace.analysis.analyse import figures_of
 from jouletrace.analysis.kernel_times import Kinds, no_kinds
 from jouletrace.analysis.parts import Parts
-from jouletrace.analysis.unit_rows import of_equal_layers
 from jouletrace.errors import BadInputError
 from jouletrace.run import DeviceInfo, Estimate, Run
 from jouletrace.run.parts import Path, Step
-from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
+from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE, of_equal_layers
 from jouletrace.stats.interval import total
 
 KINDS = ("device", "phase", "module", "op", "shapes", "kernel")
