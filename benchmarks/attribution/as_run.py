@@ -19,7 +19,7 @@ import pyarrow as pa
 from any_model import figures
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.recording_names import RECORDING
+from jouletrace.analysis.recording_names import RECORDINGS
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.torch_traceables import in_launch_order
 from jouletrace.execution.traceable import Call, Excitation, Listing, MatchedTrace, Variant, match
@@ -142,7 +142,7 @@ def run_of(folder, name, seconds, context_ns=None):
     run = Run(
         kind="profile",
         command=f"recorded by benchmarks/attribution/record.py {name}",
-        workload={**facts, RECORDING: kept.about},
+        workload={**facts, RECORDINGS: [kept.about]},
         settings={"detail": "kernel"},
         devices=[DeviceInfo(id=GPU, name="NVIDIA H200", kind="gpu", power_limit_w=700.0)],
         channels=[power, *others],

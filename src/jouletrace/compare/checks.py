@@ -132,7 +132,7 @@ def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
 def _says(check: Expression, outcome: str, judged: Sequence[Judged], alpha: float) -> str:
     said = []
     for entry, row in judged[:_SHOWN]:
-        text = f"{'' if check.level == 'model' else f'{row.name}: '}{check.metric} {signed(row.change)}"
+        text = f"{'' if check.level == 'model' else f'{entry.key.called}: '}{check.metric} {signed(row.change)}"
         if outcome == INCONCLUSIVE:
             text += f", {_why(entry, row, alpha)}"
         said.append(text)

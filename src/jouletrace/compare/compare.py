@@ -196,7 +196,7 @@ def _side(name: str, found: Sequence[Source]) -> Side:
 
 
 def _said(key: Key) -> str:
-    place = f" in {key.module}" if key.module and key.module != key.name else ""
+    place = f" in {key.where}" if key.where else ""
     return f"{key.name or key.op}{place}{f' ({key.shapes})' if key.shapes else ''}"
 
 
@@ -287,8 +287,7 @@ def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str
         verdict, reason = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
         if verdict in DIFFERENT and _within(change, margin):
             flags.append("below_margin")
-    where = key.module if key.module != key.name else ""
-    names = (key.level, key.name or key.op, where, key.shapes, entry.metric)
+    names = (key.level, key.name or key.op, key.where, key.shapes, entry.metric)
     found = Row(*names, a, b, difference, change, 1 - alpha, p, verdict)
     return replace(found, reason=reason, detectable=detectable, flags=tuple(flags))
 

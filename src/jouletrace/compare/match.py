@@ -29,6 +29,7 @@ class Key:
         name: Label of a range, qualified name of a layer, name of a kernel or operator.
         op, shapes, module, phase: As in the ``units`` table; "" for none.
         number: Distinguishes units that agree in all the others.
+        device: Of several, the name of that on which it runs; "" for none.
     """
 
     level: str
@@ -38,6 +39,17 @@ class Key:
     module: str = ""
     phase: str = ""
     number: int = 0
+    device: str = ""
+
+    @property
+    def called(self) -> str:
+        """Its name, behind that of the device of several."""
+        return ": ".join(filter(None, (self.device, self.name or self.op)))
+
+    @property
+    def where(self) -> str:
+        """The device of several, and the module, unless that is its name."""
+        return " ".join(filter(None, (self.device, self.module if self.module != self.name else "")))
 
 
 Parts = dict[Key, list[dict[str, Estimate]]]
@@ -65,7 +77,7 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
                 figures = {name: _with_chance(name, metrics) for name in named if name in metrics}
                 if unit["id"] == MODEL_UNIT or not figures:
                     continue
-                plain = _key(level, unit)
+                plain = replace(_key(level, unit), device=results.gpu(unit))
                 key = replace(plain, number=seen[plain])
                 seen[plain] += 1
                 found.setdefault(key, [{} for _ in side])[i] = figures
@@ -122,5 +134,5 @@ def _by(keys: Sequence[Key], reduced: Callable[[Key], Key | None]) -> dict[Key, 
 
 def fits(key: Key, pattern: str) -> bool:
     """Whether a pattern with ``*`` and ``?`` matches a unit: its name, operator, or module."""
-    texts = (key.name, key.op, key.module)
+    texts = (key.name, key.op, key.module, key.called)
     return any(text and (fnmatchcase(text, pattern) or text == pattern) for text in texts)

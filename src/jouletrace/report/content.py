@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jouletrace.analysis.recording_names import RECORDING
+from jouletrace.analysis.recording_names import recording_of
 from jouletrace.report import facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP, Comparison
 from jouletrace.report.comparison import document as comparison_document
@@ -17,7 +17,6 @@ from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.trust import Trust, joined, trust
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Run
-from jouletrace.run.forms import Recording
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
@@ -119,7 +118,7 @@ def _level_of_short(run: Run, results: Results, detail: str) -> str:
     if detail != "model":
         return detail
     if run.kind == "program":
-        levels = ("layer", "kernel", "phase", "device")
+        levels = ("phase", "layer", "kernel", "device") if results.gpus else ("layer", "kernel", "phase", "device")
         return next((level for level in levels if len(results.units(level)) > (level == "layer")), "")
     if results.units("range"):
         return "range"
@@ -294,7 +293,7 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
 
 def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
     """The figures of the whole: one a row, since each has its own unit."""
-    steps = run.kind == "profile" or run.workload.get(RECORDING, Recording()).get("iterations_by")
+    steps = run.kind == "profile" or recording_of(run).get("iterations_by")
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)

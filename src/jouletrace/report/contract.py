@@ -63,7 +63,10 @@ def to_json_object(
     results = Results(run)
 
     def parts(level: str) -> list[dict[str, Any]]:
-        return [_part(results, unit) for unit in (results.units(level) if top is None else results.ranked(level)[:top])]
+        units = results.units(level) if top is None else results.ranked(level)[:top]
+        if level == "phase" and results.gpus and top is None:
+            units = units + results.outside()
+        return [_part(results, unit, level) for unit in units]
 
     found = {
         "schema": SCHEMA,
@@ -195,11 +198,15 @@ def _latency(run: Run, results: Results) -> dict[str, Any]:
 _PART_METRICS = ("time_s", "power_w", "energy_total_j", "energy_active_j", "share")
 
 
-def _part(results: Results, unit: UnitRow) -> dict[str, Any]:
+def _part(results: Results, unit: UnitRow, level: str) -> dict[str, Any]:
     flags = dict.fromkeys(flag for figure in results.metrics(unit["id"]).values() for flag in figure.flags)
     row: Mapping[str, Any] = unit
+    gpu = results.gpu(unit)
+    named = {"name": f"{gpu}: {unit['name']}"} if gpu and level == "phase" else {}
     return {
         **{name: row[name] for name in ("name", "op", "shapes", "module", "count")},
+        **named,
+        **({"device": gpu} if gpu else {}),
         "time_ms": results.get("time_s", unit["id"]).scaled(1e3).to_dict(),
         "power_w": results.get("power_w", unit["id"]).to_dict(),
         "energy_j": results.get("energy_total_j", unit["id"]).to_dict(),

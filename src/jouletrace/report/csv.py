@@ -40,7 +40,8 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
             if unit["id"] != MODEL_UNIT:
                 row: Mapping[str, object] = unit
-                yield {**own, **{key: row[key] for key in _UNIT}}, results.metrics(unit["id"])
+                gpu = {"device": found} if (found := results.gpu(unit)) else {}
+                yield {**own, **gpu, **{key: row[key] for key in _UNIT}}, results.metrics(unit["id"])
 
 
 def _notes(figures: dict[str, Figure]) -> str:

@@ -11,7 +11,7 @@ from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
 from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, Figure, Results, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
-from jouletrace.run import Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.names import short_names
 from jouletrace.run.tables import UnitRow
 
@@ -120,15 +120,17 @@ def _without_energy(results: Results, units: Sequence[UnitRow]) -> str:
 def check_section(results: Results) -> Section:
     """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
     found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
-    there = results.metrics()
-    for name in OF_PARTS:
-        if name not in there or (name == "closure_layers" and "closure_kernels" in there):
-            continue
-        estimate = there[name].estimate
-        remarks = [reasons.flag(code) for code in there[name].flags]
-        if name in CLOSURES and estimate.low is not None and estimate.high is not None:
-            remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
-        found.rows.append([metric(name).label.strip(), figure(estimate, metric(name).unit), "; ".join(remarks)])
+    for unit, gpu in [(MODEL_UNIT, ""), *((unit, f"{name}: ") for unit, name in results.gpus.items())]:
+        there = results.metrics(unit)
+        for name in OF_PARTS:
+            if name not in there or (name == "closure_layers" and "closure_kernels" in there):
+                continue
+            estimate = there[name].estimate
+            remarks = [reasons.flag(code) for code in there[name].flags]
+            if name in CLOSURES and estimate.low is not None and estimate.high is not None:
+                remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
+            label = f"{gpu}{metric(name).label.strip()}"
+            found.rows.append([label, figure(estimate, metric(name).unit), "; ".join(remarks)])
     return found
 
 
@@ -155,7 +157,8 @@ def table(
     units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
-    names = ordered({name for unit in units for name in results.metrics(unit["id"])})
+        units.sort(key=lambda unit: results.place(results.gpu(unit)))
+    names = ordered({name for unit in units for name in results.metrics(unit["id"])} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
     if known:
         energies = {unit["id"]: results.get("energy_total_j", unit["id"]).value for unit in units}
@@ -169,6 +172,7 @@ def table(
     labels = _labels(shown, short)
     section = Section(LEVELS[level], columns, id=level)
     section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
+    _add_gpus(section, [results.gpu(unit) for unit in shown])
     if any(unit["count"] is not None for unit in shown):
         columns.append(Column("×", numeric=True, key="count"))
         for row, unit in zip(section.rows, shown, strict=True):
@@ -178,6 +182,13 @@ def table(
     add_figures(section, figures, names, marks, _secondary(names))
     section.notes += meant
     return section, rest, unattributed
+
+
+def _add_gpus(section: Section, gpus: Sequence[str]) -> None:
+    """Add a first column that says on which GPU of several each row ran, if any did."""
+    if any(gpus):
+        section.columns.insert(0, Column("device"))
+        section.rows = [[gpu, *row] for gpu, row in zip(gpus, section.rows, strict=True)]
 
 
 def _causes(results: Results, unit: UnitRow, least: float) -> list[UnitRow]:
@@ -224,8 +235,9 @@ def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, bri
     title, column = (
         (f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", "part") if least else (LEVELS["layer"], "layer")
     )
-    section = Section(title, [Column(column, long="middle")], [[label] for label, _ in rows])
-    figures = [figures for _, figures in rows]
+    section = Section(title, [Column(column, long="middle")], [[label] for _, label, _ in rows])
+    _add_gpus(section, [gpu for gpu, _, _ in rows])
+    figures = [figures for _, _, figures in rows]
     names = ordered({name for row in figures for name in row})
     add_figures(section, figures, names, marks, _secondary(names))
     return section
@@ -389,8 +401,8 @@ def _rest(
     return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
 
 
-def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[tuple[str, dict[str, Figure]]]:
-    """The layers with a share of ``least``, outer modules first, then what no operator accounts for.
+def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[tuple[str, str, dict[str, Figure]]]:
+    """The layers with a share of ``least``, outer modules first, then what no operator accounts for, each with its GPU.
 
     If ``brief``, all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
     """
@@ -399,7 +411,7 @@ def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[t
     children: dict[int | None, list[UnitRow]] = {}
     for unit in units:
         children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
-    found: list[tuple[str, dict[str, Figure]]] = []
+    found: list[tuple[str, str, dict[str, Figure]]] = []
     waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
     while waiting:
         unit, depth = waiting.pop()
@@ -408,14 +420,17 @@ def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[t
             continue
         figures, name = dict(results.metrics(unit["id"])), str(unit["name"] or "?")
         own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
-        found.append(("  " * depth + (name.rpartition(".")[2] if depth else name), figures))
+        gpu = results.gpu(unit)
+        found.append((gpu, "  " * depth + (name.rpartition(".")[2] if depth else name), figures))
         if own and not least:
-            found.append(("  " * (depth + 1) + "(own operators)", own))
+            found.append((gpu, "  " * (depth + 1) + "(own operators)", own))
         waiting += [(child, depth + 1) for child in reversed(children.get(unit["id"], []))]
     for unit in results.outside() if found else ():
-        found.append((printed(unit["name"]), results.metrics(unit["id"])))
+        gpu = results.gpu(unit)
+        found.append((gpu, printed(unit["name"]), results.metrics(unit["id"])))
         causes = _causes(results, unit, _CAUSE if brief else 0.0)
-        found += [(f"  {cause['name']}", results.metrics(cause["id"])) for cause in causes]
+        found += [(gpu, f"  {cause['name']}", results.metrics(cause["id"])) for cause in causes]
+    found.sort(key=lambda row: results.place(row[0]))
     return found
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from jouletrace.analysis.between_runs import FLAG
-from jouletrace.analysis.recording_names import IDLE_NAME, RECORDING
+from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Recording
 from jouletrace.run.metrics import METRICS, Metric
@@ -25,9 +24,6 @@ _CAUSES = {
     "between launches": "between launches",
 }
 """Causes of the time between kernels, by their keys in a Run, as they are printed."""
-
-_OF_GPU = re.compile(rf"((?:rank-\d+|gpu-\d+|rank-\d+-gpu-\d+): ){IDLE_NAME}")
-"""The same in the Run of several GPUs."""
 
 ABSENT = Estimate.null("not_measured")
 """The figure in place of one that isn't stated."""
@@ -54,7 +50,11 @@ RUN, WORKLOAD = "run", "workload"
 
 
 class Results:
-    """The figures of a Run by unit and metric."""
+    """The figures of a Run by unit and metric.
+
+    Attributes:
+        gpus: Names of GPUs ("rank-0") by their units, where the kernels of several were recorded.
+    """
 
     def __init__(self, run: Run) -> None:
         self._of = WORKLOAD if (run.settings.get("repeats") or 1) > 1 else RUN
@@ -66,16 +66,39 @@ class Results:
             metrics = self._figures.setdefault(row["unit"], {})
             metrics.setdefault(row["metric"], Figure(Estimate.from_dict(row), flags))
         self._units: list[UnitRow] = run.units.to_pylist()
+        self._above = {unit["id"]: unit["parent"] for unit in self._units}
+        recordings = run.workload.get("recordings", [])
+        names = {one["device"]: one["name"] for one in recordings if "name" in one}
+        devices = [unit for unit in self._units if unit["level"] == "device"]
+        self._tops = {MODEL_UNIT, *(unit["id"] for unit in devices)}
+        self.gpus = {unit["id"]: names[unit["module"]] for unit in devices if unit["module"] in names}
         self._causes: list[UnitRow] = []
-        self._add_causes(idle_by(run))
+        for about in recordings:
+            self._add_causes(about)
 
-    def _add_causes(self, shares: dict[str, float]) -> None:
+    def gpu(self, unit: UnitRow) -> str:
+        """The name of the GPU of several on which a unit runs; "" for any other unit."""
+        above = unit["parent"]
+        while above is not None and above not in self.gpus:
+            above = self._above.get(above)
+        return "" if above is None else self.gpus[above]
+
+    def place(self, gpu: str) -> int:
+        """The place of a GPU among several, by which rows are ordered."""
+        return [*self.gpus.values(), ""].index(gpu)
+
+    def is_top(self, unit: UnitRow) -> bool:
+        """Whether a unit lies right below the whole, or below one of its devices."""
+        return unit["parent"] in self._tops
+
+    def _add_causes(self, about: Recording) -> None:
         """Add a unit of level "cause" under idle for each cause: its part of the time, at the power of all of it."""
-        idle = next((unit for unit in self._units if unit["level"] == "op" and unit["name"] == IDLE_NAME), None)
+        idles = (unit for unit in self._units if unit["level"] == "op" and unit["name"] == IDLE_NAME)
+        idle = next((unit for unit in idles if self.gpu(unit) == about.get("name", "")), None)
         if idle is None:
             return
-        free = 1 + max(unit["id"] for unit in self._units)
-        for id, (name, share) in enumerate(shares.items(), free):
+        free = 1 + max(unit["id"] for unit in self.all())
+        for id, (name, share) in enumerate(idle_by(about).items(), free):
             self._causes.append({**idle, "id": id, "parent": idle["id"], "level": "cause", "name": name, "count": None})
             self._figures[id] = {
                 metric: found
@@ -135,7 +158,7 @@ class Results:
         """Whether kernels have their own figures and belong to no operator: both would describe the same time."""
         if kernels is None:
             kernels = [unit for unit in self._units if unit["level"] == "kernel"]
-        loose = [unit["id"] for unit in kernels if not unit["op"] and unit["parent"] == MODEL_UNIT]
+        loose = [unit["id"] for unit in kernels if not unit["op"] and self.is_top(unit)]
         own = (self.get(metric, id).value for id in loose for metric in ("time_s", "energy_total_j"))
         return len(loose) == len(kernels) and any(value is not None for value in own)
 
@@ -155,16 +178,14 @@ class Results:
         return units
 
 
-def idle_by(run: Run) -> dict[str, float]:
-    """Shares of the time between kernels by its cause, as printed; empty where causes aren't known."""
-    stored = run.workload.get(RECORDING, Recording()).get("idle_by", {})
+def idle_by(about: Recording) -> dict[str, float]:
+    """Shares of the time between kernels of a recording by its cause, as printed; empty where causes aren't known."""
+    stored = about.get("idle_by", {})
     return {words: share for key, words in _CAUSES.items() if (share := stored.get(key, 0.0)) > 0}
 
 
 def printed(name: str | None) -> str:
-    """A unit's name as it is printed, in parentheses or not, or behind the name of a GPU of several."""
-    if name is not None and (of_gpu := _OF_GPU.fullmatch(name)):
-        return of_gpu[1] + NO_KERNEL
+    """A unit's name as it is printed, in parentheses or not."""
     if name is not None and name.strip("()") == IDLE_NAME:
         return name.replace(IDLE_NAME, NO_KERNEL)
     return str(name or "?")

@@ -195,7 +195,7 @@ def asked(run: Run, results: Results) -> list[str]:
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
-    there = results.metrics()
+    there = {name: one.estimate for unit in _wholes_of_parts(results) for name, one in results.metrics(unit).items()}
     made = {
         "complete": measured,
         "power sensor": power or counter or measured,
@@ -209,9 +209,9 @@ def asked(run: Run, results: Results) -> list[str]:
         "precision": timed,
         "inputs and outputs": timed,
         "tracing": (run.kind == "program" and gpus) or bool(results.units("kernel")),
-        "parts and whole": any(there[name].estimate.value is not None for name in OF_PARTS if name in there),
+        "parts and whole": any(there[name].value is not None for name in OF_PARTS if name in there),
         "ranges": bool(results.units("range")) and run.kind in ("record", "monitor", "measure"),
-        "ranks": bool(run.settings.get("ranks") or run.workload.get("gpus")),
+        "ranks": bool(run.settings.get("ranks")) or len(run.workload.get("recordings", ())) > 1,
         "counter of work": bool(run.settings.get("per")),
         **dict.fromkeys(_OF_LOADS, bool(results.units("load"))),
         "stamps": bool(run.clock_pairs) or not measured,
@@ -252,14 +252,20 @@ def _raised(run: Run, results: Results) -> Iterator[tuple[str, str]]:
     yield from _closure(results)
 
 
+def _wholes_of_parts(results: Results) -> list[int]:
+    """Units whose parts were determined: the model, and each of several GPUs."""
+    return [MODEL_UNIT, *results.gpus]
+
+
 def _closure(results: Results) -> Iterator[tuple[str, str]]:
-    """Parts that don't make the whole, beyond their interval and what tracing costs."""
-    own = results.figure("closure_kernels")
-    low, high = own.estimate.low, own.estimate.high
-    if low is None or high is None or "traced_at_cap" in own.flags:
-        return
-    if low > 1 + CLOSED or high < 1 - CLOSED:
-        yield "closure", f"parts are {figure(own.estimate, '')} of the whole"
+    """Parts that don't make the whole, or a GPU of several, beyond their interval and what tracing costs."""
+    for unit in _wholes_of_parts(results):
+        own = results.figure("closure_kernels", unit)
+        low, high = own.estimate.low, own.estimate.high
+        if low is None or high is None or "traced_at_cap" in own.flags:
+            continue
+        if low > 1 + CLOSED or high < 1 - CLOSED:
+            yield "closure", f"parts are {figure(own.estimate, '')} of {results.gpus.get(unit, 'the whole')}"
 
 
 def _headline(run: Run) -> tuple[str, ...]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.counter import ALONE
 from jouletrace.analysis.imported import STATED, stated_latency
-from jouletrace.analysis.recording_names import RECORDING
+from jouletrace.analysis.recording_names import recording_of
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
 from jouletrace.report.results import WORKLOAD, Figure, Results
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.forms import Recording
 from jouletrace.run.tables import UnitRow
 from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total
@@ -87,7 +86,7 @@ def _iterations(run: Run, results: Results) -> list[str]:
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = results.get("iteration_time_s")
     time = time if time.value else results.get("latency_s")
-    whole = run.kind == "import" and not run.workload.get(RECORDING, Recording()).get("iterations_by")
+    whole = run.kind == "import" and not recording_of(run).get("iterations_by")
     inference = results.get("energy_per_inference_j")
     if energy.value is None and inference.value is not None:
         return [_inference(run, results, inference), *_watched(run, results)]

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import fake_kernels
-from jouletrace.analysis.recording_names import RECORDING
+from jouletrace.analysis.recording_names import recording_of
 from jouletrace.devices.base import Process
 from jouletrace.devices.rapl import CpuHost
 from jouletrace.errors import BadInputError
@@ -59,7 +59,7 @@ def test_ranges_of_a_program_have_the_time_of_the_kernels_launched_in_them(tmp_p
     assert 0.02 <= head < forward
     kernels = {unit["name"]: unit["count"] for unit in found.units.to_pylist() if unit["level"] == "kernel"}
     assert kernels == {"init": 1, "gemm": 20, "softmax": 20, "adam": 20}
-    assert sum(found.workload[RECORDING]["idle_by"].values()) == pytest.approx(1)
+    assert sum(recording_of(found)["idle_by"].values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.analysis.nodes import LANE
-from jouletrace.analysis.recording_names import RECORDING
+from jouletrace.analysis.recording_names import RECORDINGS
 from jouletrace.analysis.unit_rows import UnitRows, of_equal_layers
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
@@ -145,7 +145,7 @@ def _keep(session: Session, listing: Listing, traced: MatchedTrace, excitation: 
     rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
     session.add_units(rows.units)
     session.add_activity(rows.activity)
-    session.run.workload[RECORDING] = rows.about
+    session.run.workload[RECORDINGS] = [rows.about]
     if dropped := traced.trace.dropped:
         session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
     unmatched = traced.matched.unmatched

@@ -11,21 +11,19 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from jouletrace import analysis
-from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.analysis.spans import of_kind, phase_edges
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.profiler.program.gpu_runs import add_apart, of_gpu
 from jouletrace.profiler.program.gpus import Gpu, gpus_of
 from jouletrace.profiler.program.process_trace import ProcessTrace
+from jouletrace.profiler.program.recorded import analyse, recorded
 from jouletrace.report.document import printable
-from jouletrace.report.program import energy_by_part, verdict
+from jouletrace.report.program import main_parts, verdict
 from jouletrace.report.reasons import reason
 from jouletrace.report.results import Results, printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import trust
-from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
 from jouletrace.run.store import save
@@ -103,11 +101,9 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
     gpus = [gpu for gpu in (_within(gpu, begin_ns, end_ns) for gpu in gpus) if gpu.parts]
     if not gpus:
         raise BadInputError("no kernel ran while power was recorded")
-    if len(gpus) == 1:
-        whole = of_gpu(whole, gpus[0], whole.workload.get("name", "recording"))
-    else:
-        add_apart(whole, gpus, waits, folder)
-        analysis.analyse_recorded(whole)
+    units, activity = recorded(whole, gpus, waits)
+    whole.units, whole.activity = tables.from_rows(units, "units"), activity
+    analyse(whole)
     for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
         whole.warn(code, text)
     if folder is not None:
@@ -163,7 +159,7 @@ def summary(run: Run, split: Run | None) -> str:
         results = Results(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
         lines += trust(split, results).lines()
-        lines += _gpus(split) if split.workload.get("gpus") else _kernels(results)
+        lines += _gpus(results) if results.gpus and results.units("phase") else _kernels(results)
     return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
 
 
@@ -171,8 +167,12 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
     """The totals for a trainer's log: energy, mean power, and the energy of each top-level range, idle or phase."""
     time_s, energy = whole(run)
     found = {"energy_j": energy.value, "power_w": energy.value / time_s if energy.value and time_s else None}
-    for name, value in _parts(split).items() if split is not None else ():
-        found[f"energy_{name.replace(' ', '_')}_j"] = value
+    if split is not None:
+        results = Results(split)
+        for unit in main_parts(results):
+            name = f"energy_{str(unit['name']).replace(' ', '_')}_j"
+            if (joules := results.get("energy_total_j", unit["id"]).value) is not None:
+                found[name] = (found.get(name) or 0.0) + joules
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -181,19 +181,6 @@ def whole(run: Run) -> tuple[float | None, Estimate]:
     start, end = phase_edges(run, "monitor")
     time_s = float(end.max() - start.min()) / 1e9 if len(start) else None
     return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
-
-
-def _parts(split: Run) -> dict[str, float]:
-    """Joules of what the energy of a split went to, at its top level."""
-    if joules := energy_by_part(split):
-        return joules
-    results = Results(split)
-    tops = [unit for unit in results.units("layer") if unit["parent"] == MODEL_UNIT]
-    for unit in [*tops, *(unit for unit in results.units("op") if unit["name"] == IDLE_NAME)]:
-        energy = results.get("energy_total_j", unit["id"]).value
-        if energy is not None:
-            joules[str(unit["name"])] = energy
-    return joules
 
 
 def _kernels(results: Results) -> list[str]:
@@ -209,12 +196,15 @@ def _kernels(results: Results) -> list[str]:
     return lines
 
 
-def _gpus(split: Run) -> list[str]:
+def _gpus(results: Results) -> list[str]:
     """What each GPU spent its energy on."""
-    gpus = split.workload.get("gpus", [])
     lines = []
-    for gpu in gpus[:ROWS]:
-        parts = sorted(gpu["parts"], key=lambda part: -(part["energy_j"] or 0.0))
-        named = [f"{printed(part['name'])} {quantity(part['energy_j'], 'J')}" for part in parts if part["energy_j"]]
-        lines.append(f"  {gpu['name']}: {', '.join(named) or 'no energies'}")
-    return lines + ([f"  and {len(gpus) - ROWS} more"] if len(gpus) > ROWS else [])
+    for gpu in list(results.gpus.values())[:ROWS]:
+        energies = [
+            (energy, printed(unit["name"]))
+            for unit in main_parts(results)
+            if results.gpu(unit) == gpu and (energy := results.get("energy_total_j", unit["id"]).value)
+        ]
+        named = [f"{name} {quantity(energy, 'J')}" for energy, name in sorted(energies, reverse=True)]
+        lines.append(f"  {gpu}: {', '.join(named) or 'no energies'}")
+    return lines + ([f"  and {len(results.gpus) - ROWS} more"] if len(results.gpus) > ROWS else [])
