@@ -195,7 +195,7 @@ def asked(run: Run, results: Results) -> list[str]:
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
-    there = {name: one.estimate for unit in _wholes_of_parts(results) for name, one in results.metrics(unit).items()}
+    there = {name: one.estimate for unit in (MODEL_UNIT, *results.gpus) for name, one in results.metrics(unit).items()}
     made = {
         "complete": measured,
         "power sensor": power or counter or measured,
@@ -252,14 +252,9 @@ def _raised(run: Run, results: Results) -> Iterator[tuple[str, str]]:
     yield from _closure(results)
 
 
-def _wholes_of_parts(results: Results) -> list[int]:
-    """Units whose parts were determined: the model, and each of several GPUs."""
-    return [MODEL_UNIT, *results.gpus]
-
-
 def _closure(results: Results) -> Iterator[tuple[str, str]]:
     """Parts that don't make the whole, or a GPU of several, beyond their interval and what tracing costs."""
-    for unit in _wholes_of_parts(results):
+    for unit in (MODEL_UNIT, *results.gpus):
         own = results.figure("closure_kernels", unit)
         low, high = own.estimate.low, own.estimate.high
         if low is None or high is None or "traced_at_cap" in own.flags:

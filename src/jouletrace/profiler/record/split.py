@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 from jouletrace.analysis.spans import of_kind, phase_edges
 from jouletrace.devices.base import Device
@@ -81,20 +82,15 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
     span |= {"start_ns": begin_ns, "end_ns": end_ns}
     if end_ns <= begin_ns:
         raise BadInputError("the ranks were not recorded at the same time")
-    whole = Run(
+    whole = replace(
+        run,
+        id=uuid4().hex,
         kind="program",
-        created_ns=run.created_ns,
-        command=run.command,
         workload=run.workload.copy(),
         settings=run.settings.copy(),
-        devices=run.devices,
-        channels=run.channels,
-        calibration=run.calibration,
-        versions=run.versions,
-        environment=run.environment,
-        clock_pairs=run.clock_pairs,
-        complete=run.complete,
-        samples=run.samples,
+        stored=run.stored.copy(),
+        recorder={},
+        warnings=[],
         spans=tables.from_rows([span], "spans"),
     )
     gpus, waits = gpus_of(found, [device.id for device in run.devices])
@@ -159,7 +155,7 @@ def summary(run: Run, split: Run | None) -> str:
         results = Results(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
         lines += trust(split, results).lines()
-        lines += _gpus(results) if results.gpus and results.units("phase") else _kernels(results)
+        lines += _largest(results)
     return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
 
 
@@ -183,28 +179,17 @@ def whole(run: Run) -> tuple[float | None, Estimate]:
     return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
 
 
-def _kernels(results: Results) -> list[str]:
-    """The kernels, or operators whose kernels share a row, with the most energy."""
-    rows = [(results.get("energy_total_j", unit["id"]), unit) for unit in results.units("kernel")]
+def _largest(results: Results) -> list[str]:
+    """The kernels, or operators whose kernels share a row, with the most energy; phases of several GPUs."""
+    units = main_parts(results) if results.gpus and results.units("phase") else results.units("kernel")
+    rows = [(results.get("energy_total_j", unit["id"]), unit) for unit in units]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
     short = short_names((unit["name"] or "?" for _, unit in rows), WIDTH)
     lines = []
     for energy, unit in rows:
         share, time = results.get("share", unit["id"]).value, results.get("time_s", unit["id"]).value
         name = short[unit["name"] or "?"]
+        if gpu := results.gpu(unit):
+            name = f"{gpu}: {printed(name)}"
         lines.append(f"  {name:{WIDTH}} {100 * (share or 0):4.0f} %  {figure(energy, 'J')}, {quantity(time, 's')}")
     return lines
-
-
-def _gpus(results: Results) -> list[str]:
-    """What each GPU spent its energy on."""
-    lines = []
-    for gpu in list(results.gpus.values())[:ROWS]:
-        energies = [
-            (energy, printed(unit["name"]))
-            for unit in main_parts(results)
-            if results.gpu(unit) == gpu and (energy := results.get("energy_total_j", unit["id"]).value)
-        ]
-        named = [f"{name} {quantity(energy, 'J')}" for energy, name in sorted(energies, reverse=True)]
-        lines.append(f"  {gpu}: {', '.join(named) or 'no energies'}")
-    return lines + ([f"  and {len(results.gpus) - ROWS} more"] if len(results.gpus) > ROWS else [])
