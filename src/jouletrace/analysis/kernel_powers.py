@@ -81,8 +81,8 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
             if one.code not in ("not_attributed", "powers_doubtful") or one.where not in ("", times.device)
         ]
     if doubt:
-        where = times.device if times.top != MODEL_UNIT else ""
-        run.warn("not_attributed", f"no energies of kernels: {doubt}", where)
+        where, name = (times.device, times.about.get("name")) if times.top != MODEL_UNIT else ("", None)
+        run.warn("not_attributed", f"no energies of kernels{f' of {name}' if name else ''}: {doubt}", where)
         return "not_attributed"
     found = KernelPowers(fit, times, most_kernels_w(run, times.device))
     check = check_powers(found.p_value, found.most_w)

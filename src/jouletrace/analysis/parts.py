@@ -262,7 +262,7 @@ class Parts:
         whole = self.figures.get(MODEL_UNIT, "energy_total_j").value
         if energy.value is not None and whole:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
-        elif self.reason and self.iteration_s.value:
+        elif self.reason and self.iteration_s.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
             self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
 
     def _row(self, kinds: Kinds, idle_s: float, seconds: float, reason: str) -> Row:

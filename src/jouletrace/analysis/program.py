@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from jouletrace.analysis.figures import Figures
@@ -21,9 +19,7 @@ BEFORE = "before the first kernel"
 def add_program(run: Run, figures: Figures) -> None:
     """Add the figures of the program, of its devices where there are several, and of its parts."""
     recordings = run.workload.get("recordings", [])
-    if any(
-        "start_ns" not in one for one in recordings
-    ):  # an old Run, which has no kernels: it states all that is known
+    if any("start_ns" not in one for one in recordings):  # an old Run without kernels states all that is known
         figures.keep(run.units.to_pylist())
         figures.keep_results(run.results.to_pylist())
         return
@@ -57,7 +53,8 @@ def add_program(run: Run, figures: Figures) -> None:
             add_device(device, f"{names.get(device.id, '')}{device.name}", own, energy.value)
     found = [_add_parts(run, figures, about, begin, end) for about in recordings] if has_recording(run) else []
     if len(gpus) > 1 and found:
-        figures.add(MODEL_UNIT, "closure_kernels", _closure(found), ["traced_whole"])
+        parts, wholes = (total(side) for side in zip(*found, strict=True))
+        figures.add(MODEL_UNIT, "closure_kernels", ratio(parts, wholes, found[0][0].method), ["traced_whole"])
     for device in run.devices if gpus is not run.devices else ():
         if device.kind == "cpu":  # beside the GPUs, and in no sum
             add_device(device, device.name, _energy(run, device.id, begin, end), None)
@@ -89,15 +86,6 @@ def _add_parts(run: Run, figures: Figures, about: Recording, begin_ns: int, end_
     unit = figures.unit(figures.last_unit() + 1, "op", BEFORE, found.top, count=1)
     _add_row(figures, unit, (first_ns - begin_ns) / 1e9, before, figures.get(MODEL_UNIT, "energy_total_j").value)
     return parts, whole
-
-
-def _closure(found: Sequence[tuple[Estimate, Estimate]]) -> Estimate:
-    """How the parts of all GPUs together make their wholes: of those whose parts have an energy."""
-    known = [(parts, whole) for parts, whole in found if parts.value is not None and whole.value is not None]
-    if not known:
-        return found[0][0]
-    parts, wholes = zip(*known, strict=True)
-    return ratio(total(parts), total(wholes), parts[0].method)
 
 
 def _energy(run: Run, device: str, begin_ns: int, end_ns: int) -> Estimate:

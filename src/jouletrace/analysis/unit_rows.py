@@ -34,13 +34,8 @@ class UnitRows:
         id = self._ids.setdefault((level, *key), self._first + len(self.rows))
         if id == self._first + len(self.rows):
             none = dict.fromkeys(("op", "shapes", "module", "phase", "call"))
-            row = {
-                "id": id,
-                "parent": self._top if parent is None else parent,
-                "level": level,
-                "name": name,
-                "count": 0,
-            }
+            above = self._top if parent is None else parent
+            row = {"id": id, "parent": above, "level": level, "name": name, "count": 0}
             self.rows.append({**row, **none, **columns})
         self.rows[id - self._first]["count"] += count
         return id

@@ -66,7 +66,7 @@ def state_scatter(run: Run, device: Device) -> None:
 def recall_rate(run: Run, device: str) -> None:
     """Store the sample rate of a GPU's sensor, as an earlier recording determined it, in a Run."""
     if known := board_store.recall_as(StoredLevel, device, SAMPLE_RATE):
-        run.stored[SAMPLE_RATE] = {**run.stored.get("sample_rate_hz", {}), device: known}
+        run.stored[SAMPLE_RATE] = {**run.stored.get(SAMPLE_RATE, {}), device: known}
 
 
 def remember_rate(run: Run, device: str, unit: int = MODEL_UNIT) -> None:

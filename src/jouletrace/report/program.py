@@ -59,7 +59,7 @@ def _of_ranks(run: Run, results: Results) -> list[str]:
 def _causes(run: Run, results: Results) -> list[str]:
     """The phases, ranges or modules, or else operators, and the time without a kernel with most of the energy."""
     parts = main_parts(results)
-    if sum(unit["level"] in ("phase", "layer") for unit in parts) < 2:
+    if len({unit["name"] for unit in parts if unit["level"] in ("phase", "layer")}) < 2:
         parts = results.units("kernel")
     shares: dict[object, float] = {}
     units: dict[object, UnitRow] = {}

@@ -115,6 +115,26 @@ def test_what_python_could_not_run_is_refused_in_one_line(script, said):
         script.check()
 
 
+@pytest.mark.thorough
+def test_a_program_on_two_gpus_is_saved_as_one_run(tmp_path):
+    script, place = tmp_path / "train.py", tmp_path / "run"
+    script.write_text(
+        "from fake_kernels import launch\nfor _ in range(10):\n    launch('a', 0.01)\n    launch('b', 0.02, 1)\n"
+    )
+    devices = [f"sim:h100?realtime=1&load=1:300&seed={seed}" for seed in (1, 2)]
+    found, _ = recording.run_program(Script(str(script)), device=devices, folder=place)
+    saved = load(place)
+    assert saved.units.equals(found.units)
+    assert [path.parent for path in tmp_path.rglob("run.json")] == [place]
+    rows = {row["id"]: row for row in saved.units.to_pylist()}
+    kernels = {rows[row["parent"]]["module"]: row for row in rows.values() if row["level"] == "kernel"}
+    ids = [device.id for device in saved.devices]
+    assert {id: row["name"] for id, row in kernels.items()} == dict(zip(ids, "ab", strict=True))
+    assert [one["name"] for one in saved.workload["recordings"]] == ["gpu-0", "gpu-1"]
+    assert saved.result("time_s", kernels[ids[1]]["id"]).value >= 0.2
+    assert set(saved.activity["device"].to_pylist()) == set(ids)
+
+
 def test_others_on_the_gpu_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(CpuHost, "processes", lambda self: [Process(7, "trainer"), Process(8)])
     found, _ = ran(tmp_path, "from fake_kernels import launch\nlaunch('one', 0.01)\n")

@@ -4,12 +4,15 @@ import csv
 import json
 from math import hypot
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 
 import jouletrace as jt
 import two_gpus
 from commands import done
+from jouletrace.analysis import analyse
+from jouletrace.run import tables
 
 pytestmark = pytest.mark.thorough
 
@@ -103,6 +106,21 @@ def test_a_gpu_of_two_has_the_figures_that_it_has_alone(recorded, shown, tmp_pat
     assert [(row["name"], row["op"]) for row in first] == [(row["name"], row["op"]) for row in alone["kernels"]]
     for one, other in zip(first, alone["kernels"], strict=True):
         assert one["energy_j"]["value"] == pytest.approx(other["energy_j"]["value"], rel=1e-6)
+
+
+def test_a_gpu_whose_kernels_have_no_energies_is_named_and_the_other_keeps_its_figures(place, shown, tmp_path):
+    run = jt.load(place)
+    late, other = run.activity["end_ns"].to_numpy().copy(), pc.equal(run.activity["device"], "GPU-1").to_numpy()
+    late[np.flatnonzero(other)[-1]] += 20_000_000_000  # beyond the recording: it is damaged
+    run.activity = tables.changed(run.activity, "end_ns", late)
+    analyse(run).save(str(tmp_path / "run"))
+    found = json.loads(done("show", str(tmp_path / "run"), "--json").out)
+    assert found["trust"]["level"] == "no"
+    assert any("no energies of kernels of rank-1: " in one["message"] for one in found["trust"]["failed"])
+    assert found["closure"]["kernels"]["reason"] == "not_attributed"
+    first, before = ([row for row in one["operators"] if row["device"] == "rank-0"] for one in (found, shown))
+    assert [row["energy_j"] for row in first] == [row["energy_j"] for row in before]
+    assert {row["energy_j"]["value"] for row in found["operators"] if row["device"] == "rank-1" and row["op"]} == {None}
 
 
 @pytest.mark.parametrize("detail", ["phase", "layer", "op", "kernel"])
