@@ -19,10 +19,6 @@ BEFORE = "before the first kernel"
 def add_program(run: Run, figures: Figures) -> None:
     """Add the figures of the program, of its devices where there are several, and of its parts."""
     recordings = run.workload.get("recordings", [])
-    if any("start_ns" not in one for one in recordings):  # an old Run without kernels states all that is known
-        figures.keep(run.units.to_pylist())
-        figures.keep_results(run.results.to_pylist())
-        return
     name = str(run.workload.get("name", "program"))
     figures.unit(MODEL_UNIT, "model", name, count=1)
     edges = run.spans.filter(np.array([kind == "phase" for kind in run.spans["kind"].to_pylist()], bool)).to_pylist()
@@ -58,6 +54,10 @@ def add_program(run: Run, figures: Figures) -> None:
     for device in run.devices if gpus is not run.devices else ():
         if device.kind == "cpu":  # beside the GPUs, and in no sum
             add_device(device, device.name, _energy(run, device.id, begin, end), None)
+    if any("start_ns" not in one for one in recordings):  # an old Run without kernels: its phases are what is known
+        phases = {row["id"]: row for row in run.units.to_pylist() if row["level"] == "phase"}
+        figures.keep(phases.values())
+        figures.keep_results(row for row in run.results.to_pylist() if row["unit"] in (MODEL_UNIT, *phases))
 
 
 def _add_row(figures: Figures, unit: int, seconds: float | None, energy: Estimate, whole: float | None) -> None:
