@@ -17,14 +17,15 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 import jouletrace as jt
-from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.report.document import printable
 from jouletrace.report.html import assets
-from jouletrace.report.results import Results, printed, three_cells, three_columns
+from jouletrace.report.results import printed, three_cells, three_columns
 from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import write_whole
 from jouletrace.run.names import short_name
+from jouletrace.run.parts import Parts
+from jouletrace.run.recording_names import IDLE_NAME
 from jouletrace.spreadsheets import csv_file
 from jouletrace.version import __version__
 
@@ -119,21 +120,21 @@ def _scaled(estimates: Iterable[Estimate], factor: float) -> list[float | None]:
 
 def rows(run: Run) -> tuple[list[object], list[list[object]]]:
     """The row of a Run in the one table, and those in the other, the longest first."""
-    results, workload, device = Results(run), run.workload, run.devices[0]
+    results, workload, device = Parts(run), run.workload, run.devices[0]
     name = printable(str(workload.get("name"))).rpartition(":")[2]
     items = int(workload.get("items") or workload.get("batch") or 1)
     key: list[object] = [printable(device.name), name, items, workload.get("mode"), workload.get("dtype"), run.id]
-    energy, parts, judged = results.figure("energy_total_j"), results.get("closure_kernels"), trust(run, results)
+    energy, parts, judged = results.get("energy_total_j"), results.get("closure_kernels"), trust(run, results)
     row = [
         *key,
         *_scaled([results.get("latency_s"), results.get("iteration_time_s")], 1e3),
-        *three_cells([results.get("power_w"), energy.estimate, energy.estimate.scaled(1 / items)]),
+        *three_cells([results.get("power_w"), energy, energy.scaled(1 / items)]),
         *three_cells([results.get("energy_active_over_context_idle_j")]),
         *three_cells([results.get("baseline_context_idle_w"), parts]),
         judged.level,
         ", ".join(dict.fromkeys(f.code for f in judged.failed)),
         ", ".join(energy.flags),
-        energy.estimate.reason,
+        energy.reason,
         workload.get("seq_len"),
         workload.get("parameters"),
         workload.get("step", {}).get("graph_breaks"),
@@ -145,7 +146,7 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
         *(run.versions.get(one) for one in ("jouletrace", "torch", "transformers", "cuda")),
         device.driver,
     ]
-    whole_j, whole_s = energy.estimate.value or math.nan, results.get("iteration_time_s").value or math.nan
+    whole_j, whole_s = energy.value or math.nan, results.get("iteration_time_s").value or math.nan
     found = []
     for unit in results.units("op") + [u for u in results.units("kernel") if u["level"] == "kernel"]:
         if unit["parent"] != MODEL_UNIT:

@@ -15,12 +15,12 @@ mpl.use("svg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Estimate
 
 import reality
 import sensor_models
-from jouletrace.report.results import Results
 from jouletrace.run import load
+from jouletrace.run.parts import Parts
 from jouletrace.sensor.power_record import clean, integrate
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.response import Response
@@ -44,7 +44,7 @@ STYLE = {
 }
 
 
-def response() -> Figure:
+def response() -> Estimate:
     """Readings of copies after an edge, with the exponential and the best boxcar."""
     source = recording("h100_copies")
     exponential, boxcar = (_fitted(source, model) for model in ("both", "boxcar"))
@@ -68,7 +68,7 @@ def response() -> Figure:
     return figure
 
 
-def stamps() -> Figure:
+def stamps() -> Estimate:
     """How late stamps come, and which time late readings fit."""
     source = recording("h100_segments")
     late = 1e3 * source.grid.late_s
@@ -94,7 +94,7 @@ def stamps() -> Figure:
     return figure
 
 
-def edges() -> Figure:
+def edges() -> Estimate:
     """Where the energy of a burst goes that the record loses."""
     source = recording("h100_copies")
     gap = np.diff(source.edge_ns)
@@ -122,7 +122,7 @@ def edges() -> Figure:
     return figure
 
 
-def lost_energy() -> Figure:
+def lost_energy() -> Estimate:
     """Energy of each pulse of copies, as is and corrected, less its length times the load's power."""
     source = recording("h100_copies")
     shape = reality.calibrated()
@@ -145,7 +145,7 @@ def lost_energy() -> Figure:
     return figure
 
 
-def sensors() -> Figure:
+def sensors() -> Estimate:
     """The same seconds of the same GPU in three of its readings."""
     figure, axis = plt.subplots(figsize=(7.5, 2.8))
     source = recording("h100_copies")
@@ -166,7 +166,7 @@ def sensors() -> Figure:
     return figure
 
 
-def replayed() -> Figure:
+def replayed() -> Estimate:
     """Recordings of an H100, and the same load on a simulated GPU."""
     figure, axes = plt.subplots(2, 2, figsize=(7.5, 5))
     segments = recording("h100_segments")
@@ -196,11 +196,11 @@ def replayed() -> Figure:
     return figure
 
 
-def frontier() -> Figure:
+def frontier() -> Estimate:
     """Energy per output token against latency of a server at four rates, in two runs."""
     figure, axis = plt.subplots(figsize=(6.5, 3.0))
     for name, color, label in (("a", REAL, "first run"), ("b", SIMULATED, "second run")):
-        results = Results(load(RUNS / f"serving-rates-{name}-h200.zip"))
+        results = Parts(load(RUNS / f"serving-rates-{name}-h200.zip"))
         loads = results.units("load")
         joules, latency = (
             [results.get(metric, unit["id"]) for unit in loads] for metric in ("energy_per_output_token_j", "e2e_p95_s")
@@ -243,7 +243,7 @@ def _power_by_time(source: Recording, at_ns: np.ndarray) -> np.ndarray:
     return np.polyval(line, (at_ns - origin) / 1e9)
 
 
-FIGURES: dict[str, Callable[[], Figure]] = {
+FIGURES: dict[str, Callable[[], Estimate]] = {
     "response": response,
     "stamps": stamps,
     "edges": edges,

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.recording_names import RECORDINGS
 from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.labels import LaunchMarks
@@ -23,6 +22,7 @@ from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.recorded import facts_of
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run import DeviceInfo, Run, save, tables
+from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.tracing.log import Launched
 
 PER_S, NAMES = 10_000, 40

@@ -28,8 +28,8 @@ import numpy as np
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steady import Steady, requests_of, steady_window
 from jouletrace.analysis.serving.steps import amounts_of, model_of, timeline_of
-from jouletrace.report.results import Results
 from jouletrace.run import Run, load
+from jouletrace.run.parts import Parts
 
 ROOT = Path(__file__).parents[1]
 JOULETRACE = [sys.executable, "-m", "jouletrace"]
@@ -128,7 +128,7 @@ def bills(run: Run, prompt: int = 0, answer: int = 0) -> np.ndarray:
 def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
     """Joules per request without idle power, of the first load: of a bill by length of prompt, and by phase."""
     steps, requests = timeline_of(run), requests_of(run, 0)
-    results, window = Results(run), steady_window(requests)[:2]
+    results, window = Parts(run), steady_window(requests)[:2]
     unit = results.units("load")[0]["id"]
     level = Steady(unit, 0, {"name": ""}, requests, window, results.get("energy_total_j", unit), ())
     amounts, x = amounts_of(level, steps), model_of(run, steps).x
@@ -186,7 +186,7 @@ def phases(out: Path) -> None:
 
 def phase_ratios(served: Run, profiled: Run, phase: str, batch: int = 16) -> list[float]:
     """Joules per request of a phase served, by ``profile``, and their ratio; then all three above idle power."""
-    results, alone = Results(served), Results(profiled)
+    results, alone = Parts(served), Parts(profiled)
     unit = results.units("load")[0]["id"]
     whole, price, part = (
         results.get(f"energy_{name}_j", unit).value or np.nan for name in ("total", "per_request", phase)

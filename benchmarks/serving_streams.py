@@ -16,8 +16,8 @@ import numpy as np
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.streams import Stream, add_streams
-from jouletrace.report.results import Results
 from jouletrace.run import Run, load, tables
+from jouletrace.run.parts import Parts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
@@ -30,7 +30,7 @@ DELAYS_S = (0.0, 0.001, 0.003)
 
 def prefill_j(run: Run) -> float:
     """Of all loads, J."""
-    results = Results(run)
+    results = Parts(run)
     return sum(results.get("energy_prefill_j", one["id"]).value or 0.0 for one in results.units("load"))
 
 

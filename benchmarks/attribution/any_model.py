@@ -16,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from jouletrace.analysis.recording_names import recording_of
 from jouletrace.run import MODEL_UNIT, Run, load
+from jouletrace.run.recording_names import recording_of
 
 HERE = Path(__file__).parent
 OWN = f"{HERE.relative_to(Path.cwd()) if HERE.is_relative_to(Path.cwd()) else HERE}/models.py"

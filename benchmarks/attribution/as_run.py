@@ -19,12 +19,12 @@ import pyarrow as pa
 from any_model import figures
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.recording_names import RECORDINGS
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.torch_traceables import in_launch_order
 from jouletrace.execution.traceable import Call, Excitation, Listing, MatchedTrace, Variant, match
 from jouletrace.profiler.detail.kernel_recording import rows_of
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, tables
+from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.run.store import save
 from jouletrace.tracing.trace import Trace
 

@@ -3,8 +3,8 @@
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.run import MODEL_UNIT, load
+from jouletrace.run.recording_names import SAMPLE_RATE
 from places import REPOSITORY
 
 pytestmark = pytest.mark.slow  # another recording for the same analysis: one is in test_program

@@ -8,15 +8,15 @@ import pytest
 
 from covering import fewest
 from jouletrace.analysis import analyse
-from jouletrace.analysis.between_runs import FLAG, OF_WINDOWS
+from jouletrace.analysis.between_runs import OF_WINDOWS
 from jouletrace.analysis.budget import budgets
 from jouletrace.devices import open_device
 from jouletrace.profiler.calibrations import SCATTER, SIMULATED_SCATTER, state_scatter
 from jouletrace.profiler.repeats import merge
 from jouletrace.report.contract import to_json_object
 from jouletrace.report.facts import methods
-from jouletrace.report.results import Results
 from jouletrace.run import load, tables
+from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.stats.quantiles import student
 from places import REPOSITORY
 from records import iterations, make_run, phases, readings, windows
@@ -59,7 +59,7 @@ def test_intervals_of_the_whole_hold_the_stored_scatter_and_those_within_the_run
         u = joules if "energy" in name else 0.002 * one.value
         assert other.value == one.value
         assert other.half_width == pytest.approx(np.hypot(one.half_width, student(0.975, 9) * u), rel=0.01), name
-        assert FLAG in Results(run).figure(name).flags
+        assert STORED_SCATTER in Parts(run).get(name).flags
     for row in alone.results.to_pylist():
         if row["metric"] not in WIDENED:
             assert run.result(row["metric"], row["unit"]) == alone.result(row["metric"], row["unit"])
@@ -97,7 +97,7 @@ def test_repeated_runs_show_their_scatter_themselves(alone):
     both.stored["between_runs"] = SCATTER
     analyse(both)
     assert both.result("energy_total_j").method == "runs"
-    assert not any(FLAG in Results(both).figure(name).flags for name in WIDENED)
+    assert not any(STORED_SCATTER in Parts(both).get(name).flags for name in WIDENED)
 
 
 def test_a_load_whose_windows_scatter_has_runs_that_do(alone, monkeypatch):

@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 import pytest
 
 from jouletrace.analysis import analyse, parts
-from jouletrace.analysis.recording_names import RECORDINGS, recording_of
 from jouletrace.analysis.regressed import models
 from jouletrace.attribution import attempts as trying
 from jouletrace.attribution.attempts import attempts
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import MODEL_UNIT, tables
+from jouletrace.run.recording_names import RECORDINGS, recording_of
 
 pytestmark = pytest.mark.usefixtures("fits_once")
 

@@ -5,8 +5,8 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.program import BEFORE
-from jouletrace.analysis.recording_names import SAMPLE_RATE, WAITING
 from jouletrace.run import load, tables
+from jouletrace.run.recording_names import SAMPLE_RATE, WAITING
 from places import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fits_once")

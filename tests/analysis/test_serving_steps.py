@@ -7,8 +7,8 @@ import pytest
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steady import requests_of, steady_window
-from jouletrace.report.results import Results
 from jouletrace.run import tables
+from jouletrace.run.parts import Parts
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
 from serving_runs import START_NS
 
@@ -38,7 +38,7 @@ def closed(law, inputs, outputs, concurrency=16, seed=0, **more):
 @pytest.fixture(scope="module")
 def served():
     run, record, scheduled = loaded()
-    return analyse(run), record, scheduled, Results(run)
+    return analyse(run), record, scheduled, Parts(run)
 
 
 def codes(run):
@@ -46,7 +46,7 @@ def codes(run):
 
 
 def units(results):
-    return [unit["id"] for unit in results.units("load")]
+    return [unit.id for unit in results.units("load")]
 
 
 def steps_in(run, scheduled, level):
@@ -76,10 +76,10 @@ def test_prefill_decode_and_idle_are_true_and_add_up(served):
         decode = inside @ (LAW.sequence_j * decoding + LAW.context_j * context + LAW.step_j - shared)
         idle = LAW.idle_w * (end - begin - inside @ (until - start))
         for metric, truth in zip(PARTS, (prefill, decode, idle), strict=True):
-            assert results.get(metric, unit).value == pytest.approx(truth, rel=0.01)
-        whole = results.get("energy_total_j", unit).value
-        assert sum(results.get(metric, unit).value for metric in PARTS) == pytest.approx(whole, rel=1e-9)
-        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.005)
+            assert results[unit].get(metric).value == pytest.approx(truth, rel=0.01)
+        whole = results[unit].get("energy_total_j").value
+        assert sum(results[unit].get(metric).value for metric in PARTS) == pytest.approx(whole, rel=1e-9)
+        assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.005)
 
 
 def test_bills_add_up_to_the_energy_of_the_window(served):
@@ -87,9 +87,9 @@ def test_bills_add_up_to_the_energy_of_the_window(served):
     table = run.requests
     level, bills = table["level"].to_numpy(), table["energy_j"].to_numpy()
     for number, unit in enumerate(units(results)):
-        assert np.nansum(bills[level == number]) == pytest.approx(results.get("energy_total_j", unit).value, rel=1e-9)
+        assert np.nansum(bills[level == number]) == pytest.approx(results[unit].get("energy_total_j").value, rel=1e-9)
         complete = bills[(level == number) & (table["billed"].to_numpy() == 1.0)]
-        assert results.get("bill_p50_j", unit).value == pytest.approx(np.median(complete))
+        assert results[unit].get("bill_p50_j").value == pytest.approx(np.median(complete))
     own, half = table["energy_own_j"].to_numpy(), table["half_width_j"].to_numpy()
     known = np.isfinite(bills)
     assert np.all(own[known] <= bills[known])
@@ -109,7 +109,7 @@ def test_the_marginal_part_of_a_bill_is_that_of_its_lengths(served):
 def test_the_bill_in_a_mix_is_that_in_a_uniform_load_of_its_kind(kind):
     inputs, outputs = kind
     uniform, *_ = closed(LAW, np.full(200, inputs), np.full(200, outputs))
-    alone = Results(analyse(uniform)).get("energy_per_request_j", 1).value
+    alone = Parts(analyse(uniform))[1].get("energy_per_request_j").value
     rng = np.random.default_rng(3)
     long = rng.random(400) < 0.5
     mix, *_ = closed(LAW, np.where(long, 200, 800), np.where(long, 150, 60), seed=3)
@@ -117,14 +117,14 @@ def test_the_bill_in_a_mix_is_that_in_a_uniform_load_of_its_kind(kind):
     bills = [one["energy_j"] for one in rows if one["input_tokens"] == inputs]
     assert len(bills) > 30
     assert np.mean(bills) == pytest.approx(alone, rel=0.05)
-    by_tokens = Results(mix).get("energy_per_output_token_j", 1).value * outputs
+    by_tokens = Parts(mix)[1].get("energy_per_output_token_j").value * outputs
     assert abs(by_tokens / alone - 1) > 0.1  # what division by tokens would say
 
 
 def test_attention_over_the_whole_batch_is_a_factor_of_its_own_and_paid_by_queries_and_keys():
     law = replace(LAW, pair_j=2e-6)
     run, _, scheduled = loaded(law)
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     for metric, truth in {**FACTORS, "energy_pair_j": law.pair_j}.items():
         assert results.get(metric).value == pytest.approx(truth, rel=0.02)
     for level, unit in enumerate(units(results)):
@@ -133,8 +133,8 @@ def test_attention_over_the_whole_batch_is_a_factor_of_its_own_and_paid_by_queri
         shared = law.step_j * parts / (parts + decoding)
         of_prompts = law.pair_j * new * (2 * new + decoding + context) / 2
         prefill = inside @ (law.new_j * new + shared + of_prompts)
-        assert results.get("energy_prefill_j", unit).value == pytest.approx(prefill, rel=0.01)
-        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.005)
+        assert results[unit].get("energy_prefill_j").value == pytest.approx(prefill, rel=0.01)
+        assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.005)
 
 
 def test_a_request_pays_half_of_the_pairs_of_its_queries_and_of_its_keys():
@@ -164,17 +164,17 @@ def test_a_request_pays_half_of_the_pairs_of_its_queries_and_of_its_keys():
 def test_without_prefilling_in_the_log_it_comes_from_the_requests(served):
     _, _, _, results = served
     run, *_ = loaded(logged=())
-    other = Results(analyse(run))
+    other = Parts(analyse(run))
     for unit in units(results):
         for metric in PARTS:
-            assert other.get(metric, unit).value == pytest.approx(results.get(metric, unit).value, rel=0.01)
+            assert other[unit].get(metric).value == pytest.approx(results[unit].get(metric).value, rel=0.01)
 
 
 def test_intervals_hold_the_truth_in_most_runs():
     inside = []
     for seed in range(16):
         run, *_ = loaded(rates=(2, 4), seconds=20, seed=50 + seed, noise_w=30.0)
-        results = Results(analyse(run))
+        results = Parts(analyse(run))
         for metric, truth in FACTORS.items():
             found = results.get(metric)
             if found.value is not None:
@@ -197,13 +197,13 @@ def test_intervals_of_bills_hold_what_the_law_says_in_most_runs():
 
 def test_factors_that_the_requests_do_not_distinguish_are_null():
     run, *_ = closed(LAW, np.full(1500, 512), np.full(1500, 1))  # each step reads a prompt of 512, and none decodes
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     for metric in ("energy_new_token_j", "energy_sequence_j", "energy_context_token_j"):
         assert results.get(metric).reason == "not_distinguished"
     assert results.get("energy_step_j").value == pytest.approx(ABOVE.step_j + 512 * ABOVE.new_j, rel=0.01)
-    assert results.get("energy_prefill_j", 1).reason == "not_distinguished"
+    assert results[1].get("energy_prefill_j").reason == "not_distinguished"
     bills = run.requests["energy_j"].to_numpy()
-    assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 1).value, rel=1e-9)
+    assert np.nansum(bills) == pytest.approx(results[1].get("energy_total_j").value, rel=1e-9)
 
 
 def short_answers(steps):
@@ -212,7 +212,7 @@ def short_answers(steps):
     level = {"sent": last - 0.5, "first": last - 0.4, "last": last}
     tokens = {"input_tokens": np.full(len(last), 100), "output_tokens": np.full(len(last), 15)}
     run, *_ = scheduled_run(LAW, [({**level, **tokens}, steps)])
-    return Results(analyse(run))
+    return Parts(analyse(run))
 
 
 def test_sequences_whose_caches_grow_with_the_batch_alone_are_not_distinguished():
@@ -247,15 +247,15 @@ def test_a_host_that_delays_steps_at_idle_power_changes_no_factor():
         level[name] = level[name] + before[np.searchsorted(edges[:, 1], level[name], side="right")]
     level["sent"] = level["sent"] + before[np.searchsorted(edges[:, 0], level["sent"], side="right")]
     run, *_ = scheduled_run(LAW, [(level, stretched)], delayed=late)
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     for metric, truth in FACTORS.items():
         assert results.get(metric).value == pytest.approx(truth, rel=0.02)
-    assert results.get("closure_steps", 1).value == pytest.approx(1, abs=0.01)
+    assert results[1].get("closure_steps").value == pytest.approx(1, abs=0.01)
 
 
 def test_a_factor_of_nothing_is_zero_with_an_interval():
     run, *_ = loaded(replace(LAW, context_j=0.0))
-    found = Results(analyse(run)).get("energy_context_token_j")
+    found = Parts(analyse(run)).get("energy_context_token_j")
     assert found.low == 0.0
     assert found.high < 1e-5
 
@@ -282,10 +282,10 @@ def test_steps_of_another_time_leave_the_bill_by_the_request_timeline():
     first = int(run.steps["start_ns"][0].as_py())
     keep = run.steps["start_ns"].to_numpy() < first + 3_000_000_000
     run.steps = run.steps.filter(keep)
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     assert "steps_not_used" in codes(run)
     bills = run.requests["energy_j"].to_numpy()[run.requests["level"].to_numpy() == 1]
-    assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 2).value, rel=1e-9)
+    assert np.nansum(bills) == pytest.approx(results[2].get("energy_total_j").value, rel=1e-9)
 
 
 def test_steps_that_do_not_explain_the_energy_are_reported():

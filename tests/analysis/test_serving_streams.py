@@ -9,8 +9,8 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steps import TOGETHER
 from jouletrace.analysis.serving.streams import Stream, add_streams, steps_of
-from jouletrace.report.results import Results
 from jouletrace.run import tables
+from jouletrace.run.parts import Parts
 from jouletrace.run.sound import check
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving_runs import START_NS
@@ -75,12 +75,12 @@ def test_bills_and_parts_are_those_by_the_log(in_parts):
     for ours, true in zip(bills(found), by_log, strict=True):
         assert np.mean(ours / true) == pytest.approx(1, abs=0.003)
         assert np.std(ours / true) < 0.015
-    results, true = Results(found), Results(analyse(deepcopy(run)))
+    results, true = Parts(found), Parts(analyse(deepcopy(run)))
     assert results.get("energy_new_token_j").method == "streamed steps"
-    for unit in [one["id"] for one in results.units("load")]:
-        prefill, known = (one.get("energy_prefill_j", unit).value for one in (results, true))
+    for unit in [one.id for one in results.units("load")]:
+        prefill, known = (one[unit].get("energy_prefill_j").value for one in (results, true))
         assert prefill == pytest.approx(known, rel=0.015)
-        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.002)
+        assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.002)
 
 
 def test_half_widths_of_bills_hold_those_by_the_log_where_chunks_are_late(in_parts):
@@ -100,7 +100,7 @@ def test_answers_that_dont_show_the_steps_are_billed_by_the_timeline(in_parts, c
     streams = streams_of(levels, **changes)
     found = with_streams(run, streams)
     assert found.workload["serving"]["streamed"] < TOGETHER
-    results = Results(found)
+    results = Parts(found)
     assert results.get("energy_output_token_j").method == "request timeline"
     assert results.get("energy_new_token_j").value is None
     assert found.warnings == []

@@ -15,9 +15,9 @@ from jouletrace.report import html
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.assets import Packer
 from jouletrace.report.html.timeline import timeline
-from jouletrace.report.results import Results
 from jouletrace.run import Estimate, Run
 from jouletrace.run import tables as run_tables
+from jouletrace.run.parts import Parts
 from make_runs import GPU, START, gpu, monitor_run, power_channel, profile_run, result
 from pages import EVIL, Page
 from timeline_runs import NASTY, SCRIPT, timeline_run
@@ -155,7 +155,7 @@ def test_negative_figures_are_drawn_left_of_zero():
         if row["unit"] == 2 and row["metric"] == "energy_total_j":
             row |= {"value": -1.0, "low": -2.0, "high": 0.5}
     run.results = run_tables.from_rows(rows, "results")
-    table = next(table for table in tables.of_parts(run, Results(run)) if table.id == "kernel")
+    table = next(table for table in tables.of_parts(run, Parts(run)) if table.id == "kernel")
     bars = [cell.bar for row in table.rows for cell in row if cell.bar and cell.value == -1.0]
     start, end, value, zero = bars[0]
     assert start == 0 < value < zero < end
@@ -164,7 +164,7 @@ def test_negative_figures_are_drawn_left_of_zero():
 def test_of_many_parts_the_costliest_are_listed_and_the_rest_is_counted(monkeypatch):
     monkeypatch.setattr(tables, "MOST_ROWS", 4)
     run = profile_run(kernels=6)
-    table = next(table for table in tables.of_parts(run, Results(run)) if table.id == "layer")
+    table = next(table for table in tables.of_parts(run, Parts(run)) if table.id == "layer")
     assert len(table.rows) == 4
     assert any(note.startswith("2 more rows") for note in table.notes)
     place = next(n for n, heading in enumerate(table.columns) if heading.key == "energy_total_j")
@@ -199,7 +199,7 @@ def test_packed_columns_come_back_exactly():
 
 def test_the_timeline_holds_every_span_to_the_nanosecond():
     run = timeline_run()
-    drawn = timeline(run, Results(run))
+    drawn = timeline(run, Parts(run))
     origin = int(drawn["origin_ns"])
     found = set()
     for lane in drawn["lanes"]:
@@ -215,7 +215,7 @@ def test_the_timeline_holds_every_span_to_the_nanosecond():
 
 def test_spans_within_others_lie_on_rows_below():
     run = timeline_run()
-    drawn = timeline(run, Results(run))
+    drawn = timeline(run, Parts(run))
     lane = next(lane for lane in drawn["lanes"] if lane["kind"] == "op")
     assert lane["rows"] > 1
     start, length, row = (unpacked(drawn["data"], lane[key]) for key in ("start", "length", "row"))
@@ -237,7 +237,7 @@ def test_many_readings_keep_their_least_and_most(monkeypatch):
     run = Run(
         kind="monitor", devices=[gpu()], channels=[power_channel()], samples=run_tables.from_rows(rows, "samples")
     )
-    drawn = timeline(run, Results(run))
+    drawn = timeline(run, Parts(run))
     line = drawn["lines"][0]
     kept = unpacked(drawn["data"], line["v"])
     assert len(kept) <= 210
@@ -250,7 +250,7 @@ def test_too_many_spans_are_put_together_and_that_is_reported(monkeypatch):
 
     monkeypatch.setattr(module, "MOST_SPANS", 1000)
     run = spans_run(5500, ["a", "b"])
-    drawn = timeline(run, Results(run))
+    drawn = timeline(run, Parts(run))
     lane = drawn["lanes"][0]
     assert lane["n"] == 917
     assert "5500 spans" in drawn["notes"][0]

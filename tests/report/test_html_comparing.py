@@ -13,8 +13,8 @@ from jouletrace.report import html
 from jouletrace.report.comparison import render
 from jouletrace.report.html.page import compared
 from jouletrace.report.html.timeline import timeline
-from jouletrace.report.results import Results
 from jouletrace.run import Run, tables
+from jouletrace.run.parts import Parts
 from make_runs import monitor_run
 from pages import EVIL, Page
 from records import DEVICE, START, make_run, readings
@@ -163,7 +163,7 @@ def test_files_of_the_same_name_are_distinguished_by_their_folders(two_sides):
 
 
 def test_timed_iterations_of_ab_have_a_lane_for_each_side(two_sides):
-    drawn = timeline(two_sides, Results(two_sides))
+    drawn = timeline(two_sides, Parts(two_sides))
     assert sorted(lane["title"] for lane in drawn["lanes"] if lane["kind"] == "iteration") == [
         "iteration · latency a",
         "iteration · latency b",

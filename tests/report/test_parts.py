@@ -6,9 +6,9 @@ import pytest
 
 from jouletrace import report
 from jouletrace.report.html.tables import of_parts as html_parts
-from jouletrace.report.results import Results
 from jouletrace.report.text import fitted
 from jouletrace.run import Estimate, Run, tables
+from jouletrace.run.parts import Parts
 from make_runs import e, result
 
 LONG = "void at::native::vectorized_elementwise_kernel<8, at::native::%s<c10::Half>, std::array<char*, 3ul> >(int)"
@@ -209,7 +209,7 @@ def test_phases_of_a_generation_say_which_tokens_they_are_about():
     assert "New tokens" in text
     assert "Energy per new token" in text
     assert "not measured" not in " ".join(lines(text, "Phases")), "what is between forwards is about no token"
-    page = next(one for one in html_parts(run, Results(run)) if one.id == "phase")
+    page = next(one for one in html_parts(run, Parts(run)) if one.id == "phase")
     assert {row[0].text for row in page.rows} == {"prefill (prompt tokens)", "decode (new tokens)", "between forwards"}
 
 
@@ -221,7 +221,7 @@ def test_phases_of_training_keep_their_names():
 
 
 def test_a_page_has_energy_and_share_before_other_figures():
-    (table,) = html_parts(graph_run(named=0), Results(graph_run(named=0)))
+    (table,) = html_parts(graph_run(named=0), Parts(graph_run(named=0)))
     keys = [column.key for column in table.columns]
     assert keys[keys.index("energy_total_j") :] == ["energy_total_j", "share", "time_s", "energy_active_j"]
     assert table.rows[0][keys.index("share")].value == pytest.approx(0.28)
@@ -237,6 +237,4 @@ def test_shares_of_time_are_marked(timed):
     run = Run(kind="profile", units=tables.from_rows(units, "units"), results=tables.from_rows(rows, "results"))
     for verbose in (True, False):
         assert ("share of time (%)" in report.render([run], detail="phase", verbose=verbose)) == timed
-    assert (
-        any("share of time" in column.name for one in html_parts(run, Results(run)) for column in one.columns) == timed
-    )
+    assert any("share of time" in column.name for one in html_parts(run, Parts(run)) for column in one.columns) == timed

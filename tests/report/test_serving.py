@@ -12,10 +12,10 @@ from jouletrace.report import html
 from jouletrace.report.contract import json_schema
 from jouletrace.report.cost import cost_line, tariff
 from jouletrace.report.document import Footnotes
-from jouletrace.report.results import Results
 from jouletrace.report.serving import best, frontier, section, verdict
 from jouletrace.report.trust import trust
 from jouletrace.run import load, save
+from jouletrace.run.parts import Parts
 from places import REPOSITORY
 from serving_runs import Truth, level_of, serving_run
 
@@ -36,7 +36,7 @@ def run():
 
 
 def test_the_cheapest_load_within_the_slo_is_named_first(run):
-    lines = verdict(run, Results(run))
+    lines = verdict(run, Parts(run))
     assert lines[0].startswith("at 6/s: ")
     assert "J per request" in lines[0].replace("\u00a0", " ")
     assert "J per output token" in lines[0].replace("\u00a0", " ")
@@ -47,17 +47,17 @@ def test_the_cheapest_load_within_the_slo_is_named_first(run):
 
 def test_a_load_that_is_not_valid_is_never_the_best():
     run = loaded(slots=3)
-    found = best(run, Results(run))
+    found = best(run, Parts(run))
     assert found is not None
     assert found[1]["name"] == "1/s"
-    lines = verdict(run, Results(run))
+    lines = verdict(run, Parts(run))
     assert lines[0] == "NOT VALID at 3/s, 6/s: no energy per request or token is stated there"
     assert lines[1].startswith("at 1/s: "), "the price that is stated is that of the valid load"
 
 
 def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
     run = loaded(slots=1, rates=(4, 8))
-    lines = verdict(run, Results(run))
+    lines = verdict(run, Parts(run))
     assert len(lines) == 1, lines
     assert lines[0].startswith("NOT VALID at 4/s, 8/s")
     assert " J per " not in report.render([run], width=80).replace("\u00a0", " ")
@@ -68,8 +68,8 @@ def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
 
 def test_an_slo_that_no_load_meets_is_reported():
     run = loaded(slo_s={"e2e": 0.1})
-    assert best(run, Results(run)) is None
-    lines = [line.replace("\u00a0", " ") for line in verdict(run, Results(run))]
+    assert best(run, Parts(run)) is None
+    lines = [line.replace("\u00a0", " ") for line in verdict(run, Parts(run))]
     assert lines[0] == "no valid load meets the SLO (e2e<0.1 s for 95% of the requests)"
     assert lines[1].startswith("at 6/s: "), "the cheapest of the valid loads, not the first"
     assert lines[2] == "costs least of the valid loads: --rate 6"
@@ -78,36 +78,36 @@ def test_an_slo_that_no_load_meets_is_reported():
 def test_a_price_is_of_a_named_load_or_says_that_there_is_none():
     given = tariff("0.30EUR/kWh", None)
     missed = loaded(slo_s={"e2e": 0.1})
-    (line,) = cost_line(missed, Results(missed), given)
+    (line,) = cost_line(missed, Parts(missed), given)
     assert "per million output tokens at 6/s at 0.3 EUR/kWh" in line
     invalid = loaded(slots=1, rates=(4, 8))
-    assert cost_line(invalid, Results(invalid), given) == ["no cost per million output tokens: no load states it"]
+    assert cost_line(invalid, Parts(invalid), given) == ["no cost per million output tokens: no load states it"]
 
 
 def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
     run = loaded(slots=1, rates=(4, 8))
-    results = Results(run)
+    results = Parts(run)
     for unit in results.units("load"):
         for name in ("bill_p50_j", "closure_bills", "energy_common_j"):
-            assert (results.get(name, unit["id"]).value, results.get(name, unit["id"]).reason) == (
+            assert (results[unit.id].get(name).value, results[unit.id].get(name).reason) == (
                 None,
                 "load_not_valid",
             )
-        assert results.get("energy_total_j", unit["id"]).value is not None, "that of the GPU is measured"
+        assert results[unit.id].get("energy_total_j").value is not None, "that of the GPU is measured"
     assert run.requests["energy_j"].null_count == len(run.requests)
 
 
 def test_bills_of_requests_have_a_unit_of_their_own_beside_energies_of_windows():
     served = load(REPOSITORY / "docs" / "results" / "runs" / "serving-short-h200.zip")
-    headings = [column.name.replace("\u00a0", " ") for column in section(served, Results(served), Footnotes()).columns]
+    headings = [column.name.replace("\u00a0", " ") for column in section(served, Parts(served), Footnotes()).columns]
     assert {"energy (kJ)", "decode (kJ)", "bill, median (J)", "bill, p99 (J)"} <= set(headings)
 
 
 def test_another_rate_than_offered_is_stated(run):
-    assert not any("no queue grew" in line for line in verdict(run, Results(run)))
+    assert not any("no queue grew" in line for line in verdict(run, Parts(run)))
     scattered = loaded()
     scattered.workload["serving"]["levels"][0]["rate_per_s"] = 2.0
-    line = verdict(scattered, Results(scattered))[-1]
+    line = verdict(scattered, Parts(scattered))[-1]
     assert line.startswith("answered, though no queue grew: ")
     assert line.endswith("/s at 1/s")
 
@@ -149,12 +149,12 @@ def test_a_saved_run_is_shown_the_same(run, tmp_path):
 
 
 def test_the_frontier_has_a_point_a_load_in_order_of_latency(run):
-    spec = frontier(run, Results(run))
+    spec = frontier(run, Parts(run))
     (trace,) = spec["data"]
     assert sorted(trace["text"]) == ["1/s", "3/s", "6/s"]
     assert trace["x"] == sorted(trace["x"])
     assert "output token" in spec["layout"]["yaxis"]["title"]["text"]
-    assert frontier(loaded(rates=(2,)), Results(loaded(rates=(2,)))) is None
+    assert frontier(loaded(rates=(2,)), Parts(loaded(rates=(2,)))) is None
 
 
 def test_the_page_draws_the_frontier_and_lists_the_loads(run, tmp_path):

@@ -8,11 +8,11 @@ import pytest
 from compare_runs import side
 from jouletrace import report
 from jouletrace.addons.mig.tables import _plus_minus
-from jouletrace.analysis.between_runs import FLAG
 from jouletrace.compare import compare
 from jouletrace.report import comparison
 from jouletrace.report.verdict import brief
 from jouletrace.run import MODEL_UNIT, Estimate, Run, load, tables
+from jouletrace.run.parts import STORED_SCATTER
 from make_runs import cpu_run, monitor_run, profile_run, simulated_run
 from places import REPOSITORY
 
@@ -94,7 +94,7 @@ def flagged(run, *metrics, unit=MODEL_UNIT):
     rows = run.results.to_pylist()
     for row in rows:
         if row["unit"] == unit and row["metric"] in metrics:
-            row["flags"] = ",".join(filter(None, [row["flags"], FLAG]))
+            row["flags"] = ",".join(filter(None, [row["flags"], STORED_SCATTER]))
     run.results = tables.from_rows(rows, "results")
     return run
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.profiler import board_store
 from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED
@@ -12,6 +11,7 @@ from jouletrace.profiler.record import split
 from jouletrace.profiler.record.ranks import merge_ranks
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
+from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.tracing.log import Launched
 from scenarios import draw
 

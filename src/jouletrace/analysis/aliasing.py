@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.analysis.spans import Path, PathSpans, of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Segment, StoredLevel
+from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor.aliasing import ANY_RATE_U, KNOWN_RATE_U, aliased, read_in_step
 from jouletrace.sensor.kinds import response_of
 

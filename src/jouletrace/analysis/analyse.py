@@ -17,12 +17,12 @@ from jouletrace.analysis.nodes import add_nodes, has_nodes
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.program import add_program
 from jouletrace.analysis.ranges import add_ranges, add_ranks
-from jouletrace.analysis.recording_names import has_recording
 from jouletrace.analysis.serving.levels import add_serving
 from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import DeviceInfo, Run, tables
+from jouletrace.run.recording_names import has_recording
 from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.stats.one_thread import one_thread
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.windows import per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.interval import widened
 from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
 
-FLAG = "between_runs_stored"
 SOURCE = "between runs, stored from {} runs of another GPU"
 
 ENERGIES = {
@@ -63,7 +63,7 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     for metric, sd in u.items():
         if (sources := figures.sources.get((MODEL_UNIT, metric))) is not None:
             figures.sources[MODEL_UNIT, metric] = _with(sources, {SOURCE.format(n): sd})
-        figures.change(MODEL_UNIT, metric, widened(figures.get(MODEL_UNIT, metric), t * sd), FLAG)
+        figures.change(MODEL_UNIT, metric, widened(figures.get(MODEL_UNIT, metric), t * sd), STORED_SCATTER)
 
 
 def _standard(share: float, whole: float, values: Floats, block: NDArray[np.int64]) -> float:

@@ -17,10 +17,10 @@ from jouletrace.analysis.imported_recording import add_recording, remove_recordi
 from jouletrace.analysis.kernel_counters import add_kernels
 from jouletrace.analysis.monitor import add_each
 from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
-from jouletrace.analysis.recording_names import recording_of
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels, tables
 from jouletrace.run.channels import ENERGY_COUNTER
+from jouletrace.run.recording_names import recording_of
 from jouletrace.run.tables import UnitRow
 
 METHOD = "spans"

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.launched import STEPS, Ints, Mask, Steps, Work, steps_of
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording_names import RECORDINGS
 from jouletrace.analysis.span_energies import power_device
 from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Recording
+from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.sensor.kinds import KINDS, RECORD, samples, sensor_behind
 
 NO_COMMON_TIME = "no_common_time"

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording_names import IDLE_NAME, recording_of
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
+from jouletrace.run.recording_names import IDLE_NAME, recording_of
 from jouletrace.run.tables import UnitRow
 
 Array = NDArray[np.float64]

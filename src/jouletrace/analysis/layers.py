@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jouletrace.analysis.kernel_times import Kinds, Part, no_kinds
-from jouletrace.analysis.recording_names import OUTSIDE
+from jouletrace.run.recording_names import OUTSIDE
 from jouletrace.run.tables import UnitRow
 
 _BY_OTHERS = "called by others"

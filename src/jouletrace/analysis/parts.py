@@ -16,13 +16,13 @@ from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
 from jouletrace.analysis.kernel_times import Kinds, no_kinds, sum_of, sums, times_of
 from jouletrace.analysis.layers import Layer, layers_of
-from jouletrace.analysis.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.contrasts import METHOD, Row, by_operator
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Recording
+from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
 
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")

@@ -7,9 +7,9 @@ import numpy as np
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_times import recorded_units
 from jouletrace.analysis.power import no_power_reason, power_record, window_estimate, window_sources
-from jouletrace.analysis.recording_names import has_recording
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import Recording
+from jouletrace.run.recording_names import has_recording
 from jouletrace.stats.interval import ratio, total
 
 BEFORE = "before the first kernel"

@@ -9,7 +9,6 @@ import numpy as np
 
 from jouletrace.analysis.kernel_times import KernelTimes
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import verdict
 from jouletrace.attribution.fit import Fit
@@ -17,6 +16,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
+from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.power_record import PowerRecord

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from jouletrace.analysis.recording_names import IDLE_NAME
 from jouletrace.run import MODEL_UNIT
+from jouletrace.run.recording_names import IDLE_NAME
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
 """The index of one of several equal layers; a module whose whole name is a number keeps it."""

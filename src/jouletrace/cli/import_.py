@@ -80,16 +80,16 @@ def _import(
 ) -> None:
     """Read, save and print."""
     from jouletrace.analysis import analyse
-    from jouletrace.analysis.recording_names import has_recording
     from jouletrace.formats.importers import import_files
     from jouletrace.report.contract import to_json_object
     from jouletrace.report.cost import cost_line
-    from jouletrace.report.results import Results
     from jouletrace.report.scale import NBSP
     from jouletrace.report.trust import trust
     from jouletrace.report.verdict import gain_line, verdict
     from jouletrace.run import save
     from jouletrace.run.masking import mask, masked_arguments
+    from jouletrace.run.parts import Parts
+    from jouletrace.run.recording_names import has_recording
     from jouletrace.run.store import fresh_folder, remove_own
 
     run = mask(analyse(import_files(files, chosen)))
@@ -112,7 +112,7 @@ def _import(
                 [run], form="table", detail="kernel" if has_recording(run) else "model", verbose=verbose, tariff=given
             )
         else:
-            found = Results(run)
+            found = Parts(run)
             costs = [*cost_line(run, found, given), *gain_line(run, found)]
             lines = [*verdict(run, found), *costs, *trust(run).lines()]
             put(
@@ -190,7 +190,7 @@ def _counted(facts: dict[str, Any]) -> str:
 
 def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     """The same as readable lines."""
-    from jouletrace.analysis.recording_names import recording_of
+    from jouletrace.run.recording_names import recording_of
 
     lines = []
     for one in facts["files"]:

@@ -38,12 +38,12 @@ def show(
 ) -> None:
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
     from jouletrace.report.cost import cost_line, tariff
-    from jouletrace.report.results import Results
+    from jouletrace.run.parts import Parts
 
     form, given = check_form(form, json), tariff(price, carbon)
     if budget:
         shown = [opened(path) for path in runs]
-        costs = [line for run in shown for line in cost_line(run, Results(run), given)] if form == "table" else []
+        costs = [line for run in shown for line in cost_line(run, Parts(run), given)] if form == "table" else []
         printed: list[str] = []
         try:
             for run in shown:

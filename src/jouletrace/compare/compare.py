@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jouletrace.analysis.between_runs import FLAG
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
 from jouletrace.compare.loads import pair
-from jouletrace.compare.match import LEVELS, LOAD, Key, Matched, Parts, match, parts_of
+from jouletrace.compare.match import LEVELS, LOAD, Figures, Key, Matched, match, parts_of
 from jouletrace.compare.setup import RESPONSE, differences, options, warnings
 from jouletrace.compare.sides import (
     LOAD_METRICS,
@@ -47,6 +46,7 @@ from jouletrace.report.trust import Failed, Trust, joined, trust
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
+from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
@@ -115,7 +115,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         pair(entries, side_a[0].run, side_b[0].run)
         for one in entries:
             if one.key.level == "model" and one.contrast is not None and not watched:
-                one.flags = (*one.flags, FLAG)
+                one.flags = (*one.flags, STORED_SCATTER)
     neutral = WATCHED_METRICS if watched else NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
     rows = judge(entries, margin, neutral=neutral)
     return Comparison(
@@ -179,7 +179,7 @@ def _entries(
     return found
 
 
-def _on_parts(matched: Matched, a: Parts, b: Parts) -> list[str]:
+def _on_parts(matched: Matched, a: Figures, b: Figures) -> list[str]:
     """Remarks on the lists of parts, where they hardly match."""
     if bool(a) != bool(b):
         return [f"{'B' if a else 'A'} lists no parts: only figures of the whole are compared"]
@@ -232,7 +232,7 @@ def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> st
         )
     if len(a) + len(b) == 2 and a[0].watched and b[0].watched:
         return "Differences of two records, by the interval of each: how others would differ can't be known from these."
-    if len(a) + len(b) == 2 and any(FLAG in row.flags for row in rows):
+    if len(a) + len(b) == 2 and any(STORED_SCATTER in row.flags for row in rows):
         return (
             "Differences of single runs, by their intervals, which hold a scatter between runs that was stored from "
             f"another GPU; verdicts hold with {100 * (1 - ALPHA):g} % over all rows together."

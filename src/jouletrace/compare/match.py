@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jouletrace.compare.sides import LOAD_METRICS, PART_METRICS, Source
-from jouletrace.report.results import Figure, Results
 from jouletrace.run import MODEL_UNIT, Estimate
+from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.stats.interval import Z95, widened
 
 LOAD: Final = "load"
@@ -52,7 +52,7 @@ class Key:
         return " ".join(filter(None, (self.device, self.module if self.module != self.name else "")))
 
 
-Parts = dict[Key, list[dict[str, Estimate]]]
+Figures = dict[Key, list[dict[str, Estimate]]]
 """Figures by metric for each run of the side, by unit; empty where a run lacks the unit."""
 
 
@@ -64,29 +64,29 @@ class Matched(NamedTuple):
     only_b: list[Key]
 
 
-def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Parts:
+def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Figures:
     """The units of a side's runs and their figures."""
-    found: Parts = {}
+    found: Figures = {}
     for i, source in enumerate(side):
-        results = Results(source.run)
+        results = Parts(source.run)
         for level in levels:
             seen: Counter[Key] = Counter()
             for unit in results.units(level):
-                metrics = results.metrics(unit["id"])
+                metrics = unit.figures
                 named = LOAD_METRICS if level == LOAD else PART_METRICS
                 figures = {name: _with_chance(name, metrics) for name in named if name in metrics}
-                if unit["id"] == MODEL_UNIT or not figures:
+                if unit.id == MODEL_UNIT or not figures:
                     continue
-                plain = replace(_key(level, unit), device=results.gpu(unit))
+                plain = replace(_key(level, unit), device=unit.gpu)
                 key = replace(plain, number=seen[plain])
                 seen[plain] += 1
                 found.setdefault(key, [{} for _ in side])[i] = figures
     return found
 
 
-def _with_chance(name: str, metrics: Mapping[str, Figure]) -> Estimate:
+def _with_chance(name: str, metrics: Mapping[str, Estimate]) -> Estimate:
     """A figure, its interval widened by the chance within the run where that is stated apart."""
-    found, chance = metrics[name].estimate, metrics.get(f"{name.removesuffix('_j')}_error_pct", Figure()).estimate
+    found, chance = metrics[name], metrics.get(f"{name.removesuffix('_j')}_error_pct", ABSENT)
     return found if chance.value is None else widened(found, Z95 * chance.value / 100 * abs(found.value or 0.0))
 
 
@@ -107,8 +107,8 @@ def match(a: Sequence[Key], b: Sequence[Key]) -> Matched:
     return Matched(sorted(pairs, key=lambda pair: place[pair[1]]), left_a, left_b)
 
 
-def _key(level: str, unit: Mapping[str, Any]) -> Key:
-    texts = (unit.get(key) for key in ("name", "op", "shapes", "module", "phase"))
+def _key(level: str, unit: Part) -> Key:
+    texts = (unit.name, unit.op, unit.shapes, unit.module, unit.phase)
     name, op, shapes, module, phase = (" ".join(str(text).split()) if text else "" for text in texts)
     # An operator's name is composed of the other properties.
     return Key(level, op if level == "op" and op else name, op, shapes, module, phase)

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.between_runs import FLAG
 from jouletrace.analysis.windows import per_iteration
 from jouletrace.errors import BadInputError
-from jouletrace.report.results import Results
 from jouletrace.run import DeviceInfo, Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
+from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.sensor.gain import gain_between, gain_of
 from jouletrace.stats.interval import mean_estimate, total
 
@@ -143,12 +142,12 @@ def _number(path: Path) -> tuple[int, str]:
 
 def _independent(run: Run, place: str) -> list[Source]:
     """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
-    results = Results(run)
+    results = Parts(run)
     whole = {name: results.get(name) for name in MODEL_METRICS}
-    if not any(name in results.metrics() for name in MODEL_METRICS) and results.units("device"):
+    if not any(name in results.whole.figures for name in MODEL_METRICS) and results.units("device"):
         return [Source(run, place, _of_devices(results), frozenset(WATCHED_METRICS), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
-        alone = frozenset(name for name in MODEL_METRICS if FLAG in results.figure(name).flags)
+        alone = frozenset(name for name in MODEL_METRICS if STORED_SCATTER in results.get(name).flags)
         return [Source(run, place, whole, alone)]
     energy, block = per_iteration(run, "energy_j")
     time, time_block = per_iteration(run, "time_s")
@@ -168,14 +167,14 @@ def _independent(run: Run, place: str) -> list[Source]:
     return found or [Source(run, place, whole)]
 
 
-def _of_devices(results: Results) -> dict[str, Estimate]:
+def _of_devices(results: Parts) -> dict[str, Estimate]:
     """Energy and power of all devices together, and the longest time; null where a device lacks the figure."""
     found: dict[str, Estimate] = {}
     for name in ("energy_total_j", "power_w"):
-        each = [results.get(name, unit["id"]) for unit in results.units("device")]
+        each = [unit.get(name) for unit in results.units("device")]
         lacking = next((one for one in each if one.value is None), None)
         found[name] = lacking or (each[0] if len(each) == 1 else total(each))
-    times = [results.get("time_s", unit["id"]) for unit in results.units("device")]
+    times = [unit.get("time_s") for unit in results.units("device")]
     found["time_s"] = max(times, key=lambda one: one.value or 0.0)
     return found
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.recording_names import SAMPLE_RATE
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Calibration, StoredLevel, StoredScatter
+from jouletrace.run.recording_names import SAMPLE_RATE
 
 KEY = "calibration"
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from jouletrace.analysis.between_runs import FLAG as SCATTER
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SEPARATOR, SIMULATED
@@ -21,6 +20,7 @@ from jouletrace.report.trust import Failed, Trust, of
 from jouletrace.run import Estimate
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
+from jouletrace.run.parts import STORED_SCATTER as SCATTER
 from jouletrace.run.shown import Shown
 from jouletrace.spreadsheets import csv_file
 
@@ -172,10 +172,8 @@ class Comparison(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The object that ``--format json`` prints."""
         own = asdict(self)
-        for row in own["rows"]:
-            for figure in row.values():
-                if isinstance(figure, dict):
-                    figure.pop("unit", None)  # the metric's name has it
+        for row, shown in zip(own["rows"], self.rows, strict=True):
+            row |= {name: getattr(shown, name).to_dict() for name in row if isinstance(row[name], dict)}
         for side in ("a", "b"):
             own[f"unmatched_{side}"] = [{"level": level, "name": name} for level, name in own[f"unmatched_{side}"]]
         found = {

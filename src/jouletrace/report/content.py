@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jouletrace.analysis.recording_names import recording_of
 from jouletrace.report import facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP, Comparison
 from jouletrace.report.comparison import document as comparison_document
@@ -12,11 +11,13 @@ from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line
 from jouletrace.report.document import Column, Document, Footnotes, NoFootnotes, Section
 from jouletrace.report.facts import endings, methods, others, said
-from jouletrace.report.results import OF_PARTS, PROFILE, Figure, Results, metric, ordered
+from jouletrace.report.results import OF_PARTS, PROFILE, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.trust import Trust, joined, trust
 from jouletrace.report.verdict import gain_line, verdict
-from jouletrace.run import ChannelInfo, Run
+from jouletrace.run import ChannelInfo, Estimate, Run
+from jouletrace.run.parts import Parts
+from jouletrace.run.recording_names import recording_of
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
@@ -52,7 +53,7 @@ def document(
     tariff: Tariff | None = None,
 ) -> Document:
     """Everything that is shown of one Run; ``marks`` are the footnotes of what is shown with it."""
-    results, marks = Results(run), Footnotes(marks)
+    results, marks = Parts(run), Footnotes(marks)
     found = Document(facts.title(run), facts.SIMULATED if run.simulated else "")
     found.subtitle = [facts.device_line(device) for device in run.devices]
     found.subtitle += [line for line in (facts.weights(run), facts.when(run)) if line]
@@ -94,7 +95,7 @@ def document(
 
 def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Tariff | None = None) -> Document:
     """The verdict on one Run, and one table of its parts where it has some."""
-    results = Results(run)
+    results = Parts(run)
     found = Document(facts.headline(run))
     found.unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
     found.verdict = _verdict(run, results, trust(run, results), tariff)
@@ -113,7 +114,7 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
     return found.printable()
 
 
-def _level_of_short(run: Run, results: Results, detail: str) -> str:
+def _level_of_short(run: Run, results: Parts, detail: str) -> str:
     """The one level that is listed below a verdict; "" for none."""
     if detail != "model":
         return detail
@@ -132,7 +133,7 @@ def _why_not(run: Run, detail: str) -> str:
     return "--detail-time was too short for any" if asked else "not measured at that detail"
 
 
-def _verdict(run: Run, results: Results, trusted: Trust, tariff: Tariff | None) -> list[str]:
+def _verdict(run: Run, results: Parts, trusted: Trust, tariff: Tariff | None) -> list[str]:
     costs = cost_line(run, results, tariff)
     return [*verdict(run, results), *costs, *gain_line(run, results), *trusted.lines()]
 
@@ -172,7 +173,7 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tari
         found.unfinished.extend(f"{INCOMPLETE}{name}: {said(warning)}" for warning in endings(run))
         found.warnings.extend(f"{name}: {line}" for line in map(said, others(run)))
         texts.setdefault(methods(run), []).append(name)
-        found.verdict.extend(f"{name}: {line}" for line in cost_line(run, Results(run), tariff))
+        found.verdict.extend(f"{name}: {line}" for line in cost_line(run, Parts(run), tariff))
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
     return found.printable()
 
@@ -250,13 +251,13 @@ def _short_table(runs: Sequence[Run], tariff: Tariff | None) -> Document:
     )
 
 
-def levels_shown(results: Results, detail: str) -> list[str]:
+def levels_shown(results: Parts, detail: str) -> list[str]:
     """Levels that are listed: devices and ranges always, else the one that ``detail`` names.
 
     Generation of tokens is always broken down by phase: prompts and new tokens differ in cost.
     """
     always = [level for level in ("device", "range", "load") if results.units(level)]
-    if "tokens_per_s" in results.metrics() and results.units("phase"):
+    if "tokens_per_s" in results.whole.figures and results.units("phase"):
         always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
         always += ["context"] if results.units("context") else []
     return always + ([detail] if detail != "model" and detail not in always else [])
@@ -280,31 +281,29 @@ def identity(run: Run) -> dict[str, str]:
     return {"workload": name, **values, "device": ", ".join(dict.fromkeys(devices))}
 
 
-def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Figure]]]:
+def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
     """The rows that a Run has in a comparison: one, or one a device where several were watched."""
-    results = Results(run)
+    results = Parts(run)
     devices = results.units("device")
     if not devices:
-        return [(identity(run), results.metrics())]
-    return [
-        ({**identity(run), "device": parts.device_name(run, unit)}, results.metrics(unit["id"])) for unit in devices
-    ]
+        return [(identity(run), results.whole.figures)]
+    return [({**identity(run), "device": parts.device_name(run, unit)}, unit.figures) for unit in devices]
 
 
-def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
+def model_section(run: Run, results: Parts, marks: Footnotes) -> Section:
     """The figures of the whole: one a row, since each has its own unit."""
     steps = run.kind == "profile" or recording_of(run).get("iterations_by")
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Section("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)
-    there = results.metrics()
+    there = results.whole.figures
     names = ordered({*there, *(PROFILE if run.kind == "profile" else ())} - set(OF_PARTS))
     missing = _all_missing(results, names)
     if missing is not None:
         names = [name for name in names if name not in _NEED_POWER]
     for name in names:
-        found, words = results.figure(name), metric(name)
-        estimate = found.estimate
+        found, words = results.get(name), metric(name)
+        estimate = found
         how = reasons.method(estimate.method) if estimate.reason is None else reasons.reason(estimate.reason)
         how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
         label = words.label.replace(" ", NBSP)
@@ -315,10 +314,10 @@ def model_section(run: Run, results: Results, marks: Footnotes) -> Section:
     return section
 
 
-def _all_missing(results: Results, names: Sequence[str]) -> str | None:
+def _all_missing(results: Parts, names: Sequence[str]) -> str | None:
     """The one reason why every figure that needs power is missing; None if that isn't so."""
-    figures = [results.figure(name) for name in names if name in _NEED_POWER]
-    codes = {found.estimate.reason for found in figures}
+    figures = [results.get(name) for name in names if name in _NEED_POWER]
+    codes = {found.reason for found in figures}
     if len(figures) < 2 or len(codes) != 1 or any(found.flags for found in figures):
         return None
     return codes.pop()

@@ -8,7 +8,7 @@ distribution of latency, throughput and shares are plain numbers. ``upgraded`` r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
@@ -19,11 +19,11 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
 from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.facts import endings, others
-from jouletrace.report.results import OF_PARTS, RUN, Figure, Results
+from jouletrace.report.results import OF_PARTS
 from jouletrace.report.trust import trust
-from jouletrace.run import MODEL_UNIT, ChannelInfo, Run
+from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import RUN, Part, Parts
 from jouletrace.sensor.gain import stated_gain
 
 SCHEMA = 2
@@ -60,7 +60,7 @@ def to_json_object(
     Returns:
         An object that ``schema.json`` describes and validates.
     """
-    results = Results(run)
+    results = Parts(run)
 
     def parts(level: str) -> list[dict[str, Any]]:
         units = results.units(level) if top is None else results.ranked(level)[:top]
@@ -89,7 +89,7 @@ def to_json_object(
             "kernels": results.get("closure_kernels").to_dict(),
         },
         "perturbation": results.get("perturbation").to_dict(),
-        "checks": {name: results.get(name).to_dict() for name in OF_PARTS if name in results.metrics()},
+        "checks": {name: results.get(name).to_dict() for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": conditions(run),
         "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
@@ -170,22 +170,22 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
     }
 
 
-def _model(run: Run, results: Results) -> dict[str, Any]:
-    there = results.metrics()
+def _model(run: Run, results: Parts) -> dict[str, Any]:
+    there = results.whole.figures
     found: dict[str, Any] = {
         "latency_ms": _latency(run, results),
         "throughput_per_s": results.get("throughput_per_s").value,
     }
     for name, place in list(_MODEL.items())[2:]:
         group, _, key = place.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results, results.figure(name))
+        (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results, results.get(name))
     return found | {
         "flags": {_MODEL.get(name, name): list(figure.flags) for name, figure in there.items() if figure.flags},
-        "other": _other(results, MODEL_UNIT, {*_MODEL, *OF_PARTS}),
+        "other": _other(results, results.whole, {*_MODEL, *OF_PARTS}),
     }
 
 
-def _latency(run: Run, results: Results) -> dict[str, Any]:
+def _latency(run: Run, results: Parts) -> dict[str, Any]:
     """The distribution, or at least the median where single iterations are not in the Run."""
     figures: dict[str, Any] = distribution(run)
     stated = results.get("latency_s")
@@ -198,29 +198,27 @@ def _latency(run: Run, results: Results) -> dict[str, Any]:
 _PART_METRICS = ("time_s", "power_w", "energy_total_j", "energy_active_j", "share")
 
 
-def _part(results: Results, unit: UnitRow, level: str) -> dict[str, Any]:
-    flags = dict.fromkeys(flag for figure in results.metrics(unit["id"]).values() for flag in figure.flags)
-    row: Mapping[str, Any] = unit
-    gpu = results.gpu(unit)
-    named = {"name": f"{gpu}: {unit['name']}"} if gpu and level == "phase" else {}
+def _part(results: Parts, unit: Part, level: str) -> dict[str, Any]:
+    flags = dict.fromkeys(flag for figure in unit.figures.values() for flag in figure.flags)
+    named = {"name": f"{unit.gpu}: {unit.name}"} if unit.gpu and level == "phase" else {}
     return {
-        **{name: row[name] for name in ("name", "op", "shapes", "module", "count")},
+        **{name: getattr(unit, name) for name in ("name", "op", "shapes", "module", "count")},
         **named,
-        **({"device": gpu} if gpu else {}),
-        "time_ms": results.get("time_s", unit["id"]).scaled(1e3).to_dict(),
-        "power_w": results.get("power_w", unit["id"]).to_dict(),
-        "energy_j": results.get("energy_total_j", unit["id"]).to_dict(),
-        "energy_active_j": results.get("energy_active_j", unit["id"]).to_dict(),
-        "share": results.get("share", unit["id"]).value,
+        **({"device": unit.gpu} if unit.gpu else {}),
+        "time_ms": unit.get("time_s").scaled(1e3).to_dict(),
+        "power_w": unit.get("power_w").to_dict(),
+        "energy_j": unit.get("energy_total_j").to_dict(),
+        "energy_active_j": unit.get("energy_active_j").to_dict(),
+        "share": unit.get("share").value,
         "flags": list(flags),
-        "other": _other(results, unit["id"], set(_PART_METRICS)),
+        "other": _other(results, unit, set(_PART_METRICS)),
     }
 
 
-def _other(results: Results, unit: int, known: set[str]) -> dict[str, Any]:
+def _other(results: Parts, unit: Part, known: set[str]) -> dict[str, Any]:
     """Metrics that have no place of their own, in SI units by name: nothing is left out."""
-    return {name: _with_measurand(results, f) for name, f in results.metrics(unit).items() if name not in known}
+    return {name: _with_measurand(results, f) for name, f in unit.figures.items() if name not in known}
 
 
-def _with_measurand(results: Results, found: Figure) -> dict[str, Any]:
-    return found.estimate.to_dict() | {"of": results.measurand(found)}
+def _with_measurand(results: Parts, found: Estimate) -> dict[str, Any]:
+    return found.to_dict() | {"of": results.measurand(found)}

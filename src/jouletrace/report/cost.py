@@ -12,9 +12,9 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.report import reasons, serving
-from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import Parts
 from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total, widened
 
@@ -144,18 +144,18 @@ def _finite(text: str, option: str) -> float:
     return value
 
 
-def priced(run: Run, results: Results, server: int | None = None) -> tuple[Estimate, str]:
+def priced(run: Run, results: Parts, server: int | None = None) -> tuple[Estimate, str]:
     """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded."""
     if results.units("load"):
         chosen = serving.leading(run, results, server)
-        token = results.get(serving.COST, chosen[0]["id"]) if chosen else Estimate.null("load_not_valid")
+        token = chosen[0].get(serving.COST) if chosen else Estimate.null("load_not_valid")
         at = f" at {chosen[1]['name']}" if chosen else ""
         modelled = "" if server is None else " (modelled)"
         return token.scaled(_MANY), f"million output tokens{at}{modelled}"
     whole = results.get("energy_total_j")
     if run.kind not in ("profile", "ab"):
         units = results.units("device")
-        each = [one for unit in units if (one := results.get("energy_total_j", unit["id"])).value is not None]
+        each = [one for unit in units if (one := unit.get("energy_total_j")).value is not None]
         return (whole, "") if whole.value is not None or not each else (total(each), "")
     token = results.get("energy_per_token_j")
     if token.value is not None:
@@ -164,7 +164,7 @@ def priced(run: Run, results: Results, server: int | None = None) -> tuple[Estim
     return whole.scaled(_MANY / items), "million samples" if items > 1 else "million iterations"
 
 
-def cost_line(run: Run, results: Results, given: Tariff | None) -> list[str]:
+def cost_line(run: Run, results: Parts, given: Tariff | None) -> list[str]:
     """The line below a verdict; none without an energy, which the verdict says, but of a load's price."""
     if given is None:
         return []

@@ -6,12 +6,13 @@ Every row says what was run on what, so that rows of several Runs can be put bel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from jouletrace.report.content import identity, levels_shown
 from jouletrace.report.document import printable
-from jouletrace.report.results import PROFILE, Figure, Results, ordered, three_cells, three_columns
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.report.results import PROFILE, ordered, three_cells, three_columns
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.spreadsheets import csv_file
 
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
@@ -25,26 +26,25 @@ def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
     lines: list[list[object]] = [[*names, *three_columns(map(printable, metrics)), "notes"]]
     for label, figures in rows:
         cells = [printable(str(label[key])) if label.get(key) is not None else "" for key in names]
-        numbers = three_cells(figures.get(name, Figure()).estimate for name in metrics)
+        numbers = three_cells(figures.get(name, ABSENT) for name in metrics)
         lines.append([*cells, *numbers, printable(_notes(figures))])
     return csv_file(lines)
 
 
-def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Figure]]]:
+def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Estimate]]]:
     """What each row is of, and its figures."""
-    results = Results(run)
+    results = Parts(run)
     own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
-    stated = dict.fromkeys(PROFILE, Figure()) if run.kind == "profile" else {}
-    yield {**own, "level": "model"}, {**stated, **results.metrics()}
+    stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
+    yield {**own, "level": "model"}, {**stated, **results.whole.figures}
     for level in levels_shown(results, detail):
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
-            if unit["id"] != MODEL_UNIT:
-                row: Mapping[str, object] = unit
-                gpu = {"device": found} if (found := results.gpu(unit)) else {}
-                yield {**own, **gpu, **{key: row[key] for key in _UNIT}}, results.metrics(unit["id"])
+            if unit.id != MODEL_UNIT:
+                gpu = {"device": unit.gpu} if unit.gpu else {}
+                yield {**own, **gpu, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
 
 
-def _notes(figures: dict[str, Figure]) -> str:
+def _notes(figures: dict[str, Estimate]) -> str:
     """Codes of why a figure is missing and of what it is flagged with, by metric."""
-    codes = {name: [*filter(None, [figure.estimate.reason]), *figure.flags] for name, figure in figures.items()}
+    codes = {name: [*filter(None, [figure.reason]), *figure.flags] for name, figure in figures.items()}
     return "; ".join(f"{name}: {', '.join(found)}" for name, found in codes.items() if found)

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 
 import pyarrow.compute as pc
 
-from jouletrace.analysis.between_runs import FLAG
 from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.analysis.latency import block_means, distribution
 from jouletrace.report import reasons
-from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, NONE, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
+from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.version import __version__
 
 SEPARATOR = " · "
@@ -209,7 +208,7 @@ def said(warning: RunWarning) -> str:
 
 def methods(run: Run) -> str:
     """Some sentences, built from nothing but the facts that the Run holds."""
-    results = Results(run)
+    results = Parts(run)
     sentences = [_what(run)]
     if run.simulated:
         sentences.insert(0, "SIMULATED: the figures are of a simulated GPU; no hardware was measured.")
@@ -245,7 +244,7 @@ def _of_device(device: DeviceInfo) -> str:
     return f"{device.name} ({', '.join(facts)})" if facts else device.name
 
 
-def _of_latency(results: Results) -> str:
+def _of_latency(results: Parts) -> str:
     latency = results.get("latency_s")
     if latency.value is None:
         return ""
@@ -255,7 +254,7 @@ def _of_latency(results: Results) -> str:
     )
 
 
-def _energy(run: Run, results: Results) -> str:
+def _energy(run: Run, results: Parts) -> str:
     energy = results.get("energy_total_j")
     if energy.value is None:
         if energy.reason == "not_measured":
@@ -277,10 +276,10 @@ def _energy(run: Run, results: Results) -> str:
     )
 
 
-def _between_runs(run: Run, results: Results) -> str:
+def _between_runs(run: Run, results: Parts) -> str:
     """What the interval of the energy holds beyond this run."""
     stored = run.stored.get("between_runs")
-    if stored is None or FLAG not in results.figure("energy_total_j").flags:
+    if stored is None or STORED_SCATTER not in results.get("energy_total_j").flags:
         return ""
     return f", widened by the scatter between runs as stored ({stored['runs']} runs of {stored['source']})"
 
@@ -297,13 +296,13 @@ def _of_sensor(channel: ChannelInfo) -> str:
     return f"{channel.source or channel.name} ({', '.join(facts)})"
 
 
-def _baselines(results: Results) -> str:
+def _baselines(results: Parts) -> str:
     parts = []
     for name, words in (("context_idle", "an idle CUDA context"), ("deep_idle", "the GPU in deep idle")):
-        found = results.figure(f"baseline_{name}_w")
-        if found.estimate.value is not None:
+        found = results.get(f"baseline_{name}_w")
+        if found.value is not None:
             stored = ", stored from an earlier measurement" if "stored" in found.flags else ""
-            parts.append(f"{figure(found.estimate, 'W')} ({words}{stored})")
+            parts.append(f"{figure(found, 'W')} ({words}{stored})")
     if not parts:
         return ""
     return (

@@ -9,11 +9,11 @@ from dataclasses import replace
 from jouletrace.analysis.ranges import OF_RANKS, TOGETHER
 from jouletrace.report import reasons
 from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
-from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, Figure, Results, metric, ordered, printed
+from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import ABSENT, Part, Parts
 
 LEVELS = {
     "phase": "Phases",
@@ -63,7 +63,7 @@ _LEAST = (0.01, 0.02, 0.05, 0.1)
 """Shares below which parts of a program are left out, the first that leaves few enough."""
 
 
-def sections(run: Run, results: Results, level: str, top: int | None, marks: Footnotes) -> list[Section]:
+def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footnotes) -> list[Section]:
     """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
     checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
     if level == "layer" and top is None:
@@ -78,7 +78,7 @@ def sections(run: Run, results: Results, level: str, top: int | None, marks: Foo
     return [section, *checks]
 
 
-def short(run: Run, results: Results, level: str, top: int | None) -> Section:
+def short(run: Run, results: Parts, level: str, top: int | None) -> Section:
     """The units of a level as they stand below a verdict: those with a figure, the costliest, without footnotes."""
     if level == "layer" and top is None:
         least = _SMALL if run.kind == "program" else 0.0
@@ -104,39 +104,36 @@ def short(run: Run, results: Results, level: str, top: int | None) -> Section:
     return found
 
 
-def _without_energy(results: Results, units: Sequence[UnitRow]) -> str:
+def _without_energy(results: Parts, units: Sequence[Part]) -> str:
     """What the parts without an energy come to."""
-    time = sum(
-        results.get("time_s", unit["id"]).value or results.get("time_traced_s", unit["id"]).value or 0.0
-        for unit in units
-    )
+    time = sum(unit.get("time_s").value or unit.get("time_traced_s").value or 0.0 for unit in units)
     rows = "1 row" if len(units) == 1 else f"{len(units)} rows"
     together = f", together {quantity(time, 's')}" if time else ""
-    if all(results.get("time_s", unit["id"]).reason == "impossible_times" for unit in units):
+    if all(unit.get("time_s").reason == "impossible_times" for unit in units):
         return f"{rows} without a time that is possible"
     return f"{rows} without energy{together}: too short for the sensor"
 
 
-def check_section(results: Results) -> Section:
+def check_section(results: Parts) -> Section:
     """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
     found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
-    for unit, gpu in [(MODEL_UNIT, ""), *((unit, f"{name}: ") for unit, name in results.gpus.items())]:
-        there = results.metrics(unit)
+    for gpu, unit in {"": results.whole, **results.gpus}.items():
+        there = unit.figures
         for name in OF_PARTS:
             if name not in there or (name == "closure_layers" and "closure_kernels" in there):
                 continue
-            estimate = there[name].estimate
+            estimate = there[name]
             remarks = [reasons.flag(code) for code in there[name].flags]
             if name in CLOSURES and estimate.low is not None and estimate.high is not None:
                 remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
-            label = f"{gpu}{metric(name).label.strip()}"
+            label = ": ".join(filter(None, (gpu, metric(name).label.strip())))
             found.rows.append([label, figure(estimate, metric(name).unit), "; ".join(remarks)])
     return found
 
 
 def table(
     run: Run,
-    results: Results,
+    results: Parts,
     level: str,
     top: int | None,
     marks: Footnotes,
@@ -144,7 +141,7 @@ def table(
     ranked: bool,
     known: bool = False,
     cause: float = 0.0,
-) -> tuple[Section, list[UnitRow], list[UnitRow]]:
+) -> tuple[Section, list[Part], list[Part]]:
     """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
 
     With ``known`` only those with an energy, if any has one. The time between kernels has a row for each of its causes
@@ -157,27 +154,27 @@ def table(
     units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
-        units.sort(key=lambda unit: results.place(results.gpu(unit)))
-    names = ordered({name for unit in units for name in results.metrics(unit["id"])} - set(OF_PARTS))
+        units.sort(key=lambda unit: _place(results, unit.gpu))
+    names = ordered({name for unit in units for name in unit.figures} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
     if known:
-        energies = {unit["id"]: results.get("energy_total_j", unit["id"]).value for unit in units}
+        energies = {unit.id: unit.get("energy_total_j").value for unit in units}
         if any(value is not None for value in energies.values()):
-            unattributed = [*unattributed, *(unit for unit in units if energies[unit["id"]] is None)]
-            units = [unit for unit in units if energies[unit["id"]] is not None]
+            unattributed = [*unattributed, *(unit for unit in units if energies[unit.id] is None)]
+            units = [unit for unit in units if energies[unit.id] is not None]
     shown, rest = (units, []) if top is None else (units[:top], units[top:])
     shown = [row for unit in shown for row in (unit, *_causes(results, unit, cause))]
     columns, fields = _naming(level, shown)
-    short = short_names(unit["name"] or "?" for unit in shown if unit["level"] == "kernel")
+    short = short_names(unit.name or "?" for unit in shown if unit.level == "kernel")
     labels = _labels(shown, short)
     section = Section(LEVELS[level], columns, id=level)
     section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
-    _add_gpus(section, [results.gpu(unit) for unit in shown])
-    if any(unit["count"] is not None for unit in shown):
+    _add_gpus(section, [unit.gpu for unit in shown])
+    if any(unit.count is not None for unit in shown):
         columns.append(Column("×", numeric=True, key="count"))
         for row, unit in zip(section.rows, shown, strict=True):
-            row.append(Cell(str(unit["count"] or ""), unit["count"]))
-    figures = [results.metrics(unit["id"]) for unit in shown]
+            row.append(Cell(str(unit.count or ""), unit.count))
+    figures = [unit.figures for unit in shown]
     figures, meant = _distinguished(run, results, shown) if level == "range" else (figures, [])
     add_figures(section, figures, names, marks, _secondary(names))
     section.notes += meant
@@ -191,33 +188,38 @@ def _add_gpus(section: Section, gpus: Sequence[str]) -> None:
         section.rows = [[gpu, *row] for gpu, row in zip(gpus, section.rows, strict=True)]
 
 
-def _causes(results: Results, unit: UnitRow, least: float) -> list[UnitRow]:
+def _place(results: Parts, gpu: str) -> int:
+    """The place of a GPU among several, by which rows are ordered."""
+    return [*results.gpus, ""].index(gpu)
+
+
+def _causes(results: Parts, unit: Part, least: float) -> list[Part]:
     """Units of the causes of the time between kernels, if that is what the unit is."""
-    return [cause for cause in results.causes(least) if cause["parent"] == unit["id"]]
+    return [cause for cause in results.causes(least) if cause.parent == unit.id]
 
 
-def _attributed(results: Results, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
+def _attributed(results: Parts, units: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
 
-    def known(unit: UnitRow) -> bool:
-        figures = results.metrics(unit["id"]).items()
-        return unit["level"] != "kernel" or any(f.estimate.value is not None for n, f in figures if n not in _SECONDARY)
+    def known(unit: Part) -> bool:
+        figures = unit.figures.items()
+        return unit.level != "kernel" or any(f.value is not None for n, f in figures if n not in _SECONDARY)
 
     there = [unit for unit in units if known(unit)]
     return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
 
 
-def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -> list[str]:
+def _unattributed(results: Parts, units: Sequence[Part], top: int | None) -> list[str]:
     """Kernels that no part accounts for: by name, those that ran longest first, and why."""
-    short = short_names((unit["name"] or "?" for unit in units), _LISTED)
+    short = short_names((unit.name or "?" for unit in units), _LISTED)
     launches: dict[str, int] = {}
     traced: dict[str, float] = {}
     why: dict[str, None] = {}
     for unit in units:
-        name, figures = short[unit["name"] or "?"], results.metrics(unit["id"])
-        launches[name] = launches.get(name, 0) + (unit["count"] or 1)
-        traced[name] = traced.get(name, 0.0) + (results.get("time_traced_s", unit["id"]).value or 0.0)
-        why |= dict.fromkeys(filter(None, (f.estimate.reason for f in figures.values())))
+        name, figures = short[unit.name or "?"], unit.figures
+        launches[name] = launches.get(name, 0) + (unit.count or 1)
+        traced[name] = traced.get(name, 0.0) + (unit.get("time_traced_s").value or 0.0)
+        why |= dict.fromkeys(filter(None, (f.reason for f in figures.values())))
     why.pop("not_measured", None)
     names = sorted(launches, key=lambda name: -traced[name])
     said = f" ({'; '.join(reasons.reason(code) for code in why)})" if why else ""
@@ -229,7 +231,7 @@ def _unattributed(results: Results, units: Sequence[UnitRow], top: int | None) -
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Results, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Section:
+def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Section:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
     rows = _tree_rows(results, least, brief=brief)
     title, column = (
@@ -249,70 +251,68 @@ def _secondary(names: Sequence[str]) -> tuple[str, ...]:
     return (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
 
 
-def _naming(level: str, units: Sequence[UnitRow]) -> tuple[list[Column], list[str]]:
+def _naming(level: str, units: Sequence[Part]) -> tuple[list[Column], list[str]]:
     """The columns that say which part a row is, and what of a unit each holds."""
     if level == "device":
         return [Column("device")], ["device"]
-    if level == "kernel" and any(unit["op"] for unit in units):
+    if level == "kernel" and any(unit.op for unit in units):
         # A kernel's name says little: one serves many operators, and operators differ by where they are.
         columns, fields = [Column("operator", long="middle"), Column("module", long="start")], ["operator", "module"]
         columns += [Column("kernel", wide=2, long="middle"), Column("shapes", wide=4, long="middle")]
         return columns, [*fields, "kernel", "shapes"]
     columns, fields = [Column("operator" if level == "op" else level, long=_LOST.get(level, ""))], ["name"]
-    rows: Sequence[Mapping[str, object]] = units
     for key, name in (("op", "operator"), ("shapes", "shapes"), ("module", "module")):
-        if any(row[key] and row[key] != row["name"] for row in rows):
+        if any((own := getattr(unit, key)) and own != unit.name for unit in units):
             columns.append(Column(name, wide=2, long="start" if key == "module" else "middle"))
             fields.append(key)
     return columns, fields
 
 
-def _labels(units: Sequence[UnitRow], short: dict[str, str]) -> dict[int, str]:
+def _labels(units: Sequence[Part], short: dict[str, str]) -> dict[int, str]:
     """What stands for operators: their name, with the kernel's where they launch several that differ."""
-    kernels = [unit for unit in units if unit["level"] == "kernel" and unit["op"]]
-    bases = {unit["id"]: short[unit["name"] or "?"].partition("<")[0] for unit in kernels}
-    of_one = Counter(unit["parent"] for unit in kernels)
-    alike = Counter((unit["parent"], bases[unit["id"]]) for unit in kernels)
+    kernels = [unit for unit in units if unit.level == "kernel" and unit.op]
+    bases = {unit.id: short[unit.name or "?"].partition("<")[0] for unit in kernels}
+    of_one = Counter(unit.parent for unit in kernels)
+    alike = Counter((unit.parent, bases[unit.id]) for unit in kernels)
     found = {}
     for unit in units:
-        kernel = short[unit["name"] or "?"] if unit["level"] == "kernel" else ""
-        label = str(unit["op"] or kernel or printed(unit["name"])).removeprefix("aten.")
-        if unit["id"] in bases and of_one[unit["parent"]] > 1:
-            base = bases[unit["id"]]
-            label = f"{label}: {base if alike[unit['parent'], base] == 1 else kernel}"
-        found[unit["id"]] = label
+        kernel = short[unit.name or "?"] if unit.level == "kernel" else ""
+        label = str(unit.op or kernel or printed(unit.name)).removeprefix("aten.")
+        if unit.id in bases and of_one[unit.parent] > 1:
+            base = bases[unit.id]
+            label = f"{label}: {base if alike[unit.parent, base] == 1 else kernel}"
+        found[unit.id] = label
     return found
 
 
-def _named(run: Run, unit: UnitRow, field: str, short: dict[str, str], labels: dict[int, str]) -> str:
+def _named(run: Run, unit: Part, field: str, short: dict[str, str], labels: dict[int, str]) -> str:
     if field == "device":
         return device_name(run, unit)
-    if unit["level"] == "cause":
+    if unit.level == "cause":
         named = field in ("operator", "name")
-        return Cell(2 * NBSP + str(unit["name"]), full=f"{NO_KERNEL}: {unit['name']}") if named else ""
+        return Cell(2 * NBSP + str(unit.name), full=f"{NO_KERNEL}: {unit.name}") if named else ""
     if field == "operator":
-        return labels[unit["id"]]
-    if unit["level"] == "kernel" and field in ("kernel", "name"):
-        name = str(unit["name"] or "?")
+        return labels[unit.id]
+    if unit.level == "kernel" and field in ("kernel", "name"):
+        name = str(unit.name or "?")
         return Cell(short[name], full=name if short[name] != name else "")
     if field == "kernel":
         return ""
-    row: Mapping[str, object] = unit
-    text = printed(unit["name"]) if field == "name" else str(row[field] or "")
-    return f"{text} ({_OF_TOKENS[text]})" if unit["level"] == "phase" and text in _OF_TOKENS else text
+    text = printed(unit.name) if field == "name" else str(getattr(unit, field) or "")
+    return f"{text} ({_OF_TOKENS[text]})" if unit.level == "phase" and text in _OF_TOKENS else text
 
 
-def device_name(run: Run, unit: UnitRow) -> str:
+def device_name(run: Run, unit: Part) -> str:
     """A device's name, with its index on the host where several share a name."""
     for device in run.devices:
-        if device.id == unit["module"] and device.index is not None:
+        if device.id == unit.module and device.index is not None:
             return f"{device.index}: {device.name}"
-    return str(unit["name"] or "?")
+    return str(unit.name or "?")
 
 
 def add_figures(
     section: Section,
-    figures: Sequence[dict[str, Figure]],
+    figures: Sequence[dict[str, Estimate]],
     names: Sequence[str],
     marks: Footnotes,
     secondary: Sequence[str] = (),
@@ -340,9 +340,9 @@ def add_figures(
             if name not in found and (name in secondary or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
                 continue
-            one = found.get(name, Figure())
+            one = found.get(name, ABSENT)
             remarks = [reasons.flag(code) for code in one.flags if code not in shared]
-            row.append(_figure(one.estimate, unit, remarks, footnotes))
+            row.append(_figure(one, unit, remarks, footnotes))
     apart = [[code for code in shared if code not in of_all] for shared in common]
     if any(apart):
         section.columns.append(Column("", numeric=True, key="remarks"))
@@ -351,9 +351,9 @@ def add_figures(
     section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
 
 
-def _of_time(name: str, figures: Sequence[dict[str, Figure]]) -> bool:
+def _of_time(name: str, figures: Sequence[dict[str, Estimate]]) -> bool:
     """Whether shares are of time, as where energies aren't known."""
-    shares = [row[name].estimate for row in figures if name == "share" and name in row]
+    shares = [row[name] for row in figures if name == "share" and name in row]
     return any(one.value is not None for one in shares) and all(one.method == "trace" for one in shares)
 
 
@@ -367,70 +367,68 @@ def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footn
     return Cell(text, estimate.value, estimate.low, estimate.high, hint=", ".join(hint))
 
 
-def _units_of(figures: Sequence[dict[str, Figure]], names: Sequence[str]) -> dict[str, Unit]:
+def _units_of(figures: Sequence[dict[str, Estimate]], names: Sequence[str]) -> dict[str, Unit]:
     """A unit for each column; energies share one, and times, so that columns can be compared."""
     found: dict[str, Unit] = {}
     for name in names:
         unit = metric(name).unit
         leading = next((one for one in (*_LEADING, name) if one in names and metric(one).unit == unit), name)
-        found[name] = unit_for([row[leading].estimate.value for row in figures if leading in row], unit)
+        found[name] = unit_for([row[leading].value for row in figures if leading in row], unit)
     return found
 
 
-def _common_flags(figures: dict[str, Figure], names: Sequence[str]) -> tuple[str, ...]:
+def _common_flags(figures: dict[str, Estimate], names: Sequence[str]) -> tuple[str, ...]:
     """Flags that all figures of a row have, where it has several: said once, of the row."""
-    flags = [figures[name].flags for name in names if name in figures and figures[name].estimate.value is not None]
+    flags = [figures[name].flags for name in names if name in figures and figures[name].value is not None]
     return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
 
 
 def _rest(
-    results: Results,
-    units: Sequence[UnitRow],
+    results: Parts,
+    units: Sequence[Part],
     names: Sequence[str] = ("energy_total_j", "energy_active_j", "time_s", "share"),
 ) -> str:
     """What the rows that are left out come to; only how many there are where they contain one another."""
-    levels = {unit["id"]: unit["level"] for unit in results.all()}
-    if any(levels.get(unit["parent"] or 0) == unit["level"] for unit in units):
+    levels = {unit.id: unit.level for unit in results.all()}
+    if any(levels.get(unit.parent or 0) == unit.level for unit in units):
         return f"{len(units)} more"
     parts = []
     for name in names:
-        known = [value for unit in units if (value := results.get(name, unit["id"]).value) is not None]
+        known = [value for unit in units if (value := unit.get(name).value) is not None]
         if known:
             unknown = f" ({len(units) - len(known)} unknown)" if len(known) < len(units) else ""
             parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
     return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
 
 
-def _tree_rows(results: Results, least: float, *, brief: bool = False) -> list[tuple[str, str, dict[str, Figure]]]:
+def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tuple[str, str, dict[str, Estimate]]]:
     """The layers with a share of ``least``, outer modules first, then what no operator accounts for, each with its GPU.
 
     If ``brief``, all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
     """
-    units = [u for u in results.units("layer") if (results.get("share", u["id"]).value or 0.0) >= least]
-    known = {unit["id"] for unit in units}
-    children: dict[int | None, list[UnitRow]] = {}
+    units = [u for u in results.units("layer") if (u.get("share").value or 0.0) >= least]
+    known = {unit.id for unit in units}
+    children: dict[int | None, list[Part]] = {}
     for unit in units:
-        children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
-    found: list[tuple[str, str, dict[str, Figure]]] = []
+        children.setdefault(unit.parent if unit.parent in known else None, []).append(unit)
+    found: list[tuple[str, str, dict[str, Estimate]]] = []
     waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
     while waiting:
         unit, depth = waiting.pop()
-        if brief and depth and str(unit["name"]).endswith(".*") and len(children[unit["parent"]]) == 1:
-            waiting += [(child, depth) for child in reversed(children.get(unit["id"], []))]
+        if brief and depth and str(unit.name).endswith(".*") and len(children[unit.parent]) == 1:
+            waiting += [(child, depth) for child in reversed(children.get(unit.id, []))]
             continue
-        figures, name = dict(results.metrics(unit["id"])), str(unit["name"] or "?")
+        figures, name = dict(unit.figures), str(unit.name or "?")
         own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
-        gpu = results.gpu(unit)
-        found.append((gpu, "  " * depth + (name.rpartition(".")[2] if depth else name), figures))
+        found.append((unit.gpu, "  " * depth + (name.rpartition(".")[2] if depth else name), figures))
         if own and not least:
-            found.append((gpu, "  " * (depth + 1) + "(own operators)", own))
-        waiting += [(child, depth + 1) for child in reversed(children.get(unit["id"], []))]
+            found.append((unit.gpu, "  " * (depth + 1) + "(own operators)", own))
+        waiting += [(child, depth + 1) for child in reversed(children.get(unit.id, []))]
     for unit in results.outside() if found else ():
-        gpu = results.gpu(unit)
-        found.append((gpu, printed(unit["name"]), results.metrics(unit["id"])))
+        found.append((unit.gpu, printed(unit.name), unit.figures))
         causes = _causes(results, unit, _CAUSE if brief else 0.0)
-        found += [(gpu, f"  {cause['name']}", results.metrics(cause["id"])) for cause in causes]
-    found.sort(key=lambda row: results.place(row[0]))
+        found += [(unit.gpu, f"  {cause.name}", cause.figures) for cause in causes]
+    found.sort(key=lambda row: _place(results, row[0]))
     return found
 
 
@@ -438,19 +436,19 @@ _SPREAD = "±: how they differ from one to the next, steps in blocks of many"
 _ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
 
 
-def _distinguished(run: Run, results: Results, units: Sequence[UnitRow]) -> tuple[list[dict[str, Figure]], list[str]]:
+def _distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list[dict[str, Estimate]], list[str]]:
     """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
 
     A mean over windows or times has the interval of how these differ. One window, and the regression over all short
     ranges, have that of the sensor: it concerns the ranges that ran, not how others would differ. Figures that other
     tools state get no note.
     """
-    figures = [results.metrics(unit["id"]) for unit in units]
+    figures = [unit.figures for unit in units]
     if run.kind not in ("record", "monitor"):
         return figures, []
-    by_name = {str(unit["name"]): results.metrics(unit["id"]) for unit in results.units("range")}
+    by_name = {str(unit.name): unit.figures for unit in results.units("range")}
     kinds = [
-        {metric: _alone(metric, str(unit["name"]), found.estimate, by_name) for metric, found in row.items()}
+        {metric: _alone(metric, str(unit.name), found, by_name) for metric, found in row.items()}
         for unit, row in zip(units, figures, strict=True)
     ]
     there = {alone for row in kinds for alone in row.values()} - {None}
@@ -463,13 +461,13 @@ def _distinguished(run: Run, results: Results, units: Sequence[UnitRow]) -> tupl
     return flagged, [f"other {_SPREAD}"]
 
 
-def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dict[str, Figure]]) -> bool | None:
+def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dict[str, Estimate]]) -> bool | None:
     """Whether an interval is the sensor's alone; None where there is none."""
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return None
     if estimate.method == OF_RANKS:  # a sum over ranks is of the kind that theirs are
         path = name.partition("/")[2]
-        own = [row[metric].estimate for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
+        own = [row[metric] for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
         kinds = {_alone(metric, "", one, {}) for one in own if one.method != OF_RANKS} - {None}
         return kinds == {True}
     return estimate.n == 1 or estimate.method in ("repeated", TOGETHER)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.recording_names import IDLE_NAME, WAITING
 from jouletrace.report.reasons import reason
-from jouletrace.report.results import Results, idle_by, printed
+from jouletrace.report.results import printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import Run
 from jouletrace.run.names import short_names
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import Part, Parts, idle_by
+from jouletrace.run.recording_names import IDLE_NAME, WAITING
 
 _MOST = 3
 
 
-def verdict(run: Run, results: Results) -> list[str]:
+def verdict(run: Run, results: Parts) -> list[str]:
     """Two lines and more: energy, power and time; the largest causes; of several GPUs, who waits for whom."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = quantity(results.get("iteration_time_s").value, "s")
@@ -22,33 +22,31 @@ def verdict(run: Run, results: Results) -> list[str]:
     else:
         lines = [f"{figure(energy, 'J')} in {time}, {figure(power, 'W')} on average"]
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
-    beside = [unit for unit in results.units("device") if unit["module"] in hosts]
+    beside = [unit for unit in results.units("device") if unit.module in hosts]
     if beside:
-        costs = (f"{unit['name']} {figure(results.get('energy_total_j', unit['id']), 'J')}" for unit in beside)
+        costs = (f"{unit.name} {figure(unit.get('energy_total_j'), 'J')}" for unit in beside)
         lines.append("beside it, " + ", ".join(costs))
     if causes := _causes(run, results):
         lines.append("mostly " + ", ".join(causes))
     return lines + _of_ranks(run, results)
 
 
-def main_parts(results: Results) -> list[UnitRow]:
+def main_parts(results: Parts) -> list[Part]:
     """What the energy went to: phases of several GPUs, else outermost ranges or modules; and what no kernel took."""
     if phases := results.units("phase") if results.gpus else []:
         return phases + results.outside()
     tops = [unit for unit in results.units("layer") if results.is_top(unit)]
-    return tops + [unit for unit in results.units("op") if unit["name"] == IDLE_NAME]
+    return tops + [unit for unit in results.units("op") if unit.name == IDLE_NAME]
 
 
-def _of_ranks(run: Run, results: Results) -> list[str]:
+def _of_ranks(run: Run, results: Parts) -> list[str]:
     """Which rank the others wait for."""
     ranked = [one for one in run.workload.get("recordings", ()) if one.get("collectives")]
     if len(ranked) < 2:
         return []
     last = max(ranked, key=lambda one: one["last"])
-    waits = [
-        unit["id"] for unit in results.units("phase") if unit["name"] == WAITING and results.gpu(unit) != last["name"]
-    ]
-    waited_s = sum(results.get("time_s", id).value or 0.0 for id in waits) / (len(ranked) - 1)
+    waits = [unit for unit in results.units("phase") if unit.name == WAITING and unit.gpu != last["name"]]
+    waited_s = sum(unit.get("time_s").value or 0.0 for unit in waits) / (len(ranked) - 1)
     share = 100 * last["last"] / last["collectives"]
     return [
         f"{last['name']} comes last in {share:.0f}{NBSP}% of {last['collectives']} collectives; "
@@ -56,30 +54,30 @@ def _of_ranks(run: Run, results: Results) -> list[str]:
     ]
 
 
-def _causes(run: Run, results: Results) -> list[str]:
+def _causes(run: Run, results: Parts) -> list[str]:
     """The phases, ranges or modules, or else operators, and the time without a kernel with most of the energy."""
     parts = main_parts(results)
-    if len({unit["name"] for unit in parts if unit["level"] in ("phase", "layer")}) < 2:
+    if len({unit.name for unit in parts if unit.level in ("phase", "layer")}) < 2:
         parts = results.units("kernel")
     shares: dict[object, float] = {}
-    units: dict[object, UnitRow] = {}
+    units: dict[object, Part] = {}
     for unit in parts:
-        key = unit["name"] if results.gpus else unit["id"]  # what all GPUs did is one cause
-        shares[key] = shares.get(key, 0.0) + (results.get("share", unit["id"]).value or 0.0)
+        key = unit.name if results.gpus else unit.id  # what all GPUs did is one cause
+        shares[key] = shares.get(key, 0.0) + (unit.get("share").value or 0.0)
         units[key] = unit
     best = [(share, units[key]) for key, share in sorted(shares.items(), key=lambda one: -one[1])[:_MOST] if share > 0]
-    short = short_names((unit["name"] or "?" for _, unit in best), 40)
-    names = [printed(short[unit["name"] or "?"]) for _, unit in best]
+    short = short_names((unit.name or "?" for _, unit in best), 40)
+    names = [printed(short[unit.name or "?"]) for _, unit in best]
     return [
         f"{name} {100 * share:.0f}{NBSP}%{_of_idle(run, unit)}" for name, (share, unit) in zip(names, best, strict=True)
     ]
 
 
-def _of_idle(run: Run, unit: UnitRow) -> str:
+def _of_idle(run: Run, unit: Part) -> str:
     """The largest cause of the time without a kernel, behind its share."""
     recordings = run.workload.get("recordings", [])
     by = idle_by(recordings[0]) if len(recordings) == 1 else {}
-    if unit["name"] != IDLE_NAME or not by:
+    if unit.name != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
     return f" ({100 * by[cause]:.0f}{NBSP}% of it {cause})"

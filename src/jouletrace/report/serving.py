@@ -8,11 +8,10 @@ from jouletrace.analysis.serving.levels import SLO_SHARE, doubts
 from jouletrace.report import parts, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Cell, Column, Footnotes, Section
-from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, figure, quantity, unit_for
 from jouletrace.run import Run
 from jouletrace.run.forms import Load, Serving
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import Part, Parts
 
 COST = "energy_per_output_token_j"
 _SCATTERS = 0.2
@@ -74,33 +73,33 @@ def named(load: Load) -> str:
     return f"--concurrency {load.get('concurrency')}" if rate is None else f"--rate {rate:g}"
 
 
-def loads(run: Run, results: Results) -> list[tuple[UnitRow, Load]]:
+def loads(run: Run, results: Parts) -> list[tuple[Part, Load]]:
     """Units of the loads with what was offered, without those of one server alone before the others."""
     by_name = {load["name"]: load for load in serving_of(run)["levels"] if not load.get("alone")}
-    return [(unit, by_name[unit["name"]]) for unit in results.units("load") if unit["name"] in by_name]
+    return [(unit, by_name[unit.name]) for unit in results.units("load") if unit.name in by_name]
 
 
-def best(run: Run, results: Results, server: int | None = None) -> tuple[UnitRow, Load] | None:
+def best(run: Run, results: Parts, server: int | None = None) -> tuple[Part, Load] | None:
     """The load that costs least per output token, of those (of one server) that are valid and meet the SLO."""
     return _cheapest(run, results, server, in_slo=bool(serving_of(run).get("slo_s")))
 
 
-def leading(run: Run, results: Results, server: int | None = None) -> tuple[UnitRow, Load] | None:
+def leading(run: Run, results: Parts, server: int | None = None) -> tuple[Part, Load] | None:
     """The load whose price is stated first: the best or, where none meets the SLO, the cheapest of the valid ones."""
     return best(run, results, server) or _cheapest(run, results, server, in_slo=False)
 
 
-def _cheapest(run: Run, results: Results, server: int | None, *, in_slo: bool) -> tuple[UnitRow, Load] | None:
+def _cheapest(run: Run, results: Parts, server: int | None, *, in_slo: bool) -> tuple[Part, Load] | None:
     found = []
     for unit, load in loads(run, results):
-        cost, share = results.get(COST, unit["id"]).value, results.get("share_within_slo", unit["id"]).value
+        cost, share = unit.get(COST).value, unit.get("share_within_slo").value
         own = server is None or load.get("server", 0) == server
         if own and cost is not None and not doubtful(run, load) and (not in_slo or (share or 0.0) >= SLO_SHARE):
             found.append((cost, unit, load))
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
-def verdict(run: Run, results: Results) -> list[str]:
+def verdict(run: Run, results: Parts) -> list[str]:
     """Which loads are not valid, then the energy of the load that costs least."""
     there = loads(run, results)
     if not there:
@@ -119,7 +118,7 @@ def verdict(run: Run, results: Results) -> list[str]:
     return lines + _other_rates(run, results)
 
 
-def _led(run: Run, results: Results, server: int | None, label: str) -> list[str]:
+def _led(run: Run, results: Parts, server: int | None, label: str) -> list[str]:
     """The price of the leading load (of one server), why it leads, and what its energy consists of."""
     there = [one for one in loads(run, results) if server is None or one[1].get("server", 0) == server]
     valid = [one for one in there if not doubtful(run, one[1])]
@@ -127,11 +126,11 @@ def _led(run: Run, results: Results, server: int | None, label: str) -> list[str
         return []
     chosen = best(run, results, server)
     unit, load = leading(run, results, server) or valid[0]
-    energy, token = (results.get(name, unit["id"]) for name in ("energy_per_request_j", COST))
+    energy, token = (unit.get(name) for name in ("energy_per_request_j", COST))
     if energy.value is None:
         said = f"no energy: {reasons.reason(energy.reason)}"
     else:
-        power = figure(results.get("power_w", unit["id"]), "W")
+        power = figure(unit.get("power_w"), "W")
         said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
     lines = [f"{label}at {load['name']}: {said}", *_billed(results, unit)]
     slo = _slo(run)
@@ -143,11 +142,11 @@ def _led(run: Run, results: Results, server: int | None, label: str) -> list[str
     return lines
 
 
-def _other_rates(run: Run, results: Results) -> list[str]:
+def _other_rates(run: Run, results: Parts) -> list[str]:
     """Valid loads that answered another rate than was offered: by the chance of arrivals, or the client held back."""
     found = []
     for unit, load in loads(run, results):
-        offered, answered = load.get("rate_per_s"), results.get("requests_per_s", unit["id"]).value
+        offered, answered = load.get("rate_per_s"), unit.get("requests_per_s").value
         if offered and answered is not None and not doubtful(run, load) and abs(answered / offered - 1) > _SCATTERS:
             found.append(f"{answered:.3g}/s at {load['name']}")
     return [f"answered, though no queue grew: {', '.join(found)}"] if found else []
@@ -162,15 +161,15 @@ def _none_meets(run: Run) -> list[str]:
     return [f"no valid load meets the SLO ({slo} for {SLO_SHARE:.0%} of the requests)"] if slo else []
 
 
-def _whole_gpu(run: Run, results: Results) -> list[str]:
+def _whole_gpu(run: Run, results: Parts) -> list[str]:
     """What the whole GPU drew at each load, and how much of it is idle power of what no slice in use has."""
     serving = serving_of(run)
     used = sum(server["slices"] for server in serving.get("servers") or [])
     whole = max(serving.get("slices", 0), used)
     lines = {}
     for unit, load in loads(run, results):
-        power = results.get("power_gpu_w", unit["id"])
-        idle_w = results.get("baseline_context_idle_w", unit["id"]).value
+        power = unit.get("power_gpu_w")
+        idle_w = unit.get("baseline_context_idle_w").value
         if power.value is None or idle_w is None or load.get("group") in lines:
             continue
         unused = f", {quantity(idle_w * (1 - used / whole), 'W')} of it idle power of slices without a server"
@@ -179,31 +178,31 @@ def _whole_gpu(run: Run, results: Results) -> list[str]:
     return list(lines.values())
 
 
-def _billed(results: Results, unit: UnitRow) -> list[str]:
+def _billed(results: Parts, unit: Part) -> list[str]:
     """Energy of prefill, decode and idle, and percentiles of bills, where the server's steps are known."""
-    total, *there = (results.get(name, unit["id"]) for name in _PARTS)
-    if "energy_prefill_j" not in results.metrics(unit["id"]):
+    total, *there = (unit.get(name) for name in _PARTS)
+    if "energy_prefill_j" not in unit.figures:
         return []
     named_parts = zip(("prefill", "decode", "idle"), there, strict=True)
     parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in named_parts]
-    count = results.get("bill_p50_j", unit["id"]).n or 0
+    count = unit.get("bill_p50_j").n or 0
     high = "p99" if count >= 100 else "p90"
-    bills = [(name, results.get(f"bill_{code}_j", unit["id"])) for name, code in (("median", "p50"), (high, high))]
+    bills = [(name, unit.get(f"bill_{code}_j")) for name, code in (("median", "p50"), (high, high))]
     said = [f"{name} {quantity(one.value, 'J')}" for name, one in bills if one.value is not None]
     lines = [f"its steady window took {figure(total, 'J')}: {', '.join(parts)}"]
     if not said:
         return lines
-    all_ = unit["count"] or 0
+    all_ = unit.count or 0
     some = f" (of the {count} of {all_} that lie wholly in the window)" if count < all_ else ""
     return [*lines, f"bills of requests: {', '.join(said)}{some}"]
 
 
-def section(run: Run, results: Results, marks: Footnotes, *, brief: bool = False) -> Section:
+def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) -> Section:
     """A load a row; without the parts of its energy if ``brief``, of which the first alone would fit."""
     there = [unit for unit, _ in loads(run, results)]
-    found = Section("Loads, in their steady state", [Column("load")], [[Cell(str(unit["name"]))] for unit in there])
+    found = Section("Loads, in their steady state", [Column("load")], [[Cell(str(unit.name))] for unit in there])
     found.id = "load"
-    figures = [results.metrics(unit["id"]) for unit in there]
+    figures = [unit.figures for unit in there]
     known = {name for row in figures for name in row}
     shown = [name for name in _SHOWN if name in known]
     own = () if brief or "energy_prefill_j" not in known else _PARTS
@@ -240,11 +239,11 @@ def facts(run: Run) -> list[tuple[str, str]]:
     return found
 
 
-def frontier(run: Run, results: Results) -> Spec | None:
+def frontier(run: Run, results: Parts) -> Spec | None:
     """Energy per output token against latency, a point a load; None with fewer than two."""
     points = []
     for unit, load in loads(run, results):
-        cost, latency = results.get(COST, unit["id"]), results.get("e2e_p95_s", unit["id"])
+        cost, latency = unit.get(COST), unit.get("e2e_p95_s")
         if cost.value is not None and latency.value is not None:
             points.append((latency.value, cost, load))
     if len(points) < 2:

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
-from jouletrace.analysis.between_runs import FLAG
 from jouletrace.errors import check_format
 from jouletrace.report.comparison import stored_scatter
 from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.results import Results
 from jouletrace.report.scale import NBSP, cell, figure, number, unit_for
 from jouletrace.report.text import typeset
 from jouletrace.report.trust import Trust, joined, trust
 from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import STORED_SCATTER, Parts
 
 DONE = "done"
 AXES = {
@@ -72,7 +71,7 @@ class Entry:
         """The figures of a point, by the names of ``FIGURES``."""
         if self.run is None:
             return {name: Estimate.null(self.outcome) for name in FIGURES}
-        results = Results(self.run)
+        results = Parts(self.run)
         items = self.run.workload.get("items") or 1
         found = {name: results.get(name) for name in ("latency_s", "throughput_per_s", "power_w")}
         return found | {"energy_per_sample_j": results.get("energy_total_j").scaled(1 / items)}
@@ -141,8 +140,8 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
             of = "energy" if name.startswith("energy") else "rate"
             lines.append(f"  in {of} {_listed(ties)} {'tie' if len(ties) > 1 else 'ties'} with it within the intervals")
     parts = [trust(entry.run) for entry in done if entry.run is not None]
-    flags = [Results(entry.run).figure("energy_total_j").flags for entry in done if entry.run is not None]
-    if len(done) > 1 and any(FLAG in own for own in flags):
+    flags = [Parts(entry.run).get("energy_total_j").flags for entry in done if entry.run is not None]
+    if len(done) > 1 and any(STORED_SCATTER in own for own in flags):
         parts.append(Trust(failed=(stored_scatter(),)))
     return [*lines, *joined(parts).lines()]
 

@@ -13,11 +13,12 @@ from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.serving.levels import INVALID
 from jouletrace.report import reasons, serving
 from jouletrace.report.facts import endings, others
-from jouletrace.report.results import OF_PARTS, Results
+from jouletrace.report.results import OF_PARTS
 from jouletrace.report.rules import AGAIN, ATTRIBUTION, CARE, NO, NONE, YES, Rule, rule
 from jouletrace.report.scale import NBSP, figure
-from jouletrace.run import MODEL_UNIT, Run, RunWarning
+from jouletrace.run import Run, RunWarning
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
+from jouletrace.run.parts import Part, Parts
 
 _LEVELS = (YES, CARE, NO)
 
@@ -127,9 +128,9 @@ class Trust:
         return {"level": self.level, "passed": len(self.passed), "checks": self.asked, "failed": failed}
 
 
-def trust(run: Run, results: Results | None = None) -> Trust:
+def trust(run: Run, results: Parts | None = None) -> Trust:
     """How far the figures of a Run can be trusted."""
-    results = results or Results(run)
+    results = results or Parts(run)
     failed: dict[tuple[str, str], Failed] = {}
     for code, message in _raised(run, results):
         own = rule(code)
@@ -148,10 +149,10 @@ def _claims(run: Run) -> bool:
     return stated or len(run.windows) > 0 or run.kind == "calibrate"
 
 
-def _note(results: Results) -> str:
+def _note(results: Parts) -> str:
     """How far parts make the whole; and, where their interval leaves it out, why that is no fault."""
-    own = results.figure("closure_kernels")
-    closure = own.estimate
+    own = results.get("closure_kernels")
+    closure = own
     if closure.value is None:
         return ""
     if "traced_at_cap" in own.flags:
@@ -188,14 +189,14 @@ def _once(failed: Iterable[Failed]) -> list[Failed]:
     return [one for some in found.values() for one in some]
 
 
-def asked(run: Run, results: Results) -> list[str]:
+def asked(run: Run, results: Parts) -> list[str]:
     """Names of the checks that are made of a Run: what its kind and its sensors allow."""
     power = any(run.channel(device.id, POWER) is not None for device in run.devices)
     counter = any(run.channel(device.id, ENERGY_COUNTER) is not None for device in run.devices)
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
-    there = {name: one.estimate for unit in (MODEL_UNIT, *results.gpus) for name, one in results.metrics(unit).items()}
+    there = {name: one for unit in (results.whole, *results.gpus.values()) for name, one in unit.figures.items()}
     made = {
         "complete": measured,
         "power sensor": power or counter or measured,
@@ -225,7 +226,7 @@ def asked(run: Run, results: Results) -> list[str]:
     return names
 
 
-def _raised(run: Run, results: Results) -> Iterator[tuple[str, str]]:
+def _raised(run: Run, results: Parts) -> Iterator[tuple[str, str]]:
     """Codes and messages: of warnings, of what is missing from the whole, of flags, of clocks, of parts."""
     for warning in endings(run):  # how stands at the head of all that is shown
         yield warning.code, "it did not end by itself"
@@ -233,14 +234,14 @@ def _raised(run: Run, results: Results) -> Iterator[tuple[str, str]]:
         yield warning.code, _worded(warning)
     for metric in _headline(run):
         for unit in _wholes(run, results):
-            own = results.figure(metric, unit)
-            if own.estimate.value is None and metric in results.metrics(unit):
-                yield own.estimate.reason or "unknown", f"the energy{_whose(results, unit)} is missing"
+            own = unit.get(metric)
+            if own.value is None and metric in unit.figures:
+                yield own.reason or "unknown", f"the energy{_whose(results, unit)} is missing"
     flags = dict.fromkeys(
         code
-        for unit in (MODEL_UNIT, *(unit["id"] for unit in results.all()))
-        for one in results.metrics(unit).values()
-        if one.estimate.value is not None
+        for unit in (results.whole, *results.all())
+        for one in unit.figures.values()
+        if one.value is not None
         for code in one.flags
     )
     for code in flags:
@@ -252,15 +253,14 @@ def _raised(run: Run, results: Results) -> Iterator[tuple[str, str]]:
     yield from _closure(results)
 
 
-def _closure(results: Results) -> Iterator[tuple[str, str]]:
+def _closure(results: Parts) -> Iterator[tuple[str, str]]:
     """Parts that don't make the whole, or a GPU of several, beyond their interval and what tracing costs."""
-    for unit in (MODEL_UNIT, *results.gpus):
-        own = results.figure("closure_kernels", unit)
-        low, high = own.estimate.low, own.estimate.high
-        if low is None or high is None or "traced_at_cap" in own.flags:
+    for name, unit in {"the whole": results.whole, **results.gpus}.items():
+        own = unit.get("closure_kernels")
+        if own.low is None or own.high is None or "traced_at_cap" in own.flags:
             continue
-        if low > 1 + CLOSED or high < 1 - CLOSED:
-            yield "closure", f"parts are {figure(own.estimate, '')} of {results.gpus.get(unit, 'the whole')}"
+        if own.low > 1 + CLOSED or own.high < 1 - CLOSED:
+            yield "closure", f"parts are {figure(own, '')} of {name}"
 
 
 def _headline(run: Run) -> tuple[str, ...]:
@@ -268,20 +268,16 @@ def _headline(run: Run) -> tuple[str, ...]:
     return ("energy_total_j",) if run.kind in ("profile", "program", "monitor", "record", "import") else ()
 
 
-def _wholes(run: Run, results: Results) -> list[int]:
-    """Units that are wholes: the model, or the devices where each was watched."""
-    if "energy_total_j" in results.metrics():
-        return [MODEL_UNIT]
-    return [unit["id"] for unit in results.units("device")]
+def _wholes(run: Run, results: Parts) -> list[Part]:
+    """Parts that are wholes: the model, or the devices where each was watched."""
+    return [results.whole] if "energy_total_j" in results.whole.figures else results.units("device")
 
 
-def _whose(results: Results, unit: int) -> str:
+def _whose(results: Parts, unit: Part) -> str:
     """Of which device, where there are several, and why."""
-    devices = {one["id"]: str(one["name"]) for one in results.units("device")}
-    if unit not in devices or len(devices) < 2:
+    if unit.level != "device" or len(results.units("device")) < 2:
         return ""
-    why = reasons.reason(results.get("energy_total_j", unit).reason)
-    return f" of {devices[unit]} ({why})"
+    return f" of {unit.name} ({reasons.reason(unit.get('energy_total_j').reason)})"
 
 
 def _worded(warning: RunWarning) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.counter import ALONE
 from jouletrace.analysis.imported import STATED, stated_latency
-from jouletrace.analysis.recording_names import recording_of
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
-from jouletrace.report.results import WORKLOAD, Figure, Results
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
-from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.tables import UnitRow
+from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import WORKLOAD, Part, Parts
+from jouletrace.run.recording_names import recording_of
 from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total
 
@@ -31,7 +30,7 @@ _MOST_LEVELS = 1
 """Devices whose idle and working levels are stated one by one."""
 
 
-def verdict(run: Run, results: Results) -> list[str]:
+def verdict(run: Run, results: Parts) -> list[str]:
     """What a Run took: energy, power and time, and what shaped them."""
     if results.units("load"):
         return serving.verdict(run, results)
@@ -41,19 +40,19 @@ def verdict(run: Run, results: Results) -> list[str]:
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
         stored = not any(warning.code == "not_stored" for warning in run.warnings)
         return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
-    if "energy_total_j" in results.metrics() or "latency_s" in results.metrics():
+    if "energy_total_j" in results.whole.figures or "latency_s" in results.whole.figures:
         return _iterations(run, results)
     return _watched(run, results)
 
 
-def gain_line(run: Run, results: Results) -> list[str]:
+def gain_line(run: Run, results: Parts) -> list[str]:
     """What the ± of an absolute energy is of, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
 
     A simulated GPU's gain is known, and in a comparison of two sides on one GPU the gain cancels.
     """
     gain = stated_gain(run)
-    figures = (one for unit in [MODEL_UNIT, *(u["id"] for u in results.all())] for one in results.metrics(unit).items())
-    energies = (found for name, found in figures if name.startswith("energy") and found.estimate.half_width)
+    figures = (one for part in (results.whole, *results.all()) for one in part.figures.items())
+    energies = (found for name, found in figures if name.startswith("energy") and found.half_width)
     of = {results.measurand(found) for found in energies}
     if not gain or not of or run.simulated or run.kind in ("ab", "calibrate"):
         return []
@@ -81,7 +80,7 @@ def _beside(estimate: Estimate, unit: str) -> str:
     return figure(estimate, unit)
 
 
-def _iterations(run: Run, results: Results) -> list[str]:
+def _iterations(run: Run, results: Parts) -> list[str]:
     """What an iteration took: energy, also per sample or token; power, time; how much of it is idle power."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = results.get("iteration_time_s")
@@ -104,7 +103,7 @@ def _iterations(run: Run, results: Results) -> list[str]:
     return lines + _shares(run, results, energy)
 
 
-def _of_each(run: Run, results: Results) -> list[str]:
+def _of_each(run: Run, results: Parts) -> list[str]:
     """Energy per sample or per token."""
     token = results.get("energy_per_token_j")
     if token.value is not None:
@@ -113,7 +112,7 @@ def _of_each(run: Run, results: Results) -> list[str]:
     return [f"{figure(results.get('energy_total_j').scaled(1 / items), 'J')} per sample"] if items > 1 else []
 
 
-def _shares(run: Run, results: Results, energy: Estimate) -> list[str]:
+def _shares(run: Run, results: Parts, energy: Estimate) -> list[str]:
     """How much of the energy is active, and what of it is idle power; whether the power cap held it."""
     active, idle = results.get("energy_active_over_context_idle_j").value, results.get("baseline_context_idle_w").value
     parts = []
@@ -130,19 +129,19 @@ def _shares(run: Run, results: Results, energy: Estimate) -> list[str]:
     return ["; ".join(parts)] if parts else []
 
 
-def _watched(run: Run, results: Results) -> list[str]:
+def _watched(run: Run, results: Parts) -> list[str]:
     """What devices drew over the time that they were watched: energy, power, time, levels, work."""
     units = results.units("device")
     if not units:
         return []
-    energies = [results.figure("energy_total_j", unit["id"]) for unit in units]
-    known = [one.estimate for one in energies if one.estimate.value is not None]
-    seconds = max(results.get("time_s", unit["id"]).value or 0.0 for unit in units)
+    energies = [unit.get("energy_total_j") for unit in units]
+    known = [one for one in energies if one.value is not None]
+    seconds = max(unit.get("time_s").value or 0.0 for unit in units)
     if not known:
         return [_without(energies, seconds)]
     energy = known[0] if len(known) == 1 else total(known)
     # device by device: records may be of different lengths
-    powers = [one for unit in units if (one := results.get("power_w", unit["id"]).value) is not None]
+    powers = [one for unit in units if (one := unit.get("power_w").value) is not None]
     power = sum(powers) if powers else None
     some = f"{len(known)} of {len(units)}" if len(known) < len(units) else f"{len(units)}"
     of = "" if len(units) == 1 else f", {some} devices{' together' if len(known) > 1 else ''}"
@@ -155,14 +154,14 @@ def _watched(run: Run, results: Results) -> list[str]:
         counted = quantity(results.get("work_done").value, "1")
         lines.append(f"{figure(work, 'J')} per unit of work, {counted} of {run.settings.get('per') or 'it'} counted")
     inference = results.get("energy_per_inference_j")
-    if inference.value is not None and "latency_s" not in results.metrics():  # else it stands before
+    if inference.value is not None and "latency_s" not in results.whole.figures:  # else it stands before
         lines.insert(0, _inference(run, results, inference))
     return lines
 
 
-def _inference(run: Run, results: Results, inference: Estimate) -> str:
+def _inference(run: Run, results: Parts, inference: Estimate) -> str:
     """Energy of an inference by the levels of a log and a latency, with what it follows from."""
-    levels = [results.get("power_difference_w", unit["id"]) for unit in results.units("device")]
+    levels = [unit.get("power_difference_w") for unit in results.units("device")]
     above = "".join(f"{_beside(level, 'W')} above idle in " for level in levels if level.value is not None)
     return f"{figure(inference, 'J')} per inference: {above}{_beside(stated_latency(run), 's')}"
 
@@ -173,26 +172,26 @@ def _paid(energy: Estimate) -> str:
     return f" ({number(value, _DIGITS)}{NBSP}kWh)" if value >= _LEAST_KWH else ""
 
 
-def _levels(run: Run, results: Results, unit: UnitRow) -> list[str]:
+def _levels(run: Run, results: Parts, unit: Part) -> list[str]:
     """Idle and working power of a device, where there were two levels; whether it was used, where that is known."""
-    idle, working = results.get("power_idle_w", unit["id"]), results.get("power_working_w", unit["id"])
-    own = [device for device in run.devices if device.id == unit["module"]]
+    idle, working = unit.get("power_idle_w"), unit.get("power_working_w")
+    own = [device for device in run.devices if device.id == unit.module]
     used = own[0].details.get("processes") if own else None
     context = "" if used is None else f"{'a' if used else 'no'} CUDA context at start and end"
     if idle.value is None or working.value is None:
         return [context] if context else []
     said = f"{brief(idle.value, 'W')} idle{f' ({context})' if context else ''}, {brief(working.value, 'W')} at work"
-    twice = [one.message for one in run.warnings if one.code == "idle_levels" and one.where == unit["module"]]
+    twice = [one.message for one in run.warnings if one.code == "idle_levels" and one.where == unit.module]
     return [said, *twice]
 
 
-def _without_levels(results: Results, units: list[UnitRow]) -> list[str]:
+def _without_levels(results: Parts, units: list[Part]) -> list[str]:
     """Why devices have no idle and working level."""
     why: dict[str, list[str]] = {}
     for unit in units:
-        found = results.get("power_idle_w", unit["id"])
+        found = unit.get("power_idle_w")
         if found.value is None:
-            why.setdefault(reasons.reason(found.reason), []).append(str(unit["name"]))
+            why.setdefault(reasons.reason(found.reason), []).append(str(unit.name))
     lines = []
     for reason, names in why.items():
         whose = f" of {', '.join(names)}" if len(names) < len(units) else ""
@@ -200,7 +199,7 @@ def _without_levels(results: Results, units: list[UnitRow]) -> list[str]:
     return lines
 
 
-def _without(energies: list[Figure], seconds: float) -> str:
+def _without(energies: list[Estimate], seconds: float) -> str:
     """The line of devices none of which has an energy."""
-    why = ", ".join(dict.fromkeys(reasons.reason(one.estimate.reason) for one in energies))
+    why = ", ".join(dict.fromkeys(reasons.reason(one.reason) for one in energies))
     return f"{brief(seconds or None, 's')}; energy unknown: {why}" if seconds else f"energy unknown: {why}"

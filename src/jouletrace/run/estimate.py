@@ -22,6 +22,7 @@ class Estimate:
         method: How it was obtained, in one word or short phrase ("windows", "timeline", ...).
         reason: A code for why ``value`` is None; None where there is a value.
         unit: SI unit for printing, as in ``run.metrics``; "" where it isn't known.
+        flags: Codes of what a reader must know about it.
     """
 
     value: float | None
@@ -31,6 +32,7 @@ class Estimate:
     method: str = ""
     reason: str | None = None
     unit: str = field(default="", compare=False)
+    flags: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if (self.value is None) != (self.reason is not None):
@@ -53,13 +55,14 @@ class Estimate:
         never fails.
         """
         value, low, high = (data.get(key) for key in ("value", "low", "high"))
-        method = data.get("method") or ""
+        method, n, codes = data.get("method") or "", data.get("n") or 0, data.get("flags")
+        flags = tuple(codes.split(",")) if isinstance(codes, str) and codes else ()
         if value is None or not math.isfinite(value):
             reason = data.get("reason") or ("unknown" if value is None else "not_finite")
-            return cls(None, n=data.get("n") or 0, method=method, reason=reason)
+            return cls(None, n=n, method=method, reason=reason, flags=flags)
         if low is None or high is None or not (math.isfinite(low) and math.isfinite(high) and low <= high):
             low = high = None
-        return cls(value, low, high, data.get("n") or 0, method)
+        return cls(value, low, high, n, method, flags=flags)
 
     def __str__(self) -> str:
         """The figure as reports print it, with its unit: "86.10 ± 0.15 J"; "– (reason)" without a value."""
@@ -97,7 +100,7 @@ class Estimate:
         low, high = self.low, self.high
         if low is not None and high is not None:
             low, high = sorted((low * factor, high * factor))
-        return Estimate(self.value * factor, low, high, self.n, self.method)
+        return Estimate(self.value * factor, low, high, self.n, self.method, flags=self.flags)
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's ``E`` object: value, low, high, n, method, reason."""

@@ -138,7 +138,7 @@ class Nodes(TypedDict, total=False):
 
 
 class Recording(TypedDict, total=False):
-    """Provenance of the recording behind the rows of kernels of a device (``analysis.recording_names``).
+    """Provenance of the recording behind the rows of kernels of a device (``run.recording_names``).
 
     Attributes:
         name: Of the device among several: "rank-0".

@@ -26,9 +26,9 @@ from jouletrace.profiler.serving.load import Lengths, open_levels
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.cost import cost_line, tariff
-from jouletrace.report.results import Results
 from jouletrace.report.serving import verdict
 from jouletrace.run import load as load_run
+from jouletrace.run.parts import Parts
 from jouletrace.simulator.boards.mig_state import profiles
 
 GPU = "sim:h100?cap=off&seed=4"
@@ -135,7 +135,7 @@ def test_loads_are_shown_and_computed_again(served):
 
 def test_the_verdict_has_each_server_by_itself_and_the_whole_gpu(served):
     run, _ = served
-    results = Results(run)
+    results = Parts(run)
     lines = [line.replace("\u00a0", " ") for line in verdict(run, results)]
     assert sum("modelled: at " in line for line in lines) == 3, "models aren't ranked against each other"
     assert "slices by their activity" not in lines[0]
@@ -145,9 +145,9 @@ def test_the_verdict_has_each_server_by_itself_and_the_whole_gpu(served):
     number, load = together(run)[0]
     unit = unit_of(run, number)
     mine = [unit_of(run, n) for n, one in together(run) if one["group"] == load["group"]]
-    parts_w = sum(results.get("power_w", one).value for one in mine)
-    unused_w = results.get("baseline_context_idle_w", unit).value / 7
-    assert parts_w + unused_w == pytest.approx(results.get("power_gpu_w", unit).value, rel=1e-6)
+    parts_w = sum(results[one].get("power_w").value for one in mine)
+    unused_w = results[unit].get("baseline_context_idle_w").value / 7
+    assert parts_w + unused_w == pytest.approx(results[unit].get("power_gpu_w").value, rel=1e-6)
     assert len(cost_line(run, results, tariff("0.3EUR/kWh", None))) == 3
 
 

@@ -1,4 +1,4 @@
-"""Results of other load generators, joined with a power record by time."""
+"""Parts of other load generators, joined with a power record by time."""
 
 import json
 
@@ -11,7 +11,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.formats.importers import import_files, recognise
 from jouletrace.formats.importers.base import ImportOptions
 from jouletrace.report import render
-from jouletrace.report.results import Results
+from jouletrace.run.parts import Parts
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run, streams_of
 from serving_runs import START_NS, Truth, aiperf_line, client_object, level_of, serving_run, vllm_object
 
@@ -34,7 +34,7 @@ def power_csv(run):
 def true_j(rows):
     """Of a request in its steady state, by the formula with the idle and busy power of the load's own."""
     run, _ = serving_run(TRUTH, [level_of(TRUTH, 4, 60, (50, 500), (20, 100), np.random.default_rng(1))])
-    return Results(analyse(run)).get("energy_per_request_j", 1).value
+    return Parts(analyse(run))[1].get("energy_per_request_j").value
 
 
 def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
@@ -43,9 +43,9 @@ def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
     (tmp_path / "power.csv").write_text(csv)
     assert recognise(tmp_path / "profile_export.jsonl") == "aiperf"
     run = analyse(import_files([tmp_path / "profile_export.jsonl", tmp_path / "power.csv"]))
-    results = Results(run)
+    results = Parts(run)
     (unit,) = results.units("load")
-    assert results.get("energy_per_request_j", unit["id"]).value == pytest.approx(true_j(rows), rel=0.01)
+    assert results[unit.id].get("energy_per_request_j").value == pytest.approx(true_j(rows), rel=0.01)
     assert results.get("energy_output_token_j").value == pytest.approx(TRUTH.output_j, rel=0.05)
     assert len(run.requests) == len(rows)
     assert "Loads, in their steady state" in render([run])
@@ -79,10 +79,10 @@ def test_vllm_s_requests_are_placed_by_their_date(tmp_path, load):
     assert "time_zone_assumed" not in codes
     first = min(row["sent_ns"] for row in run.requests.to_pylist())
     assert abs(first - rows[0]["sent_ns"]) < 1.1e9
-    results = Results(run)
+    results = Parts(run)
     (unit,) = results.units("load")
-    assert unit["name"] == "4/s"
-    assert results.get("energy_per_request_j", unit["id"]).value == pytest.approx(true_j(rows), rel=0.05)
+    assert unit.name == "4/s"
+    assert results[unit.id].get("energy_per_request_j").value == pytest.approx(true_j(rows), rel=0.05)
 
 
 def test_several_loads_of_vllm_and_of_several_files_are_loads_of_one_run(tmp_path, load):
@@ -93,7 +93,7 @@ def test_several_loads_of_vllm_and_of_several_files_are_loads_of_one_run(tmp_pat
     (tmp_path / "p.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
     run = analyse(import_files([tmp_path / "both.json", tmp_path / "p.jsonl"]))
     assert [one["name"] for one in run.workload["serving"]["levels"]] == ["4/s", "8 at once", "p"]
-    assert [unit["name"] for unit in Results(run).units("load")] == ["4/s", "8 at once", "p"]
+    assert [unit.name for unit in Parts(run).units("load")] == ["4/s", "8 at once", "p"]
     assert len(run.requests) == 3 * len(rows)
 
 
@@ -129,7 +129,7 @@ def test_times_of_chunks_show_the_steps(tmp_path, scheduled, form):
     late_s = (run.requests["sent_ns"][0].as_py() - alone.requests["sent_ns"][0].as_py()) / 1e9  # by vLLM's date
     found = analyse(import_files([path, power], ImportOptions(time_zone="UTC", offsets_s={str(path): late_s})))
     assert found.steps["new_tokens"].to_pylist() == run.steps["new_tokens"].to_pylist()
-    results, true = Results(found), Results(analyse(run))
+    results, true = Parts(found), Parts(analyse(run))
     assert results.get("energy_new_token_j").method == "streamed steps"
     for metric in ("energy_new_token_j", "energy_sequence_j"):
         # a record of other tools may be late by as much as a step takes

@@ -14,7 +14,6 @@ import foreign
 from gpu_recordings import load as load_recorded
 from jouletrace.analysis import analyse, regressed
 from jouletrace.analysis.budget import budgets
-from jouletrace.analysis.recording_names import RECORDINGS, SAMPLE_RATE, recording_of
 from jouletrace.analysis.regressed import models
 from jouletrace.attribution.activity import activity_of
 from jouletrace.attribution.contrasts import Contrasts
@@ -23,6 +22,7 @@ from jouletrace.cli.app import app
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import counted
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
+from jouletrace.run.recording_names import RECORDINGS, SAMPLE_RATE, recording_of
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.windows.energy import T95
 from places import REPOSITORY

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from jouletrace.analysis.recording_names import recording_of
 from jouletrace.profiler.program import program as recording
 from jouletrace.profiler.program.command import Command, program_of
 from jouletrace.profiler.program.script import Script
+from jouletrace.run.recording_names import recording_of
 from places import SUPPORT
 
 LIBRARY = """

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jouletrace.analysis.recording_names import WAITING, waiting_part
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
 from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.recorded import facts_of, recorded
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, rows_of
 from jouletrace.run import DeviceInfo, Run
+from jouletrace.run.recording_names import WAITING, waiting_part
 from jouletrace.tracing.log import Launched
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 import fake_kernels
-from jouletrace.analysis.recording_names import recording_of
 from jouletrace.devices.base import Process
 from jouletrace.devices.rapl import CpuHost
 from jouletrace.errors import BadInputError
@@ -16,6 +15,7 @@ from jouletrace.profiler.program.command import program_of
 from jouletrace.profiler.program.script import Script
 from jouletrace.report.trust import trust
 from jouletrace.run import load
+from jouletrace.run.recording_names import recording_of
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,6 @@ import pytest
 import fake_kernels
 import jouletrace as jt
 from fake_kernels import launch
-from jouletrace.analysis.recording_names import recording_of
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.program import tracer
 from jouletrace.profiler.program.labels import LaunchMarks
@@ -23,6 +22,7 @@ from jouletrace.profiler.record import split
 from jouletrace.profiler.record.ranks import merge_ranks
 from jouletrace.profiler.record.split import summary, totals
 from jouletrace.run import DeviceInfo
+from jouletrace.run.recording_names import recording_of
 from jouletrace.tracing.log import Launched
 from places import REPOSITORY
 from records import channel, make_run, ns, phases, readings

@@ -12,8 +12,8 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.streams import add_streams
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.steps import join, read_steps
-from jouletrace.report.results import Results
 from jouletrace.run import load, save, tables
+from jouletrace.run.parts import Parts
 from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run, streams_of
 from serving_runs import START_NS
 
@@ -166,7 +166,7 @@ def assert_traced(results, factors):
         assert found.value == pytest.approx(truth, rel=0.03)
         assert found.low < truth < found.high
     for unit in (1, 2):
-        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.01)
+        assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.01)
 
 
 def test_traced_kernels_give_the_energy_of_steps(places):
@@ -174,17 +174,17 @@ def test_traced_kernels_give_the_energy_of_steps(places):
     for row in run.steps.to_pylist()[::50]:
         truth = LAW.energy(row["new_tokens"], row["decoding"], row["context_tokens"])
         assert row["traced_j"] == pytest.approx(truth, rel=0.02)
-    results = Results(analyse(run))
+    results = Parts(analyse(run))
     assert_traced(results, FACTORS)
     bills = run.requests["energy_j"].to_numpy()[run.requests["level"].to_numpy() == 1]
-    assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 2).value, rel=1e-9)
+    assert np.nansum(bills) == pytest.approx(results[2].get("energy_total_j").value, rel=1e-9)
 
 
 @pytest.mark.parametrize("late_s", [0.0005, 0.003])
 def test_traced_kernels_give_the_energy_of_steps_that_the_answers_show(places, late_s):
     run = load(places / "bench")
     add_streams(run, streams_of(levels_of(), late_s=late_s))
-    results = Results(analyse(join(run, None, places / "server")))
+    results = Parts(analyse(join(run, None, places / "server")))
     assert_traced(results, {metric: FACTORS[metric] for metric in list(FACTORS)[:3]})
 
 
@@ -213,8 +213,8 @@ def test_steps_outside_of_the_traced_part_are_explained_by_those_inside(places, 
     save(analyse(server), tmp_path / "server")
     run = join(load(places / "bench"), read_steps(places / "steps.jsonl"), tmp_path / "server")
     assert 0 < run.steps["traced_j"].null_count < len(run.steps)
-    results = Results(analyse(run))
-    assert results.get("closure_steps", 1).value == pytest.approx(1, abs=0.02)  # its steps are not among them
+    results = Parts(analyse(run))
+    assert results[1].get("closure_steps").value == pytest.approx(1, abs=0.02)  # its steps are not among them
 
 
 def test_kernels_on_other_gpus_are_refused(places):

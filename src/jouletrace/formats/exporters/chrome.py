@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from jouletrace.formats.exporters.output import new_file
 from jouletrace.formats.exporters.timeline import Timeline, notes, timeline_of
 from jouletrace.formats.exporters.timeline.counters import Counter
-from jouletrace.formats.exporters.timeline.slices import Figure
 from jouletrace.formats.exporters.timeline.tracks import Track
-from jouletrace.run import Run
+from jouletrace.run import Estimate, Run
 from jouletrace.run.header import jsonable
 
 _LINES = 1 << 13
@@ -117,7 +116,10 @@ class _Trace:
 
 def _described(name: str, kind: str, args: Mapping[str, object]) -> str:
     """Name, category and args as members of an event."""
-    plain = {key: value.to_dict() if isinstance(value, Figure) else value for key, value in args.items()}
+    plain = {
+        key: {**value.to_dict(), "flags": value.flags} if isinstance(value, Estimate) else value
+        for key, value in args.items()
+    }
     return f'"name":{_json(name)},"cat":{_json(kind)},"args":{_json(jsonable(plain))}'
 
 

@@ -20,9 +20,9 @@ from jouletrace.formats.exporters.output import new_file
 from jouletrace.formats.exporters.protobuf import ARG_NAMES, ARG_TEXTS, EVENT_CATEGORIES, EVENT_NAMES, Interned
 from jouletrace.formats.exporters.timeline import notes, timeline_of
 from jouletrace.formats.exporters.timeline.counters import Counter
-from jouletrace.formats.exporters.timeline.slices import Batch, Figure, Slices
+from jouletrace.formats.exporters.timeline.slices import Batch, Slices
 from jouletrace.formats.exporters.timeline.tracks import Track
-from jouletrace.run import Run
+from jouletrace.run import Estimate, Run
 
 _PACKET = 1
 _CLOCK_SNAPSHOT, _TIMESTAMP, _SEQUENCE, _TRACK_EVENT, _INTERNED, _FLAGS = 6, 8, 10, 11, 12, 13
@@ -229,14 +229,26 @@ def _short(args: Mapping[str, object]) -> dict[str, object]:
 
     All energies form one text for reading, not for sums; shared memory is part of the block's text.
     """
-    short = {key: value for key, value in args.items() if not isinstance(value, Figure)}
+    short = {key: value for key, value in args.items() if not isinstance(value, Estimate)}
     if "block" in short and "shared_bytes" in short:
         short["block"] = f"{_plain(short['block'])}; {_plain(short.pop('shared_bytes'))} B shared"
-    energies = {key: value for key, value in args.items() if isinstance(value, Figure)}
+    energies = {key: value for key, value in args.items() if isinstance(value, Estimate)}
     if energies:
-        kinds = (f"{key.removeprefix('energy_').removesuffix('_j')} {value}" for key, value in energies.items())
+        kinds = (
+            f"{key.removeprefix('energy_').removesuffix('_j')} {_stated(value)}" for key, value in energies.items()
+        )
         short["energy_j"] = " | ".join(kinds)
     return short
+
+
+def _stated(energy: Estimate) -> str:
+    """Value, interval, method and flags of an energy in joules; or why the value is missing."""
+    if energy.value is None:
+        words = [f"none: {energy.reason}", energy.method]
+    else:
+        interval = f" [{energy.low:.6g}, {energy.high:.6g}]" if energy.low is not None else ""
+        words = [f"{energy.value:.6g}{interval}", f"{energy.method}, n {energy.n}" if energy.n else energy.method]
+    return "; ".join(filter(None, [*words, ", ".join(energy.flags)]))
 
 
 def _plain(value: object) -> str:

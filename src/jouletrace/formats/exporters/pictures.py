@@ -7,10 +7,10 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters.output import new_file
-from jouletrace.report.results import Results
 from jouletrace.report.tree import tree
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
+from jouletrace.run.parts import Parts
 from jouletrace.version import __version__
 
 _SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
@@ -81,7 +81,7 @@ def _stacks(run: Run) -> list[tuple[list[str], float]]:
     Raises:
         BadInputError: If the Run has no energies.
     """
-    nodes = tree(run, Results(run))
+    nodes = tree(run, Parts(run))
     own = {node.key: node.energy.value or 0.0 for node in nodes}
     names: dict[str, list[str]] = {}
     for node in nodes:

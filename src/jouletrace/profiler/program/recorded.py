@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace import analysis
-from jouletrace.analysis.recording_names import RECORDINGS
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program.gpus import Gpu, Waits
 from jouletrace.profiler.program.timeline import MOST_KERNELS, Rows, rows_of
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
+from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.tracing.log import Ints
 
 MOST_OF_ALL = 4_000_000

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.profiler.program.labels import LaunchMarks, merged, operators_of, ranges_of
 from jouletrace.profiler.program.operators import UNLABELLED, Label
 from jouletrace.run import MODEL_UNIT, tables
+from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
 from jouletrace.tracing.log import Ints, Launched
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0

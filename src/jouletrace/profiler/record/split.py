@@ -21,12 +21,13 @@ from jouletrace.profiler.program.recorded import analyse, recorded
 from jouletrace.report.document import printable
 from jouletrace.report.program import main_parts, verdict
 from jouletrace.report.reasons import reason
-from jouletrace.report.results import Results, printed
+from jouletrace.report.results import printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import trust
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
+from jouletrace.run.parts import Parts
 from jouletrace.run.store import save
 from jouletrace.stats.interval import total
 
@@ -152,7 +153,7 @@ def summary(run: Run, split: Run | None) -> str:
         lines = [f"{mark}{name}: {quantity(time_s, 's')}, {joules}"]
         lines += [warning.message for warning in run.warnings if warning.code == "simulated_idle"][:1]
     else:
-        results = Results(split)
+        results = Parts(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
         lines += trust(split, results).lines()
         lines += _largest(results)
@@ -164,10 +165,9 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
     time_s, energy = whole(run)
     found = {"energy_j": energy.value, "power_w": energy.value / time_s if energy.value and time_s else None}
     if split is not None:
-        results = Results(split)
-        for unit in main_parts(results):
-            name = f"energy_{str(unit['name']).replace(' ', '_')}_j"
-            if (joules := results.get("energy_total_j", unit["id"]).value) is not None:
+        for unit in main_parts(Parts(split)):
+            name = f"energy_{unit.name.replace(' ', '_')}_j"
+            if (joules := unit.get("energy_total_j").value) is not None:
                 found[name] = (found.get(name) or 0.0) + joules
     return {name: value for name, value in found.items() if value is not None}
 
@@ -179,17 +179,17 @@ def whole(run: Run) -> tuple[float | None, Estimate]:
     return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
 
 
-def _largest(results: Results) -> list[str]:
+def _largest(results: Parts) -> list[str]:
     """The kernels, or operators whose kernels share a row, with the most energy; phases of several GPUs."""
     units = main_parts(results) if results.gpus and results.units("phase") else results.units("kernel")
-    rows = [(results.get("energy_total_j", unit["id"]), unit) for unit in units]
+    rows = [(unit.get("energy_total_j"), unit) for unit in units]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
-    short = short_names((unit["name"] or "?" for _, unit in rows), WIDTH)
+    short = short_names((unit.name or "?" for _, unit in rows), WIDTH)
     lines = []
     for energy, unit in rows:
-        share, time = results.get("share", unit["id"]).value, results.get("time_s", unit["id"]).value
-        name = short[unit["name"] or "?"]
-        if gpu := results.gpu(unit):
-            name = f"{gpu}: {printed(name)}"
+        share, time = unit.get("share").value, unit.get("time_s").value
+        name = short[unit.name or "?"]
+        if unit.gpu:
+            name = f"{unit.gpu}: {printed(name)}"
         lines.append(f"  {name:{WIDTH}} {100 * (share or 0):4.0f} %  {figure(energy, 'J')}, {quantity(time, 's')}")
     return lines

@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.recording_names import has_recording
 from jouletrace.analysis.serving.steps import timeline_of
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
 from jouletrace.run.forms import Recording
 from jouletrace.run.names import with_article
+from jouletrace.run.recording_names import has_recording
 from jouletrace.run.sound import MOST_NS
 
 MOST_BYTES = 1 << 30

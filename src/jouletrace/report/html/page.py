@@ -17,12 +17,13 @@ from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Document, Footnotes, Section, printable
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
-from jouletrace.report.results import Results, metric
+from jouletrace.report.results import metric
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.tree import by_name, tree
 from jouletrace.report.waveform import picture
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run import Run
 from jouletrace.run.names import short_name
+from jouletrace.run.parts import Parts
 from jouletrace.version import __version__
 
 _CARDS = (
@@ -87,7 +88,7 @@ def render(
 
     Args:
         runs: What to report on; at least one.
-        comparisons: Results of ``compare`` on them.
+        comparisons: Parts of ``compare`` on them.
         notes: What could not be compared, in words.
         tariff: What a kWh costs and emits, for a line of it.
 
@@ -141,7 +142,7 @@ def _templates() -> Environment:
 
 def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: Tariff | None) -> dict[str, Any]:
     """One Run as the template takes it."""
-    results = Results(run)
+    results = Parts(run)
     document = content.document(run, tariff=tariff)
     cards, footnotes = _cards(run, results, marks)
     specs = {"latency": charts.histogram(run), "frontier": serving.frontier(run, results)}
@@ -183,14 +184,14 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
     }
 
 
-def _loads(run: Run, results: Results, marks: Footnotes) -> list[Section]:
+def _loads(run: Run, results: Parts, marks: Footnotes) -> list[Section]:
     """Of a server under load, a row for each load."""
     if not results.units("load"):
         return []
     return [tables.of_section(serving.section(run, results, marks), "loads")]
 
 
-def _hint(run: Run, results: Results) -> str:
+def _hint(run: Run, results: Parts) -> str:
     """How to see parts of a profile that has none."""
     if run.kind != "profile" or any(results.units(level) for level in ("layer", "op", "kernel", "phase")):
         return ""
@@ -228,17 +229,16 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
     return Compared(f"compared{number}", document, shown)
 
 
-def _cards(run: Run, results: Results, marks: Footnotes) -> tuple[list[Card], list[str]]:
+def _cards(run: Run, results: Parts, marks: Footnotes) -> tuple[list[Card], list[str]]:
     """Headline figures, and what is to be known of them: a line each."""
     devices = results.units("device")
-    unit_id = devices[0]["id"] if len(devices) == 1 and not results.metrics() else MODEL_UNIT
-    there = results.metrics(unit_id)
-    names = [name for name in _CARDS if name in there or (run.kind == "profile" and name in _ALWAYS)]
+    whole = devices[0] if len(devices) == 1 and not results.whole.figures else results.whole
+    names = [name for name in _CARDS if name in whole.figures or (run.kind == "profile" and name in _ALWAYS)]
     cards: list[Card] = []
     footnotes = Footnotes(marks)
     for name in names:
-        found, words = results.figure(name, unit_id), metric(name)
-        estimate = found.estimate
+        found, words = whole.get(name), metric(name)
+        estimate = found
         if (estimate.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
             continue
         unit = unit_for([estimate.value], words.unit)

@@ -11,13 +11,12 @@ import numpy as np
 from jouletrace.analysis.latency import distribution
 from jouletrace.report import parts, reasons
 from jouletrace.report.document import Cell, Column, Footnotes, Section, printable
-from jouletrace.report.results import Results
 from jouletrace.report.scale import NONE, Unit, cell, unit_for
 from jouletrace.report.tree import by_name
 from jouletrace.run import Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import Part, Parts
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
@@ -44,7 +43,7 @@ def cells(table: Section, key: str) -> list[Cell]:
     return [found for row in table.rows for n in places if isinstance(found := row[n], Cell)]
 
 
-def of_parts(run: Run, results: Results, marks: Footnotes | None = None) -> list[Section]:
+def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[Section]:
     """A table for each level that the Run has units of; ``marks`` are the footnotes of the page."""
     marks = Footnotes(marks)
     levels = [level for level in _LEVELS if results.units(level)]
@@ -72,9 +71,9 @@ def _leading(table: Section) -> Section:
     return replace(table, columns=[table.columns[n] for n in order], rows=rows)
 
 
-def _level(results: Results, level: str, table: Section) -> Section:
+def _level(results: Parts, level: str, table: Section) -> Section:
     """The costliest units of a level, with rarely used figures hidden at first, and bars."""
-    secondary = {name for unit in results.units(level) for name in results.metrics(unit["id"])} - {*_FIRST}
+    secondary = {name for unit in results.units(level) for name in unit.figures} - {*_FIRST}
     secondary |= {"shapes"} if level == "kernel" else set()
     table.columns = [replace(one, name=one.name or one.key, secondary=one.key in secondary) for one in table.columns]
     for key in _DRAWN:
@@ -88,13 +87,13 @@ def _level(results: Results, level: str, table: Section) -> Section:
     return table
 
 
-def _unattributed(results: Results, units: Sequence[UnitRow]) -> Section:
+def _unattributed(results: Parts, units: Sequence[Part]) -> Section:
     """Kernels that no part accounts for: what the trace says of them."""
     rows = []
-    for name, unit in zip(_kernels([str(unit["name"] or "?") for unit in units]), units, strict=True):
-        codes = dict.fromkeys(figure.estimate.reason for figure in results.metrics(unit["id"]).values())
+    for name, unit in zip(_kernels([str(unit.name or "?") for unit in units]), units, strict=True):
+        codes = dict.fromkeys(figure.reason for figure in unit.figures.values())
         why = "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
-        rows.append((name, unit["count"], results.get("time_traced_s", unit["id"]).value, why))
+        rows.append((name, unit.count, unit.get("time_traced_s").value, why))
     rows.sort(key=lambda row: -(row[2] or 0.0))
     columns = [("kernel", ""), ("launches", "1"), ("time, traced", "s"), ("why", "")]
     return _plain("unattributed", "Kernels not attributed", columns, rows)
@@ -139,7 +138,7 @@ def _cell(value: Any, unit: Unit | None, counted: bool) -> Cell:
     return Cell(text, float(value))
 
 
-def traced(run: Run, results: Results) -> list[Section]:
+def traced(run: Run, results: Parts) -> list[Section]:
     """Kernels by name, where no unit describes them."""
     found = by_name(run)
     if results.units("kernel") or not found:

@@ -36,33 +36,6 @@ _LEVELS = {"kernel": "kernel", "memcpy": "kernel", "op": "op", "layer": "layer",
 
 
 @dataclass(frozen=True)
-class Figure:
-    """An energy of a span's unit, per iteration; or the mean of all spans of its name.
-
-    Attributes:
-        estimate: Joules.
-        flags: Codes that qualify the estimate.
-    """
-
-    estimate: Estimate
-    flags: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, object]:
-        """The contract's ``E`` object with its flags."""
-        return {**self.estimate.to_dict(), "flags": list(self.flags)}
-
-    def __str__(self) -> str:
-        """One short text: value, interval, method, flags; or why the value is missing."""
-        e = self.estimate
-        if e.value is None:
-            words = [f"none: {e.reason}", e.method]
-        else:
-            interval = f" [{e.low:.6g}, {e.high:.6g}]" if e.low is not None else ""
-            words = [f"{e.value:.6g}{interval}", f"{e.method}, n {e.n}" if e.n else e.method]
-        return "; ".join(filter(None, [*words, ", ".join(self.flags)]))
-
-
-@dataclass(frozen=True)
 class Batch(Generic[T]):
     """Consecutive spans of a track.
 
@@ -214,8 +187,7 @@ def _figures(run: Run) -> dict[int, dict[str, object]]:
     results = tables.conform(run.results, "results")
     wanted = pc.is_in(results["metric"].cast(pa.string()), pa.array(_ENERGIES))
     for row in results.filter(wanted).to_pylist():
-        flags = tuple(row["flags"].split(",")) if row["flags"] else ()
-        found.setdefault(row["unit"], {}).setdefault(row["metric"], Figure(Estimate.from_dict(row), flags))
+        found.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
     return found
 
 

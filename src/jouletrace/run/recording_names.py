@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from jouletrace.run import Run
 from jouletrace.run.forms import Recording
+from jouletrace.run.model import Run
 
 RECORDINGS: Final = "recordings"
 """Under which ``Run.workload`` says how the recording of each device was made."""

@@ -1,0 +1,198 @@
+"""The parts of a Run with their figures: rows of its ``units`` and ``results`` tables, read once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from jouletrace.run.estimate import Estimate
+from jouletrace.run.forms import Recording
+from jouletrace.run.model import MODEL_UNIT, Run
+from jouletrace.run.recording_names import IDLE_NAME
+
+_CAUSES = {
+    "host": "waiting for the host",
+    "synchronisation": "after the host had waited for the GPU",
+    "data loading": "waiting for the data loader",
+    "between launches": "between launches",
+}
+"""Causes of the time between kernels, by their keys in a Run, as they are printed."""
+
+STORED_SCATTER = "between_runs_stored"
+"""Flag of a figure whose interval holds a scatter between runs that was stored from another measurement."""
+
+ABSENT = Estimate.null("not_measured")
+"""The figure in place of one that isn't stated."""
+
+
+RUN, WORKLOAD = "run", "workload"
+"""What an interval is of: this run, or this workload on this GPU (docs/explanation/method.md)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a Run with its figures: a row of ``units`` and those of ``results`` that are of it.
+
+    Attributes:
+        id: Its number, unique in the Run; 0 is the whole.
+        parent: Number of the part that it lies in; None at the top.
+        level: One of ``tables.UNIT_LEVELS``, "site", or "cause" (of the time between kernels).
+        name: Its name as stored.
+        op, shapes, module, phase: Its operator, the operator's inputs, its module and phase; None where it has none.
+        call: For a site: index of the call of each module in its qualified name.
+        count: How often it runs in an iteration.
+        figures: By metric, in stored order.
+        gpu: Name of the GPU ("rank-0") on which it ran, where the kernels of several were recorded; "" otherwise.
+    """
+
+    id: int
+    parent: int | None
+    level: str
+    name: str
+    op: str | None = None
+    shapes: str | None = None
+    module: str | None = None
+    phase: str | None = None
+    call: str | None = None
+    count: int | None = None
+    figures: dict[str, Estimate] = field(default_factory=dict)
+    gpu: str = ""
+
+    def get(self, metric: str) -> Estimate:
+        """A figure; null with reason ``not_measured`` if it isn't there."""
+        return self.figures.get(metric, ABSENT)
+
+
+class Parts:
+    """The parts of a Run by level.
+
+    Attributes:
+        whole: The model, or all that was recorded; without figures where only its parts have some.
+        gpus: Devices by name ("rank-0"), where the kernels of several were recorded.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._of = WORKLOAD if (run.settings.get("repeats") or 1) > 1 else RUN
+        figures: dict[int, dict[str, Estimate]] = {}
+        for row in run.results.to_pylist():
+            if row["unit"] is not None and row["metric"] is not None:
+                figures.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
+        rows, recordings = run.units.to_pylist(), run.workload.get("recordings", [])
+        names = {one["device"]: one["name"] for one in recordings if "name" in one}
+        devices = {row["id"]: names.get(row["module"], "") for row in rows if row["level"] == "device"}
+        above = {row["id"]: row["parent"] for row in rows}
+
+        def gpu(parent: int | None) -> str:
+            while parent is not None and parent not in devices:
+                parent = above.get(parent)
+            return "" if parent is None else devices[parent]
+
+        self._all = [
+            Part(**{name: row[name] for name in _COLUMNS}, figures=figures.get(row["id"], {}), gpu=gpu(row["parent"]))
+            for row in rows
+        ]
+        self.gpus = {devices[part.id]: part for part in self._all if devices.get(part.id)}
+        self._tops = {MODEL_UNIT, *devices}
+        named = next((part for part in self._all if part.id == MODEL_UNIT), None)
+        self.whole = named or Part(MODEL_UNIT, None, "model", "", figures=figures.get(MODEL_UNIT, {}))
+        self._causes: list[Part] = []
+        for about in recordings:
+            self._causes += self._causes_of_idle(about)
+        self._by_id = {part.id: part for part in self.all()}
+
+    def is_top(self, part: Part) -> bool:
+        """True if a part lies right below the whole, or below one of its devices."""
+        return part.parent in self._tops
+
+    def _causes_of_idle(self, about: Recording) -> list[Part]:
+        """A part of level "cause" in idle for each cause: its share of the time, at the power of all of it."""
+        idles = (part for part in self._all if part.level == "op" and part.name == IDLE_NAME)
+        idle = next((part for part in idles if part.gpu == about.get("name", "")), None)
+        if idle is None:
+            return []
+        found = []
+        for id, (name, share) in enumerate(idle_by(about).items(), 1 + max(part.id for part in self.all())):
+            figures = {
+                metric: one if metric == "power_w" else replace(one.scaled(share), method="share")
+                for metric, one in idle.figures.items()
+            }
+            found.append(replace(idle, id=id, parent=idle.id, level="cause", name=name, count=None, figures=figures))
+        return found
+
+    def __getitem__(self, id: int) -> Part:
+        """The part of a number.
+
+        Raises:
+            KeyError: If there is none.
+        """
+        return self.whole if id == MODEL_UNIT else self._by_id[id]
+
+    def causes(self, least: float = 0.0) -> list[Part]:
+        """Causes of idle, the largest first: those with a share of ``least`` of the whole."""
+        return [part for part in self.ranked("cause") if (part.get("share").value or 0.0) >= least]
+
+    def get(self, metric: str) -> Estimate:
+        """A figure of the whole."""
+        return self.whole.get(metric)
+
+    def measurand(self, found: Estimate = ABSENT) -> str:
+        """What a figure's interval is of, ``RUN`` or ``WORKLOAD``; without a figure, that of most.
+
+        Intervals contain the scatter between runs if it was measured by repeats, or taken as stored.
+        """
+        return WORKLOAD if STORED_SCATTER in found.flags else self._of
+
+    def all(self) -> list[Part]:
+        """All parts, with the causes of idle."""
+        return self._all + self._causes
+
+    def units(self, level: str) -> list[Part]:
+        """Parts of a level, in stored order.
+
+        Those of level "kernel" are all that parts come down to, each joule once: the kernels under
+        operators, operators whose kernels aren't known, pools of small operators as a whole, idle.
+        """
+        if level == "cause":
+            return self._causes
+        if level != "kernel":
+            return [part for part in self._all if part.level == level]
+        ops = {part.id: part for part in self._all if part.level == "op"}
+        pools = {part.parent for part in self._all if part.parent in ops and not ops[part.parent].op}
+        pooled = pools | {id for id, part in ops.items() if part.parent in pools}
+        kernels = [part for part in self._all if part.level == "kernel" and part.parent not in pooled]
+        if self.apart(kernels):
+            idle = [part for part in ops.values() if part.name == IDLE_NAME]
+            return [*kernels, *(part for id, part in sorted(ops.items()) if id in pools), *idle]
+        known = {part.parent for part in kernels}
+        return kernels + [part for id, part in ops.items() if id in pools or id not in pooled | known]
+
+    def apart(self, kernels: Sequence[Part] | None = None) -> bool:
+        """True if kernels have their own figures and belong to no operator: both would describe the same time."""
+        if kernels is None:
+            kernels = [part for part in self._all if part.level == "kernel"]
+        loose = [part for part in kernels if not part.op and self.is_top(part)]
+        own = (part.get(metric).value for part in loose for metric in ("time_s", "energy_total_j"))
+        return len(loose) == len(kernels) and any(value is not None for value in own)
+
+    def outside(self) -> list[Part]:
+        """Parts that no operator accounts for: idle time."""
+        pools = {part.parent for part in self._all}
+        return [part for part in self.units("op") if not part.op and not part.module and part.id not in pools]
+
+    def ranked(self, level: str) -> list[Part]:
+        """Parts of a level, those that took the most energy first (time, where energy is unknown)."""
+        parts = self.units(level)
+        for metric in ("energy_total_j", "energy_active_j", "time_s"):
+            if any(part.get(metric).value is not None for part in parts):
+                return sorted(parts, key=lambda part: math.inf if (v := part.get(metric).value) is None else -v)
+        return parts
+
+
+_COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")
+
+
+def idle_by(about: Recording) -> dict[str, float]:
+    """Shares of the time between kernels of a recording by its cause, as printed; empty where causes aren't known."""
+    stored = about.get("idle_by", {})
+    return {words: share for key, words in _CAUSES.items() if (share := stored.get(key, 0.0)) > 0}
