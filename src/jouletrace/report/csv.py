@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jouletrace.report.content import identity, levels_shown
-from jouletrace.report.document import printable
-from jouletrace.report.results import PROFILE, ordered, three_cells, three_columns
+from jouletrace.report.results import PROFILE, ordered
+from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.parts import ABSENT, Parts
-from jouletrace.spreadsheets import csv_file
 
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
@@ -23,12 +22,12 @@ def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
     rows = [row for run in runs for row in _rows(run, detail, top)]
     metrics = ordered({name for _, figures in rows for name in figures})
     names = [*identity(runs[0]), "simulated", *_UNIT]
-    lines: list[list[object]] = [[*names, *three_columns(map(printable, metrics)), "notes"]]
+    columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
+    table = Table("", columns)
     for label, figures in rows:
-        cells = [printable(str(label[key])) if label.get(key) is not None else "" for key in names]
-        numbers = three_cells(figures.get(name, ABSENT) for name in metrics)
-        lines.append([*cells, *numbers, printable(_notes(figures))])
-    return csv_file(lines)
+        estimates = [figures.get(name, ABSENT) for name in metrics]
+        table.rows.append([*map(label.get, names), *estimates, _notes(figures)])
+    return table.csv()
 
 
 def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Estimate]]]:

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from jouletrace.analysis.ranges import OF_RANKS, TOGETHER
 from jouletrace.report import reasons
-from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
+from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
+from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import ABSENT, Part, Parts
@@ -63,7 +64,7 @@ _LEAST = (0.01, 0.02, 0.05, 0.1)
 """Shares below which parts of a program are left out, the first that leaves few enough."""
 
 
-def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footnotes) -> list[Section]:
+def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footnotes) -> list[Table]:
     """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
     checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
     if level == "layer" and top is None:
@@ -78,7 +79,7 @@ def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footn
     return [section, *checks]
 
 
-def short(run: Run, results: Parts, level: str, top: int | None) -> Section:
+def short(run: Run, results: Parts, level: str, top: int | None) -> Table:
     """The units of a level as they stand below a verdict: those with a figure, the costliest, without footnotes."""
     if level == "layer" and top is None:
         least = _SMALL if run.kind == "program" else 0.0
@@ -114,9 +115,9 @@ def _without_energy(results: Parts, units: Sequence[Part]) -> str:
     return f"{rows} without energy{together}: too short for the sensor"
 
 
-def check_section(results: Parts) -> Section:
+def check_section(results: Parts) -> Table:
     """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
-    found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
+    found = Table("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
     for gpu, unit in {"": results.whole, **results.gpus}.items():
         there = unit.figures
         for name in OF_PARTS:
@@ -141,7 +142,7 @@ def table(
     ranked: bool,
     known: bool = False,
     cause: float = 0.0,
-) -> tuple[Section, list[Part], list[Part]]:
+) -> tuple[Table, list[Part], list[Part]]:
     """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
 
     With ``known`` only those with an energy, if any has one. The time between kernels has a row for each of its causes
@@ -167,7 +168,7 @@ def table(
     columns, fields = _naming(level, shown)
     short = short_names(unit.name or "?" for unit in shown if unit.level == "kernel")
     labels = _labels(shown, short)
-    section = Section(LEVELS[level], columns, id=level)
+    section = Table(LEVELS[level], columns, id=level)
     section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
     _add_gpus(section, [unit.gpu for unit in shown])
     if any(unit.count is not None for unit in shown):
@@ -181,7 +182,7 @@ def table(
     return section, rest, unattributed
 
 
-def _add_gpus(section: Section, gpus: Sequence[str]) -> None:
+def _add_gpus(section: Table, gpus: Sequence[str]) -> None:
     """Add a first column that says on which GPU of several each row ran, if any did."""
     if any(gpus):
         section.columns.insert(0, Column("device"))
@@ -231,13 +232,13 @@ def _unattributed(results: Parts, units: Sequence[Part], top: int | None) -> lis
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Section:
+def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Table:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
     rows = _tree_rows(results, least, brief=brief)
     title, column = (
         (f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", "part") if least else (LEVELS["layer"], "layer")
     )
-    section = Section(title, [Column(column, long="middle")], [[label] for _, label, _ in rows])
+    section = Table(title, [Column(column, long="middle")], [[label] for _, label, _ in rows])
     _add_gpus(section, [gpu for gpu, _, _ in rows])
     figures = [figures for _, _, figures in rows]
     names = ordered({name for row in figures for name in row})
@@ -311,7 +312,7 @@ def device_name(run: Run, unit: Part) -> str:
 
 
 def add_figures(
-    section: Section,
+    section: Table,
     figures: Sequence[dict[str, Estimate]],
     names: Sequence[str],
     marks: Footnotes,
@@ -333,9 +334,7 @@ def add_figures(
     places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
     for name in names:
         unit, short = units[name], "share of time" if _of_time(name, figures) else metric(name).short
-        heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
-        wide = places.get(name, 0)
-        section.columns.append(Column(heading, numeric=True, wide=wide, brief=name == "share", key=name))
+        section.columns.append(Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit))
         for row, found, shared in zip(section.rows, figures, common, strict=True):
             if name not in found and (name in secondary or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from jouletrace.analysis.serving.levels import SLO_SHARE, doubts
 from jouletrace.report import parts, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
-from jouletrace.report.document import Cell, Column, Footnotes, Section
+from jouletrace.report.document import Footnotes
 from jouletrace.report.scale import NBSP, figure, quantity, unit_for
+from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Run
 from jouletrace.run.forms import Load, Serving
 from jouletrace.run.parts import Part, Parts
@@ -197,10 +198,10 @@ def _billed(results: Parts, unit: Part) -> list[str]:
     return [*lines, f"bills of requests: {', '.join(said)}{some}"]
 
 
-def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) -> Section:
+def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) -> Table:
     """A load a row; without the parts of its energy if ``brief``, of which the first alone would fit."""
     there = [unit for unit, _ in loads(run, results)]
-    found = Section("Loads, in their steady state", [Column("load")], [[Cell(str(unit.name))] for unit in there])
+    found = Table("Loads, in their steady state", [Column("load")], [[Cell(str(unit.name))] for unit in there])
     found.id = "load"
     figures = [unit.figures for unit in there]
     known = {name for row in figures for name in row}
@@ -213,9 +214,8 @@ def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) 
     found.notes = list(dict.fromkeys(found.notes))
     for place, column in enumerate(found.columns):
         if column.key in _HEADINGS:
-            unit = column.name.rpartition("(")[2].rstrip(")") if "(" in column.name else column.name
-            bare = "" if column.key == "share_within_slo" else f" ({unit})"
-            found.columns[place] = Column(f"{_HEADINGS[column.key]}{bare}", True, 0, True, key=column.key)
+            unit = "" if column.key == "share_within_slo" else column.unit
+            found.columns[place] = Column(_HEADINGS[column.key], True, brief=True, key=column.key, unit=unit)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
 from jouletrace.run.store import check_free
-from jouletrace.spreadsheets import csv_cells
 from jouletrace.stats.interval import ratio
 
 OWN = "own operators"
@@ -233,10 +232,9 @@ def write_files(
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
         for place, some in zip(places, (every, costliest(every, tables, TOP)), strict=True):
+            table = Table("", list(map(Column, heads)), [list(map(one.get, heads)) for one in some])
             with place.open("w" if overwrite else "x", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, heads, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(dict(zip(one, csv_cells(one.values()), strict=True)) for one in some)
+                file.write(table.csv())
     except OSError as error:
         raise BadInputError(f"cannot write {stem}.csv: {error.strerror or error}") from None
     return places
