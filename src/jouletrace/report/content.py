@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from jouletrace.compare.pairs import Comparison
 from jouletrace.report import facts, parts, program, reasons, serving
-from jouletrace.report.comparison import TOP, Comparison
+from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line

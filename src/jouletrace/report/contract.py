@@ -15,8 +15,9 @@ from typing import Any
 
 from jouletrace.analysis.conditions import conditions
 from jouletrace.analysis.latency import distribution
+from jouletrace.compare.pairs import Comparison
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import Comparison
+from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.facts import endings, others
 from jouletrace.report.results import OF_PARTS
@@ -98,7 +99,7 @@ def to_json_object(
         if results.units(level):
             found[name] = parts(level)
     if compared is not None:
-        found["comparison"] = compared.to_dict()
+        found["comparison"] = to_dict(compared)
     if tariff is not None:
         found["cost"] = tariff.to_dict(*priced(run, results), stated_gain(run))
     return dict(_stated(jsonable(found), results.measurand()))
