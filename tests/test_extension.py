@@ -144,7 +144,7 @@ _, recorded, truth = simulate(rng, scene, Board.draw(rng, len(scene.kinds), 8.0)
 
 begin, end = int(recorded.start_ns[0]), int(recorded.end_ns.max())
 run = Run(
-    workload={"recording": {"iterations": 1, "start_ns": begin, "end_ns": end, "dropped": 0}},
+    workload={"recordings": [{"iterations": 1, "start_ns": begin, "end_ns": end, "dropped": 0}]},
     devices=[DeviceInfo("GPU-1", "GPU")],
     channels=[ChannelInfo("GPU-1", "power_w", "W", "made-up meter", period_s=0.01, gapless=True)],
 )

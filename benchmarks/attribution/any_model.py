@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from jouletrace.run import MODEL_UNIT, Run, load
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import recording_of
 
 HERE = Path(__file__).parent
 OWN = f"{HERE.relative_to(Path.cwd()) if HERE.is_relative_to(Path.cwd()) else HERE}/models.py"
@@ -77,7 +77,7 @@ def reduced(run: Run) -> dict[str, object]:
     energies = [(u, run.result("energy_total_j", u["id"])) for u in top if u["name"] != "idle"]
     # a compiler's kernels have no operators
     rows = [[u["name"], bool(u["op"] or u["level"] == "kernel"), e.value, e.half_width] for u, e in energies]
-    closure, kept = run.result("closure_kernels"), run.workload.get(RECORDING, {})
+    closure, kept = run.result("closure_kernels"), recording_of(run)
     return {
         "iteration_ms": 1e3 * (run.result("latency_s").value or float("nan")),
         "energy_j": run.result("energy_total_j").value,

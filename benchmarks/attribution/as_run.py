@@ -24,7 +24,7 @@ from jouletrace.execution.torch_traceables import in_launch_order
 from jouletrace.execution.traceable import Call, Excitation, Listing, MatchedTrace, Variant, match
 from jouletrace.profiler.detail.kernel_recording import rows_of
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, tables
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.run.store import save
 from jouletrace.tracing.trace import Trace
 
@@ -142,7 +142,7 @@ def run_of(folder, name, seconds, context_ns=None):
     run = Run(
         kind="profile",
         command=f"recorded by benchmarks/attribution/record.py {name}",
-        workload={**facts, RECORDING: kept.about},
+        workload={**facts, RECORDINGS: [kept.about]},
         settings={"detail": "kernel"},
         devices=[DeviceInfo(id=GPU, name="NVIDIA H200", kind="gpu", power_limit_w=700.0)],
         channels=[power, *others],

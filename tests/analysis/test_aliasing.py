@@ -52,7 +52,7 @@ def test_the_rate_that_a_recording_determined_replaces_that_of_the_kind():
     )
     assert flagged(analyse(run), 0)
     for off, said in ((0.0, True), (0.02, False)):
-        run.stored["sample_rate_hz"] = {"value": (1 + off) / STEP_S}
+        run.stored["sample_rate_hz"] = {run.devices[0].id: {"value": (1 + off) / STEP_S}}
         assert flagged(analyse(run), 0) is said
 
 

@@ -14,7 +14,9 @@ RUN = REPOSITORY / "docs" / "results" / "runs" / "segformer-kernels-h200.zip"
 
 def test_the_page_says_of_segformer_what_its_recording_says():
     run = load(RUN)
-    run.stored[SAMPLE_RATE] = {"value": run.result(SAMPLE_RATE).value}  # looked for near what it was
+    run.stored[SAMPLE_RATE] = {
+        run.devices[0].id: {"value": run.result(SAMPLE_RATE).value}
+    }  # looked for near what it was
     analyse(run)
     ops = [unit for unit in run.units.to_pylist() if unit["level"] == "op" and unit["parent"] == MODEL_UNIT]
     found = {unit["id"]: run.result("energy_total_j", unit["id"]) for unit in ops if unit["name"] != "idle"}

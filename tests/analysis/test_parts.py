@@ -13,7 +13,7 @@ from jouletrace.attribution import attempts as trying
 from jouletrace.attribution.attempts import attempts
 from jouletrace.bundled import bundled_runs
 from jouletrace.run import MODEL_UNIT, tables
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import RECORDINGS, recording_of
 
 pytestmark = pytest.mark.usefixtures("fits_once")
 
@@ -156,7 +156,7 @@ def test_a_kernel_far_outside_of_the_recording_is_refused_at_once(recorded, edge
 @pytest.mark.usefixtures("first_range_only")
 def test_dropped_records_are_reported_and_refused_where_they_are_many(recorded):
     copy = copied(recorded)
-    copy.workload = {**copy.workload, RECORDING: {**copy.workload[RECORDING], "dropped": len(recorded.activity)}}
+    copy.workload = {**copy.workload, RECORDINGS: [{**recording_of(copy), "dropped": len(recorded.activity)}]}
     analyse(copy)
     assert any("tracer missed" in warning.message for warning in copy.warnings)
 
@@ -164,10 +164,10 @@ def test_dropped_records_are_reported_and_refused_where_they_are_many(recorded):
 def test_a_stored_rate_that_is_no_longer_right_is_passed_by(recorded):
     rate = recorded.result("sample_rate_hz").value
     stale = copied(recorded)
-    stale.stored = {**stale.stored, "sample_rate_hz": {"value": rate - 20}}
+    stale.stored = {**stale.stored, "sample_rate_hz": {stale.devices[0].id: {"value": rate - 20}}}
     assert len(models(stale, stale.channels[0])) == 3
     analyse(stale)
     assert stale.result("sample_rate_hz").value == pytest.approx(rate, abs=0.1)
     for impossible in (1e9, -5.0):
-        stale.stored["sample_rate_hz"] = {"value": impossible}
+        stale.stored["sample_rate_hz"] = {stale.devices[0].id: {"value": impossible}}
         assert len(models(stale, stale.channels[0])) == 2

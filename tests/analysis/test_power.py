@@ -12,7 +12,6 @@ from boards import recording
 from covering import fewest
 from jouletrace.analysis import window_estimate
 from jouletrace.analysis.power import join, no_power_reason, power_record, tail_s
-from jouletrace.run import ChannelInfo
 from jouletrace.sensor.kinds import KINDS, response_of
 from jouletrace.sensor.stamps import published
 from jouletrace.sensor.windows.response import Response
@@ -39,12 +38,6 @@ def test_a_gapless_driver_record_keeps_the_shape_that_was_measured_on_such_a_gpu
     assert shape(found) == shape(KINDS["hopper"].response)
     assert found.period_s == 0.0201
     assert found.origin == "nominal"
-
-
-def test_the_delay_of_a_channel_is_read_from_older_runs():
-    older = {"device": "GPU-1", "name": "power_w", "unit": "W", "source": "a call", "lag_s": 0.025}
-    assert ChannelInfo.from_dict(older).delay_s == 0.025
-    assert ChannelInfo.from_dict({**older, "delay_s": 0.03}).delay_s == 0.03
 
 
 def test_differences_of_a_counter_are_the_mean_since_the_reading_before():

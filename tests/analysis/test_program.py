@@ -6,7 +6,7 @@ import pytest
 from jouletrace.analysis import analyse
 from jouletrace.analysis.program import BEFORE
 from jouletrace.run import load, tables
-from jouletrace.run.recording_names import SAMPLE_RATE
+from jouletrace.run.recording_names import SAMPLE_RATE, WAITING
 from places import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fits_once")
@@ -16,7 +16,9 @@ RUNS = REPOSITORY / "docs" / "results" / "runs"
 
 def analysed(name):
     run = load(RUNS / name)
-    run.stored[SAMPLE_RATE] = {"value": run.result(SAMPLE_RATE).value}  # looked for near what it was
+    run.stored[SAMPLE_RATE] = {
+        run.devices[0].id: {"value": run.result(SAMPLE_RATE).value}
+    }  # looked for near what it was
     return analyse(run)
 
 
@@ -57,12 +59,12 @@ def test_a_training_by_range_and_module():
 
 def test_kernels_that_ran_outside_of_the_analysed_part_have_their_time_and_are_not_idle(cupy):
     run = load(RUNS / "cupy-run-h200.zip")
-    run.stored[SAMPLE_RATE] = {"value": run.result(SAMPLE_RATE).value}
+    run.stored[SAMPLE_RATE] = {run.devices[0].id: {"value": run.result(SAMPLE_RATE).value}}
     rows = run.units.to_pylist()
     like = next(row for row in rows if row["level"] == "kernel" and row["op"] is None)
     new = max(row["id"] for row in rows) + 1
     run.units = tables.from_rows([*rows, {**like, "id": new, "name": "evaluation"}], "units")
-    run.workload["recording"]["seconds"].append([new, -1, 0.5])
+    run.workload["recordings"][0]["seconds"].append([new, -1, 0.5])
     analyse(run)
     assert run.result("time_s", new).value == 0.5
     assert run.result("energy_total_j", new).reason == "not_resolved"
@@ -76,9 +78,9 @@ def test_ranks_of_a_training_on_two_gpus():
     closure = run.result("closure_kernels")
     assert closure.value == pytest.approx(1.0037, abs=0.0005)
     assert closure.low < 1 < closure.high
-    ranks = {gpu["name"]: gpu for gpu in run.workload["gpus"]}
+    ranks = {gpu["name"]: gpu for gpu in run.workload["recordings"]}
     assert ranks["rank-1"]["last"] / ranks["rank-1"]["collectives"] == pytest.approx(0.64, abs=0.01)
-    waited = run.result("energy_total_j", unit(run, "phase", "rank-0: waiting for other ranks"))
+    waited = run.result("energy_total_j", unit(run, "phase", WAITING))  # of the first rank
     assert waited.value == pytest.approx(212, abs=2)
     for device in run.devices:
         time, joules = run.series(device.id, "energy_counter_j")

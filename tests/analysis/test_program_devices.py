@@ -10,9 +10,9 @@ from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 S = 1_000_000_000
 
 
-def program(devices, gpus=None):
+def program(devices):
     """Ten seconds of a program at steady power on each device (id, kind, watts)."""
-    run = Run(kind="program", workload={"name": "train.py", **({"gpus": gpus} if gpus else {})})
+    run = Run(kind="program", workload={"name": "train.py"})
     time = np.arange(-2 * S, 13 * S, S // 50)
     parts = []
     for id, kind, watts in devices:
@@ -41,18 +41,7 @@ def test_cpus_and_memory_stand_beside_the_gpu_and_are_in_no_sum():
     assert figure(run, "share", "cpu").value is None
 
 
-def test_gpus_of_ranks_have_the_parts_of_their_own_runs():
-    def stated(rank, device, joules):
-        parts = [
-            {"name": name, "time_s": 5.0, "energy_j": joules / 2, "half_width_j": 3.0, "reason": None}
-            for name in ("compute", "waiting for other ranks")
-        ]
-        return {"device": device, "name": f"rank-{rank}", "rank": rank, "kernels_s": 9.0, "parts": parts}
-
-    gpus = [stated(0, "GPU-a", 3000.0), stated(1, "GPU-b", 4000.0)]
-    run = program([("GPU-a", "gpu", 300), ("GPU-b", "gpu", 400)], gpus)
+def test_gpus_make_the_whole():
+    run = program([("GPU-a", "gpu", 300), ("GPU-b", "gpu", 400)])
     assert run.result("energy_total_j").value == pytest.approx(7000, rel=0.01)
-    assert figure(run, "power_w", "rank-1: waiting for other ranks").value == pytest.approx(400)
-    closure = run.result("closure_kernels")
-    assert closure.value == pytest.approx(1.0, rel=0.01)
-    assert closure.half_width >= np.sqrt(4 * 3.0**2) / 7100
+    assert figure(run, "share", "GPU-b").value == pytest.approx(4 / 7, rel=0.01)

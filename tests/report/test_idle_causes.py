@@ -27,7 +27,7 @@ def program(**idle_by: float) -> Run:
         rows += [result(unit, "energy_total_j", e(joules, 1)), result(unit, "share", e(joules / 100, 0.01))]
         rows += [result(unit, "time_s", Estimate(seconds)), result(unit, "power_w", e(joules / seconds, 1))]
     causes = {name.replace("_", " "): share for name, share in idle_by.items()}
-    run = Run(kind="program", workload={"name": "train.py", "recording": {"idle_by": causes}})
+    run = Run(kind="program", workload={"name": "train.py", "recordings": [{"idle_by": causes}]})
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
     return run
 
@@ -68,10 +68,9 @@ def test_the_page_has_causes_in_its_table_and_its_tree():
     assert {"waiting for the data loader", "between launches"} <= {node.label for node in tree(run, Parts(run))}
 
 
-def test_a_run_of_two_gpus_says_what_a_wait_is_of_where_their_runs_are_and_that_no_kernel_ran():
+def test_a_run_of_two_gpus_says_what_a_wait_is_of_and_that_no_kernel_ran():
     run = load(REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip")
     text = " ".join(report.render([run], width=100).split())
-    assert "the others wait 1.388 s in total a Run" in text, "not per collective"
-    assert "in the folder of this Run, or beside its zip in NAME.ranks" in text
-    assert "rank-0: no kernel running" in text
-    assert ": idle" not in text
+    assert "the others wait 1.388 s in total ±" in text, "not per collective"
+    assert "rank-0 no kernel running" in text
+    assert "idle" not in text

@@ -292,7 +292,7 @@ def test_reading_a_run_starts_no_threads(tmp_path, name):
 def test_device_details_survive(tmp_path):
     run = Run(devices=[DeviceInfo("cpu-0", "CPU", "cpu", details={"nested": {"a": [1, None]}})])
     assert load(save(run, tmp_path / "run")).devices == run.devices
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["schema_version"] == "1.2"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["schema_version"] == "3.0"
 
 
 def test_tables_saved_from_other_types_are_brought_to_the_schema(tmp_path):

@@ -39,7 +39,7 @@ def facts(kind: type, **required: Any) -> st.SearchStrategy[Any]:
 
 
 LOOKED_UP = {
-    "workload": ["name", "items", "batch", "generation", "serving", "gpus", "recording", "exit_code", "versions"],
+    "workload": ["name", "items", "batch", "generation", "serving", "recordings", "exit_code", "versions"],
     "settings": ["block", "imported", "ranks", "fleet", "interval_s", "seed", "devices", "tracing", "config"],
     "stored": ["deep_idle", "between_runs", "sample_rate_hz"],
     "calibration": ["GPU-1"],

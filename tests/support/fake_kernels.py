@@ -18,11 +18,11 @@ class FakeLog:
         self.dropped = self.kernels = 0
         self._names, self._rows, self._marks, self._next = {}, [], [], 1
 
-    def launch(self, name, seconds=1e-4):
-        """Run a kernel now."""
+    def launch(self, name, seconds=1e-4, device=0):
+        """Run a kernel now, on the device of a number."""
         begin = time.time_ns()
         time.sleep(seconds)
-        self._rows.append((self._names.setdefault(name, len(self._names)), begin, time.time_ns(), self._next))
+        self._rows.append((self._names.setdefault(name, len(self._names)), begin, time.time_ns(), self._next, device))
         self._next += 1
         self.kernels += 1
 
@@ -32,8 +32,8 @@ class FakeLog:
         return True
 
     def launched(self):
-        name, start, end, number = np.array(self._rows, np.int64).reshape(-1, 4).T
-        work = Launched(tuple(self._names), name, start, end, number, np.zeros(len(name), np.int64))
+        name, start, end, number, device = np.array(self._rows, np.int64).reshape(-1, 5).T
+        work = Launched(tuple(self._names), name, start, end, number, device)
         return work, np.array([n for n, _ in self._marks], np.int64), [m for _, m in self._marks]
 
     def syncs(self):
@@ -45,6 +45,6 @@ class FakeLog:
     stop = pause = resume = start
 
 
-def launch(name, seconds=1e-4):
+def launch(name, seconds=1e-4, device=0):
     """Run a kernel, in whatever program is recorded."""
-    current.launch(name, seconds)
+    current.launch(name, seconds, device)

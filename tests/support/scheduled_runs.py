@@ -217,7 +217,7 @@ def server_run(scheduled, device="GPU-served", noise_w=1.0):
     run = Run(
         kind="program",
         created_ns=START_NS,
-        workload={"name": "server", "recording": {**recording, "seconds": sums_s, "first_ns": first}},
+        workload={"name": "server", "recordings": [{**recording, "seconds": sums_s, "first_ns": first}]},
         devices=[DeviceInfo(device, "SIMULATED GPU", simulated=True, power_limit_w=2000.0)],
         channels=[
             ChannelInfo(

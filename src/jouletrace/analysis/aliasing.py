@@ -18,7 +18,7 @@ from jouletrace.analysis.spans import Path, PathSpans, of_kind
 from jouletrace.analysis.windows import of_variant
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
-from jouletrace.run.forms import Segment
+from jouletrace.run.forms import Segment, StoredLevel
 from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor.aliasing import ANY_RATE_U, KNOWN_RATE_U, aliased, read_in_step
 from jouletrace.sensor.kinds import response_of
@@ -85,8 +85,7 @@ def _aliased(run: Run, device: str, period_s: float, total_s: float) -> bool:
     channel = run.channel(device, POWER)
     if channel is None:
         return False
-    known = run.stored.get(SAMPLE_RATE) if run.devices and device == run.devices[0].id else None
-    rate_hz = known.get("value") if known else None
+    rate_hz = run.stored.get(SAMPLE_RATE, {}).get(device, StoredLevel()).get("value")
     sampling_s, rate_u = (1 / rate_hz, KNOWN_RATE_U) if rate_hz else (channel.sampling_s, ANY_RATE_U)
     return aliased(period_s, sampling_s, total_s, rate_u) or read_in_step(period_s, response_of(channel), total_s)
 

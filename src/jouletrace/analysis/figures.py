@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,6 +39,16 @@ class Figures:
         for row in rows:
             self._units.append(row)
             self._last = max(self._last, int(str(row["id"])))
+
+    def keep_results(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take over rows of a ``results`` table as they are."""
+        for row in rows:
+            flags = row["flags"].split(",") if row["flags"] else ()
+            self.add(row["unit"], row["metric"], Estimate.from_dict(row), flags)
+
+    def reserve(self, ids: Iterable[int]) -> None:
+        """Leave ids to units that are kept later."""
+        self._last = max([self._last, *ids])
 
     def named(self, level: str) -> dict[str, int]:
         """Units of a level by name, where one alone has it."""

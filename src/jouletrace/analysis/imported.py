@@ -20,7 +20,7 @@ from jouletrace.analysis.power import NO_READING, no_power_reason, power_record,
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels, tables
 from jouletrace.run.channels import ENERGY_COUNTER
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import recording_of
 from jouletrace.run.tables import UnitRow
 
 METHOD = "spans"
@@ -120,7 +120,7 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     if found.powers is None:
         remove_recording(run)
         return False
-    about = run.workload[RECORDING]
+    about = recording_of(run)
     start_ns, end_ns, iterations = about["whole"]
     whole = window_estimate(run, about["device"], start_ns, end_ns)
     seconds = (end_ns - start_ns) / 1e9
@@ -151,9 +151,7 @@ def _keep_stated(run: Run, figures: Figures) -> int:
         while unit in rows and unit not in kept:
             kept[unit] = rows[unit]
             unit = rows[unit]["parent"]
-        figures.add(
-            row["unit"], row["metric"], Estimate.from_dict(row), (row["flags"] or "").split(",") if row["flags"] else ()
-        )
+    figures.keep_results(stated)
     figures.keep(kept[unit] for unit in sorted(kept))
     return max(kept, default=MODEL_UNIT)
 

@@ -20,7 +20,8 @@ from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.forms import Recording
+from jouletrace.run.recording_names import RECORDINGS
 from jouletrace.sensor.kinds import KINDS, RECORD, samples, sensor_behind
 
 NO_COMMON_TIME = "no_common_time"
@@ -122,7 +123,7 @@ def add_recording(run: Run, first_id: int) -> bool:
         pa.table({"start_ns": work.start, "end_ns": work.end, "unit": unit, "copy": ~own}), "activity"
     )
     first, last, count = _whole(work, steps)
-    run.workload[RECORDING] = {
+    about: Recording = {
         "device": source,
         "iterations": max(steps.count, 1),
         "iterations_by": steps.name or None,
@@ -132,6 +133,7 @@ def add_recording(run: Run, first_id: int) -> bool:
         "unmatched": float(np.mean(work.op < 0)),
         "dropped": _dropped(run),
     }
+    run.workload[RECORDINGS] = [about]
     _warn(run, work, own, steps)
     spans = np.full(len(run.spans), -1, np.int64)
     spans[work.row] = unit
@@ -160,7 +162,7 @@ def _warn(run: Run, work: Work, own: Mask, steps: Steps) -> None:
 def remove_recording(run: Run) -> None:
     """Take it away again: its figures can't be trusted."""
     run.activity = tables.empty("activity")
-    run.workload.pop(RECORDING, None)
+    run.workload.pop(RECORDINGS, None)
     where = run.spans.schema.get_field_index("unit")
     field = run.spans.schema.field("unit")
     run.spans = run.spans.set_column(where, field, tables.nulls(len(run.spans), field.type))

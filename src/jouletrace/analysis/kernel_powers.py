@@ -12,7 +12,7 @@ from jouletrace.attribution.checks import check_powers, p_of_powers
 from jouletrace.attribution.contrasts import Contrasts, Row, by_operator, pools
 from jouletrace.attribution.fit import Fit
 from jouletrace.errors import BadInputError
-from jouletrace.run import Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import POWER
 
 
@@ -71,15 +71,18 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
     try:
-        fit, doubt = fitted(run, times.device, times.activity, rest)
+        fit, doubt = fitted(run, times, rest)
     except BadInputError as error:
         doubt = str(error)
     else:
         run.warnings = [
-            warning for warning in run.warnings if warning.code not in ("not_attributed", "powers_doubtful")
+            one
+            for one in run.warnings
+            if one.code not in ("not_attributed", "powers_doubtful") or one.where not in ("", times.device)
         ]
     if doubt:
-        run.warn("not_attributed", f"no energies of kernels: {doubt}")
+        where, name = (times.device, times.about.get("name")) if times.top != MODEL_UNIT else ("", None)
+        run.warn("not_attributed", f"no energies of kernels{f' of {name}' if name else ''}: {doubt}", where)
         return "not_attributed"
     found = KernelPowers(fit, times, most_kernels_w(run, times.device))
     check = check_powers(found.p_value, found.most_w)

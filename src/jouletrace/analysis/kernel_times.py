@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from jouletrace.attribution.activity import LONG_S, Activity, Kind, activity_of
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
-from jouletrace.run.recording_names import IDLE_NAME, RECORDING
+from jouletrace.run.recording_names import IDLE_NAME, recording_of
 from jouletrace.run.tables import UnitRow
 
 Array = NDArray[np.float64]
@@ -46,6 +46,7 @@ class KernelTimes:
     Attributes:
         about: How the recording was made.
         device: Whose kernels they are.
+        top: Unit of all that ran: the model, or the device where a Run has several.
         units: Operators, kernels and sites, as stored, by id.
         start_ns, end_ns: Of each kernel, shape (n,).
         kind: Index into ``kinds`` of each kernel, shape (n,).
@@ -54,6 +55,7 @@ class KernelTimes:
 
     about: Recording
     device: str
+    top: int
     units: dict[int, UnitRow]
     start_ns: Ints
     end_ns: Ints
@@ -80,13 +82,20 @@ class KernelTimes:
         return sum(part.seconds for part in self.parts) * union / max(float((self.end_ns - self.start_ns).sum()), 1.0)
 
 
-def times_of(run: Run) -> KernelTimes:
-    """The kernels of a Run's recording.
+def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
+    """The kernels of a Run's recording; of that of one device, where there are several.
 
     Raises:
         KeyError: If the Run lacks some of it.
     """
-    about, activity, units = run.workload[RECORDING], run.activity, _units(run)
+    about, activity = recording_of(run) if about is None else about, run.activity
+    device = str(about.get("device") or (run.devices[0].id if run.devices else ""))
+    if len(run.workload.get("recordings", ())) > 1:
+        activity = activity.filter(pc.equal(activity["device"], device))
+    recorded = recorded_units(run)
+    devices = (row["id"] for row in run.units.to_pylist() if row["level"] == "device" and row["module"] == device)
+    top = next((id for id in devices if id in recorded), MODEL_UNIT)
+    units = recorded.get(top, {})
     start, end = activity["start_ns"].to_numpy(), activity["end_ns"].to_numpy()
     unit, site = activity["unit"].to_numpy(), pc.fill_null(activity["site"], -1).to_numpy()
     own = untouched(activity)
@@ -112,8 +121,7 @@ def times_of(run: Run) -> KernelTimes:
             for pair, s in zip(pairs, seconds, strict=True)
         ]
     parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
-    device = str(about.get("device") or (run.devices[0].id if run.devices else ""))
-    return KernelTimes(about, device, units, start, end, kind, kinds, parts)
+    return KernelTimes(about, device, top, units, start, end, kind, kinds, parts)
 
 
 def untouched(activity: pa.Table) -> NDArray[np.bool_]:
@@ -143,16 +151,28 @@ def no_kinds() -> Kinds:
     return defaultdict(float)
 
 
-def _units(run: Run) -> dict[int, UnitRow]:
-    """Operators, kernels and sites of a Run by id, without pools: what these hold is below the model again."""
-    found: dict[int, UnitRow] = {}
-    for row in run.units.to_pylist():
+def recorded_units(run: Run) -> dict[int, dict[int, UnitRow]]:
+    """Operators, kernels and sites by id, for the model and each device below which there are some.
+
+    Pools are left out: what these hold is right below the model, or the device, again.
+    """
+    rows: dict[int | None, UnitRow] = {row["id"]: row for row in run.units.to_pylist()}
+    found: dict[int, dict[int, UnitRow]] = {}
+    for row in rows.values():
         level, named = row["level"], row["op"] or row["name"] == IDLE_NAME
         if level in ("kernel", "site") or (level == "op" and named):
+            top = _top(row, rows)
             if level == "op" or (level == "kernel" and not row["op"]):
-                row["parent"] = MODEL_UNIT
-            found[row["id"]] = row
+                row["parent"] = top
+            found.setdefault(top, {})[row["id"]] = row
     return found
+
+
+def _top(row: UnitRow | None, rows: Mapping[int | None, UnitRow]) -> int:
+    """The unit of the device below which a row is; the model if there is none."""
+    while row is not None and row["level"] != "device":
+        row = rows.get(row["parent"])
+    return MODEL_UNIT if row is None else row["id"]
 
 
 def _part_repeats(

@@ -21,6 +21,7 @@ from jouletrace.attribution.contrasts import METHOD, Row, by_operator
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.forms import Recording
 from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
@@ -40,40 +41,45 @@ UNSEEN = 0.01
 """Share of a row's time in kernels whose power isn't known, above which it has no energy."""
 
 
-def parts_of(run: Run, figures: Figures) -> Parts:
-    """The recording of a Run, with its powers determined; ``add`` adds the resulting figures.
+def parts_of(run: Run, figures: Figures, about: Recording | None = None) -> Parts:
+    """The recording of a Run, or that of one device, with its powers determined; ``add`` adds the resulting figures.
 
     Raises:
         BadInputError: If the recording isn't whole.
     """
     try:
-        return Parts(run, figures)
+        return Parts(run, figures, about)
     except KeyError as error:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
 
 
 class Parts:
-    """The recording of a Run, and the resulting figures.
+    """The recording of a Run, or that of one device, and the resulting figures.
 
     Attributes:
         times: When its kernels ran.
+        top: Unit of all of them: the model, or their device where a Run has several.
         powers: Of its kernels; None if the readings say nothing of them, with ``reason``.
     """
 
-    def __init__(self, run: Run, figures: Figures) -> None:
+    def __init__(self, run: Run, figures: Figures, about: Recording | None = None) -> None:
         self.run, self.figures = run, figures
-        self.times = times_of(run)
+        self.times = times_of(run, about)
+        self.top = self.times.top
         found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
         self.powers: KernelPowers | None = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
 
-    def add(self, *, scaled: bool, whole: Estimate | None = None, whole_s: float | None = None) -> None:
+    def add(self, *, scaled: bool, whole: Estimate | None = None, whole_s: float | None = None) -> Estimate:
         """Add operators, kernels, phases, layers and checks; the model's own figures are there already.
 
         Args:
             scaled: Whether the whole was measured without tracing, so that energies may be scaled to it.
             whole: Energy of which these are the parts, J; that of an iteration if None.
             whole_s: Its time, s.
+
+        Returns:
+            Energy of all parts, J.
         """
         self.figures.keep(self.times.units.values())
         self.figures.recorded.append(self)
@@ -88,9 +94,9 @@ class Parts:
         self.add_layers()
         self.add_idle()
         flags = ["traced_at_cap"] if self.factor != 1.0 else [] if scaled else ["traced_whole"]
-        self.add_checks(self.whole, flags)
-        if self.powers is not None:
+        if self.powers is not None and self.times.about["iterations"] > 1:
             self.run.waveform = table_of(self.run, self.powers.fit, self.times.about["iterations"])
+        return self.add_checks(self.whole, flags)
 
     @property
     def iteration_s(self) -> Estimate:
@@ -132,7 +138,7 @@ class Parts:
         self._pool(inside)
         for unit, kinds in inside.items():
             row = self.times.units[unit]
-            known = not row["op"] or row["parent"] == MODEL_UNIT
+            known = not row["op"] or row["parent"] == self.top
             self._add(unit, kinds, reason="" if known and unit not in self.pooled else "pooled")
 
     def _operator(self, unit: int) -> int:
@@ -156,7 +162,7 @@ class Parts:
                 for kind, seconds in inside[unit].items():
                     together[kind] += seconds
             what = "operators" if any(self.times.units[unit]["op"] for unit in members) else "kernels"
-            self.figures.unit(next_id, "op", f"{len(members)} {what} together", MODEL_UNIT, count=len(members))
+            self.figures.unit(next_id, "op", f"{len(members)} {what} together", self.top, count=len(members))
             self._add(next_id, together)
             next_id += 1
 
@@ -173,14 +179,14 @@ class Parts:
         if len(inside) < 2 or "generation" in self.run.workload:
             return
         for phase in sorted(inside, key=lambda phase: ORDER.index(phase) if phase in ORDER else len(ORDER)):
-            self._add(self.figures.unit(self._next(), "phase", phase, MODEL_UNIT, count=1), inside[phase])
+            self._add(self.figures.unit(self._next(), "phase", phase, self.top, count=1), inside[phase])
 
     def add_layers(self) -> None:
         """Modules with all that runs in them, and what they call themselves where they contain others."""
         ids: dict[str, int] = {}
         by_phase = "generation" in self.run.workload
         for name, layer in layers_of(self.times.parts, self.times.units, by_phase=by_phase).items():
-            above = ids.get(name.rpartition(".")[0], MODEL_UNIT)
+            above = ids.get(name.rpartition(".")[0], self.top)
             count = max(1, len(layer.numbers - {"0"}))
             ids[name] = self.figures.unit(self._next(), "layer", name, above, module=name, count=count)
             contains = layer.own != layer.total
@@ -202,15 +208,16 @@ class Parts:
         rows = self.times.units.values()
         unit = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         if unit is None:
-            unit = self.figures.unit(self._next(), "op", IDLE_NAME, MODEL_UNIT, count=1)
+            unit = self.figures.unit(self._next(), "op", IDLE_NAME, self.top, count=1)
         self._add(unit, no_kinds(), idle_s=self.idle_s)
 
-    def add_checks(self, whole: Estimate, flags: list[str]) -> None:
-        """How the parts make the whole, and how well the sensor is understood."""
+    def add_checks(self, whole: Estimate, flags: list[str]) -> Estimate:
+        """Add how the parts make the whole, and how well the sensor is understood; returns the energy of the parts."""
+        parts = Estimate.null(self.reason, METHOD)
         if self.powers is None:
             for name in ("closure_layers", "closure_kernels"):
-                self.figures.add(MODEL_UNIT, name, Estimate.null(self.reason, METHOD))
-            return
+                self.figures.add(self.top, name, parts)
+            return parts
         sites = any(part.site >= 0 for part in self.times.parts)
         for name, least in (("closure_layers", 0), ("closure_kernels", -1)):
             if least == 0 and not sites:
@@ -220,14 +227,15 @@ class Parts:
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             if self.factor == 1.0:
                 closure = self._scaled(closure)
-            self.figures.add(MODEL_UNIT, name, closure, flags)
+            self.figures.add(self.top, name, closure, flags)
         fit = self.powers.fit
-        self.figures.add(MODEL_UNIT, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
+        self.figures.add(self.top, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
         p_value = Estimate(self.powers.p_value, None, None, len(fit.watts), METHOD)
-        self.figures.add(MODEL_UNIT, "powers_possible", p_value)
+        self.figures.add(self.top, "powers_possible", p_value)
         if isinstance(fit.observer, Sampled):
             rate = fit.observer.track.rate_hz
-            self.figures.add(MODEL_UNIT, SAMPLE_RATE, Estimate(rate, None, None, len(fit.watts), METHOD))
+            self.figures.add(self.top, SAMPLE_RATE, Estimate(rate, None, None, len(fit.watts), METHOD))
+        return parts
 
     def _next(self) -> int:
         return self.figures.last_unit() + 1
@@ -257,7 +265,7 @@ class Parts:
         whole = self.figures.get(MODEL_UNIT, "energy_total_j").value
         if energy.value is not None and whole:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
-        elif self.reason and self.iteration_s.value:
+        elif self.reason and self.iteration_s.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
             self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
 
     def path(self, part: Part) -> Path:

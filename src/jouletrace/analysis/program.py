@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from jouletrace.analysis.figures import Figures
+from jouletrace.analysis.kernel_times import recorded_units
 from jouletrace.analysis.power import no_power_reason, power_record, window_estimate, window_sources
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
-from jouletrace.run.forms import PartOfGpu
-from jouletrace.run.recording_names import RECORDING, has_recording
+from jouletrace.run.forms import Recording
+from jouletrace.run.recording_names import has_recording
 from jouletrace.stats.interval import ratio, total
-
-OF_PART = "the Run of this GPU"
-"""Method of figures that come from there."""
 
 BEFORE = "before the first kernel"
 """Name of the unit for the time in which the program imports, reads and sets up."""
@@ -22,6 +18,7 @@ BEFORE = "before the first kernel"
 
 def add_program(run: Run, figures: Figures) -> None:
     """Add the figures of the program, of its devices where there are several, and of its parts."""
+    recordings = run.workload.get("recordings", [])
     name = str(run.workload.get("name", "program"))
     figures.unit(MODEL_UNIT, "model", name, count=1)
     edges = run.spans.filter(np.array([kind == "phase" for kind in run.spans["kind"].to_pylist()], bool)).to_pylist()
@@ -39,38 +36,28 @@ def add_program(run: Run, figures: Figures) -> None:
     figures.sources[MODEL_UNIT, "energy_total_j"] = lambda: window_sources(
         run, [device.id for device in gpus], begin, end
     )
-    if has_recording(run):
-        _add_parts(run, figures, begin, end)
+    known = {row["module"]: row["id"] for row in run.units.to_pylist() if row["level"] == "device"}
+    figures.reserve([*known.values(), *(id for rows in recorded_units(run).values() for id in rows)])
+
+    def add_device(device: DeviceInfo, name: str, own: Estimate, whole: float | None) -> None:
+        id = known.get(device.id, figures.last_unit() + 1)
+        _add_row(figures, figures.unit(id, "device", name, MODEL_UNIT, module=device.id), seconds, own, whole)
+
     if len(gpus) > 1:
+        names = {one["device"]: f"{one['name']}: " for one in recordings if "name" in one}
         for device, own in zip(gpus, whole, strict=True):
-            _add_device(run, figures, device, own, seconds)
-        _add_closure(run, figures, gpus, whole)
+            add_device(device, f"{names.get(device.id, '')}{device.name}", own, energy.value)
+    found = [_add_parts(run, figures, about, begin, end) for about in recordings] if has_recording(run) else []
+    if len(gpus) > 1 and found:
+        parts, wholes = (total(side) for side in zip(*found, strict=True))
+        figures.add(MODEL_UNIT, "closure_kernels", ratio(parts, wholes, found[0][0].method), ["traced_whole"])
     for device in run.devices if gpus is not run.devices else ():
         if device.kind == "cpu":  # beside the GPUs, and in no sum
-            unit = figures.unit(figures.last_unit() + 1, "device", device.name, MODEL_UNIT, module=device.id)
-            _add_row(figures, unit, seconds, _energy(run, device.id, begin, end), None)
-
-
-def _add_device(run: Run, figures: Figures, device: DeviceInfo, energy: Estimate, seconds: float) -> None:
-    """Add one of several GPUs, with the parts that its own Run has."""
-    stated = next((one for one in run.workload.get("gpus", ()) if one["device"] == device.id), None)
-    name = device.name if stated is None else f"{stated['name']}: {device.name}"
-    unit = figures.unit(figures.last_unit() + 1, "device", name, MODEL_UNIT, module=device.id)
-    whole = figures.get(MODEL_UNIT, "energy_total_j").value
-    _add_row(figures, unit, seconds, energy, whole)
-    if stated is None:
-        return
-    for part in stated["parts"]:
-        shown = f"{stated['name']}: {part['name']}"
-        row = figures.unit(figures.last_unit() + 1, "phase", shown, unit, count=1)
-        _add_row(figures, row, part["time_s"], _stated(part), whole)
-
-
-def _stated(part: PartOfGpu) -> Estimate:
-    value, half = part["energy_j"], part["half_width_j"]
-    if value is None or half is None:
-        return Estimate.null(part["reason"] or "not_resolved", OF_PART)
-    return Estimate(value, value - half, value + half, 1, OF_PART)
+            add_device(device, device.name, _energy(run, device.id, begin, end), None)
+    if any("start_ns" not in one for one in recordings):  # an old Run without kernels: its phases are what is known
+        phases = {row["id"]: row for row in run.units.to_pylist() if row["level"] == "phase"}
+        figures.keep(phases.values())
+        figures.keep_results(row for row in run.results.to_pylist() if row["unit"] in (MODEL_UNIT, *phases))
 
 
 def _add_row(figures: Figures, unit: int, seconds: float | None, energy: Estimate, whole: float | None) -> None:
@@ -83,28 +70,22 @@ def _add_row(figures: Figures, unit: int, seconds: float | None, energy: Estimat
         figures.add(unit, "share", energy.scaled(1 / whole))
 
 
-def _add_closure(run: Run, figures: Figures, devices: Sequence[DeviceInfo], energies: Sequence[Estimate]) -> None:
-    """Add how the parts of all GPUs make the whole of these."""
-    gpus = {gpu["device"]: gpu for gpu in run.workload.get("gpus", ())}
-    wholes = [energy for device, energy in zip(devices, energies, strict=True) if device.id in gpus]
-    parts = [_stated(part) for gpu in gpus.values() for part in gpu["parts"]]
-    if parts:
-        figures.add(MODEL_UNIT, "closure_kernels", ratio(total(parts), total(wholes), OF_PART), ["traced_whole"])
+def _add_parts(run: Run, figures: Figures, about: Recording, begin_ns: int, end_ns: int) -> tuple[Estimate, Estimate]:
+    """Add what ran on a GPU from its first kernel on, and what was before it, when it draws less without a context.
 
-
-def _add_parts(run: Run, figures: Figures, begin_ns: int, end_ns: int) -> None:
-    """Add what ran from the first kernel on, and what was before it, when the GPU without a context draws less."""
+    Returns:
+        Energy of all parts from the first kernel on, and of the whole of that time, J.
+    """
     from jouletrace.analysis.parts import parts_of  # scipy takes a second to import
 
-    about = run.workload[RECORDING]
     first_ns = about.get("first_ns", about["start_ns"])
-    found = parts_of(run, figures)
-    device = found.times.device
-    whole = window_estimate(run, device, first_ns, end_ns)
-    found.add(scaled=False, whole=whole, whole_s=(end_ns - first_ns) / 1e9)
-    before = _energy(run, device, begin_ns, first_ns)
-    unit = figures.unit(figures.last_unit() + 1, "op", BEFORE, MODEL_UNIT, count=1)
+    found = parts_of(run, figures, about)
+    whole = window_estimate(run, found.times.device, first_ns, end_ns)
+    parts = found.add(scaled=False, whole=whole, whole_s=(end_ns - first_ns) / 1e9)
+    before = _energy(run, found.times.device, begin_ns, first_ns)
+    unit = figures.unit(figures.last_unit() + 1, "op", BEFORE, found.top, count=1)
     _add_row(figures, unit, (first_ns - begin_ns) / 1e9, before, figures.get(MODEL_UNIT, "energy_total_j").value)
+    return parts, whole
 
 
 def _energy(run: Run, device: str, begin_ns: int, end_ns: int) -> Estimate:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from jouletrace.analysis.kernel_times import KernelTimes
 from jouletrace.analysis.power import power_record
-from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import verdict
 from jouletrace.attribution.fit import Fit
@@ -16,7 +16,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
-from jouletrace.run.recording_names import RECORDING, SAMPLE_RATE
+from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
 from jouletrace.sensor.power_record import PowerRecord
@@ -30,16 +30,15 @@ BEYOND_S = 10.0
 """Kernels lie in the recording, but for what a tracer reports late."""
 
 
-def fitted(run: Run, device: str, made: Callable[[int], Activity], rest: Estimate) -> tuple[Fit, str]:
-    """The regression of a Run's recording, and why its rows can't be trusted; "" if they can.
+def fitted(run: Run, times: KernelTimes, rest: Estimate) -> tuple[Fit, str]:
+    """The regression of a recording, and why its rows can't be trusted; "" if they can.
 
-    ``made`` makes the activity with its zero at some ns since the Unix epoch. ``rest`` is what the GPU drew before and
-    after, with a context and nothing running, W.
+    ``rest`` is what the GPU drew before and after, with a context and nothing running, W.
 
     Raises:
         BadInputError: If readings or timeline can't be used.
     """
-    channel, found, about = run.channel(device, POWER), power_record(run, device), run.workload[RECORDING]
+    channel, found, about = run.channel(times.device, POWER), power_record(run, times.device), times.about
     assert channel is not None
     assert found is not None
     readings = _readings(found[0], channel, about["start_ns"] - AROUND_NS, about["end_ns"] + AROUND_NS)
@@ -47,14 +46,14 @@ def fitted(run: Run, device: str, made: Callable[[int], Activity], rest: Estimat
         # Between kernels H200s draw -3 to +9 W more than in context idle (16 recordings of three), most on hot
         # dies: a standard deviation of 6 W.
         readings = replace(readings, rest_w=(rest.value, float(np.hypot(rest.half_width / Z95, 6.0))))
-    activity, dropped = made(readings.origin_ns), about.get("dropped") or 0
+    activity, dropped = times.activity(readings.origin_ns), about.get("dropped") or 0
     since, until = ((about[edge] - readings.origin_ns) / 1e9 for edge in ("start_ns", "end_ns"))
     if activity.begin_s < since - BEYOND_S or activity.finish_s > until + BEYOND_S:
         raise BadInputError(
             f"kernels run from {activity.begin_s - since:.4g} to {activity.finish_s - since:.4g} s of a recording of "
             f"{until - since:.4g} s: a time of one is damaged"
         )
-    locked, asked = trusted(activity, models(run, channel), readings, len(run.activity), dropped)
+    locked, asked = trusted(activity, models(run, channel), readings, len(times.start_ns), dropped)
     return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
 
 
@@ -71,5 +70,5 @@ def _readings(record: PowerRecord, channel: ChannelInfo, begin_ns: int, finish_n
 
 def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:
     """Models of the sensor to try in turn, with the sample rate of an earlier recording of the GPU, if there is one."""
-    known = run.stored.get(SAMPLE_RATE) or StoredLevel()
+    known = run.stored.get(SAMPLE_RATE, {}).get(channel.device, StoredLevel())
     return kinds.models(channel, known.get("value"))

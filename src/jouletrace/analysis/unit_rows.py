@@ -12,20 +12,21 @@ class UnitRows:
     """Operators, kernels and sites, each added when it is first asked for.
 
     Attributes:
-        rows: In the order of their ids, which begin with ``first_id``.
+        rows: In the order of their ids, which begin with ``first_id``; those without a parent are below ``top``.
     """
 
-    def __init__(self, first_id: int) -> None:
+    def __init__(self, first_id: int, top: int = MODEL_UNIT) -> None:
         self.rows: list[dict[str, Any]] = []
-        self._first = first_id
+        self._first, self._top = first_id, top
         self._ids: dict[tuple[Any, ...], int] = {}
 
-    def get(self, level: str, name: str, *key: Any, parent: int = MODEL_UNIT, count: int = 0, **columns: Any) -> int:
+    def get(self, level: str, name: str, *key: Any, parent: int | None = None, count: int = 0, **columns: Any) -> int:
         """The id of the unit with this level and key; ``count`` is added to its executions per iteration."""
         id = self._ids.setdefault((level, *key), self._first + len(self.rows))
         if id == self._first + len(self.rows):
             none = dict.fromkeys(("op", "shapes", "module", "phase", "call"))
-            row = {"id": id, "parent": parent, "level": level, "name": name, "count": 0}
+            above = self._top if parent is None else parent
+            row = {"id": id, "parent": above, "level": level, "name": name, "count": 0}
             self.rows.append({**row, **none, **columns})
         self.rows[id - self._first]["count"] += count
         return id

@@ -30,9 +30,6 @@ if TYPE_CHECKING:  # printing help must not import pyarrow
 _WIDTH = 80
 """Columns of a usual terminal."""
 
-_RANKS = ".ranks"
-"""Ending of the folder of what was recorded of each rank or GPU, beside the zip of all."""
-
 _KEPT = (RecorderDiedError, BrokenOffError, TimedOutError)
 """Failures that occur after something was measured."""
 
@@ -161,8 +158,7 @@ class Place:
 
         self._held.enter_context(alone_at(packed, "recording into"))
         try:
-            for name in (packed, packed.with_suffix(_RANKS)):  # another process may have been the first to lock it
-                check_free(name)
+            check_free(packed)  # another process may have been the first to lock it
             return fresh_folder(packed.parent, f"{packed.stem}-recording")
         except BaseException:
             self._held.close()
@@ -203,16 +199,11 @@ class Place:
             self._saved = self.folder
             return
         from jouletrace.run import save
-        from jouletrace.run.header import RUN_JSON
 
         try:
             save(run, self._zip)
         except BadInputError as error:
             raise BrokenOffError(str(error)) from None
-        for part in self.folder.glob(f"*/{RUN_JSON}"):  # a Run of each GPU lies beside the zip, as each rank's does
-            beside = self._zip.with_suffix(_RANKS)
-            beside.mkdir(exist_ok=True)
-            shutil.move(part.parent, beside / part.parent.name)
         shutil.rmtree(self.folder)
         self._saved = self._zip
 

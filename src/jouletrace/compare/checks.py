@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from jouletrace.compare.contrast import ALPHA, Contrast, holm
@@ -98,7 +98,8 @@ def evaluate(checks: Sequence[Expression], entries: Sequence[Entry], rows: Seque
         outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
         alpha = 2 * ALPHA / len(asked)  # of a one-sided test
         deciding = [
-            (row, one.contrast.detectable(alpha) if one.contrast else None) for one, row in failed or open_ or meant
+            (replace(row, name=one.key.called), one.contrast.detectable(alpha) if one.contrast else None)
+            for one, row in failed or open_ or meant
         ]
         found.append(Check(check.text, outcome, check.metric, tuple(deciding)))
     return found

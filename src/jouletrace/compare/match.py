@@ -42,7 +42,7 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Figures:
                 figures = {name: _with_chance(name, metrics) for name in named if name in metrics}
                 if unit.id == MODEL_UNIT or not figures:
                     continue
-                plain = _key(level, unit)
+                plain = replace(_key(level, unit), device=unit.gpu)
                 key = replace(plain, number=seen[plain])
                 seen[plain] += 1
                 found.setdefault(key, [{} for _ in side])[i] = figures
@@ -99,5 +99,5 @@ def _by(keys: Sequence[Key], reduced: Callable[[Key], Key | None]) -> dict[Key, 
 
 def fits(key: Key, pattern: str) -> bool:
     """True if a pattern with ``*`` and ``?`` matches a unit: its name, operator, or module."""
-    texts = (key.name, key.op, key.module)
+    texts = (key.name, key.op, key.module, key.called)
     return any(text and (fnmatchcase(text, pattern) or text == pattern) for text in texts)

@@ -41,6 +41,7 @@ class Key:
         name: Label of a range, qualified name of a layer, name of a kernel or operator.
         op, shapes, module, phase: As in the ``units`` table; "" for none.
         number: Distinguishes units that agree in all the others.
+        device: Of several, the name of that on which it runs; "" for none.
     """
 
     level: str
@@ -50,11 +51,17 @@ class Key:
     module: str = ""
     phase: str = ""
     number: int = 0
+    device: str = ""
+
+    @property
+    def called(self) -> str:
+        """Its name, behind that of the device of several."""
+        return ": ".join(filter(None, (self.device, self.name or self.op)))
 
     @property
     def where(self) -> str:
-        """The module it is in; "" if that says nothing."""
-        return self.module if self.module != self.name else ""
+        """The device of several, and the module it is in; "" if that says nothing."""
+        return " ".join(filter(None, (self.device, self.module if self.module != self.name else "")))
 
 
 @dataclass(frozen=True)

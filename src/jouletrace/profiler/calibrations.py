@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jouletrace.devices.base import Device
 from jouletrace.profiler import board_store
-from jouletrace.run import Run
+from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Calibration, StoredLevel, StoredScatter
 from jouletrace.run.recording_names import SAMPLE_RATE
 
@@ -66,11 +66,11 @@ def state_scatter(run: Run, device: Device) -> None:
 def recall_rate(run: Run, device: str) -> None:
     """Store the sample rate of a GPU's sensor, as an earlier recording determined it, in a Run."""
     if known := board_store.recall_as(StoredLevel, device, SAMPLE_RATE):
-        run.stored[SAMPLE_RATE] = known
+        run.stored[SAMPLE_RATE] = {**run.stored.get(SAMPLE_RATE, {}), device: known}
 
 
-def remember_rate(run: Run, device: str) -> None:
+def remember_rate(run: Run, device: str, unit: int = MODEL_UNIT) -> None:
     """Keep the sample rate that a Run determined: it reduces the search of the next recording to a third."""
-    found = run.result(SAMPLE_RATE)
+    found = run.result(SAMPLE_RATE, unit)
     if found.value is not None:
         board_store.remember(device, **{SAMPLE_RATE: {**found.to_dict(), "time_ns": run.created_ns}})

@@ -19,9 +19,8 @@ from jouletrace.report.text import Document
 from jouletrace.report.trust import Trust, joined, trust
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run
-from jouletrace.run.forms import Recording
 from jouletrace.run.parts import Parts
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import recording_of
 
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
@@ -123,7 +122,7 @@ def _level_of_short(run: Run, results: Parts, detail: str) -> str:
     if detail != "model":
         return detail
     if run.kind == "program":
-        levels = ("layer", "kernel", "phase", "device")
+        levels = ("phase", "layer", "kernel", "device") if results.gpus else ("layer", "kernel", "phase", "device")
         return next((level for level in levels if len(results.units(level)) > (level == "layer")), "")
     if results.units("range"):
         return "range"
@@ -296,7 +295,7 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
 
 def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
     """The figures of the whole: one a row, since each has its own unit."""
-    steps = run.kind == "profile" or run.workload.get(RECORDING, Recording()).get("iterations_by")
+    steps = run.kind == "profile" or recording_of(run).get("iterations_by")
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
     section = Table("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)

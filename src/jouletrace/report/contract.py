@@ -64,7 +64,10 @@ def to_json_object(
     results = Parts(run)
 
     def parts(level: str) -> list[dict[str, Any]]:
-        return [_part(results, unit) for unit in (results.units(level) if top is None else results.ranked(level)[:top])]
+        units = results.units(level) if top is None else results.ranked(level)[:top]
+        if level == "phase" and results.gpus and top is None:
+            units = units + results.outside()
+        return [_part(results, unit, level) for unit in units]
 
     found = {
         "schema": SCHEMA,
@@ -196,10 +199,13 @@ def _latency(run: Run, results: Parts) -> dict[str, Any]:
 _PART_METRICS = ("time_s", "power_w", "energy_total_j", "energy_active_j", "share")
 
 
-def _part(results: Parts, unit: Part) -> dict[str, Any]:
+def _part(results: Parts, unit: Part, level: str) -> dict[str, Any]:
     flags = dict.fromkeys(flag for figure in unit.figures.values() for flag in figure.flags)
+    named = {"name": f"{unit.gpu}: {unit.name}"} if unit.gpu and level == "phase" else {}
     return {
         **{name: getattr(unit, name) for name in ("name", "op", "shapes", "module", "count")},
+        **named,
+        **({"device": unit.gpu} if unit.gpu else {}),
         "time_ms": unit.get("time_s").scaled(1e3).to_dict(),
         "power_w": unit.get("power_w").to_dict(),
         "energy_j": unit.get("energy_total_j").to_dict(),

@@ -39,7 +39,8 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
     for level in levels_shown(results, detail):
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
             if unit.id != MODEL_UNIT:
-                yield {**own, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
+                gpu = {"device": unit.gpu} if unit.gpu else {}
+                yield {**own, **gpu, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
 
 
 def _notes(figures: dict[str, Estimate]) -> str:

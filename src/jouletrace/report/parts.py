@@ -118,15 +118,17 @@ def _without_energy(results: Parts, units: Sequence[Part]) -> str:
 def check_section(results: Parts) -> Table:
     """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
     found = Table("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
-    there = results.whole.figures
-    for name in OF_PARTS:
-        if name not in there or (name == "closure_layers" and "closure_kernels" in there):
-            continue
-        estimate = there[name]
-        remarks = [reasons.flag(code) for code in there[name].flags]
-        if name in CLOSURES and estimate.low is not None and estimate.high is not None:
-            remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
-        found.rows.append([metric(name).label.strip(), figure(estimate, metric(name).unit), "; ".join(remarks)])
+    for gpu, unit in {"": results.whole, **results.gpus}.items():
+        there = unit.figures
+        for name in OF_PARTS:
+            if name not in there or (name == "closure_layers" and "closure_kernels" in there):
+                continue
+            estimate = there[name]
+            remarks = [reasons.flag(code) for code in there[name].flags]
+            if name in CLOSURES and estimate.low is not None and estimate.high is not None:
+                remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
+            label = ": ".join(filter(None, (gpu, metric(name).label.strip())))
+            found.rows.append([label, figure(estimate, metric(name).unit), "; ".join(remarks)])
     return found
 
 
@@ -153,7 +155,8 @@ def table(
     units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
-    names = ordered({name for unit in units for name in unit.figures})
+        units.sort(key=lambda unit: _place(results, unit.gpu))
+    names = ordered({name for unit in units for name in unit.figures} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
     if known:
         energies = {unit.id: unit.get("energy_total_j").value for unit in units}
@@ -167,6 +170,7 @@ def table(
     labels = _labels(shown, short)
     section = Table(LEVELS[level], columns, id=level)
     section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
+    _add_gpus(section, [unit.gpu for unit in shown])
     if any(unit.count is not None for unit in shown):
         columns.append(Column("×", numeric=True, key="count"))
         for row, unit in zip(section.rows, shown, strict=True):
@@ -176,6 +180,18 @@ def table(
     add_figures(section, figures, names, marks, _secondary(names))
     section.notes += meant
     return section, rest, unattributed
+
+
+def _add_gpus(section: Table, gpus: Sequence[str]) -> None:
+    """Add a first column that says on which GPU of several each row ran, if any did."""
+    if any(gpus):
+        section.columns.insert(0, Column("device"))
+        section.rows = [[gpu, *row] for gpu, row in zip(gpus, section.rows, strict=True)]
+
+
+def _place(results: Parts, gpu: str) -> int:
+    """The place of a GPU among several, by which rows are ordered."""
+    return [*results.gpus, ""].index(gpu)
 
 
 def _causes(results: Parts, unit: Part, least: float) -> list[Part]:
@@ -222,8 +238,9 @@ def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief
     title, column = (
         (f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", "part") if least else (LEVELS["layer"], "layer")
     )
-    section = Table(title, [Column(column, long="middle")], [[label] for label, _ in rows])
-    figures = [figures for _, figures in rows]
+    section = Table(title, [Column(column, long="middle")], [[label] for _, label, _ in rows])
+    _add_gpus(section, [gpu for gpu, _, _ in rows])
+    figures = [figures for _, _, figures in rows]
     names = ordered({name for row in figures for name in row})
     add_figures(section, figures, names, marks, _secondary(names))
     return section
@@ -383,8 +400,8 @@ def _rest(
     return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
 
 
-def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tuple[str, dict[str, Estimate]]]:
-    """The layers with a share of ``least``, outer modules first, then what no operator accounts for.
+def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tuple[str, str, dict[str, Estimate]]]:
+    """The layers with a share of ``least``, outer modules first, then what no operator accounts for, each with its GPU.
 
     If ``brief``, all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
     """
@@ -393,7 +410,7 @@ def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tup
     children: dict[int | None, list[Part]] = {}
     for unit in units:
         children.setdefault(unit.parent if unit.parent in known else None, []).append(unit)
-    found: list[tuple[str, dict[str, Estimate]]] = []
+    found: list[tuple[str, str, dict[str, Estimate]]] = []
     waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
     while waiting:
         unit, depth = waiting.pop()
@@ -402,14 +419,15 @@ def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tup
             continue
         figures, name = dict(unit.figures), str(unit.name or "?")
         own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
-        found.append(("  " * depth + (name.rpartition(".")[2] if depth else name), figures))
+        found.append((unit.gpu, "  " * depth + (name.rpartition(".")[2] if depth else name), figures))
         if own and not least:
-            found.append(("  " * (depth + 1) + "(own operators)", own))
+            found.append((unit.gpu, "  " * (depth + 1) + "(own operators)", own))
         waiting += [(child, depth + 1) for child in reversed(children.get(unit.id, []))]
     for unit in results.outside() if found else ():
-        found.append((printed(unit.name), unit.figures))
+        found.append((unit.gpu, printed(unit.name), unit.figures))
         causes = _causes(results, unit, _CAUSE if brief else 0.0)
-        found += [(f"  {cause.name}", cause.figures) for cause in causes]
+        found += [(unit.gpu, f"  {cause.name}", cause.figures) for cause in causes]
+    found.sort(key=lambda row: _place(results, row[0]))
     return found
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from jouletrace.report.reasons import reason
 from jouletrace.report.results import printed
 from jouletrace.report.scale import NBSP, figure, quantity
-from jouletrace.run import MODEL_UNIT, Run
-from jouletrace.run.forms import Recording
+from jouletrace.run import Run
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts, idle_by
-from jouletrace.run.recording_names import IDLE_NAME, RECORDING, WAITING
+from jouletrace.run.recording_names import IDLE_NAME, WAITING
 
 _MOST = 3
 
@@ -29,47 +28,44 @@ def verdict(run: Run, results: Parts) -> list[str]:
         lines.append("beside it, " + ", ".join(costs))
     if causes := _causes(run, results):
         lines.append("mostly " + ", ".join(causes))
-    return lines + _of_ranks(run)
+    return lines + _of_ranks(run, results)
 
 
-def energy_by_part(run: Run) -> dict[str, float]:
-    """Joules of what the energy of several GPUs together went to, by name; empty with one GPU."""
-    joules: dict[str, float] = {}
-    for part in (part for gpu in run.workload.get("gpus", ()) for part in gpu["parts"]):
-        joules[part["name"]] = joules.get(part["name"], 0.0) + (part["energy_j"] or 0.0)
-    return joules
+def main_parts(results: Parts) -> list[Part]:
+    """What the energy went to: phases of several GPUs, else outermost ranges or modules; and what no kernel took."""
+    if phases := results.units("phase") if results.gpus else []:
+        return phases + results.outside()
+    tops = [unit for unit in results.units("layer") if results.is_top(unit)]
+    return tops + [unit for unit in results.units("op") if unit.name == IDLE_NAME]
 
 
-def _of_ranks(run: Run) -> list[str]:
-    """Which rank the others wait for, and where the parts of each GPU are."""
-    gpus = run.workload.get("gpus", [])
-    ranked = [gpu for gpu in gpus if gpu.get("collectives")]
-    lines = []
-    if len(ranked) > 1:
-        last = max(ranked, key=lambda gpu: gpu["last"])
-        parts = [part for gpu in ranked if gpu is not last for part in gpu["parts"]]
-        waits = [part["time_s"] or 0.0 for part in parts if part["name"] == WAITING]
-        share = 100 * last["last"] / last["collectives"]
-        lines.append(
-            f"{last['name']} comes last in {share:.0f}{NBSP}% of {last['collectives']} collectives; "
-            f"the others wait {quantity(sum(waits) / (len(ranked) - 1), 's')} in total"
-            f"{', on average' if len(ranked) > 2 else ''}"
-        )
-    if gpus:
-        names = ", ".join(gpu["name"] for gpu in gpus)
-        lines.append(f"a Run of each GPU: {names}, in the folder of this Run, or beside its zip in NAME.ranks")
-    return lines
+def _of_ranks(run: Run, results: Parts) -> list[str]:
+    """Which rank the others wait for."""
+    ranked = [one for one in run.workload.get("recordings", ()) if one.get("collectives")]
+    if len(ranked) < 2:
+        return []
+    last = max(ranked, key=lambda one: one["last"])
+    waits = [unit for unit in results.units("phase") if unit.name == WAITING and unit.gpu != last["name"]]
+    waited_s = sum(unit.get("time_s").value or 0.0 for unit in waits) / (len(ranked) - 1)
+    share = 100 * last["last"] / last["collectives"]
+    return [
+        f"{last['name']} comes last in {share:.0f}{NBSP}% of {last['collectives']} collectives; "
+        f"the others wait {quantity(waited_s, 's')} in total{', on average' if len(ranked) > 2 else ''}"
+    ]
 
 
 def _causes(run: Run, results: Parts) -> list[str]:
-    """The ranges or modules, or else operators, and the time without a kernel with the largest shares of the energy."""
-    if run.workload.get("gpus"):
-        return _causes_of_all(run, results)
-    tops = [unit for unit in results.units("layer") if unit.parent == MODEL_UNIT]
-    parts = tops if len(tops) > 1 else [unit for unit in results.units("kernel") if unit.name != IDLE_NAME]
-    idle = [unit for unit in results.units("op") if unit.name == IDLE_NAME]
-    shares = [(unit.get("share").value or 0.0, unit) for unit in [*parts, *idle]]
-    best = [(share, unit) for share, unit in sorted(shares, key=lambda one: -one[0])[:_MOST] if share > 0]
+    """The phases, ranges or modules, or else operators, and the time without a kernel with most of the energy."""
+    parts = main_parts(results)
+    if len({unit.name for unit in parts if unit.level in ("phase", "layer")}) < 2:
+        parts = results.units("kernel")
+    shares: dict[object, float] = {}
+    units: dict[object, Part] = {}
+    for unit in parts:
+        key = unit.name if results.gpus else unit.id  # what all GPUs did is one cause
+        shares[key] = shares.get(key, 0.0) + (unit.get("share").value or 0.0)
+        units[key] = unit
+    best = [(share, units[key]) for key, share in sorted(shares.items(), key=lambda one: -one[1])[:_MOST] if share > 0]
     short = short_names((unit.name or "?" for _, unit in best), 40)
     names = [printed(short[unit.name or "?"]) for _, unit in best]
     return [
@@ -77,16 +73,10 @@ def _causes(run: Run, results: Parts) -> list[str]:
     ]
 
 
-def _causes_of_all(run: Run, results: Parts) -> list[str]:
-    """What all GPUs together spent the largest shares of the energy on."""
-    whole = results.get("energy_total_j").value
-    best = sorted(energy_by_part(run).items(), key=lambda one: -one[1])[:_MOST] if whole else []
-    return [f"{printed(name)} {100 * energy / (whole or 1):.0f}{NBSP}%" for name, energy in best if energy > 0]
-
-
 def _of_idle(run: Run, unit: Part) -> str:
     """The largest cause of the time without a kernel, behind its share."""
-    by = idle_by(run)
+    recordings = run.workload.get("recordings", [])
+    by = idle_by(recordings[0]) if len(recordings) == 1 else {}
     if unit.name != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
@@ -95,5 +85,9 @@ def _of_idle(run: Run, unit: Part) -> str:
 
 def matched(run: Run) -> str | None:
     """How many kernels have an operator, in words; None if none was looked for."""
-    unmatched = run.workload.get(RECORDING, Recording()).get("unmatched")
-    return None if unmatched is None else f"{100 * (1 - unmatched):.1f}{NBSP}% of the kernels have an operator"
+    recordings = run.workload.get("recordings", ())
+    known = [(share, one.get("kernels", 1)) for one in recordings if (share := one.get("unmatched")) is not None]
+    if not known:
+        return None
+    unmatched = sum(share * kernels for share, kernels in known) / max(sum(kernels for _, kernels in known), 1)
+    return f"{100 * (1 - unmatched):.1f}{NBSP}% of the kernels have an operator"

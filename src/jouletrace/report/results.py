@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from jouletrace.run.metrics import METRICS, Metric
 from jouletrace.run.recording_names import IDLE_NAME
 
@@ -11,14 +9,9 @@ NO_KERNEL = "no kernel running"
 """The time between kernels, and its energy, as it is printed: in files it is ``IDLE_NAME``, which people take for the
 power of an idle GPU."""
 
-_OF_GPU = re.compile(rf"((?:rank-\d+|gpu-\d+|rank-\d+-gpu-\d+): ){IDLE_NAME}")
-"""The same in the Run of several GPUs."""
-
 
 def printed(name: str | None) -> str:
-    """A unit's name as it is printed, in parentheses or not, or behind the name of a GPU of several."""
-    if name is not None and (of_gpu := _OF_GPU.fullmatch(name)):
-        return of_gpu[1] + NO_KERNEL
+    """A unit's name as it is printed, in parentheses or not."""
     if name is not None and name.strip("()") == IDLE_NAME:
         return name.replace(IDLE_NAME, NO_KERNEL)
     return str(name or "?")

@@ -78,17 +78,20 @@ def tree(run: Run, results: Parts) -> list[Node]:
     if root.time.value and within > _WITHIN * root.time.value:
         twice.add("range")  # they lie within one another, such as the functions of a call stack
     phases = {str(u.name): str(u.id) for u in units if u.level == "phase" and _has_figure(results, u)}
-    if phases:
+    if run.kind == "program":  # its phases are kinds of kernels, which operators and modules hold
+        twice |= {"phase"} if any(unit.level == "kernel" for unit in units) else set()
+    elif phases:
         twice.add("layer")  # a layer runs in several phases
     units = [unit for unit in units if unit.level not in twice]
     if phases and "generation" in run.workload:  # its phases hold what the GPU takes between their kernels
         units = [unit for unit in units if unit.name != IDLE_NAME]
     units = _in_phases(units, phases) if phases else units
+    tops = {ROOT, *phases.values(), *(str(unit.id) for unit in units if unit.level == "device")}
     layered = any(unit.level == "layer" for unit in units)
     nodes = [root, *_of_units(results, units, layered)]
     if layered:
         nodes += _operators_in_layers(results)
-    nodes = _in_modules(_ordered(nodes), {ROOT, *phases.values()}) if not layered else _ordered(nodes)
+    nodes = _in_modules(_ordered(nodes), tops) if not layered else _ordered(nodes)
     if len(nodes) == 1:
         nodes += _of_trace(by_name(run)) or _of_baselines(results)
     return _totalled(nodes)
@@ -179,24 +182,24 @@ def _operators_in_layers(results: Parts) -> list[Node]:
     """Operators and their kernels within the layers that call them, each with its layer's part of the figures."""
     rows = results.all()
     units = {unit.id: unit for unit in rows}
-    keys = {unit.name: str(unit.id) for unit in rows if unit.level == "layer"}
+    keys = {(unit.gpu, unit.name): str(unit.id) for unit in rows if unit.level == "layer"}
     kernels: dict[int | None, list[Part]] = {}
-    calls: dict[tuple[str, int | None], int] = {}
+    calls: dict[tuple[tuple[str, str], int | None], int] = {}
     everywhere: Counter[int | None] = Counter()
     for unit in rows:
         if unit.level == "kernel":
             kernels.setdefault(unit.parent, []).append(unit)
         elif unit.level == "site":
-            here = unit.module or OUTSIDE, unit.parent
+            here = (unit.gpu, unit.module or OUTSIDE), unit.parent
             calls[here] = calls.get(here, 0) + (unit.count or 1)
             everywhere[unit.parent] += unit.count or 1
     found = []
-    for (name, op), count in calls.items():
-        if name not in keys or op is None or op not in units:
+    for (layer, op), count in calls.items():
+        if layer not in keys or op is None or op not in units:
             continue
         share = count / everywhere[op]
-        key = f"{keys[name]}/{op}"
-        node = _node(results, units[op], key, keys[name], str(units[op].shapes or ""), share)
+        key = f"{keys[layer]}/{op}"
+        node = _node(results, units[op], key, keys[layer], str(units[op].shapes or ""), share)
         if node is not None:
             of_op = kernels.get(op, [])
             below = (_node(results, k, f"{key}/{k.id}", key, str(k.shapes or ""), share) for k in of_op)

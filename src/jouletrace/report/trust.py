@@ -196,7 +196,7 @@ def asked(run: Run, results: Parts) -> list[str]:
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
-    there = results.whole.figures
+    there = {name: one for unit in (results.whole, *results.gpus.values()) for name, one in unit.figures.items()}
     made = {
         "complete": measured,
         "power sensor": power or counter or measured,
@@ -212,7 +212,7 @@ def asked(run: Run, results: Parts) -> list[str]:
         "tracing": (run.kind == "program" and gpus) or bool(results.units("kernel")),
         "parts and whole": any(there[name].value is not None for name in OF_PARTS if name in there),
         "ranges": bool(results.units("range")) and run.kind in ("record", "monitor", "measure"),
-        "ranks": bool(run.settings.get("ranks") or run.workload.get("gpus")),
+        "ranks": bool(run.settings.get("ranks")) or len(run.workload.get("recordings", ())) > 1,
         "counter of work": bool(run.settings.get("per")),
         **dict.fromkeys(_OF_LOADS, bool(results.units("load"))),
         "stamps": bool(run.clock_pairs) or not measured,
@@ -254,13 +254,13 @@ def _raised(run: Run, results: Parts) -> Iterator[tuple[str, str]]:
 
 
 def _closure(results: Parts) -> Iterator[tuple[str, str]]:
-    """Parts that don't make the whole, beyond their interval and what tracing costs."""
-    own = results.get("closure_kernels")
-    low, high = own.low, own.high
-    if low is None or high is None or "traced_at_cap" in own.flags:
-        return
-    if low > 1 + CLOSED or high < 1 - CLOSED:
-        yield "closure", f"parts are {figure(own, '')} of the whole"
+    """Parts that don't make the whole, or a GPU of several, beyond their interval and what tracing costs."""
+    for name, unit in {"the whole": results.whole, **results.gpus}.items():
+        own = unit.get("closure_kernels")
+        if own.low is None or own.high is None or "traced_at_cap" in own.flags:
+            continue
+        if own.low > 1 + CLOSED or own.high < 1 - CLOSED:
+            yield "closure", f"parts are {figure(own, '')} of {name}"
 
 
 def _headline(run: Run) -> tuple[str, ...]:

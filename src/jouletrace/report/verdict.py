@@ -9,9 +9,8 @@ from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
-from jouletrace.run.forms import Recording
 from jouletrace.run.parts import WORKLOAD, Part, Parts
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import recording_of
 from jouletrace.sensor.gain import stated_gain
 from jouletrace.stats.interval import total
 
@@ -86,7 +85,7 @@ def _iterations(run: Run, results: Parts) -> list[str]:
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = results.get("iteration_time_s")
     time = time if time.value else results.get("latency_s")
-    whole = run.kind == "import" and not run.workload.get(RECORDING, Recording()).get("iterations_by")
+    whole = run.kind == "import" and not recording_of(run).get("iterations_by")
     inference = results.get("energy_per_inference_j")
     if energy.value is None and inference.value is not None:
         return [_inference(run, results, inference), *_watched(run, results)]

@@ -138,8 +138,20 @@ class Nodes(TypedDict, total=False):
 
 
 class Recording(TypedDict, total=False):
-    """Provenance of the recording behind rows of kernels (``run.recording_names``)."""
+    """Provenance of the recording behind the rows of kernels of a device (``run.recording_names``).
 
+    Attributes:
+        name: Of the device among several: "rank-0".
+        rank: Of the process on it.
+        last, collectives: In how many of the collectives its rank came last, of how many that were matched.
+        kernels_s: Time of its kernels, s.
+    """
+
+    name: str
+    rank: Integer
+    last: Integer
+    collectives: Integer
+    kernels_s: _Number
     iterations: Annotated[int, Meta(gt=0, le=10**12)]
     start_ns: Integer
     end_ns: Integer
@@ -156,34 +168,6 @@ class Recording(TypedDict, total=False):
     unmatched: _Number | None
     dropped: Integer | None
     note: str
-
-
-class PartOfGpu(TypedDict):
-    """What a program did with one of several GPUs, in one phase or idle."""
-
-    name: str
-    time_s: _Number | None
-    energy_j: _Number | None
-    half_width_j: _Number | None
-    reason: str | None
-
-
-class GpuOfProgram(TypedDict, total=False):
-    """A GPU of a program on several.
-
-    Attributes:
-        name: Of its Run, in the folder of the whole.
-        kernels_s: Time of its kernels, s.
-        last, collectives: In how many of the collectives its rank came last, of how many that were matched.
-    """
-
-    device: str
-    rank: Integer
-    name: str
-    kernels_s: _Number
-    parts: list[PartOfGpu]
-    last: Integer
-    collectives: Integer
 
 
 class Totals(TypedDict):
@@ -311,7 +295,6 @@ class WorkloadFacts(TypedDict, total=False):
     flops: _Number | None
     generated_by: str | None
     generation: Generation
-    gpus: list[GpuOfProgram]
     input_shapes: Facts
     inputs: str | None
     items: _Positive | None
@@ -334,7 +317,7 @@ class WorkloadFacts(TypedDict, total=False):
     quantized: Facts
     rank: _Natural
     ranks: Integer | None
-    recording: Recording
+    recordings: list[Recording]
     restart: Integer | None
     sample_shape: list[Integer]
     sampling: str | None
@@ -384,11 +367,11 @@ class StoredScatter(TypedDict):
 
 
 class StoredFigures(TypedDict, total=False):
-    """``Run.stored``."""
+    """``Run.stored``; the sample rate is by device."""
 
     deep_idle: StoredLevel | None
     deep_idle_reason: str
-    sample_rate_hz: StoredLevel | None
+    sample_rate_hz: dict[str, StoredLevel]
     between_runs: StoredScatter | None
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import re
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
@@ -15,15 +14,15 @@ import msgspec
 
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import refresh
-from jouletrace.run import tables
+from jouletrace.run import old, tables
 from jouletrace.run.forms import FREE, ClockPair, SensorResponse
-from jouletrace.run.info import ChannelInfo, Integer
+from jouletrace.run.info import Integer
 from jouletrace.run.limits import DEEPEST_JSON, MOST_JSON_BYTES, MOST_JSON_VALUES
 from jouletrace.run.masking import masked_all
 from jouletrace.run.model import Run
 
 Checksums = dict[str, str | int]
-"""By file name: SHA-256 in hexadecimal, or CRC-32 as a number in Runs of format 1.1 and older."""
+"""By file name: SHA-256 in hexadecimal, or CRC-32 as a number in old Runs."""
 
 _BLANK = b"0" * 64
 """Placeholder in ``run.json`` for its own checksum while that is computed."""
@@ -39,12 +38,7 @@ def checksum(parts: Iterable[bytes]) -> str:
 
 def matches(parts: Iterable[bytes], stated: str | int) -> bool:
     """Whether a file given in pieces matches a checksum."""
-    if isinstance(stated, str):
-        return checksum(parts) == stated
-    crc = 0
-    for part in parts:
-        crc = zlib.crc32(part, crc)
-    return crc == stated
+    return checksum(parts) == stated if isinstance(stated, str) else old.crc32(parts) == stated
 
 
 def is_sealed(text: bytes) -> bool | None:
@@ -66,7 +60,7 @@ def _around(text: bytes) -> tuple[bytes, bytes, bytes] | None:
 
 
 FORMAT = "jouletrace-run"
-SCHEMA_VERSION = (1, 2)
+SCHEMA_VERSION = (3, 0)
 """Major and minor. A newer minor opens (unknown fields are ignored); a newer major does not."""
 
 RUN_JSON = "run.json"
@@ -124,6 +118,8 @@ def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
             f"{where} was written in format {version[:40]}, and this jouletrace reads up to "
             f"{SCHEMA_VERSION[0]}.x: upgrade jouletrace"
         )
+    if major < SCHEMA_VERSION[0]:
+        header = old.upgraded(header)
     stated = header.get("checksums")
     valid = stated.items() if isinstance(stated, dict) else ()
     checksums = {name: value for name, value in valid if type(value) is int or _DIGEST.fullmatch(str(value))}
@@ -178,7 +174,7 @@ def values_of(header: dict[str, Any]) -> dict[str, Any]:
     Raises:
         msgspec.ValidationError: If one is of the wrong form.
     """
-    return {name: msgspec.convert(_current(header, name), kind) for name, kind in _TYPES.items() if name in header}
+    return {name: msgspec.convert(header[name], kind) for name, kind in _TYPES.items() if name in header}
 
 
 @dataclass(frozen=True)
@@ -209,7 +205,7 @@ class WrongField:
 def wrong_field(header: dict[str, Any]) -> WrongField | None:
     """The first field of ``run.json``, given as JSON's values, that no reader accepts; None if all are right."""
     for name, kind in _TYPES.items():
-        if name in header and (wrong := _wrong_within(_current(header, name), kind, (name,))):
+        if name in header and (wrong := _wrong_within(header[name], kind, (name,))):
             return wrong
     for name, form in FREE.items():
         if wrong := _wrong_within(header.get(name, {}), form, (name,)):
@@ -221,14 +217,6 @@ def wrong_field(header: dict[str, Any]) -> WrongField | None:
         if broken := _broken_rule(response):
             return WrongField(path, response, broken)
     return None
-
-
-def _current(header: dict[str, Any], name: str) -> Any:
-    """A field of the header, by the names that this version gives its parts."""
-    value = header[name]
-    if name != "channels" or not isinstance(value, list):
-        return value
-    return [ChannelInfo.renamed(item) if isinstance(item, dict) else item for item in value]
 
 
 def _wrong_within(value: Any, kind: Any, path: tuple[str | int, ...]) -> WrongField | None:

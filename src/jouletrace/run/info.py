@@ -89,7 +89,7 @@ class ChannelInfo(PlainData):
         sampling_s: Seconds between the samples whose mean a reading is, where it isn't the mean over the whole
             window; None where unknown.
         delay_s: Mean delay in seconds of a reading's stamp behind the power that it represents, half of its
-            window included; "lag_s" in older Runs.
+            window included.
         gapless: True when consecutive windows cover all time; None when unknown.
         gain_pct: Proportional gain error that software can't detect, in percent.
         origin: "nominal" (from documentation or published work), "calibrated" (measured on
@@ -110,16 +110,6 @@ class ChannelInfo(PlainData):
     gain_pct: float | None = None
     origin: str = "nominal"
     response: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """As ``PlainData.from_dict``; accepts the field names of older Runs."""
-        return super().from_dict(cls.renamed(data))
-
-    @staticmethod
-    def renamed(data: dict[str, Any]) -> dict[str, Any]:
-        """The same with current field names."""
-        return {**data, "delay_s": data["lag_s"]} if "lag_s" in data and "delay_s" not in data else data
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
 from jouletrace.run.model import MODEL_UNIT, Run
-from jouletrace.run.recording_names import IDLE_NAME, RECORDING
+from jouletrace.run.recording_names import IDLE_NAME
 
 _CAUSES = {
     "host": "waiting for the host",
@@ -55,6 +55,7 @@ class Part:
         call: For a site: index of the call of each module in its qualified name.
         count: How often it runs in an iteration.
         figures: By metric, in stored order.
+        gpu: Name of the GPU ("rank-0") on which it ran, where the kernels of several were recorded; "" otherwise.
     """
 
     id: int
@@ -68,6 +69,7 @@ class Part:
     call: str | None = None
     count: int | None = None
     figures: dict[str, Estimate] = field(default_factory=dict)
+    gpu: str = ""
 
     def get(self, metric: str) -> Estimate:
         """A figure; null with reason ``not_measured`` if it isn't there."""
@@ -79,6 +81,7 @@ class Parts:
 
     Attributes:
         whole: The model, or all that was recorded; without figures where only its parts have some.
+        gpus: Devices by name ("rank-0"), where the kernels of several were recorded.
     """
 
     def __init__(self, run: Run) -> None:
@@ -87,22 +90,41 @@ class Parts:
         for row in run.results.to_pylist():
             if row["unit"] is not None and row["metric"] is not None:
                 figures.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
+        rows, recordings = run.units.to_pylist(), run.workload.get("recordings", [])
+        names = {one["device"]: one["name"] for one in recordings if "name" in one}
+        devices = {row["id"]: names.get(row["module"], "") for row in rows if row["level"] == "device"}
+        above = {row["id"]: row["parent"] for row in rows}
+
+        def gpu(parent: int | None) -> str:
+            while parent is not None and parent not in devices:
+                parent = above.get(parent)
+            return "" if parent is None else devices[parent]
+
         self._all = [
-            Part(**{name: row[name] for name in _COLUMNS}, figures=figures.get(row["id"], {}))
-            for row in run.units.to_pylist()
+            Part(**{name: row[name] for name in _COLUMNS}, figures=figures.get(row["id"], {}), gpu=gpu(row["parent"]))
+            for row in rows
         ]
+        self.gpus = {devices[part.id]: part for part in self._all if devices.get(part.id)}
+        self._tops = {MODEL_UNIT, *devices}
         named = next((part for part in self._all if part.id == MODEL_UNIT), None)
         self.whole = named or Part(MODEL_UNIT, None, "model", "", figures=figures.get(MODEL_UNIT, {}))
-        self._causes = self._causes_of_idle(idle_by(run))
+        self._causes: list[Part] = []
+        for about in recordings:
+            self._causes += self._causes_of_idle(about)
         self._by_id = {part.id: part for part in self.all()}
 
-    def _causes_of_idle(self, shares: dict[str, float]) -> list[Part]:
+    def is_top(self, part: Part) -> bool:
+        """True if a part lies right below the whole, or below one of its devices."""
+        return part.parent in self._tops
+
+    def _causes_of_idle(self, about: Recording) -> list[Part]:
         """A part of level "cause" in idle for each cause: its share of the time, at the power of all of it."""
-        idle = next((part for part in self._all if part.level == "op" and part.name == IDLE_NAME), None)
+        idles = (part for part in self._all if part.level == "op" and part.name == IDLE_NAME)
+        idle = next((part for part in idles if part.gpu == about.get("name", "")), None)
         if idle is None:
             return []
         found = []
-        for id, (name, share) in enumerate(shares.items(), 1 + max(part.id for part in self._all)):
+        for id, (name, share) in enumerate(idle_by(about).items(), 1 + max(part.id for part in self.all())):
             figures = {
                 metric: one if metric == "power_w" else replace(one.scaled(share), method="share")
                 for metric, one in idle.figures.items()
@@ -161,7 +183,7 @@ class Parts:
         """True if kernels have their own figures and belong to no operator: both would describe the same time."""
         if kernels is None:
             kernels = [part for part in self._all if part.level == "kernel"]
-        loose = [part for part in kernels if not part.op and part.parent == MODEL_UNIT]
+        loose = [part for part in kernels if not part.op and self.is_top(part)]
         own = (part.get(metric).value for part in loose for metric in ("time_s", "energy_total_j"))
         return len(loose) == len(kernels) and any(value is not None for value in own)
 
@@ -182,7 +204,7 @@ class Parts:
 _COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")
 
 
-def idle_by(run: Run) -> dict[str, float]:
-    """Shares of the time between kernels by its cause, as printed; empty where causes aren't known."""
-    stored = run.workload.get(RECORDING, Recording()).get("idle_by", {})
+def idle_by(about: Recording) -> dict[str, float]:
+    """Shares of the time between kernels of a recording by its cause, as printed; empty where causes aren't known."""
+    stored = about.get("idle_by", {})
     return {words: share for key, words in _CAUSES.items() if (share := stored.get(key, 0.0)) > 0}

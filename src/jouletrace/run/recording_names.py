@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from jouletrace.run.forms import Recording
 from jouletrace.run.model import Run
 
-RECORDING: Final = "recording"
-"""Under which ``Run.workload`` says how the recording was made."""
+RECORDINGS: Final = "recordings"
+"""Under which ``Run.workload`` says how the recording of each device was made."""
 
 SAMPLE_RATE: Final = "sample_rate_hz"
 """Metric, and key of what is stored of a GPU, of the sensor's samples per second."""
@@ -45,4 +46,9 @@ def is_waiting(kernel: str) -> bool:
 
 def has_recording(run: Run) -> bool:
     """Whether a Run holds a traced recording."""
-    return bool(len(run.activity)) and RECORDING in run.workload
+    return bool(len(run.activity)) and bool(run.workload.get("recordings"))
+
+
+def recording_of(run: Run) -> Recording:
+    """How the recording of a Run of one device was made, the first of several; empty without one."""
+    return next(iter(run.workload.get("recordings", ())), Recording())

@@ -149,6 +149,7 @@ ACTIVITY = _schema(
     _field("unit", pa.int64(), "", "id of the kernel in the units table"),
     _field("site", pa.int64(), "", "id in the units table of the operator call; null where unknown"),
     _field("copy", pa.bool_(), "", "whether only its power counts: repeated in place, or outside iterations"),
+    _field("device", _NAME, "", "id of the device; null for that of the one recording"),
 )
 """Kernels of a long recording, from which their power is computed; ``spans`` holds some iterations in full."""
 

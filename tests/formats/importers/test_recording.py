@@ -22,13 +22,13 @@ from jouletrace.cli.app import app
 from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import counted
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Run, load, tables
-from jouletrace.run.recording_names import RECORDING, SAMPLE_RATE
+from jouletrace.run.recording_names import RECORDINGS, SAMPLE_RATE, recording_of
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.windows.energy import T95
 from places import REPOSITORY
 
 CHAIN, VIT, VIT_HZ = "chain-shuffled-h100", "vit-repeats-h200", 1238.6
-KNOWN = {SAMPLE_RATE: {"value": 1224.3}}
+KNOWN = {"value": 1224.3}
 DOCS = REPOSITORY / "docs" / "how-to" / "importing.md"
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once", "known_average")]
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("fits_once", "known_
 def imported(*files, rate_hz=1224.3):
     """The figures of an import, the sample rate known from before."""
     run = import_files(files)
-    run.stored[SAMPLE_RATE] = {"value": rate_hz}
+    run.stored[SAMPLE_RATE] = {one.id: {"value": rate_hz} for one in run.devices}
     return analyse(run)
 
 
@@ -81,14 +81,16 @@ def directly(name, rate_hz=1224.3):
     units.append({"id": first + len(recorded.kinds), "parent": MODEL_UNIT, "level": "op", "name": "idle", "count": 1})
     about = {"iterations": 1, "start_ns": int(recorded.start_ns[0]), "end_ns": int(recorded.end_ns.max()), "dropped": 0}
     channel = ChannelInfo(gpu, "power_w", "W", "samples", period_s=0.02, window_s=0.025, gapless=True)
-    run = Run(kind="profile", workload={RECORDING: about}, devices=[DeviceInfo(gpu, "GPU", "gpu")], channels=[channel])
+    run = Run(
+        kind="profile", workload={RECORDINGS: [about]}, devices=[DeviceInfo(gpu, "GPU", "gpu")], channels=[channel]
+    )
     run.units = tables.from_rows(units, "units")
     activity = {"start_ns": recorded.start_ns, "end_ns": recorded.end_ns, "unit": first + recorded.kind}
     run.activity = tables.conform(pa.table(activity), "activity")
     some = [gpu] * len(rows), ["power_w"] * len(rows)
     columns = {"time_ns": rows[:, 0] * 1000, "device": some[0], "channel": some[1], "value": rows[:, 1] / 1e3}
     run.samples = tables.conform(pa.table(columns), "samples")
-    run.stored[SAMPLE_RATE] = {"value": rate_hz}
+    run.stored[SAMPLE_RATE] = {one.id: {"value": rate_hz} for one in run.devices}
     return analyse(run)
 
 
@@ -135,7 +137,7 @@ def test_operators_come_by_their_launches(tmp_path):
     assert sum(op != "" for _, op in found) >= 5
     for kind, watts in direct.items():
         assert found[kind] == pytest.approx(watts, rel=1e-6)
-    assert run.workload[RECORDING]["dropped"] == 0
+    assert recording_of(run)["dropped"] == 0
     assert not any(warning.code == "not_attributed" for warning in run.warnings)
 
 
@@ -195,7 +197,7 @@ def test_figures_are_per_iteration_where_annotations_mark_them(tmp_path, chain, 
         )
     trace = foreign.write_kineto(tmp_path / "t.json", events, base)
     run = imported(trace, foreign.write_power(tmp_path / "p.csv", near(CHAIN)))
-    about = run.workload[RECORDING]
+    about = recording_of(run)
     assert (about["iterations"], about["iterations_by"]) == (steps, name.split("#")[0].removesuffix(" {}"))
     assert powers(run) == pytest.approx(powers(chain), rel=1e-6)
     recorded = load_recorded(CHAIN)
@@ -244,7 +246,7 @@ def test_files_of_other_times_are_one_line_with_both_spans(folder, tmp_path):
     text = said(run, "no_common_time")
     assert len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC to ", text)) == 2
     assert "--offset" in text
-    assert RECORDING not in run.workload
+    assert RECORDINGS not in run.workload
     assert all(one.value is None for one in energies(run))
     assert len(run.warnings) == 1
 
@@ -263,7 +265,7 @@ def test_a_record_that_ends_before_the_kernels_is_one_line_with_both_spans(tmp_p
 def test_a_coarse_record_is_for_what_there_was_before(folder, tmp_path):
     run = imported(folder / "trace.json", foreign.write_power(tmp_path / "p.csv", near(CHAIN)[::5]))
     assert "it has a reading every 100 ms; the driver's record of samples has one every 20 ms" in said(run)
-    assert RECORDING not in run.workload
+    assert RECORDINGS not in run.workload
     assert not len(run.activity)
     assert run.result("time_busy_s").value > 0
 
@@ -281,7 +283,7 @@ def test_a_record_of_another_gpu_is_not_believed(folder, tmp_path):
     moved = rows[: len(near(CHAIN))] + np.array([near(CHAIN)[0, 0] - rows[0, 0], 0])
     run = imported(folder / "trace.json", foreign.write_power(tmp_path / "p.csv", moved))
     assert "trust: no" in said(run)
-    assert RECORDING not in run.workload
+    assert RECORDINGS not in run.workload
 
 
 @pytest.mark.usefixtures("first_range_only")
@@ -322,7 +324,7 @@ def test_launches_into_a_graph_have_no_kernels_and_none_is_missed(tmp_path, fold
     launch = foreign.event("cuda_runtime", "cudaLaunchKernel", 20, 5, 7, 7, {"correlation": 10**7 + 1})
     for extra, missing in (([launch], 1), ([begin, launch], 0)):
         run = imported(foreign.write_kineto(tmp_path / "t.json", events + extra, base), folder / "power.csv")
-        assert run.workload[RECORDING]["dropped"] == missing
+        assert recording_of(run)["dropped"] == missing
 
 
 def test_kernels_that_overlap_share_energy_and_it_is_reported(tmp_path, folder):
@@ -345,7 +347,9 @@ def test_a_run_is_computed_again_from_what_is_stored(chain, tmp_path):
 def known_rate(monkeypatch):
     """A rate that a calibration has left: commands look near it, and not among all that GPUs have."""
     monkeypatch.setattr(
-        regressed, "models", lambda run, channel: models(replace(run, stored=run.stored | KNOWN), channel)
+        regressed,
+        "models",
+        lambda run, channel: models(replace(run, stored=run.stored | {SAMPLE_RATE: {channel.device: KNOWN}}), channel),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from jouletrace.profiler.program import program as recording
 from jouletrace.profiler.program.command import Command, program_of
 from jouletrace.profiler.program.script import Script
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import recording_of
 from places import SUPPORT
 
 LIBRARY = """
@@ -180,4 +180,4 @@ def test_processes_on_one_gpu_keep_their_ranges_apart(place):
     found, _ = ran(place, START + "import cupy; cupy.launch('gemm', 0.01); process.wait()\n", child)
     assert kernels(found) == {"gemm": 2}
     assert len({unit["module"] for unit in found.units.to_pylist() if unit["level"] == "site"}) == 2
-    assert found.workload[RECORDING]["kernels"] == 2
+    assert recording_of(found)["kernels"] == 2

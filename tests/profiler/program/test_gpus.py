@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
 from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.process_trace import ProcessTrace
+from jouletrace.profiler.program.recorded import facts_of, recorded
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, rows_of
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.recording_names import WAITING, waiting_part
@@ -117,15 +117,15 @@ def test_kernels_of_a_gpu_that_is_not_recorded_are_left_out_and_it_is_named():
     assert unrecorded(found, ["GPU-a"]) == ["GPU-b"]
 
 
-def test_gpus_of_one_rank_have_names_of_their_own(tmp_path):
+def test_gpus_of_one_rank_have_names_of_their_own():
     both = dataclasses.replace(rank(0), rank=0)
     moved = dataclasses.replace(both, work=dataclasses.replace(both.work, device=np.arange(8) % 2))
     gpus, waits = gpus_of([moved], ["GPU-a", "GPU-b"])
     run = Run(
         kind="program", workload={"name": "train.py"}, devices=[DeviceInfo("GPU-a", "a"), DeviceInfo("GPU-b", "b")]
     )
-    add_apart(run, gpus, waits, tmp_path)
-    assert [gpu["name"] for gpu in run.workload["gpus"]] == ["rank-0-gpu-0", "rank-0-gpu-1"]
+    recorded(run, gpus, waits)
+    assert [one["name"] for one in run.workload["recordings"]] == ["rank-0-gpu-0", "rank-0-gpu-1"]
 
 
 def test_a_process_is_handed_over_whole(tmp_path):
@@ -146,7 +146,7 @@ def test_idle_time_has_the_cause_that_the_host_shows():
     one.loads.append((450 * US, 650 * US))
     one = dataclasses.replace(one, syncs=np.array([[150 * US, 203 * US], [900 * US, 901 * US]]))
     gpus, _ = gpus_of([one], ["GPU-a"])
-    shares = recording_of(gpus[0], rows_of(gpus[0].parts))["idle_by"]
+    shares = facts_of(gpus[0], rows_of(gpus[0].parts))["idle_by"]
     idle = 10 + 100 + 300 + 200
     assert shares == pytest.approx(
         {

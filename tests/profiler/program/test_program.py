@@ -15,7 +15,7 @@ from jouletrace.profiler.program.command import program_of
 from jouletrace.profiler.program.script import Script
 from jouletrace.report.trust import trust
 from jouletrace.run import load
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import recording_of
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_ranges_of_a_program_have_the_time_of_the_kernels_launched_in_them(tmp_p
     assert 0.02 <= head < forward
     kernels = {unit["name"]: unit["count"] for unit in found.units.to_pylist() if unit["level"] == "kernel"}
     assert kernels == {"init": 1, "gemm": 20, "softmax": 20, "adam": 20}
-    assert sum(found.workload[RECORDING]["idle_by"].values()) == pytest.approx(1)
+    assert sum(recording_of(found)["idle_by"].values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,26 @@ def test_the_state_of_the_interpreter_is_as_before(tmp_path):
 def test_what_python_could_not_run_is_refused_in_one_line(script, said):
     with pytest.raises(BadInputError, match=said):
         script.check()
+
+
+@pytest.mark.thorough
+def test_a_program_on_two_gpus_is_saved_as_one_run(tmp_path):
+    script, place = tmp_path / "train.py", tmp_path / "run"
+    script.write_text(
+        "from fake_kernels import launch\nfor _ in range(10):\n    launch('a', 0.01)\n    launch('b', 0.02, 1)\n"
+    )
+    devices = [f"sim:h100?realtime=1&load=1:300&seed={seed}" for seed in (1, 2)]
+    found, _ = recording.run_program(Script(str(script)), device=devices, folder=place)
+    saved = load(place)
+    assert saved.units.equals(found.units)
+    assert [path.parent for path in tmp_path.rglob("run.json")] == [place]
+    rows = {row["id"]: row for row in saved.units.to_pylist()}
+    kernels = {rows[row["parent"]]["module"]: row for row in rows.values() if row["level"] == "kernel"}
+    ids = [device.id for device in saved.devices]
+    assert {id: row["name"] for id, row in kernels.items()} == dict(zip(ids, "ab", strict=True))
+    assert [one["name"] for one in saved.workload["recordings"]] == ["gpu-0", "gpu-1"]
+    assert saved.result("time_s", kernels[ids[1]]["id"]).value >= 0.2
+    assert set(saved.activity["device"].to_pylist()) == set(ids)
 
 
 def test_others_on_the_gpu_are_named(tmp_path, monkeypatch):

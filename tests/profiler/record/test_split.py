@@ -22,7 +22,7 @@ from jouletrace.profiler.record import split
 from jouletrace.profiler.record.ranks import merge_ranks
 from jouletrace.profiler.record.split import summary, totals
 from jouletrace.run import DeviceInfo
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import recording_of
 from jouletrace.tracing.log import Launched
 from places import REPOSITORY
 from records import channel, make_run, ns, phases, readings
@@ -82,7 +82,7 @@ def test_a_recording_is_split_by_range_and_kernel(tmp_path):
     assert counts == {"forward": 20, "forward/head": 20, "step": 20}, "spans are kept beside the marks"
     total, whole = found.result("energy_total_j").value, run.result("energy_total_j", 1).value
     assert total == pytest.approx(whole, rel=0.2), "of nearly the same time"
-    assert sum(found.workload[RECORDING]["idle_by"].values()) == pytest.approx(1)
+    assert sum(recording_of(found)["idle_by"].values()) == pytest.approx(1)
     lines = str(recording).splitlines()
     assert lines[0].startswith("SIMULATED tiny: ")
     assert len(lines) <= 12
@@ -251,17 +251,17 @@ def test_the_first_rank_says_how_long_each_waits_for_the_other(tmp_path):
     run = merge_ranks(tmp_path)
     assert not [warning for warning in run.warnings if warning.code in ("not_attributed", "child_lost")]
     found = jt.load(tmp_path / "kernels")
+    ranks = {row["id"]: row["name"].partition(":")[0] for row in found.units.to_pylist() if row["level"] == "device"}
     seconds = {
-        (gpu["name"], part["name"]): part["time_s"]
-        for gpu in found.workload["gpus"]
-        for part in gpu["parts"]
-        if part["time_s"]
+        (ranks[row["parent"]], row["name"]): found.result("time_s", row["id"]).value
+        for row in found.units.to_pylist()
+        if row["level"] == "phase"
     }
     assert seconds["rank-0", "waiting for other ranks"] == pytest.approx(100 * 0.002, rel=0.01)
     assert seconds["rank-0", "communication"] == pytest.approx(100 * 0.009, rel=0.01)
     assert ("rank-1", "waiting for other ranks") not in seconds
-    assert [(gpu["last"], gpu["collectives"]) for gpu in found.workload["gpus"]] == [(0, 100), (100, 100)]
-    assert {path.name for path in (tmp_path / "kernels").glob("rank-*")} == {"rank-0", "rank-1"}
+    assert [(gpu["last"], gpu["collectives"]) for gpu in found.workload["recordings"]] == [(0, 100), (100, 100)]
+    assert not list((tmp_path / "kernels").glob("*/")), "one Run holds both"
     lines = summary(run, found).splitlines()
     assert "rank-1 comes last in 100 % of 100 collectives" in "\n".join(lines)
     assert len(lines) <= 12
@@ -274,7 +274,7 @@ def test_the_kernels_of_a_rank_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "rank-1" / split.TRACED).write_bytes(b"x")
     run = merge_ranks(tmp_path)
     assert any("what rank-1 ran can't be read" in warning.message for warning in run.warnings)
-    assert jt.load(tmp_path / "kernels").workload["recording"]["device"] == "GPU-0"
+    assert recording_of(jt.load(tmp_path / "kernels"))["device"] == "GPU-0"
 
 
 @pytest.mark.thorough

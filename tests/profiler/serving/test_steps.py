@@ -209,7 +209,7 @@ def test_steps_outside_of_the_traced_part_are_explained_by_those_inside(places, 
     server = load(places / "server")
     keep = server.activity["start_ns"].to_numpy() > START_NS + 40_000_000_000
     server.activity = server.activity.filter(keep)
-    server.workload["recording"]["start_ns"] = server.activity["start_ns"][0].as_py()
+    server.workload["recordings"][0]["start_ns"] = server.activity["start_ns"][0].as_py()
     save(analyse(server), tmp_path / "server")
     run = join(load(places / "bench"), read_steps(places / "steps.jsonl"), tmp_path / "server")
     assert 0 < run.steps["traced_j"].null_count < len(run.steps)

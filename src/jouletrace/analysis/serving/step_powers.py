@@ -12,6 +12,7 @@ from jouletrace.analysis.serving.steady import Floats
 from jouletrace.analysis.serving.steps import amounts_of_steps
 from jouletrace.attribution.fit import Fit
 from jouletrace.run import Run
+from jouletrace.run.forms import Recording
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,17 @@ class StepPowers:
     covariance: Floats
 
 
-def step_powers(server: Run, steps: pa.Table) -> StepPowers | str:
+def step_powers(server: Run, about: Recording, steps: pa.Table) -> StepPowers | str:
     """Energies of steps by the powers of the kernels that ran in them, and idle power between; or why there are none.
 
     Args:
-        server: The Run of the program, of one GPU.
+        server: The Run of the program.
+        about: Its recording of the GPU.
         steps: On the clock of the kernels.
     """
     from jouletrace.analysis.parts import parts_of  # scipy takes a second to import
 
-    parts = parts_of(server, Figures())
+    parts = parts_of(server, Figures(), about)
     if parts.powers is None:
         return parts.reason.replace("_", " ")
     fit = parts.powers.fit

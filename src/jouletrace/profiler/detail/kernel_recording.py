@@ -20,7 +20,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
 from jouletrace.run.forms import Recording
-from jouletrace.run.recording_names import RECORDING, of_equal_layers
+from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
 from jouletrace.sensor.kinds import response_of, samples
 from jouletrace.tracing.cupti import demangle
 
@@ -145,7 +145,7 @@ def _keep(session: Session, listing: Listing, traced: MatchedTrace, excitation: 
     rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
     session.add_units(rows.units)
     session.add_activity(rows.activity)
-    session.run.workload[RECORDING] = rows.about
+    session.run.workload[RECORDINGS] = [rows.about]
     if dropped := traced.trace.dropped:
         session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
     unmatched = traced.matched.unmatched

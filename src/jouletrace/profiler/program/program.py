@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jouletrace import analysis
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_uuids_apart
@@ -19,21 +18,19 @@ from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.command import Command
 from jouletrace.profiler.program.duty import Duty
-from jouletrace.profiler.program.gpu_runs import add_apart, recording_of
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded
 from jouletrace.profiler.program.late_signals import first_signal_noted
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.parking import park_threads
 from jouletrace.profiler.program.process_trace import ProcessTrace
+from jouletrace.profiler.program.recorded import analyse, recorded
 from jouletrace.profiler.program.script import HardExit, Script
 from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
-from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.run.recording_names import RECORDING
 from jouletrace.without_pandas import hide_pandas
 
 _SIGNALLED = {
@@ -62,7 +59,7 @@ def run_program(
         operators: Whether operators and modules are sampled.
         duty: Which part of the program is traced; None for that of ``Duty``.
         live: Whether lines about the running program go to stderr.
-        folder: Folder of the Run; None keeps it in memory. A program on several GPUs has a Run for each in it.
+        folder: Folder of the Run; None keeps it in memory.
         command: For ``Run.command``.
         ends: As for ``Script.run``.
         then: Receives what is returned, also where the program ends the process by ``os._exit`` or by a signal.
@@ -175,18 +172,12 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
     gpus, waits = gpus_of(found, known)
     for id in unrecorded(found, known):
         run.warn("not_recorded", f"kernels ran on {id}, too, whose power isn't recorded: --device all records it", id)
-    if len(gpus) == 1:
-        rows = rows_of(gpus[0].parts)
-        session.add_units(rows.units)
-        session.add_activity(rows.activity)
-        run.workload[RECORDING] = recording_of(gpus[0], rows)
-        calibrations.recall_rate(run, gpus[0].id)
+    if gpus:
+        units, activity = recorded(run, gpus, waits)
+        session.add_units(units)
+        session.add_activity({name: activity[name].combine_chunks() for name in activity.column_names})
     session.finish()
-    if len(gpus) > 1:
-        add_apart(run, gpus, waits, session.folder)
-    analysis.analyse_recorded(run)
-    if len(gpus) == 1:
-        calibrations.remember_rate(run, gpus[0].id)
+    analyse(run)
     session.save()
     return run
 

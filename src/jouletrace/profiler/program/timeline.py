@@ -72,9 +72,11 @@ class Rows:
     unmatched: float | None
 
 
-def rows_of(parts: Sequence[Part]) -> Rows:
-    """The rows of a program on one GPU."""
-    units = UnitRows(MODEL_UNIT + 1)
+def rows_of(
+    parts: Sequence[Part], first_id: int = MODEL_UNIT + 1, top: int = MODEL_UNIT, most: int = MOST_KERNELS
+) -> Rows:
+    """The rows of a program on one GPU: units from ``first_id`` on, below ``top``, and at most ``most`` kernels."""
+    units = UnitRows(first_id, top)
     collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
     seconds: list[list[float]] = []
@@ -87,7 +89,7 @@ def rows_of(parts: Sequence[Part]) -> Rows:
             known, labelled = known + launched, labelled + len(part.work)
     units.idle()
     start, end, unit, site = (np.concatenate(column) for column in zip(*columns, strict=True))
-    block = _block(start, end, [segment for part in parts for segment in part.segments])
+    block = _block(start, end, [segment for part in parts for segment in part.segments], most)
     order = np.flatnonzero(block)[np.argsort(start[block], kind="stable")]
     activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
     activity["copy"] = np.zeros(len(order), bool)  # nothing was repeated as an excitation
@@ -101,7 +103,7 @@ def _place(
     """The units of a kernel and of the place where it is launched; ``count`` launches more."""
     op, module = label
     about: dict[str, Any] = {"op": op or None, "module": module or None}
-    parent = units.get("op", op, op, module, **about) if op else MODEL_UNIT
+    parent = units.get("op", op, op, module, **about) if op else None
     phase = phase_of(kernel) if collectives else None
     own = units.get("kernel", kernel, op, module, kernel, parent=parent, count=count, phase=phase, **about)
     inside = ".".join(filter(None, [*(one.replace(".", "\u2024") for one in path), module]))
@@ -182,11 +184,8 @@ def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     return tuple(column[keep] for column in columns)  # type: ignore[return-value]
 
 
-def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """The span of ``BLOCK_S`` within one segment in which kernels ran for the longest.
-
-    It has at most ``MOST_KERNELS``.
-    """
+def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]], most_kernels: int) -> NDArray[np.bool_]:
+    """The span of ``BLOCK_S`` within one segment in which kernels ran for the longest, with no more than so many."""
     first, second = int(start.min()), 1_000_000_000
     busy = np.bincount((start - first) // second, end - start)  # of the kernels that begin in each second
     busy = np.append(0.0, np.cumsum(busy))
@@ -199,6 +198,6 @@ def _block(start: Ints, end: Ints, segments: Sequence[tuple[int, int]]) -> NDArr
             since = max(begin, first + int(edges[at]) * second)
             best, most = (since, min(until, since + int(BLOCK_S * 1e9))), float(inside[at])
     chosen = (start >= best[0]) & (start < best[1])  # the last one may run for longer than a block
-    if chosen.sum() > MOST_KERNELS:
-        chosen &= end <= np.sort(end[chosen])[MOST_KERNELS]
+    if chosen.sum() > most_kernels:
+        chosen &= end <= np.sort(end[chosen])[most_kernels]
     return np.asarray(chosen)

@@ -10,25 +10,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
-from jouletrace import analysis
 from jouletrace.analysis.spans import of_kind, phase_edges
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.profiler.program.gpu_runs import add_apart, of_gpu
 from jouletrace.profiler.program.gpus import Gpu, gpus_of
 from jouletrace.profiler.program.process_trace import ProcessTrace
+from jouletrace.profiler.program.recorded import analyse, recorded
 from jouletrace.report.document import printable
-from jouletrace.report.program import energy_by_part, verdict
+from jouletrace.report.program import main_parts, verdict
 from jouletrace.report.reasons import reason
 from jouletrace.report.results import printed
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import trust
-from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Parts
-from jouletrace.run.recording_names import IDLE_NAME
 from jouletrace.run.store import save
 from jouletrace.stats.interval import total
 
@@ -84,31 +83,24 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
     span |= {"start_ns": begin_ns, "end_ns": end_ns}
     if end_ns <= begin_ns:
         raise BadInputError("the ranks were not recorded at the same time")
-    whole = Run(
+    whole = replace(
+        run,
+        id=uuid4().hex,
         kind="program",
-        created_ns=run.created_ns,
-        command=run.command,
         workload=run.workload.copy(),
         settings=run.settings.copy(),
-        devices=run.devices,
-        channels=run.channels,
-        calibration=run.calibration,
-        versions=run.versions,
-        environment=run.environment,
-        clock_pairs=run.clock_pairs,
-        complete=run.complete,
-        samples=run.samples,
+        stored=run.stored.copy(),
+        recorder={},
+        warnings=[],
         spans=tables.from_rows([span], "spans"),
     )
     gpus, waits = gpus_of(found, [device.id for device in run.devices])
     gpus = [gpu for gpu in (_within(gpu, begin_ns, end_ns) for gpu in gpus) if gpu.parts]
     if not gpus:
         raise BadInputError("no kernel ran while power was recorded")
-    if len(gpus) == 1:
-        whole = of_gpu(whole, gpus[0], whole.workload.get("name", "recording"))
-    else:
-        add_apart(whole, gpus, waits, folder)
-        analysis.analyse_recorded(whole)
+    units, activity = recorded(whole, gpus, waits)
+    whole.units, whole.activity = tables.from_rows(units, "units"), activity
+    analyse(whole)
     for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
         whole.warn(code, text)
     if folder is not None:
@@ -164,7 +156,7 @@ def summary(run: Run, split: Run | None) -> str:
         results = Parts(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
         lines += trust(split, results).lines()
-        lines += _gpus(split) if split.workload.get("gpus") else _kernels(results)
+        lines += _largest(results)
     return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
 
 
@@ -172,8 +164,11 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
     """The totals for a trainer's log: energy, mean power, and the energy of each top-level range, idle or phase."""
     time_s, energy = whole(run)
     found = {"energy_j": energy.value, "power_w": energy.value / time_s if energy.value and time_s else None}
-    for name, value in _parts(split).items() if split is not None else ():
-        found[f"energy_{name.replace(' ', '_')}_j"] = value
+    if split is not None:
+        for unit in main_parts(Parts(split)):
+            name = f"energy_{unit.name.replace(' ', '_')}_j"
+            if (joules := unit.get("energy_total_j").value) is not None:
+                found[name] = (found.get(name) or 0.0) + joules
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -184,38 +179,17 @@ def whole(run: Run) -> tuple[float | None, Estimate]:
     return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
 
 
-def _parts(split: Run) -> dict[str, float]:
-    """Joules of what the energy of a split went to, at its top level."""
-    if joules := energy_by_part(split):
-        return joules
-    results = Parts(split)
-    tops = [unit for unit in results.units("layer") if unit.parent == MODEL_UNIT]
-    for unit in [*tops, *(unit for unit in results.units("op") if unit.name == IDLE_NAME)]:
-        energy = unit.get("energy_total_j").value
-        if energy is not None:
-            joules[str(unit.name)] = energy
-    return joules
-
-
-def _kernels(results: Parts) -> list[str]:
-    """The kernels, or operators whose kernels share a row, with the most energy."""
-    rows = [(unit.get("energy_total_j"), unit) for unit in results.units("kernel")]
+def _largest(results: Parts) -> list[str]:
+    """The kernels, or operators whose kernels share a row, with the most energy; phases of several GPUs."""
+    units = main_parts(results) if results.gpus and results.units("phase") else results.units("kernel")
+    rows = [(unit.get("energy_total_j"), unit) for unit in units]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
     short = short_names((unit.name or "?" for _, unit in rows), WIDTH)
     lines = []
     for energy, unit in rows:
         share, time = unit.get("share").value, unit.get("time_s").value
         name = short[unit.name or "?"]
+        if unit.gpu:
+            name = f"{unit.gpu}: {printed(name)}"
         lines.append(f"  {name:{WIDTH}} {100 * (share or 0):4.0f} %  {figure(energy, 'J')}, {quantity(time, 's')}")
     return lines
-
-
-def _gpus(split: Run) -> list[str]:
-    """What each GPU spent its energy on."""
-    gpus = split.workload.get("gpus", [])
-    lines = []
-    for gpu in gpus[:ROWS]:
-        parts = sorted(gpu["parts"], key=lambda part: -(part["energy_j"] or 0.0))
-        named = [f"{printed(part['name'])} {quantity(part['energy_j'], 'J')}" for part in parts if part["energy_j"]]
-        lines.append(f"  {gpu['name']}: {', '.join(named) or 'no energies'}")
-    return lines + ([f"  and {len(gpus) - ROWS} more"] if len(gpus) > ROWS else [])

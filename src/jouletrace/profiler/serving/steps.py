@@ -27,9 +27,9 @@ from jouletrace.analysis.serving.steps import timeline_of
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, load, tables
 from jouletrace.run.files import open_regular
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.forms import Recording
 from jouletrace.run.names import with_article
-from jouletrace.run.recording_names import RECORDING, has_recording
+from jouletrace.run.recording_names import has_recording
 from jouletrace.run.sound import MOST_NS
 
 MOST_BYTES = 1 << 30
@@ -200,13 +200,14 @@ def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[NDArray[np.fl
     """
     from jouletrace.analysis.serving.step_powers import step_powers
 
-    parts = _of_gpus(load(server), server)
+    run_of_server = load(server)
+    parts = _of_gpus(run_of_server, server)
     total, covariance = np.zeros(len(steps)), np.zeros((5, 5))
     for device in run.devices:
         if device.id not in parts:
             there = ", ".join(sorted(parts)) or "no GPU"
             raise BadInputError(f"{server}: its kernels ran on {there}, the load was measured on {device.id}")
-        found = step_powers(parts[device.id], steps)
+        found = step_powers(run_of_server, parts[device.id], steps)
         if isinstance(found, str):
             run.warn(NOT_TRACED, f"the server's kernels have no energies: {found}", device.id)
             return None
@@ -217,13 +218,10 @@ def traced_steps(run: Run, steps: pa.Table, server: Path) -> tuple[NDArray[np.fl
     return total, covariance
 
 
-def _of_gpus(run: Run, place: Path) -> dict[str, Run]:
-    """The Runs of single GPUs in that of a program, by the GPU's id."""
+def _of_gpus(run: Run, place: Path) -> dict[str, Recording]:
+    """The recordings of a program by the GPU's id."""
     if run.kind != "program":
         raise BadInputError(f"{place}: {with_article(run.kind)}, not a Run of jouletrace run")
-    folder = place.parent if place.name == RUN_JSON else place
-    apart = [load(folder / gpu["name"]) for gpu in run.workload.get("gpus", ()) if (folder / gpu["name"]).exists()]
-    found = [one for one in (run, *apart) if has_recording(one)]
-    if not found:
+    if not has_recording(run):
         raise BadInputError(f"{place}: no kernels were traced in it")
-    return {str(one.workload[RECORDING].get("device") or one.devices[0].id): one for one in found}
+    return {one.get("device") or run.devices[0].id: one for one in run.workload["recordings"]}

@@ -167,9 +167,11 @@ def provenance(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
-    """Keys and values as text, those of nested dictionaries with dots."""
+    """Keys and values as text, those of nested dictionaries, and of lists of these, with dots."""
     found: list[tuple[str, str]] = []
-    for key, value in jsonable(values).items():
+    for key, stored in jsonable(values).items():
+        listed = isinstance(stored, list) and stored and isinstance(stored[0], dict)
+        value = dict(enumerate(stored)) if listed else stored
         if isinstance(value, dict):
             found += _flat(value, f"{prefix}{key}.")
         elif value not in (None, "", []):

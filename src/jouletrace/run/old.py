@@ -1,0 +1,81 @@
+"""Runs of older formats, turned into the present one as they are opened: the only file that knows schemas 1 and 2.
+
+What they lack stays missing: a Run of a program on several GPUs was one of each GPU, saved apart, and one of the whole,
+which states the phases of each GPU and holds no kernels.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from jouletrace.run import tables
+from jouletrace.run.model import Run
+
+
+def upgraded(header: dict[str, Any]) -> dict[str, Any]:
+    """The content of an old ``run.json`` with the names and forms of today; a wrong value is left for the checks."""
+    found = dict(header)
+    if isinstance(found.get("channels"), list):
+        found["channels"] = [_channel(one) for one in found["channels"]]
+    if isinstance(found.get("workload"), dict):
+        found["workload"] = _workload(found["workload"])
+    stored = found.get("stored")
+    if isinstance(stored, dict) and "sample_rate_hz" in stored:
+        rates = {_recorded(found): rate} if (rate := stored["sample_rate_hz"]) is not None else {}
+        found["stored"] = {**stored, "sample_rate_hz": rates}
+    return found
+
+
+def _channel(channel: Any) -> Any:
+    """A channel; its delay was once "lag_s"."""
+    if isinstance(channel, dict) and "lag_s" in channel and "delay_s" not in channel:
+        return {**channel, "delay_s": channel["lag_s"]}
+    return channel
+
+
+def _workload(workload: dict[str, Any]) -> dict[str, Any]:
+    """The workload with a list of recordings, in place of the one recording or of what was stated of each GPU."""
+    rest = {name: value for name, value in workload.items() if name not in ("recording", "gpus")}
+    if "recording" in workload:
+        rest["recordings"] = [workload["recording"]]
+    elif "gpus" in workload:
+        gpus = workload["gpus"]
+        rest["recordings"] = [_gpu(one) for one in gpus] if isinstance(gpus, list) else gpus
+    return rest
+
+
+def _gpu(stated: Any) -> Any:
+    """The facts of a GPU; its parts are units of the Run as well."""
+    return {name: value for name, value in stated.items() if name != "parts"} if isinstance(stated, dict) else stated
+
+
+def _recorded(header: dict[str, Any]) -> str:
+    """The id of the device whose rate is stored: that of the recording, or the first."""
+    workload, devices = header.get("workload"), header.get("devices")
+    places = [*(workload.get("recordings") or [] if isinstance(workload, dict) else []), *(devices or [])]
+    ids = [one.get("device") or one.get("id") for one in places if isinstance(one, dict)]
+    return next((one for one in ids if isinstance(one, str)), "")
+
+
+def name_parts(run: Run) -> None:
+    """Name the phases of the GPUs of an old Run by themselves: the GPU was part of each name, "rank-0: compute"."""
+    stated = [one for one in run.workload.get("recordings", ()) if "start_ns" not in one]
+    if not stated:
+        return
+    rows = run.units.to_pylist()
+    names = {one["device"]: f"{one['name']}: " for one in stated if {"device", "name"} <= one.keys()}
+    above = {row["id"]: names.get(row["module"], "") for row in rows if row["level"] == "device"}
+    for row in rows:
+        if row["level"] == "phase":
+            row["name"] = row["name"].removeprefix(above.get(row["parent"], ""))
+    run.units = tables.changed(run.units, "name", [row["name"] for row in rows])
+
+
+def crc32(parts: Iterable[bytes]) -> int:
+    """CRC-32 of a file given in pieces, which was the checksum up to format 1.1."""
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return crc

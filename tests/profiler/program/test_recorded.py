@@ -1,0 +1,179 @@
+"""A program on two GPUs is one Run: what it took on each, as every command shows it."""
+
+import csv
+import json
+from math import hypot
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+import jouletrace as jt
+import two_gpus
+from commands import done
+from jouletrace.analysis import analyse
+from jouletrace.run import tables
+
+pytestmark = pytest.mark.thorough
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The place of the program's Run, and the truth of each GPU."""
+    folder = tmp_path_factory.mktemp("two")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOULETRACE_CACHE", str(folder / "cache"))
+        return folder / "run" / "kernels", two_gpus.record(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def place(recorded):
+    return recorded[0]
+
+
+@pytest.fixture(scope="module")
+def shown(place):
+    return json.loads(done("show", str(place), "--json").out)
+
+
+def sum_of(rows):
+    """Energies that are known, added: the value, and the half-width if they were independent."""
+    energies = [row["energy_j"] for row in rows if row["energy_j"]["value"] is not None]
+    return sum(one["value"] for one in energies), hypot(*((one["high"] - one["low"]) / 2 for one in energies))
+
+
+def test_no_other_run_lies_in_its_folder(place):
+    assert [path.parent for path in place.rglob("run.json")] == [place]
+
+
+def test_all_of_a_gpu_lies_below_its_device(place):
+    run = jt.load(place)
+    rows = {row["id"]: row for row in run.units.to_pylist()}
+    devices = {id: row["module"] for id, row in rows.items() if row["level"] == "device"}
+    assert sorted(devices.values()) == ["GPU-0", "GPU-1"]
+
+    def device(id):
+        while id not in devices:
+            id = rows[id]["parent"]
+        return devices[id]
+
+    assert {device(id) for id in rows if id} == {"GPU-0", "GPU-1"}, "nothing else is below the whole"
+    for row in run.activity.select(["unit", "device"]).group_by(["unit", "device"]).aggregate([]).to_pylist():
+        assert device(row["unit"]) == row["device"]
+    facts = {one["device"]: one for one in run.workload["recordings"]}
+    for id, one in facts.items():
+        assert one["kernels"] == len(run.activity.filter(pc.equal(run.activity["device"], id)))
+    assert [(one["name"], one["rank"]) for one in facts.values()] == [("rank-0", 0), ("rank-1", 1)]
+
+
+def test_energies_of_operators_are_those_that_the_gpus_drew(shown, recorded):
+    checked = 0
+    for rank, (device, truth) in enumerate(recorded[1].items()):
+        for row in shown["operators"]:
+            energy = row["energy_j"]
+            if row["device"] == f"rank-{rank}" and row["op"] and energy["value"] is not None:
+                half = (energy["high"] - energy["low"]) / 2
+                assert energy["value"] == pytest.approx(truth.operator_j[row["op"]], abs=1.6 * half), (device, row)
+                checked += 1
+    assert checked >= 8
+
+
+def test_parts_make_the_whole_and_each_gpu(shown):
+    closure = shown["closure"]["kernels"]
+    assert closure["low"] < 1 < closure["high"]
+    whole = shown["model"]["energy_j"]["total"]
+    parts, _ = sum_of(shown["kernels"])
+    assert parts == pytest.approx(whole["value"], rel=0.01)
+    for device in shown["devices"]:
+        rank = device["name"].partition(":")[0]
+        of_rank = [row for row in shown["kernels"] if row["device"] == rank]
+        assert sum_of(of_rank)[0] == pytest.approx(device["energy_j"]["value"], rel=0.015)
+        assert device["other"]["closure_kernels"]["low"] < 1 < device["other"]["closure_kernels"]["high"]
+        phases = [row for row in shown["phases"] if row["device"] == rank]
+        assert {row["name"] for row in phases} == {
+            f"{rank}: {name}" for name in ("compute", "communication", "idle", "before the first kernel")
+        }
+        assert sum_of(phases)[0] == pytest.approx(device["energy_j"]["value"], rel=0.015)
+    assert sum_of(shown["devices"])[0] == pytest.approx(whole["value"], rel=1e-6)
+
+
+def test_a_gpu_of_two_has_the_figures_that_it_has_alone(recorded, shown, tmp_path, monkeypatch):
+    monkeypatch.setenv("JOULETRACE_CACHE", str(recorded[0].parent.parent / "cache"))
+    two_gpus.record(tmp_path / "run", seeds=(1,))
+    alone = json.loads(done("show", str(tmp_path / "run" / "kernels"), "--json").out)
+    assert all("device" not in row for row in alone["kernels"])
+    first = [row for row in shown["kernels"] if row["device"] == "rank-0"]
+    assert [(row["name"], row["op"]) for row in first] == [(row["name"], row["op"]) for row in alone["kernels"]]
+    for one, other in zip(first, alone["kernels"], strict=True):
+        assert one["energy_j"]["value"] == pytest.approx(other["energy_j"]["value"], rel=1e-6)
+
+
+def test_a_gpu_whose_kernels_have_no_energies_is_named_and_the_other_keeps_its_figures(place, shown, tmp_path):
+    run = jt.load(place)
+    late, other = run.activity["end_ns"].to_numpy().copy(), pc.equal(run.activity["device"], "GPU-1").to_numpy()
+    late[np.flatnonzero(other)[-1]] += 20_000_000_000  # beyond the recording: it is damaged
+    run.activity = tables.changed(run.activity, "end_ns", late)
+    analyse(run).save(str(tmp_path / "run"))
+    found = json.loads(done("show", str(tmp_path / "run"), "--json").out)
+    assert found["trust"]["level"] == "no"
+    assert any("no energies of kernels of rank-1: " in one["message"] for one in found["trust"]["failed"])
+    assert found["closure"]["kernels"]["reason"] == "not_attributed"
+    first, before = ([row for row in one["operators"] if row["device"] == "rank-0"] for one in (found, shown))
+    assert [row["energy_j"] for row in first] == [row["energy_j"] for row in before]
+    assert {row["energy_j"]["value"] for row in found["operators"] if row["device"] == "rank-1" and row["op"]} == {None}
+
+
+@pytest.mark.parametrize("detail", ["phase", "layer", "op", "kernel"])
+def test_each_detail_lists_the_parts_of_both(place, detail):
+    lines = done("show", str(place), "--detail", detail).out.splitlines()
+    heading = next(line for line in lines if line.startswith("device "))
+    assert "power" in heading or "energy" in heading
+    assert {line.split()[0] for line in lines[lines.index(heading) + 2 :] if line.startswith("rank-")} == {
+        "rank-0",
+        "rank-1",
+    }
+
+
+def test_a_table_for_spreadsheets_names_the_gpu_of_each_row(place):
+    rows = list(csv.DictReader(done("show", str(place), "--format", "csv", "--detail", "kernel").out.splitlines()))
+    kernels = [row for row in rows if row["level"] == "kernel"]
+    assert {row["device"] for row in kernels} == {"rank-0", "rank-1"}
+
+
+def test_equal_gpus_are_compared(place):
+    found = json.loads(done("compare", str(place), str(place), "--json").out)
+    assert found["unmatched"] == {"a": [], "b": []}
+    for level in ("phase", "layer", "kernel"):
+        rows = [row for row in found["rows"] if row["level"] == level]
+        assert {row["where"].split()[0] for row in rows} == {"rank-0", "rank-1"}, level
+    gate = done("compare", str(place), str(place), "--fail-if", "phase:rank-1: compute:energy>+50%", "--json").out
+    assert "rank-1: compute: energy 0.00" in json.loads(gate)["checks"][0]["says"]
+
+
+def test_pages_and_pictures_have_the_device_outermost(place, tmp_path):
+    done("report", str(place), "-o", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text()
+    assert "rank-0: NVIDIA H100" in page
+    assert "rank-1: NVIDIA H100" in page
+    done("export", str(place), "--format", "collapsed", "--output", str(tmp_path / "stacks"))
+    stacks = [line.rpartition(" ") for line in (tmp_path / "stacks").read_text().splitlines()]
+    assert {stack.split(";")[1].split(":")[0] for stack, _, _ in stacks} == {"rank-0", "rank-1"}
+    drawn_j = sum(int(millijoules) for _, _, millijoules in stacks) / 1e3
+    assert drawn_j == pytest.approx(jt.load(place).result("energy_total_j").value, rel=0.01)
+
+
+@pytest.mark.parametrize("form", ["csv", "chrome", "perfetto", "zip"])
+def test_it_is_exported_as_one(place, tmp_path, form):
+    done("export", str(place), "--format", form, "--output", str(tmp_path / f"out.{form}"))
+    if form == "csv":
+        with (tmp_path / "out.csv" / "activity.csv").open() as file:
+            assert {row["device"] for row in csv.DictReader(file)} == {"GPU-0", "GPU-1"}
+    elif form == "chrome":
+        events = json.loads((tmp_path / "out.chrome").read_text())["traceEvents"]
+        names = {event["args"].get("name", "") for event in events if event.get("name") == "process_name"}
+        assert len([name for name in names if "H100" in name]) == 2
+    elif form == "zip":
+        lines = [done("show", str(one)).out.splitlines()[:-1] for one in (tmp_path / "out.zip", place)]
+        assert lines[0] == lines[1]
+    else:
+        assert (tmp_path / "out.perfetto").stat().st_size

@@ -1,0 +1,69 @@
+"""A program of two ranks, each on a simulated GPU of its own, with the powers of all its kernels known."""
+
+import numpy as np
+import pyarrow as pa
+
+from jouletrace.profiler import board_store
+from jouletrace.profiler.program.labels import LaunchMarks
+from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED
+from jouletrace.profiler.program.process_trace import ProcessTrace
+from jouletrace.profiler.record import split
+from jouletrace.profiler.record.ranks import merge_ranks
+from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
+from jouletrace.run.channels import POWER
+from jouletrace.run.recording_names import SAMPLE_RATE
+from jouletrace.tracing.log import Launched
+from scenarios import draw
+
+SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
+"""The kernel of the last kind on each GPU, which moves data between them."""
+
+FIRST_RANGE = 1 << 20
+
+
+def record(place, seeds=(1, 2), group="pauses", seconds=6.0):
+    """Merge the parts of two ranks into a Run at a place; returns the truth of each rank by the id of its GPU."""
+    truths = {}
+    for rank, seed in enumerate(seeds):
+        device = f"GPU-{rank}"
+        scene, recorded, truths[device] = draw(seed, group, seconds)
+        board_store.remember(device, **{SAMPLE_RATE: {"value": truths[device].sensor.rate_hz}})
+        _part(scene, recorded, rank, device).save(str(place / f"rank-{rank}"))
+        split.leave([_traced(scene, recorded, rank, device)], place / f"rank-{rank}")
+    merge_ranks(place)
+    return truths
+
+
+def _part(scene, recorded, rank, device):
+    """What a rank recorded: the power of its GPU."""
+    channel = ChannelInfo(
+        device, POWER, "W", "simulated", sensor="hopper", period_s=0.02, window_s=0.003, gapless=True, gain_pct=5.0
+    )
+    info = DeviceInfo(device, "NVIDIA H100 by hand", index=rank, power_limit_w=2000.0)
+    run = Run(kind="record", created_ns=scene.begin_ns, devices=[info], channels=[channel])
+    run.workload = {"name": "train.py", "rank": rank, "world_size": 2, "restart": 0}
+    rows = {"time_ns": recorded.rows[:, 0] * 1000, "value": recorded.rows[:, 1] / 1e3}
+    named = {"device": [device] * len(recorded.rows), "channel": [POWER] * len(recorded.rows)}
+    run.samples = tables.conform(pa.table({**rows, **named}), "samples")
+    # the record ends with the scene: what the sensor shows of its last moments comes later
+    edges = {"start_ns": scene.begin_ns + 100_000_000, "end_ns": scene.finish_ns - 100_000_000}
+    spans = [{"id": i, "kind": "phase", "name": name} for i, name in enumerate(("monitor", split.SPAN))]
+    run.spans = tables.from_rows([{**span, **edges, "device": device, "lane": "record"} for span in spans], "spans")
+    return run
+
+
+def _traced(scene, recorded, rank, device):
+    """What it ran: every kernel within a range, with its operator but for those between GPUs."""
+    count, last = len(recorded.kind), len(recorded.names) - 1
+    number = np.arange(count + 1)
+    names = (*recorded.names[:last], SUM)
+    work = Launched(names, recorded.kind, recorded.start_ns, recorded.end_ns, number[1:], np.zeros(count, np.int64))
+    label = np.where(recorded.kind == last, UNLABELLED, recorded.kind)
+    marks = LaunchMarks(
+        np.append([0, 0], number[1:]),
+        np.concatenate([[FIRST_RANGE, BETWEEN], label]),
+        list(zip(recorded.operators, recorded.modules, strict=True)),
+        [("train",)],
+        FIRST_RANGE,
+    )
+    return ProcessTrace(100 + rank, "train.py", rank, [device], work, marks, [(scene.begin_ns, scene.finish_ns)])
