@@ -93,12 +93,11 @@ class _Division:
         self._recorded = recorded
         self._seconds: list[dict[Path, Kinds]] = []
         for one in recorded:
-            name = next((device.name for device in devices if device.id == one.times.device), one.times.device)
-            numbers = [device.id for device in devices]
-            index = f"{numbers.index(one.times.device)}: " if one.times.device in numbers and len(recorded) > 1 else ""
+            named = next((device.name for device in devices if device.id == one.times.device), one.times.device)
+            name = str(one.times.about.get("name") or named)
             inside: dict[Path, Kinds] = {}
             for part in one.times.parts:
-                path = _reduced((Step("device", f"{index}{name}"), *one.path(part)), kinds)
+                path = _reduced((Step("device", name), *one.path(part)), kinds)
                 inside.setdefault(path, no_kinds())[part.kind] += part.seconds
             self._seconds.append(inside)
         self.paths = list(dict.fromkeys(path for inside in self._seconds for path in inside))

@@ -134,6 +134,25 @@ def test_each_detail_lists_the_parts_of_both(place, detail):
     }
 
 
+def test_energy_is_divided_by_gpu_and_across_them(place, shown):
+    def divided(kinds):
+        rows = json.loads(done("show", str(place), "--by", kinds, "--json").out)
+        return {tuple(name for _, name in row["path"]): row["energy_j"] for row in rows}
+
+    by_gpu, by_op, by_both = (divided(kinds) for kinds in ("device", "op", "device,op"))
+    assert set(by_gpu) == {("rank-0",), ("rank-1",), ("idle",)}
+    for rank in ("rank-0", "rank-1"):
+        rest = ("idle", "before the first kernel")
+        kernels = [row for row in shown["kernels"] if row["device"] == rank and row["name"] not in rest]
+        assert by_gpu[rank,]["value"] == pytest.approx(sum_of(kernels)[0], rel=0.01)
+    for (op,), energy in by_op.items():
+        if op and ("rank-0", op) in by_both and ("rank-1", op) in by_both:
+            each = [by_both[rank, op] for rank in ("rank-0", "rank-1")]
+            assert energy["value"] == pytest.approx(sum(one["value"] for one in each), rel=1e-6)
+            apart = [(one["high"] - one["low"]) / 2 for one in each]
+            assert (energy["high"] - energy["low"]) / 2 == pytest.approx(hypot(*apart), rel=0.05)
+
+
 def test_a_table_for_spreadsheets_names_the_gpu_of_each_row(place):
     rows = list(csv.DictReader(done("show", str(place), "--format", "csv", "--detail", "kernel").out.splitlines()))
     kernels = [row for row in rows if row["level"] == "kernel"]
