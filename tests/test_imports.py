@@ -70,6 +70,24 @@ def test_nothing_imports_upwards():
     assert not wrong, "\n".join(wrong)
 
 
+OUTCOMES = {"Circumstances", "Failure", "Outcomes", "joined", "of", "outcomes", "CLOSED", "ENDINGS"}
+LEVELS = {"CARE", "NO", "NONE", "YES", "rule"}
+FACTS = {"Conditions", "Facts", "Spread", "Untouched", "facts_of"}
+DATA = {*OUTCOMES, *LEVELS, *FACTS, "Budget", "Waveform", "waveform_of"}
+
+
+def test_reports_take_from_the_analysis_data_alone():
+    """A report words what was determined: what computes is called once a print, by name in docs/architecture.md."""
+    taken = {
+        alias.name
+        for path in (PACKAGE / "report").rglob("*.py")
+        for node in import_statements(path)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("jouletrace.analysis")
+        for alias in node.names
+    }
+    assert taken == DATA
+
+
 def test_simulated_gpus_take_no_model_of_a_sensor_from_what_they_test():
     """What a driver states of a simulated GPU's sensor is public; how it answers is drawn by the simulator."""
     public = {"RECORD", "USAGE", "INSTANT", "sensor_behind"}

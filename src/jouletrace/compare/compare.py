@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jouletrace.analysis.checks import Failure, Outcomes, joined, of, outcomes
+from jouletrace.analysis.rules import rule
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
 from jouletrace.compare.loads import pair
@@ -41,12 +43,10 @@ from jouletrace.report.comparison import (
     Side,
 )
 from jouletrace.report.facts import title
-from jouletrace.report.rules import rule
-from jouletrace.report.trust import Failed, Trust, joined, trust
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
@@ -131,7 +131,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
         method=_method(side_a, side_b, rows),
         checks=evaluate(checks, entries, rows),
-        trust=joined(_trusts(side_a, side_b)),
+        trust=joined(_outcomes(side_a, side_b)),
         same=are_the_same(side_a, side_b),
         programs=side_a[0].run.kind == "program",
     )
@@ -200,11 +200,12 @@ def _said(key: Key) -> str:
     return f"{key.name or key.op}{place}{f' ({key.shapes})' if key.shapes else ''}"
 
 
-def _trusts(*sides: Sequence[Source]) -> list[Trust]:
-    """How far each Run can be trusted, and each Run of several processes as a whole, which may show more."""
+def _outcomes(*sides: Sequence[Source]) -> list[Outcomes]:
+    """The outcomes of each Run's checks, and of each Run of several processes as a whole, which may show more."""
     places = dict.fromkeys(Path(source.place).parent for side in sides for source in side)
     wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
-    found = [trust(run) for run in (*(source.run for side in sides for source in side), *map(load, wholes))]
+    runs = [*(source.run for side in sides for source in side), *map(load, wholes)]
+    found = [outcomes(run, Parts(run)) for run in runs]
     if len({options(source.run).get(RESPONSE) for side in sides for source in side if not source.watched}) > 1:
         message = "the power sensor is calibrated in some Runs only, which moves their figures"
         found.append(_doubt("calibration_differs", message))
@@ -218,9 +219,8 @@ def _trusts(*sides: Sequence[Source]) -> list[Trust]:
     return found
 
 
-def _doubt(code: str, message: str) -> Trust:
-    own = rule(code)
-    return Trust(failed=(Failed(own.check, own.level, code, message, own.action),))
+def _doubt(code: str, message: str) -> Outcomes:
+    return of([], [Failure(*rule(code), code, message=message)])
 
 
 def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> str:

@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from jouletrace.compare.sides import LOAD_METRICS, PART_METRICS, Source
 from jouletrace.run import MODEL_UNIT, Estimate
+from jouletrace.run.estimate import widened
 from jouletrace.run.parts import ABSENT, Parts
-from jouletrace.stats.interval import Z95, widened
+from jouletrace.stats.interval import Z95
 
 LOAD: Final = "load"
 LEVELS = ("phase", "layer", "op", "kernel", "range", LOAD)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import FLAG, of_whole
+from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.figures import Figures as Results
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
@@ -26,9 +27,9 @@ from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.match import Key
 from jouletrace.compare.spread import Entry, Figures
 from jouletrace.report.comparison import PER_SAMPLE, Comparison, Side
-from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.run.parts import Parts
 from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
@@ -137,7 +138,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         warnings=[warning.message for warning in run.warnings],
         margin=margin,
         simulated=run.simulated,
-        trust=trust(run),
+        trust=outcomes(run, Parts(run)),
         checks=evaluate([parse(text) for text in fail_if], entries, rows),
         method=(
             f"A and B alternating on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, of
+from jouletrace.analysis.rules import CARE, NO, YES, rule
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
-from jouletrace.report.reasons import flag, reason
+from jouletrace.report.reasons import ACTIONS, flag, reason
 from jouletrace.report.results import metric, printed, three_cells, three_columns
-from jouletrace.report.rules import CARE, NO, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
-from jouletrace.report.trust import Failed, Trust, of
+from jouletrace.report.trust import lines as trust_lines
+from jouletrace.report.trust import to_dict
 from jouletrace.run import Estimate
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
@@ -150,7 +152,7 @@ class Comparison(Shown):
     simulated: bool = False
     method: str = ""
     checks: list[Check] = field(default_factory=list)
-    trust: Trust | None = None
+    trust: Outcomes | None = None
     same: bool = False
     programs: bool = False
 
@@ -184,7 +186,7 @@ class Comparison(Shown):
             "unmatched": {side: own[f"unmatched_{side}"] for side in ("a", "b")},
             "checks": [{"check": one.text, "outcome": one.outcome, "says": one.says} for one in self.checks],
             **{name: own[name] for name in ("notes", "warnings", "method")},
-            "trust": trusted(self).to_dict(),
+            "trust": to_dict(trusted(self)),
         }
         return dict(jsonable(found))
 
@@ -321,7 +323,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
     shown.facts.append(("Method", found.method))
     shown.warnings = list(found.warnings)
-    shown.verdict = [*verdict(found), *trusted(found).lines()]
+    shown.verdict = [*verdict(found), *trust_lines(trusted(found))]
     return shown.printable()
 
 
@@ -359,26 +361,24 @@ def verdict(found: Comparison) -> list[str]:
     return lines
 
 
-def trusted(found: Comparison) -> Trust:
+def trusted(found: Comparison) -> Outcomes:
     """Trust in both sides, and in the verdict on the energy."""
-    sides = found.trust or Trust()
+    sides = found.trust or of([], [])
     row = next((row for row in found.rows if row.level == "model" and row.metric == "energy_total_j"), None)
-    names = [*sides.passed, *(one.check for one in sides.failed), "verdict"]
     judged = [one.verdict for one in found.rows if one.level == "model" and one.metric in _JUDGED]
     clear = bool(judged) and INCONCLUSIVE not in judged  # a narrower interval would change no verdict
     failed = [one for one in sides.failed if not (clear and one.code == "target_not_met")]
     if row is not None and row.verdict == INCONCLUSIVE and not found.same:
-        own = rule(row.reason or "unknown")
-        level = NO if own.level == YES else own.level
-        action = own.action.format(max_time="80", warmup="15")
-        if found.programs and row.reason in ("one_run", "spread_between_runs"):
-            action = _MORE_RUNS
-        failed.append(Failed("verdict", level, row.reason or "unknown", reason(row.reason), action))
+        code = row.reason or "unknown"
+        level = NO if rule(code).level == YES else rule(code).level
+        action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
+        made = Circumstances(max_time_s=80.0)
+        failed.append(Failure("verdict", level, code, message=reason(row.reason), action=action, made=made))
     elif row is not None and SCATTER in row.flags and not found.same:
         failed.append(stored_scatter())
     elif _single_loads(found) and any(one.level == "load" and one.verdict in DIFFERENT for one in found.rows):
-        failed.append(Failed("verdict", CARE, "one_run", reason("one_run"), _MORE_RUNS))
-    return of(names, failed)
+        failed.append(Failure("verdict", CARE, "one_run", message=reason("one_run"), action=_MORE_RUNS))
+    return of([*sides.asked, "verdict"], failed)
 
 
 def _single_loads(found: Comparison) -> bool:
@@ -386,10 +386,10 @@ def _single_loads(found: Comparison) -> bool:
     return found.a.count == found.b.count == 1 and any(row.level == "load" for row in found.rows)
 
 
-def stored_scatter() -> Failed:
+def stored_scatter() -> Failure:
     """What qualifies a verdict on single runs: how runs differ is known from another GPU only."""
-    action = rule("one_run").action
-    return Failed("verdict", CARE, SCATTER, "one run each: the scatter between runs is a stored one", action)
+    message = "one run each: the scatter between runs is a stored one"
+    return Failure("verdict", CARE, SCATTER, message=message, action=ACTIONS["one_run"])
 
 
 def _each(found: Comparison) -> str:

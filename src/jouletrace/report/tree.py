@@ -19,7 +19,6 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.parts import ABSENT, Parts
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
 from jouletrace.run.tables import UnitRow
-from jouletrace.stats.interval import total
 
 _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
@@ -63,8 +62,14 @@ class Node:
     how: str = ""
 
 
-def tree(run: Run, results: Parts) -> list[Node]:
-    """All parts that have energy or time, each behind the one around it; the root alone without parts."""
+def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
+    """All parts that have energy or time, each behind the one around it; the root alone without parts.
+
+    Args:
+        run: The Run.
+        results: Its figures.
+        together: Energy of its devices in J, the whole of a recording (``analysis.facts``).
+    """
     root = _root(run, results)
     units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _NO_ROWS]
     modules: dict[int | None, str | None] = {u["id"]: u["module"] for u in units if u["level"] == "layer"}
@@ -74,7 +79,7 @@ def tree(run: Run, results: Parts) -> list[Node]:
     twice = {"op"} if results.apart() else set()
     if run.kind == "record" and results.units("range"):
         twice.add("device")  # its ranges lie in the time and energy of the devices
-        root = _of_devices(root, results)
+        root = _of_devices(root, results, together)
     within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
     if root.time.value and within > _WITHIN * root.time.value:
         twice.add("range")  # they lie within one another, such as the functions of a call stack
@@ -131,13 +136,12 @@ def _root(run: Run, results: Parts) -> Node:
     )
 
 
-def _of_devices(root: Node, results: Parts) -> Node:
+def _of_devices(root: Node, results: Parts, together: Estimate) -> Node:
     """The whole of a recording: what its devices drew together, as long as the longest was watched."""
     ids = [unit["id"] for unit in results.units("device")]
-    energies = [energy for id in ids if (energy := results.get(ENERGY, id)).value is not None]
     times = [time for id in ids if (time := results.get(TIME, id)).value is not None]
-    if root.energy.value is None and energies:
-        root = replace(root, energy=total(energies), how="sum over its devices" if len(ids) > 1 else "")
+    if root.energy.value is None and together.value is not None:
+        root = replace(root, energy=together, how="sum over its devices" if len(ids) > 1 else "")
     if root.time.value is None and times:
         root = replace(root, time=max(times, key=lambda time: time.value or 0.0))
     return root

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.analysis.latency import distribution
+from jouletrace.analysis.facts import Facts
 from jouletrace.report import parts, reasons
 from jouletrace.report.document import Cell, Column, Footnotes, Section, printable
 from jouletrace.report.scale import NONE, Unit, cell, unit_for
@@ -190,9 +190,9 @@ def counters(run: Run) -> list[Section]:
     return [_plain("counters", "Hardware counters", columns, rows)]
 
 
-def percentiles(run: Run) -> Section | None:
+def percentiles(known: Facts) -> Section | None:
     """The distribution of latency in figures."""
-    found = distribution(run)
+    found = known.latency
     if not found["n"]:
         return None
     rows = [(name, None if found[name] is None else found[name] / 1e3) for name in _PERCENTILES]  # type: ignore[operator]  # not None
