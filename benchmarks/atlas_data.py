@@ -20,7 +20,7 @@ import jouletrace as jt
 from jouletrace.analysis.checks import outcomes
 from jouletrace.report.document import printable
 from jouletrace.report.html import assets
-from jouletrace.report.results import printed, three_cells, three_columns
+from jouletrace.report.results import printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import write_whole
 from jouletrace.run.names import short_name
@@ -36,10 +36,8 @@ TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 
 
 def _figure(name: str, unit: str, what: str) -> tuple[Column, ...]:
-    return tuple(
-        (column, REAL, unit, f"{end} of the 95 % interval" if end else what)
-        for column, end in zip(three_columns([name]), ("", "lower end", "upper end"), strict=True)
-    )
+    ends = {"low": "lower end of the 95 % interval", "high": "upper end of the 95 % interval"}
+    return ((name, REAL, unit, what), *((f"{name}_{end}", REAL, unit, said) for end, said in ends.items()))
 
 
 KEY: tuple[Column, ...] = (
@@ -114,8 +112,13 @@ def group_of(name: str, pooled: bool) -> str:
     return next((group for group, form in GROUPS.items() if re.search(form, name, re.I)), "elementwise, other")
 
 
+def _three_cells(estimates: Iterable[Estimate]) -> list[float | None]:
+    """Figures and the ends of their intervals."""
+    return [end for one in estimates for end in (one.value, one.low, one.high)]
+
+
 def _scaled(estimates: Iterable[Estimate], factor: float) -> list[float | None]:
-    return three_cells(one.scaled(factor) for one in estimates)
+    return _three_cells(one.scaled(factor) for one in estimates)
 
 
 def rows(run: Run) -> tuple[list[object], list[list[object]]]:
@@ -128,9 +131,9 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
     row = [
         *key,
         *_scaled([results.get("latency_s"), results.get("iteration_time_s")], 1e3),
-        *three_cells([results.get("power_w"), energy, energy.scaled(1 / items)]),
-        *three_cells([results.get("energy_active_over_context_idle_j")]),
-        *three_cells([results.get("baseline_context_idle_w"), parts]),
+        *_three_cells([results.get("power_w"), energy, energy.scaled(1 / items)]),
+        *_three_cells([results.get("energy_active_over_context_idle_j")]),
+        *_three_cells([results.get("baseline_context_idle_w"), parts]),
         judged.level,
         ", ".join(dict.fromkeys(f.code for f in judged.failed)),
         ", ".join(energy.flags),
@@ -148,15 +151,15 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
     ]
     whole_j, whole_s = energy.value or math.nan, results.get("iteration_time_s").value or math.nan
     found = []
-    for unit in results.units("op") + [u for u in results.units("kernel") if u["level"] == "kernel"]:
-        if unit["parent"] != MODEL_UNIT:
+    for unit in results.units("op") + [u for u in results.units("kernel") if u.level == "kernel"]:
+        if unit.parent != MODEL_UNIT:
             continue
-        spent = {metric: results.get(metric, unit["id"]) for metric in ("time_s", "power_w", "energy_total_j")}
-        own, seconds = printable(printed(unit["name"])), spent["time_s"].value
-        pooled = unit["level"] == "op" and not unit["op"]
-        cells = [own, group_of(unit["op"] or own, pooled), unit["module"], unit["shapes"], unit["count"]]
+        spent = {metric: unit.get(metric) for metric in ("time_s", "power_w", "energy_total_j")}
+        own, seconds = printable(printed(unit.name)), spent["time_s"].value
+        pooled = unit.level == "op" and not unit.op
+        cells = [own, group_of(unit.op or own, pooled), unit.module, unit.shapes, unit.count]
         milliseconds = None if seconds is None else 1e3 * seconds
-        figures = [milliseconds, *three_cells([spent["power_w"], spent["energy_total_j"]])]
+        figures = [milliseconds, *_three_cells([spent["power_w"], spent["energy_total_j"]])]
         shares = [*_scaled([spent["energy_total_j"]], 1 / whole_j), None if seconds is None else seconds / whole_s]
         found.append([*key, *cells, *figures, *shares, spent["energy_total_j"].reason])
     place = [column for column, *_ in OPERATORS].index("time_share")

@@ -203,13 +203,13 @@ def frontier() -> Estimate:
         results = Parts(load(RUNS / f"serving-rates-{name}-h200.zip"))
         loads = results.units("load")
         joules, latency = (
-            [results.get(metric, unit["id"]) for unit in loads] for metric in ("energy_per_output_token_j", "e2e_p95_s")
+            [unit.get(metric) for unit in loads] for metric in ("energy_per_output_token_j", "e2e_p95_s")
         )
         half = [one.half_width for one in joules]
         at = [one.value for one in latency]
         axis.errorbar(at, [one.value for one in joules], half, fmt="o", color=color, ms=4, lw=1, label=label)
         for unit, x, y in zip(loads, at, joules, strict=True):
-            axis.annotate(unit["name"], (x, y.value), (5, 3), textcoords="offset points", color=color, fontsize=7)
+            axis.annotate(unit.name, (x, y.value), (5, 3), textcoords="offset points", color=color, fontsize=7)
     axis.set(xlabel="end-to-end latency, 95th percentile, s", ylabel="J per output token", ylim=(0, None))
     axis.legend()
     return figure

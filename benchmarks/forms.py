@@ -32,7 +32,6 @@ import jouletrace as jt
 from jouletrace.analysis import analyse
 from jouletrace.report import render
 from jouletrace.run import Run, tables
-from jouletrace.run.parts import Parts
 
 ROOT = f"{Path(jt.__file__).parent}/"
 DATA = "run"
@@ -148,8 +147,11 @@ def _ours(value: Any, depth: int = 2) -> Iterator[Any]:
 
 def printed(run: Run) -> set[str]:
     """Classes whose instances hold the name of the costliest kernel while its row is printed."""
-    unit = Parts(run).ranked("kernel")[0]["id"]
-    rows = [row | {"name": MARK, "op": None} if row["id"] == unit else row for row in run.units.to_pylist()]
+    units = run.units.to_pylist()
+    kernels = {row["id"] for row in units if row["level"] == "kernel"}
+    figures = (row for row in run.results.to_pylist() if row["unit"] in kernels and row["metric"] == "energy_total_j")
+    costliest = max(figures, key=lambda row: row["value"] or 0.0)["unit"]
+    rows = [row | {"name": MARK, "op": None} if row["id"] == costliest else row for row in units]
     run.units = tables.from_rows(rows, "units")
     return forms(lambda: render([run], detail="kernel"), lambda one: has_text(one, MARK))
 

@@ -129,8 +129,8 @@ def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
     """Joules per request without idle power, of the first load: of a bill by length of prompt, and by phase."""
     steps, requests = timeline_of(run), requests_of(run, 0)
     results, window = Parts(run), steady_window(requests)[:2]
-    unit = results.units("load")[0]["id"]
-    level = Steady(unit, 0, {"name": ""}, requests, window, results.get("energy_total_j", unit), ())
+    load = results.units("load")[0]
+    level = Steady(load.id, 0, {"name": ""}, requests, window, load.get("energy_total_j"), ())
     amounts, x = amounts_of(level, steps), model_of(run, steps).x
     x = x * level.energy.value / (amounts.whole @ x)
     whole = amounts.share == 1
@@ -187,12 +187,10 @@ def phases(out: Path) -> None:
 def phase_ratios(served: Run, profiled: Run, phase: str, batch: int = 16) -> list[float]:
     """Joules per request of a phase served, by ``profile``, and their ratio; then all three above idle power."""
     results, alone = Parts(served), Parts(profiled)
-    unit = results.units("load")[0]["id"]
-    whole, price, part = (
-        results.get(f"energy_{name}_j", unit).value or np.nan for name in ("total", "per_request", phase)
-    )
-    one = next(unit["id"] for unit in alone.units("phase") if unit["name"] == phase)
-    energy, seconds = (alone.get(metric, one).value for metric in ("energy_total_j", "time_s"))
+    load = results.units("load")[0]
+    whole, price, part = (load.get(f"energy_{name}_j").value or np.nan for name in ("total", "per_request", phase))
+    one = next(part for part in alone.units("phase") if part.name == phase)
+    energy, seconds = (one.get(metric).value for metric in ("energy_total_j", "time_s"))
     idle_w = alone.get("baseline_context_idle_w").value
     pairs = (part * price / whole, energy / batch), (above_idle(served)[1][phase], (energy - idle_w * seconds) / batch)
     return [value for a, b in pairs for value in (a, b, a / b)]

@@ -31,7 +31,7 @@ DELAYS_S = (0.0, 0.001, 0.003)
 def prefill_j(run: Run) -> float:
     """Of all loads, J."""
     results = Parts(run)
-    return sum(results.get("energy_prefill_j", one["id"]).value or 0.0 for one in results.units("load"))
+    return sum(load.get("energy_prefill_j").value or 0.0 for load in results.units("load"))
 
 
 def row(name: str, run: Run, streams: list[Stream] | None) -> None:

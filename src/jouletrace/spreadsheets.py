@@ -17,13 +17,9 @@ def csv_text(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def csv_cells(cells: Iterable[object]) -> list[object]:
-    """Cells of a row: text as of ``csv_text``, all else as it is."""
-    return [csv_text(cell) if isinstance(cell, str) else cell for cell in cells]
-
-
 def csv_file(rows: Iterable[Iterable[object]]) -> str:
     """Rows as the text of a CSV file; None is an empty cell."""
     sink = StringIO()
-    csv.writer(sink, lineterminator="\n").writerows(map(csv_cells, rows))
+    texts = ([csv_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    csv.writer(sink, lineterminator="\n").writerows(texts)
     return sink.getvalue()

@@ -77,10 +77,10 @@ def test_bills_and_parts_are_those_by_the_log(in_parts):
         assert np.std(ours / true) < 0.015
     results, true = Parts(found), Parts(analyse(deepcopy(run)))
     assert results.get("energy_new_token_j").method == "streamed steps"
-    for unit in [one["id"] for one in results.units("load")]:
-        prefill, known = (one.get("energy_prefill_j", unit).value for one in (results, true))
+    for unit in [one.id for one in results.units("load")]:
+        prefill, known = (one[unit].get("energy_prefill_j").value for one in (results, true))
         assert prefill == pytest.approx(known, rel=0.015)
-        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.002)
+        assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.002)
 
 
 def test_half_widths_of_bills_hold_those_by_the_log_where_chunks_are_late(in_parts):

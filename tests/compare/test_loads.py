@@ -58,7 +58,7 @@ def test_a_cheaper_step_is_better_at_each_load_that_both_have(base):
     exact = [Parts(benched(law, noise_w=0.01)) for law in (LAW, replace(LAW, step_j=2.9))]
     for name, unit in (("2/s", 1), ("4/s", 2)):
         row = found.row(TOKEN, name, "load")
-        truth = exact[1].get(TOKEN, unit).value / exact[0].get(TOKEN, unit).value - 1
+        truth = exact[1][unit].get(TOKEN).value / exact[0][unit].get(TOKEN).value - 1
         assert row.verdict == "better"
         assert row.change.low < truth < row.change.high < 0
         assert row.change.half_width < 0.006  # both were sent the same requests
@@ -75,8 +75,8 @@ def test_equal_servers_with_the_same_requests_are_equal(base):
 
 def test_the_chance_of_arrivals_is_that_of_its_scatter_between_seeds():
     runs = [Parts(benched(seed=seed, rates=(4,), offered=False)) for seed in range(20, 36)]
-    values = [one.get(TOKEN, 1).value for one in runs]
-    stated = np.mean([one.get("energy_per_output_token_error_pct", 1).value for one in runs]) / 100
+    values = [one[1].get(TOKEN).value for one in runs]
+    stated = np.mean([one[1].get("energy_per_output_token_error_pct").value for one in runs]) / 100
     assert stated == pytest.approx(np.std(values, ddof=1) / np.mean(values), rel=0.5)
 
 
@@ -84,7 +84,7 @@ def test_energy_at_the_offered_rate_is_nearly_free_of_the_chance_of_arrivals():
     drawn = [bench(seed=s, rates=(4,)) for s in range(100, 140)]
     both = {False: [without_rates(run) for run in drawn], True: drawn}
     runs = {offered: [Parts(analyse(run)) for run in many] for offered, many in both.items()}
-    found = {offered: [one.get(TOKEN, 1) for one in many if one.get(TOKEN, 1).value] for offered, many in runs.items()}
+    found = {offered: [one[1].get(TOKEN) for one in many if one[1].get(TOKEN).value] for offered, many in runs.items()}
     offered, raw = (np.array([one.value for one in found[which]]) for which in (True, False))
     half = np.array([one.half_width for one in found[True]])
     assert offered.mean() == pytest.approx(raw.mean(), rel=0.02)
@@ -125,7 +125,7 @@ def test_the_same_requests_are_compared_over_the_time_that_is_steady_in_both(mon
     monkeypatch.setattr(loads, "steady_window", steady)
     found = compared(a, b)
     for k, name in NAMES.items():
-        prices = [Parts(run).get(TOKEN, k + 1).value for run in (a, b)]
+        prices = [Parts(run)[k + 1].get(TOKEN).value for run in (a, b)]
         assert abs(prices[1] / prices[0] - 1) > 0.02  # each over its own window
         row = found.row(TOKEN, name, "load")
         assert row.verdict == "no difference shown"

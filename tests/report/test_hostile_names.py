@@ -10,12 +10,14 @@ from commands import command
 from compare_runs import thing
 from import_logs import scrape
 from jouletrace.addons.mig.sweep import to_csv
-from jouletrace.addons.mig.tables import table
+from jouletrace.addons.mig.tables import listing
+from jouletrace.addons.mig.tables import render as mig_text
 from jouletrace.cli.failures import complain
 from jouletrace.cli.output import say
 from jouletrace.compare import compare
 from jouletrace.formats import exporters
 from jouletrace.report import comparison, render
+from jouletrace.simulator.boards.mig_state import SimulatedMig
 from jouletrace.spreadsheets import csv_text
 from make_runs import gpu, profile_run, tables
 
@@ -52,7 +54,10 @@ def test_an_error_prints_names_without_their_escapes(capsys, workspace):
 
 
 def test_other_tables_spell_control_characters_out():
-    assert not controls(table(("uuid",), [(f"GPU-{ESC}",)]))
+    found = listing(SimulatedMig("sim:a100-80"))
+    found["profiles"][0]["name"] = f"GPU-{ESC}"
+    assert "GPU-\\x1b]0;owned" in mig_text(found)
+    assert not controls(mig_text(found))
     run = profile_run(name=f"a{ESC}")
     run.devices = [gpu(name=ESC)]
     assert not controls(repr(run))

@@ -67,7 +67,7 @@ def test_what_lies_within_something_else_is_not_drawn_beside_it():
     beside = [op(3, "", "aten.mm"), {"id": 4, "parent": 0, "level": "kernel", "name": "gemm", "count": 1}]
     run = run_of(stack + beside, {}, {0: 9.0, 1: 8.0, 2: 7.0, 3: 2.0, 4: 2.0})
     assert list(paths(run)) == ["/net", "/net/gemm"]
-    assert [unit["name"] for unit in Parts(run).units("kernel")] == ["gemm"]
+    assert [unit.name for unit in Parts(run).units("kernel")] == ["gemm"]
     apart = run_of(stack, {}, {0: 9.0, 1: 5.0, 2: 4.0})
     assert list(paths(apart)) == ["/net", "/net/call 1", "/net/call 2"]
 

@@ -7,7 +7,6 @@ import pytest
 
 from compare_runs import side
 from jouletrace import report
-from jouletrace.addons.mig.tables import _plus_minus
 from jouletrace.compare import compare
 from jouletrace.report import comparison
 from jouletrace.report.verdict import brief
@@ -227,8 +226,3 @@ def test_what_stands_beside_a_figure_has_three_digits():
     assert brief(691.72, "W").replace("\u00a0", " ") == "692 W"
     assert brief(0.0068172, "s").replace("\u00a0", " ") == "6.82 ms"
     assert brief(None, "s") == "unknown"
-
-
-def test_a_mean_and_its_spread_have_one_unit():
-    assert _plus_minus(4.645e-3, 912.6e-9).replace("\u00a0", " ") == "4.64500 ± 0.00092 ms"
-    assert _plus_minus(4.645e-3, None).replace("\u00a0", " ") == "4.645 ms"

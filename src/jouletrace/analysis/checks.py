@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis.conditions import UNKNOWN, Conditions, conditions
 from jouletrace.analysis.rules import ATTRIBUTION, CARE, INVALID, NO, NONE, YES, rule
-from jouletrace.run import MODEL_UNIT, Estimate, Run, RunWarning
+from jouletrace.run import Estimate, Run, RunWarning
 from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.forms import Serving
 from jouletrace.run.metrics import OF_PARTS
@@ -181,7 +181,7 @@ def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:
     gpus = any(device.kind != "cpu" for device in run.devices)
     measured = run.kind != "import"
     timed = run.kind in ("profile", "ab")
-    there = parts.metrics()
+    there = parts.whole.figures
     made = {
         "complete": measured,
         "power sensor": power or counter or measured,
@@ -219,14 +219,12 @@ def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, st
         yield warning.code, warning.where, None, warning.message
     if run.kind in ("profile", "program", "monitor", "record", "import"):  # they are made for an energy
         devices = parts.units("device")
-        whole = "energy_total_j" in parts.metrics()
-        for unit in [MODEL_UNIT] if whole else [one["id"] for one in devices]:
-            own = parts.get("energy_total_j", unit)
-            if own.value is None and "energy_total_j" in parts.metrics(unit):
-                names = [str(one["name"]) for one in devices if one["id"] == unit and len(devices) > 1]
-                yield own.reason or "unknown", "".join(names), own, ""
-    units = (MODEL_UNIT, *(unit["id"] for unit in parts.all()))
-    stated = (one for unit in units for one in parts.metrics(unit).values() if one.value is not None)
+        for part in [parts.whole] if "energy_total_j" in parts.whole.figures else devices:
+            own = part.get("energy_total_j")
+            if own.value is None and "energy_total_j" in part.figures:
+                where = part.name if part.level == "device" and len(devices) > 1 else ""
+                yield own.reason or "unknown", where, own, ""
+    stated = (one for part in (parts.whole, *parts.all()) for one in part.figures.values() if one.value is not None)
     for code in dict.fromkeys(code for one in stated for code in one.flags):
         yield code, "", None, ""
     if run.kind in ("profile", "ab", "program", "import"):

@@ -70,7 +70,7 @@ def _facts(run: Run, parts: Parts) -> Facts:
     checks = outcomes(run, parts)
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
-    energies = [parts.get("energy_total_j", unit["id"]) for unit in parts.units("device")]
+    energies = [part.get("energy_total_j") for part in parts.units("device")]
     known = [one for one in energies if one.value is not None]
     loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
     return Facts(
@@ -84,6 +84,6 @@ def _facts(run: Run, parts: Parts) -> Facts:
         Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
         gain_of(run, unstated_pct=0.0),
         total(known) if known else ABSENT,
-        stated_latency(run) if "energy_per_inference_j" in parts.metrics() else ABSENT,
+        stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
         frozenset(load["name"] for load in loads if doubts(run, load["name"])),
     )

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.output import Place, check_form, plain, print_runs, say
+from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.report.document import printable
 from jouletrace.spreadsheets import csv_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from jouletrace.profiler.monitoring.watch import Display, LiveWork, Reading
+    from jouletrace.report.table import Table
 
 MOST_S = 1e9
 """Longest duration in seconds: thirty years."""
@@ -182,7 +181,11 @@ class LiveTable:
     def show(self, readings: list[Reading], work: LiveWork | None) -> None:
         """Draw the latest readings."""
         if self._live is not None:
-            self._live.update(_table(readings, work), refresh=True)
+            from rich.text import Text
+
+            from jouletrace.report.terminal import text
+
+            self._live.update(Text(text(_table(readings, work), self._live.console.width)), refresh=True)
             return
         for reading in readings:
             if reading.time_ns:
@@ -200,18 +203,12 @@ class LiveTable:
 
 
 def _table(readings: list[Reading], work: LiveWork | None) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
+    from jouletrace.report.table import Column, Table
 
-    table = Table(title="Ctrl-C ends and prints the summary", title_style="dim", caption_style="")
-    if work is not None:
-        table.caption = escape(plain(_work_line(work) + (f"\n! {work.problem}" if work.problem else "")))
-    table.add_column("device")
-    for _, name, unit, _, _ in COLUMNS:
-        table.add_column(f"{name}\n[dim]{unit}", justify="right")
-    for reading in readings:
-        table.add_row(escape(printable(reading.name)), *_cells(reading))
-    return table
+    columns = [Column("device"), *(Column(f"{name} ({unit})", numeric=True) for _, name, unit, _, _ in COLUMNS)]
+    notes = [] if work is None else [_work_line(work), *([f"! {work.problem}"] if work.problem else [])]
+    rows = [[reading.name, *_cells(reading)] for reading in readings]
+    return Table("", columns, rows, [*notes, "Ctrl-C ends and prints the summary"])
 
 
 def _work_line(work: LiveWork) -> str:

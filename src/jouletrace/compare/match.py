@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jouletrace.compare.sides import LOAD_METRICS, PART_METRICS, Source
 from jouletrace.run import MODEL_UNIT, Estimate
 from jouletrace.run.estimate import widened
-from jouletrace.run.parts import ABSENT, Parts
+from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.stats.interval import Z95
 
 LOAD: Final = "load"
@@ -61,10 +61,10 @@ def parts_of(side: Sequence[Source], levels: Sequence[str]) -> Figures:
         for level in levels:
             seen: Counter[Key] = Counter()
             for unit in results.units(level):
-                metrics = results.metrics(unit["id"])
+                metrics = unit.figures
                 named = LOAD_METRICS if level == LOAD else PART_METRICS
                 figures = {name: _with_chance(name, metrics) for name in named if name in metrics}
-                if unit["id"] == MODEL_UNIT or not figures:
+                if unit.id == MODEL_UNIT or not figures:
                     continue
                 plain = _key(level, unit)
                 key = replace(plain, number=seen[plain])
@@ -96,8 +96,8 @@ def match(a: Sequence[Key], b: Sequence[Key]) -> Matched:
     return Matched(sorted(pairs, key=lambda pair: place[pair[1]]), left_a, left_b)
 
 
-def _key(level: str, unit: Mapping[str, Any]) -> Key:
-    texts = (unit.get(key) for key in ("name", "op", "shapes", "module", "phase"))
+def _key(level: str, unit: Part) -> Key:
+    texts = (unit.name, unit.op, unit.shapes, unit.module, unit.phase)
     name, op, shapes, module, phase = (" ".join(str(text).split()) if text else "" for text in texts)
     # An operator's name is composed of the other properties.
     return Key(level, op if level == "op" and op else name, op, shapes, module, phase)

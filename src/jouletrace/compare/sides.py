@@ -144,7 +144,7 @@ def _independent(run: Run, place: str) -> list[Source]:
     """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
     results = Parts(run)
     whole = {name: results.get(name) for name in MODEL_METRICS}
-    if not any(name in results.metrics() for name in MODEL_METRICS) and results.units("device"):
+    if not any(name in results.whole.figures for name in MODEL_METRICS) and results.units("device"):
         return [Source(run, place, _of_devices(results), frozenset(WATCHED_METRICS), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
         alone = frozenset(name for name in MODEL_METRICS if STORED_SCATTER in results.get(name).flags)
@@ -171,10 +171,10 @@ def _of_devices(results: Parts) -> dict[str, Estimate]:
     """Energy and power of all devices together, and the longest time; null where a device lacks the figure."""
     found: dict[str, Estimate] = {}
     for name in ("energy_total_j", "power_w"):
-        each = [results.get(name, unit["id"]) for unit in results.units("device")]
+        each = [unit.get(name) for unit in results.units("device")]
         lacking = next((one for one in each if one.value is None), None)
         found[name] = lacking or (each[0] if len(each) == 1 else total(each))
-    times = [results.get("time_s", unit["id"]) for unit in results.units("device")]
+    times = [unit.get("time_s") for unit in results.units("device")]
     found["time_s"] = max(times, key=lambda one: one.value or 0.0)
     return found
 

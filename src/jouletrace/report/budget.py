@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from jouletrace.analysis.budget import Budget
 from jouletrace.errors import BadInputError
-from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.scale import figure, number, quantity, unit_for
-from jouletrace.report.text import typeset
+from jouletrace.report.table import Column, Table
+from jouletrace.report.text import Document, typeset
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.names import short_names
 
@@ -36,7 +36,7 @@ def render(title: str, found: Sequence[Budget], form: str) -> str:
     return typeset(Document(f"{title}: budget of uncertainty", sections=sections).printable(), form)
 
 
-def _section(found: Budget, name: str) -> Section:
+def _section(found: Budget, name: str) -> Table:
     metric = METRICS[found.metric]
     variance = found.combined**2 or 1.0
     unit = unit_for([term.u for term in found.terms], metric.unit)
@@ -52,7 +52,7 @@ def _section(found: Budget, name: str) -> Section:
     )
     others = (f"u ({unit.name})", "variance (%)", "in the ±")
     columns = [Column("source"), *(Column(name, numeric=True) for name in others)]
-    return Section(f"{name}, {metric.short}: {figure(found.figure, metric.unit)}", columns, rows, [note])
+    return Table(f"{name}, {metric.short}: {figure(found.figure, metric.unit)}", columns, rows, [note])
 
 
 def _as_json(found: Budget) -> dict[str, object]:

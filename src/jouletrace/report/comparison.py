@@ -11,12 +11,14 @@ from typing import Any
 from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, of
 from jouletrace.analysis.rules import CARE, NO, YES, rule
 from jouletrace.errors import BadInputError, check_format
-from jouletrace.report.document import FORMATS, Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
+from jouletrace.report.document import FORMATS, Footnotes, NoFootnotes
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
 from jouletrace.report.reasons import ACTIONS, flag, reason
-from jouletrace.report.results import metric, printed, three_cells, three_columns
+from jouletrace.report.results import metric, printed
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
+from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.text import Document, typeset
 from jouletrace.report.trust import lines as trust_lines
 from jouletrace.report.trust import to_dict
 from jouletrace.run import Estimate
@@ -24,7 +26,6 @@ from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import STORED_SCATTER as SCATTER
 from jouletrace.run.shown import Shown
-from jouletrace.spreadsheets import csv_file
 
 BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
 """Verdicts. Less time and energy is better."""
@@ -213,31 +214,24 @@ def render(
         return json.dumps(found.to_dict(), indent=2, allow_nan=False) + "\n"
     if form == "csv":
         return _csv(found)
-    from jouletrace.report.text import typeset
-
     shown = document(found, top=top) if verbose or form != "table" else short(found, top=top)
     return typeset(shown, form, colour=colour)
 
 
-_NAMES = ("level", "name", "where", "shapes", "metric")
+_NAMES = ("simulated", "level", "name", "where", "shapes", "metric")
 _FIGURES = ("a", "b", "difference", "change")
-_REST = ("confidence", "p", "detectable", "verdict", "reason")
+_REST = ("confidence", "p", "detectable", "verdict", "reason", "flags")
 
 
 def _csv(found: Comparison) -> str:
     """A row a unit and metric, then units of one side only with the side as verdict; changes are fractions."""
-    names = ["simulated", *_NAMES, *three_columns(_FIGURES), *_REST, "flags"]
-    mark = str(found.simulated).lower()
-    lines: list[list[object]] = [list(names)]
-    for row in found.rows:
-        figures = three_cells(getattr(row, name) for name in _FIGURES)
-        lines.append([mark, *(printable(getattr(row, name)) for name in _NAMES), *figures])
-        lines[-1] += [*(getattr(row, name) for name in _REST), ",".join(row.flags)]
+    rows: list[dict[str, object]] = [{**vars(row), "flags": ",".join(row.flags)} for row in found.rows]
     for verdict, units in (("only in A", found.unmatched_a), ("only in B", found.unmatched_b)):
-        for level, name in units:
-            cells = {"simulated": mark, "level": level, "name": printable(name), "verdict": verdict}
-            lines.append([cells.get(column, "") for column in names])
-    return csv_file(lines)
+        rows += [{"level": level, "name": name, "verdict": verdict} for level, name in units]
+    names = (*_NAMES, *_FIGURES, *_REST)
+    table = Table("", [Column(name, ends=name in _FIGURES) for name in names])
+    table.rows = [[({"simulated": str(found.simulated).lower()} | row).get(name) for name in names] for row in rows]
+    return table.csv()
 
 
 def percent(share: float) -> str:
@@ -288,8 +282,8 @@ _ORDER = ("load", "phase", "layer", "op", "kernel", "range")
 """Levels of parts as they are listed."""
 
 _COLUMNS = (
-    Column("A", numeric=True, brief=True),
-    Column("B", numeric=True, brief=True),
+    Column("A", numeric=True, brief=True, key="a"),
+    Column("B", numeric=True, brief=True, key="b"),
     Column("change", numeric=True),
     Column("verdict"),
     Column("detectable", numeric=True, wide=2),
@@ -436,8 +430,9 @@ def _moved(estimate: Estimate, by: float) -> Estimate:
     return Estimate((estimate.value or 0.0) + by, low, high, estimate.n, estimate.method)
 
 
-def _model_section(found: Comparison, marks: Footnotes) -> Section:
-    section, footnotes = Section("", [Column(_each(found)), *_COLUMNS], apart=True, id="model"), marks.of_table()
+def _model_section(found: Comparison, marks: Footnotes) -> Table:
+    first = Column(_each(found), key="metric" if _each(found) == _PER_ITERATION else "")
+    section, footnotes = Table("", [first, *_COLUMNS], apart=True, id="model"), marks.of_table()
     rows = [row for row in found.rows if row.level == "model"]
     apart = {"latency_s": f"Latency {_PER_ITERATION}"} if _each(found) != _PER_ITERATION else {}
     apart |= {"iteration_time_s": "Time"} if found.programs else {}
@@ -449,7 +444,7 @@ def _model_section(found: Comparison, marks: Footnotes) -> Section:
     return section
 
 
-def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) -> Section:
+def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) -> Table:
     """The rows of a level, without those that have no figure, and operators in the place of unknown kernels."""
     footnotes = marks.of_table()
     ops = {_what(row) for row in found.rows if row.level == "op"} if level == "kernel" else set()
@@ -462,7 +457,7 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
     if placed:
         columns.append(Column("module", wide=0 if twice else 1, long="start"))
     title = "Kernels" if level == "kernel" else LEVELS[level]
-    section = Section(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
+    section = Table(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
     for name, row in zip(_named(shown), shown, strict=True):
         words = metric(row.metric).short or metric(row.metric).label
         names = [name, *([row.where] if placed else []), Cell(words, full=row.metric)]

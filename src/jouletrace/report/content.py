@@ -11,10 +11,12 @@ from jouletrace.report.comparison import TOP, Comparison
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line
-from jouletrace.report.document import Column, Document, Footnotes, NoFootnotes, Section
+from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import methods, said
 from jouletrace.report.results import PROFILE, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
+from jouletrace.report.table import Column, Table
+from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run
@@ -171,7 +173,7 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tari
 
     figures = [row for _, row in entries]
     metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
-    section = Section("", [Column(name) for name in varying], apart=True)
+    section = Table("", [Column(name) for name in varying], apart=True)
     section.rows = [[row[name] for name in varying] for row in own]
     parts.add_figures(section, figures, metrics, marks or Footnotes())
     found.sections = [section]
@@ -269,7 +271,7 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
     Generation of tokens is always broken down by phase: prompts and new tokens differ in cost.
     """
     always = [level for level in ("device", "range", "load") if results.units(level)]
-    if "tokens_per_s" in results.metrics() and results.units("phase"):
+    if "tokens_per_s" in results.whole.figures and results.units("phase"):
         always += {"model": ["phase"], "phase": ["phase", "length"]}.get(detail, [])
         always += ["context"] if results.units("context") else []
     return always + ([detail] if detail != "model" and detail not in always else [])
@@ -298,19 +300,17 @@ def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
     results = Parts(run)
     devices = results.units("device")
     if not devices:
-        return [(identity(run), results.metrics())]
-    return [
-        ({**identity(run), "device": parts.device_name(run, unit)}, results.metrics(unit["id"])) for unit in devices
-    ]
+        return [(identity(run), results.whole.figures)]
+    return [({**identity(run), "device": parts.device_name(run, unit)}, unit.figures) for unit in devices]
 
 
-def model_section(run: Run, results: Parts, marks: Footnotes) -> Section:
+def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
     """The figures of the whole: one a row, since each has its own unit."""
     steps = run.kind == "profile" or run.workload.get(RECORDING, Recording()).get("iterations_by")
     columns = [Column("per iteration" if steps else ""), Column("value", numeric=True)]
-    section = Section("", [*columns, Column("n", numeric=True), Column("how")])
+    section = Table("", [*columns, Column("n", numeric=True), Column("how")])
     footnotes = Footnotes(marks)
-    there = results.metrics()
+    there = results.whole.figures
     names = ordered({*there, *(PROFILE if run.kind == "profile" else ())} - set(OF_PARTS))
     missing = _all_missing(results, names)
     if missing is not None:
@@ -337,11 +337,11 @@ def _all_missing(results: Parts, names: Sequence[str]) -> str | None:
     return codes.pop()
 
 
-def sensor_section(channels: Sequence[ChannelInfo]) -> Section:
+def sensor_section(channels: Sequence[ChannelInfo]) -> Table:
     """Every channel: where it comes from and how it behaves in time."""
     names = {"channel": 0, "unit": 3, "source": 1, "period": 0, "window": 0, "rise": 0, "delay": 0, "gapless": 0}
     names |= {"gain error": 2, "known": 0}
-    section = Section("Sensors", [Column(name, wide=wide) for name, wide in names.items()], id="sensors")
+    section = Table("Sensors", [Column(name, wide=wide) for name, wide in names.items()], id="sensors")
     for c in channels:
         gapless = NONE if c.gapless is None else "yes" if c.gapless else "no"
         gain = NONE if c.gain_pct is None else f"±{c.gain_pct:g}{NBSP}%"

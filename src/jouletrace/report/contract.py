@@ -8,7 +8,7 @@ distribution of latency, throughput and shares are plain numbers. ``upgraded`` r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
@@ -18,11 +18,10 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.comparison import Comparison
 from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.trust import to_dict
-from jouletrace.run import MODEL_UNIT, ChannelInfo, Estimate, Run
+from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
-from jouletrace.run.parts import RUN, Parts
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import RUN, Part, Parts
 
 SCHEMA = 2
 
@@ -85,7 +84,7 @@ def to_json_object(
             "kernels": results.get("closure_kernels").to_dict(),
         },
         "perturbation": results.get("perturbation").to_dict(),
-        "checks": {name: results.get(name).to_dict() for name in OF_PARTS if name in results.metrics()},
+        "checks": {name: results.get(name).to_dict() for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": known.conditions,
         "warnings": [warning.to_dict() for warning in (*known.ended, *known.warnings)],
@@ -167,7 +166,7 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
 
 
 def _model(results: Parts, known: Facts) -> dict[str, Any]:
-    there = results.metrics()
+    there = results.whole.figures
     found: dict[str, Any] = {
         "latency_ms": _latency(results, known),
         "throughput_per_s": results.get("throughput_per_s").value,
@@ -177,7 +176,7 @@ def _model(results: Parts, known: Facts) -> dict[str, Any]:
         (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results, results.get(name))
     return found | {
         "flags": {_MODEL.get(name, name): list(figure.flags) for name, figure in there.items() if figure.flags},
-        "other": _other(results, MODEL_UNIT, {*_MODEL, *OF_PARTS}),
+        "other": _other(results, results.whole, {*_MODEL, *OF_PARTS}),
     }
 
 
@@ -194,24 +193,23 @@ def _latency(results: Parts, known: Facts) -> dict[str, Any]:
 _PART_METRICS = ("time_s", "power_w", "energy_total_j", "energy_active_j", "share")
 
 
-def _part(results: Parts, unit: UnitRow) -> dict[str, Any]:
-    flags = dict.fromkeys(flag for figure in results.metrics(unit["id"]).values() for flag in figure.flags)
-    row: Mapping[str, Any] = unit
+def _part(results: Parts, unit: Part) -> dict[str, Any]:
+    flags = dict.fromkeys(flag for figure in unit.figures.values() for flag in figure.flags)
     return {
-        **{name: row[name] for name in ("name", "op", "shapes", "module", "count")},
-        "time_ms": results.get("time_s", unit["id"]).scaled(1e3).to_dict(),
-        "power_w": results.get("power_w", unit["id"]).to_dict(),
-        "energy_j": results.get("energy_total_j", unit["id"]).to_dict(),
-        "energy_active_j": results.get("energy_active_j", unit["id"]).to_dict(),
-        "share": results.get("share", unit["id"]).value,
+        **{name: getattr(unit, name) for name in ("name", "op", "shapes", "module", "count")},
+        "time_ms": unit.get("time_s").scaled(1e3).to_dict(),
+        "power_w": unit.get("power_w").to_dict(),
+        "energy_j": unit.get("energy_total_j").to_dict(),
+        "energy_active_j": unit.get("energy_active_j").to_dict(),
+        "share": unit.get("share").value,
         "flags": list(flags),
-        "other": _other(results, unit["id"], set(_PART_METRICS)),
+        "other": _other(results, unit, set(_PART_METRICS)),
     }
 
 
-def _other(results: Parts, unit: int, known: set[str]) -> dict[str, Any]:
+def _other(results: Parts, unit: Part, known: set[str]) -> dict[str, Any]:
     """Metrics that have no place of their own, in SI units by name: nothing is left out."""
-    return {name: _with_measurand(results, f) for name, f in results.metrics(unit).items() if name not in known}
+    return {name: _with_measurand(results, f) for name, f in unit.figures.items() if name not in known}
 
 
 def _with_measurand(results: Parts, found: Estimate) -> dict[str, Any]:

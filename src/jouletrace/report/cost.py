@@ -148,7 +148,7 @@ def priced(run: Run, results: Parts, known: Facts, server: int | None = None) ->
     """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded."""
     if results.units("load"):
         chosen = serving.leading(run, results, known, server)
-        token = results.get(serving.COST, chosen[0]["id"]) if chosen else Estimate.null("load_not_valid")
+        token = chosen[0].get(serving.COST) if chosen else Estimate.null("load_not_valid")
         at = f" at {chosen[1]['name']}" if chosen else ""
         modelled = "" if server is None else " (modelled)"
         return token.scaled(_MANY), f"million output tokens{at}{modelled}"

@@ -6,14 +6,13 @@ Every row says what was run on what, so that rows of several Runs can be put bel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from jouletrace.report.content import identity, levels_shown
-from jouletrace.report.document import printable
-from jouletrace.report.results import PROFILE, ordered, three_cells, three_columns
+from jouletrace.report.results import PROFILE, ordered
+from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.parts import ABSENT, Parts
-from jouletrace.spreadsheets import csv_file
 
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
 
@@ -23,12 +22,12 @@ def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
     rows = [row for run in runs for row in _rows(run, detail, top)]
     metrics = ordered({name for _, figures in rows for name in figures})
     names = [*identity(runs[0]), "simulated", *_UNIT]
-    lines: list[list[object]] = [[*names, *three_columns(map(printable, metrics)), "notes"]]
+    columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
+    table = Table("", columns)
     for label, figures in rows:
-        cells = [printable(str(label[key])) if label.get(key) is not None else "" for key in names]
-        numbers = three_cells(figures.get(name, ABSENT) for name in metrics)
-        lines.append([*cells, *numbers, printable(_notes(figures))])
-    return csv_file(lines)
+        estimates = [figures.get(name, ABSENT) for name in metrics]
+        table.rows.append([*map(label.get, names), *estimates, _notes(figures)])
+    return table.csv()
 
 
 def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Estimate]]]:
@@ -36,12 +35,11 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
     results = Parts(run)
     own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
-    yield {**own, "level": "model"}, {**stated, **results.metrics()}
+    yield {**own, "level": "model"}, {**stated, **results.whole.figures}
     for level in levels_shown(results, detail):
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
-            if unit["id"] != MODEL_UNIT:
-                row: Mapping[str, object] = unit
-                yield {**own, **{key: row[key] for key in _UNIT}}, results.metrics(unit["id"])
+            if unit.id != MODEL_UNIT:
+                yield {**own, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
 
 
 def _notes(figures: dict[str, Estimate]) -> str:

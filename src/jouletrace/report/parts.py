@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jouletrace.report import reasons
-from jouletrace.report.document import Cell, Column, Footnotes, NoFootnotes, Section
+from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.results import NO_KERNEL, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
+from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import CLOSURES, OF_PARTS
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import ABSENT, Parts
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import ABSENT, Part, Parts
 
 LEVELS = {
     "phase": "Phases",
@@ -64,7 +64,7 @@ _LEAST = (0.01, 0.02, 0.05, 0.1)
 """Shares below which parts of a program are left out, the first that leaves few enough."""
 
 
-def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footnotes) -> list[Section]:
+def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footnotes) -> list[Table]:
     """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
     checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
     if level == "layer" and top is None:
@@ -79,7 +79,7 @@ def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footn
     return [section, *checks]
 
 
-def short(run: Run, results: Parts, level: str, top: int | None) -> Section:
+def short(run: Run, results: Parts, level: str, top: int | None) -> Table:
     """The units of a level as they stand below a verdict: those with a figure, the costliest, without footnotes."""
     if level == "layer" and top is None:
         least = _SMALL if run.kind == "program" else 0.0
@@ -105,23 +105,20 @@ def short(run: Run, results: Parts, level: str, top: int | None) -> Section:
     return found
 
 
-def _without_energy(results: Parts, units: Sequence[UnitRow]) -> str:
+def _without_energy(results: Parts, units: Sequence[Part]) -> str:
     """What the parts without an energy come to."""
-    time = sum(
-        results.get("time_s", unit["id"]).value or results.get("time_traced_s", unit["id"]).value or 0.0
-        for unit in units
-    )
+    time = sum(unit.get("time_s").value or unit.get("time_traced_s").value or 0.0 for unit in units)
     rows = "1 row" if len(units) == 1 else f"{len(units)} rows"
     together = f", together {quantity(time, 's')}" if time else ""
-    if all(results.get("time_s", unit["id"]).reason == "impossible_times" for unit in units):
+    if all(unit.get("time_s").reason == "impossible_times" for unit in units):
         return f"{rows} without a time that is possible"
     return f"{rows} without energy{together}: too short for the sensor"
 
 
-def check_section(results: Parts) -> Section:
+def check_section(results: Parts) -> Table:
     """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
-    found = Section("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
-    there = results.metrics()
+    found = Table("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
+    there = results.whole.figures
     for name in OF_PARTS:
         if name not in there or (name == "closure_layers" and "closure_kernels" in there):
             continue
@@ -143,7 +140,7 @@ def table(
     ranked: bool,
     known: bool = False,
     cause: float = 0.0,
-) -> tuple[Section, list[UnitRow], list[UnitRow]]:
+) -> tuple[Table, list[Part], list[Part]]:
     """The units of a level (a key of ``LEVELS``): one a row, a column a metric, in one unit a column.
 
     With ``known`` only those with an energy, if any has one. The time between kernels has a row for each of its causes
@@ -156,57 +153,57 @@ def table(
     units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
-    names = ordered({name for unit in units for name in results.metrics(unit["id"])})
+    names = ordered({name for unit in units for name in unit.figures})
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
     if known:
-        energies = {unit["id"]: results.get("energy_total_j", unit["id"]).value for unit in units}
+        energies = {unit.id: unit.get("energy_total_j").value for unit in units}
         if any(value is not None for value in energies.values()):
-            unattributed = [*unattributed, *(unit for unit in units if energies[unit["id"]] is None)]
-            units = [unit for unit in units if energies[unit["id"]] is not None]
+            unattributed = [*unattributed, *(unit for unit in units if energies[unit.id] is None)]
+            units = [unit for unit in units if energies[unit.id] is not None]
     shown, rest = (units, []) if top is None else (units[:top], units[top:])
     shown = [row for unit in shown for row in (unit, *_causes(results, unit, cause))]
     columns, fields = _naming(level, shown)
-    short = short_names(unit["name"] or "?" for unit in shown if unit["level"] == "kernel")
+    short = short_names(unit.name or "?" for unit in shown if unit.level == "kernel")
     labels = _labels(shown, short)
-    section = Section(LEVELS[level], columns, id=level)
+    section = Table(LEVELS[level], columns, id=level)
     section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
-    if any(unit["count"] is not None for unit in shown):
+    if any(unit.count is not None for unit in shown):
         columns.append(Column("×", numeric=True, key="count"))
         for row, unit in zip(section.rows, shown, strict=True):
-            row.append(Cell(str(unit["count"] or ""), unit["count"]))
-    figures = [results.metrics(unit["id"]) for unit in shown]
+            row.append(Cell(str(unit.count or ""), unit.count))
+    figures = [unit.figures for unit in shown]
     figures, meant = _distinguished(run, results, shown) if level == "range" else (figures, [])
     add_figures(section, figures, names, marks, _secondary(names))
     section.notes += meant
     return section, rest, unattributed
 
 
-def _causes(results: Parts, unit: UnitRow, least: float) -> list[UnitRow]:
+def _causes(results: Parts, unit: Part, least: float) -> list[Part]:
     """Units of the causes of the time between kernels, if that is what the unit is."""
-    return [cause for cause in results.causes(least) if cause["parent"] == unit["id"]]
+    return [cause for cause in results.causes(least) if cause.parent == unit.id]
 
 
-def _attributed(results: Parts, units: Sequence[UnitRow]) -> tuple[list[UnitRow], list[UnitRow]]:
+def _attributed(results: Parts, units: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
 
-    def known(unit: UnitRow) -> bool:
-        figures = results.metrics(unit["id"]).items()
-        return unit["level"] != "kernel" or any(f.value is not None for n, f in figures if n not in _SECONDARY)
+    def known(unit: Part) -> bool:
+        figures = unit.figures.items()
+        return unit.level != "kernel" or any(f.value is not None for n, f in figures if n not in _SECONDARY)
 
     there = [unit for unit in units if known(unit)]
     return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
 
 
-def _unattributed(results: Parts, units: Sequence[UnitRow], top: int | None) -> list[str]:
+def _unattributed(results: Parts, units: Sequence[Part], top: int | None) -> list[str]:
     """Kernels that no part accounts for: by name, those that ran longest first, and why."""
-    short = short_names((unit["name"] or "?" for unit in units), _LISTED)
+    short = short_names((unit.name or "?" for unit in units), _LISTED)
     launches: dict[str, int] = {}
     traced: dict[str, float] = {}
     why: dict[str, None] = {}
     for unit in units:
-        name, figures = short[unit["name"] or "?"], results.metrics(unit["id"])
-        launches[name] = launches.get(name, 0) + (unit["count"] or 1)
-        traced[name] = traced.get(name, 0.0) + (results.get("time_traced_s", unit["id"]).value or 0.0)
+        name, figures = short[unit.name or "?"], unit.figures
+        launches[name] = launches.get(name, 0) + (unit.count or 1)
+        traced[name] = traced.get(name, 0.0) + (unit.get("time_traced_s").value or 0.0)
         why |= dict.fromkeys(filter(None, (f.reason for f in figures.values())))
     why.pop("not_measured", None)
     names = sorted(launches, key=lambda name: -traced[name])
@@ -219,13 +216,13 @@ def _unattributed(results: Parts, units: Sequence[UnitRow], top: int | None) -> 
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Section:
+def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Table:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
     rows = _tree_rows(results, least, brief=brief)
     title, column = (
         (f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", "part") if least else (LEVELS["layer"], "layer")
     )
-    section = Section(title, [Column(column, long="middle")], [[label] for label, _ in rows])
+    section = Table(title, [Column(column, long="middle")], [[label] for label, _ in rows])
     figures = [figures for _, figures in rows]
     names = ordered({name for row in figures for name in row})
     add_figures(section, figures, names, marks, _secondary(names))
@@ -238,69 +235,67 @@ def _secondary(names: Sequence[str]) -> tuple[str, ...]:
     return (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
 
 
-def _naming(level: str, units: Sequence[UnitRow]) -> tuple[list[Column], list[str]]:
+def _naming(level: str, units: Sequence[Part]) -> tuple[list[Column], list[str]]:
     """The columns that say which part a row is, and what of a unit each holds."""
     if level == "device":
         return [Column("device")], ["device"]
-    if level == "kernel" and any(unit["op"] for unit in units):
+    if level == "kernel" and any(unit.op for unit in units):
         # A kernel's name says little: one serves many operators, and operators differ by where they are.
         columns, fields = [Column("operator", long="middle"), Column("module", long="start")], ["operator", "module"]
         columns += [Column("kernel", wide=2, long="middle"), Column("shapes", wide=4, long="middle")]
         return columns, [*fields, "kernel", "shapes"]
     columns, fields = [Column("operator" if level == "op" else level, long=_LOST.get(level, ""))], ["name"]
-    rows: Sequence[Mapping[str, object]] = units
     for key, name in (("op", "operator"), ("shapes", "shapes"), ("module", "module")):
-        if any(row[key] and row[key] != row["name"] for row in rows):
+        if any((own := getattr(unit, key)) and own != unit.name for unit in units):
             columns.append(Column(name, wide=2, long="start" if key == "module" else "middle"))
             fields.append(key)
     return columns, fields
 
 
-def _labels(units: Sequence[UnitRow], short: dict[str, str]) -> dict[int, str]:
+def _labels(units: Sequence[Part], short: dict[str, str]) -> dict[int, str]:
     """What stands for operators: their name, with the kernel's where they launch several that differ."""
-    kernels = [unit for unit in units if unit["level"] == "kernel" and unit["op"]]
-    bases = {unit["id"]: short[unit["name"] or "?"].partition("<")[0] for unit in kernels}
-    of_one = Counter(unit["parent"] for unit in kernels)
-    alike = Counter((unit["parent"], bases[unit["id"]]) for unit in kernels)
+    kernels = [unit for unit in units if unit.level == "kernel" and unit.op]
+    bases = {unit.id: short[unit.name or "?"].partition("<")[0] for unit in kernels}
+    of_one = Counter(unit.parent for unit in kernels)
+    alike = Counter((unit.parent, bases[unit.id]) for unit in kernels)
     found = {}
     for unit in units:
-        kernel = short[unit["name"] or "?"] if unit["level"] == "kernel" else ""
-        label = str(unit["op"] or kernel or printed(unit["name"])).removeprefix("aten.")
-        if unit["id"] in bases and of_one[unit["parent"]] > 1:
-            base = bases[unit["id"]]
-            label = f"{label}: {base if alike[unit['parent'], base] == 1 else kernel}"
-        found[unit["id"]] = label
+        kernel = short[unit.name or "?"] if unit.level == "kernel" else ""
+        label = str(unit.op or kernel or printed(unit.name)).removeprefix("aten.")
+        if unit.id in bases and of_one[unit.parent] > 1:
+            base = bases[unit.id]
+            label = f"{label}: {base if alike[unit.parent, base] == 1 else kernel}"
+        found[unit.id] = label
     return found
 
 
-def _named(run: Run, unit: UnitRow, field: str, short: dict[str, str], labels: dict[int, str]) -> str:
+def _named(run: Run, unit: Part, field: str, short: dict[str, str], labels: dict[int, str]) -> str:
     if field == "device":
         return device_name(run, unit)
-    if unit["level"] == "cause":
+    if unit.level == "cause":
         named = field in ("operator", "name")
-        return Cell(2 * NBSP + str(unit["name"]), full=f"{NO_KERNEL}: {unit['name']}") if named else ""
+        return Cell(2 * NBSP + str(unit.name), full=f"{NO_KERNEL}: {unit.name}") if named else ""
     if field == "operator":
-        return labels[unit["id"]]
-    if unit["level"] == "kernel" and field in ("kernel", "name"):
-        name = str(unit["name"] or "?")
+        return labels[unit.id]
+    if unit.level == "kernel" and field in ("kernel", "name"):
+        name = str(unit.name or "?")
         return Cell(short[name], full=name if short[name] != name else "")
     if field == "kernel":
         return ""
-    row: Mapping[str, object] = unit
-    text = printed(unit["name"]) if field == "name" else str(row[field] or "")
-    return f"{text} ({_OF_TOKENS[text]})" if unit["level"] == "phase" and text in _OF_TOKENS else text
+    text = printed(unit.name) if field == "name" else str(getattr(unit, field) or "")
+    return f"{text} ({_OF_TOKENS[text]})" if unit.level == "phase" and text in _OF_TOKENS else text
 
 
-def device_name(run: Run, unit: UnitRow) -> str:
+def device_name(run: Run, unit: Part) -> str:
     """A device's name, with its index on the host where several share a name."""
     for device in run.devices:
-        if device.id == unit["module"] and device.index is not None:
+        if device.id == unit.module and device.index is not None:
             return f"{device.index}: {device.name}"
-    return str(unit["name"] or "?")
+    return str(unit.name or "?")
 
 
 def add_figures(
-    section: Section,
+    section: Table,
     figures: Sequence[dict[str, Estimate]],
     names: Sequence[str],
     marks: Footnotes,
@@ -322,9 +317,7 @@ def add_figures(
     places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
     for name in names:
         unit, short = units[name], "share of time" if _of_time(name, figures) else metric(name).short
-        heading = f"{short} ({unit.name})" if short and unit.name else short or unit.name
-        wide = places.get(name, 0)
-        section.columns.append(Column(heading, numeric=True, wide=wide, brief=name == "share", key=name))
+        section.columns.append(Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit))
         for row, found, shared in zip(section.rows, figures, common, strict=True):
             if name not in found and (name in secondary or name in _A_TOKEN or section.title == LEVELS["layer"]):
                 row.append("")  # what isn't shown of every part is no figure that is missing
@@ -374,16 +367,16 @@ def _common_flags(figures: dict[str, Estimate], names: Sequence[str]) -> tuple[s
 
 def _rest(
     results: Parts,
-    units: Sequence[UnitRow],
+    units: Sequence[Part],
     names: Sequence[str] = ("energy_total_j", "energy_active_j", "time_s", "share"),
 ) -> str:
     """What the rows that are left out come to; only how many there are where they contain one another."""
-    levels = {unit["id"]: unit["level"] for unit in results.all()}
-    if any(levels.get(unit["parent"] or 0) == unit["level"] for unit in units):
+    levels = {unit.id: unit.level for unit in results.all()}
+    if any(levels.get(unit.parent or 0) == unit.level for unit in units):
         return f"{len(units)} more"
     parts = []
     for name in names:
-        known = [value for unit in units if (value := results.get(name, unit["id"]).value) is not None]
+        known = [value for unit in units if (value := unit.get(name).value) is not None]
         if known:
             unknown = f" ({len(units) - len(known)} unknown)" if len(known) < len(units) else ""
             parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
@@ -395,28 +388,28 @@ def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tup
 
     If ``brief``, all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
     """
-    units = [u for u in results.units("layer") if (results.get("share", u["id"]).value or 0.0) >= least]
-    known = {unit["id"] for unit in units}
-    children: dict[int | None, list[UnitRow]] = {}
+    units = [u for u in results.units("layer") if (u.get("share").value or 0.0) >= least]
+    known = {unit.id for unit in units}
+    children: dict[int | None, list[Part]] = {}
     for unit in units:
-        children.setdefault(unit["parent"] if unit["parent"] in known else None, []).append(unit)
+        children.setdefault(unit.parent if unit.parent in known else None, []).append(unit)
     found: list[tuple[str, dict[str, Estimate]]] = []
     waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
     while waiting:
         unit, depth = waiting.pop()
-        if brief and depth and str(unit["name"]).endswith(".*") and len(children[unit["parent"]]) == 1:
-            waiting += [(child, depth) for child in reversed(children.get(unit["id"], []))]
+        if brief and depth and str(unit.name).endswith(".*") and len(children[unit.parent]) == 1:
+            waiting += [(child, depth) for child in reversed(children.get(unit.id, []))]
             continue
-        figures, name = dict(results.metrics(unit["id"])), str(unit["name"] or "?")
+        figures, name = dict(unit.figures), str(unit.name or "?")
         own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
         found.append(("  " * depth + (name.rpartition(".")[2] if depth else name), figures))
         if own and not least:
             found.append(("  " * (depth + 1) + "(own operators)", own))
-        waiting += [(child, depth + 1) for child in reversed(children.get(unit["id"], []))]
+        waiting += [(child, depth + 1) for child in reversed(children.get(unit.id, []))]
     for unit in results.outside() if found else ():
-        found.append((printed(unit["name"]), results.metrics(unit["id"])))
+        found.append((printed(unit.name), unit.figures))
         causes = _causes(results, unit, _CAUSE if brief else 0.0)
-        found += [(f"  {cause['name']}", results.metrics(cause["id"])) for cause in causes]
+        found += [(f"  {cause.name}", cause.figures) for cause in causes]
     return found
 
 
@@ -424,19 +417,19 @@ _SPREAD = "±: how they differ from one to the next, steps in blocks of many"
 _ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
 
 
-def _distinguished(run: Run, results: Parts, units: Sequence[UnitRow]) -> tuple[list[dict[str, Estimate]], list[str]]:
+def _distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list[dict[str, Estimate]], list[str]]:
     """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
 
     A mean over windows or times has the interval of how these differ. One window, and the regression over all short
     ranges, have that of the sensor: it concerns the ranges that ran, not how others would differ. Figures that other
     tools state get no note.
     """
-    figures = [results.metrics(unit["id"]) for unit in units]
+    figures = [unit.figures for unit in units]
     if run.kind not in ("record", "monitor"):
         return figures, []
-    by_name = {str(unit["name"]): results.metrics(unit["id"]) for unit in results.units("range")}
+    by_name = {str(unit.name): unit.figures for unit in results.units("range")}
     kinds = [
-        {metric: _alone(metric, str(unit["name"]), found, by_name) for metric, found in row.items()}
+        {metric: _alone(metric, str(unit.name), found, by_name) for metric, found in row.items()}
         for unit, row in zip(units, figures, strict=True)
     ]
     there = {alone for row in kinds for alone in row.values()} - {None}

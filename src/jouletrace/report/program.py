@@ -8,9 +8,8 @@ from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import Recording
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import Parts, idle_by
+from jouletrace.run.parts import Part, Parts, idle_by
 from jouletrace.run.recording_names import IDLE_NAME, RECORDING, WAITING
-from jouletrace.run.tables import UnitRow
 
 _MOST = 3
 
@@ -24,9 +23,9 @@ def verdict(run: Run, results: Parts) -> list[str]:
     else:
         lines = [f"{figure(energy, 'J')} in {time}, {figure(power, 'W')} on average"]
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
-    beside = [unit for unit in results.units("device") if unit["module"] in hosts]
+    beside = [unit for unit in results.units("device") if unit.module in hosts]
     if beside:
-        costs = (f"{unit['name']} {figure(results.get('energy_total_j', unit['id']), 'J')}" for unit in beside)
+        costs = (f"{unit.name} {figure(unit.get('energy_total_j'), 'J')}" for unit in beside)
         lines.append("beside it, " + ", ".join(costs))
     if causes := _causes(run, results):
         lines.append("mostly " + ", ".join(causes))
@@ -66,13 +65,13 @@ def _causes(run: Run, results: Parts) -> list[str]:
     """The ranges or modules, or else operators, and the time without a kernel with the largest shares of the energy."""
     if run.workload.get("gpus"):
         return _causes_of_all(run, results)
-    tops = [unit for unit in results.units("layer") if unit["parent"] == MODEL_UNIT]
-    parts = tops if len(tops) > 1 else [unit for unit in results.units("kernel") if unit["name"] != IDLE_NAME]
-    idle = [unit for unit in results.units("op") if unit["name"] == IDLE_NAME]
-    shares = [(results.get("share", unit["id"]).value or 0.0, unit) for unit in [*parts, *idle]]
+    tops = [unit for unit in results.units("layer") if unit.parent == MODEL_UNIT]
+    parts = tops if len(tops) > 1 else [unit for unit in results.units("kernel") if unit.name != IDLE_NAME]
+    idle = [unit for unit in results.units("op") if unit.name == IDLE_NAME]
+    shares = [(unit.get("share").value or 0.0, unit) for unit in [*parts, *idle]]
     best = [(share, unit) for share, unit in sorted(shares, key=lambda one: -one[0])[:_MOST] if share > 0]
-    short = short_names((unit["name"] or "?" for _, unit in best), 40)
-    names = [printed(short[unit["name"] or "?"]) for _, unit in best]
+    short = short_names((unit.name or "?" for _, unit in best), 40)
+    names = [printed(short[unit.name or "?"]) for _, unit in best]
     return [
         f"{name} {100 * share:.0f}{NBSP}%{_of_idle(run, unit)}" for name, (share, unit) in zip(names, best, strict=True)
     ]
@@ -85,10 +84,10 @@ def _causes_of_all(run: Run, results: Parts) -> list[str]:
     return [f"{printed(name)} {100 * energy / (whole or 1):.0f}{NBSP}%" for name, energy in best if energy > 0]
 
 
-def _of_idle(run: Run, unit: UnitRow) -> str:
+def _of_idle(run: Run, unit: Part) -> str:
     """The largest cause of the time without a kernel, behind its share."""
     by = idle_by(run)
-    if unit["name"] != IDLE_NAME or not by:
+    if unit.name != IDLE_NAME or not by:
         return ""
     cause = max(by, key=lambda one: by[one])
     return f" ({100 * by[cause]:.0f}{NBSP}% of it {cause})"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
-from jouletrace.run import Estimate
 from jouletrace.run.metrics import METRICS, Metric
 from jouletrace.run.recording_names import IDLE_NAME
 
@@ -24,16 +22,6 @@ def printed(name: str | None) -> str:
     if name is not None and name.strip("()") == IDLE_NAME:
         return name.replace(IDLE_NAME, NO_KERNEL)
     return str(name or "?")
-
-
-def three_columns(names: Iterable[str]) -> list[str]:
-    """Headings of figures and of the ends of their intervals, for CSV."""
-    return [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
-
-
-def three_cells(estimates: Iterable[Estimate]) -> list[float | None]:
-    """Figures and the ends of their intervals, for CSV."""
-    return [end for one in estimates for end in (one.value, one.low, one.high)]
 
 
 PROFILE = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import parts, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
-from jouletrace.report.document import Cell, Column, Footnotes, Section
+from jouletrace.report.document import Footnotes
 from jouletrace.report.scale import NBSP, figure, quantity, unit_for
+from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Run
 from jouletrace.run.forms import Load, Serving
-from jouletrace.run.parts import Parts
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import Part, Parts
 
 COST = "energy_per_output_token_j"
 
@@ -66,28 +66,26 @@ def named(load: Load) -> str:
     return f"--concurrency {load.get('concurrency')}" if rate is None else f"--rate {rate:g}"
 
 
-def loads(run: Run, results: Parts) -> list[tuple[UnitRow, Load]]:
+def loads(run: Run, results: Parts) -> list[tuple[Part, Load]]:
     """Units of the loads with what was offered, without those of one server alone before the others."""
     by_name = {load["name"]: load for load in serving_of(run)["levels"] if not load.get("alone")}
-    return [(unit, by_name[unit["name"]]) for unit in results.units("load") if unit["name"] in by_name]
+    return [(unit, by_name[unit.name]) for unit in results.units("load") if unit.name in by_name]
 
 
-def best(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[UnitRow, Load] | None:
+def best(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, Load] | None:
     """The load that costs least per output token, of those (of one server) that are valid and meet the SLO."""
     return _cheapest(run, results, known, server, in_slo=bool(serving_of(run).get("slo_s")))
 
 
-def leading(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[UnitRow, Load] | None:
+def leading(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, Load] | None:
     """The load whose price is stated first: the best or, where none meets the SLO, the cheapest of the valid ones."""
     return best(run, results, known, server) or _cheapest(run, results, known, server, in_slo=False)
 
 
-def _cheapest(
-    run: Run, results: Parts, known: Facts, server: int | None, *, in_slo: bool
-) -> tuple[UnitRow, Load] | None:
+def _cheapest(run: Run, results: Parts, known: Facts, server: int | None, *, in_slo: bool) -> tuple[Part, Load] | None:
     found = []
     for unit, load in loads(run, results):
-        cost, share = results.get(COST, unit["id"]).value, results.get("share_within_slo", unit["id"]).value
+        cost, share = unit.get(COST).value, unit.get("share_within_slo").value
         own = load["name"] not in known.doubted and (server is None or load.get("server", 0) == server)
         if own and cost is not None and (not in_slo or (share or 0.0) >= SLO_SHARE):
             found.append((cost, unit, load))
@@ -121,11 +119,11 @@ def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str)
         return []
     chosen = best(run, results, known, server)
     unit, load = leading(run, results, known, server) or valid[0]
-    energy, token = (results.get(name, unit["id"]) for name in ("energy_per_request_j", COST))
+    energy, token = (unit.get(name) for name in ("energy_per_request_j", COST))
     if energy.value is None:
         said = f"no energy: {reasons.reason(energy.reason)}"
     else:
-        power = figure(results.get("power_w", unit["id"]), "W")
+        power = figure(unit.get("power_w"), "W")
         said = f"{figure(energy, 'J')} per request, {figure(token, 'J')} per output token, {power}"
     lines = [f"{label}at {load['name']}: {said}", *_billed(results, unit)]
     slo = _slo(run)
@@ -141,7 +139,7 @@ def _other_rates(run: Run, results: Parts, known: Facts) -> list[str]:
     """Valid loads that answered another rate than was offered: by the chance of arrivals, or the client held back."""
     found = []
     for unit, load in loads(run, results):
-        offered, answered = load.get("rate_per_s"), results.get("requests_per_s", unit["id"]).value
+        offered, answered = load.get("rate_per_s"), unit.get("requests_per_s").value
         valid = load["name"] not in known.doubted
         if valid and offered and answered is not None and abs(answered / offered - 1) > _SCATTERS:
             found.append(f"{answered:.3g}/s at {load['name']}")
@@ -164,8 +162,8 @@ def _whole_gpu(run: Run, results: Parts) -> list[str]:
     whole = max(serving.get("slices", 0), used)
     lines = {}
     for unit, load in loads(run, results):
-        power = results.get("power_gpu_w", unit["id"])
-        idle_w = results.get("baseline_context_idle_w", unit["id"]).value
+        power = unit.get("power_gpu_w")
+        idle_w = unit.get("baseline_context_idle_w").value
         if power.value is None or idle_w is None or load.get("group") in lines:
             continue
         unused = f", {quantity(idle_w * (1 - used / whole), 'W')} of it idle power of slices without a server"
@@ -174,31 +172,31 @@ def _whole_gpu(run: Run, results: Parts) -> list[str]:
     return list(lines.values())
 
 
-def _billed(results: Parts, unit: UnitRow) -> list[str]:
+def _billed(results: Parts, unit: Part) -> list[str]:
     """Energy of prefill, decode and idle, and percentiles of bills, where the server's steps are known."""
-    total, *there = (results.get(name, unit["id"]) for name in _PARTS)
-    if "energy_prefill_j" not in results.metrics(unit["id"]):
+    total, *there = (unit.get(name) for name in _PARTS)
+    if "energy_prefill_j" not in unit.figures:
         return []
     named_parts = zip(("prefill", "decode", "idle"), there, strict=True)
     parts = [f"{name} {figure(one, 'J') if one.value is not None else 'unknown'}" for name, one in named_parts]
-    count = results.get("bill_p50_j", unit["id"]).n or 0
+    count = unit.get("bill_p50_j").n or 0
     high = "p99" if count >= 100 else "p90"
-    bills = [(name, results.get(f"bill_{code}_j", unit["id"])) for name, code in (("median", "p50"), (high, high))]
+    bills = [(name, unit.get(f"bill_{code}_j")) for name, code in (("median", "p50"), (high, high))]
     said = [f"{name} {quantity(one.value, 'J')}" for name, one in bills if one.value is not None]
     lines = [f"its steady window took {figure(total, 'J')}: {', '.join(parts)}"]
     if not said:
         return lines
-    all_ = unit["count"] or 0
+    all_ = unit.count or 0
     some = f" (of the {count} of {all_} that lie wholly in the window)" if count < all_ else ""
     return [*lines, f"bills of requests: {', '.join(said)}{some}"]
 
 
-def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) -> Section:
+def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) -> Table:
     """A load a row; without the parts of its energy if ``brief``, of which the first alone would fit."""
     there = [unit for unit, _ in loads(run, results)]
-    found = Section("Loads, in their steady state", [Column("load")], [[Cell(str(unit["name"]))] for unit in there])
+    found = Table("Loads, in their steady state", [Column("load")], [[Cell(str(unit.name))] for unit in there])
     found.id = "load"
-    figures = [results.metrics(unit["id"]) for unit in there]
+    figures = [unit.figures for unit in there]
     known = {name for row in figures for name in row}
     shown = [name for name in _SHOWN if name in known]
     own = () if brief or "energy_prefill_j" not in known else _PARTS
@@ -209,9 +207,8 @@ def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) 
     found.notes = list(dict.fromkeys(found.notes))
     for place, column in enumerate(found.columns):
         if column.key in _HEADINGS:
-            unit = column.name.rpartition("(")[2].rstrip(")") if "(" in column.name else column.name
-            bare = "" if column.key == "share_within_slo" else f" ({unit})"
-            found.columns[place] = Column(f"{_HEADINGS[column.key]}{bare}", True, 0, True, key=column.key)
+            unit = "" if column.key == "share_within_slo" else column.unit
+            found.columns[place] = Column(_HEADINGS[column.key], True, brief=True, key=column.key, unit=unit)
     return found
 
 
@@ -239,7 +236,7 @@ def frontier(run: Run, results: Parts, known: Facts) -> Spec | None:
     """Energy per output token against latency, a point a load; None with fewer than two."""
     points = []
     for unit, load in loads(run, results):
-        cost, latency = results.get(COST, unit["id"]), results.get("e2e_p95_s", unit["id"])
+        cost, latency = unit.get(COST), unit.get("e2e_p95_s")
         if cost.value is not None and latency.value is not None:
             points.append((latency.value, cost, load))
     if len(points) < 2:

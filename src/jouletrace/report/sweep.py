@@ -11,10 +11,10 @@ from typing import Any, Required, TypedDict
 from jouletrace.analysis.checks import joined, of, outcomes
 from jouletrace.errors import check_format
 from jouletrace.report.comparison import stored_scatter
-from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.scale import NBSP, cell, figure, number, unit_for
-from jouletrace.report.text import typeset
+from jouletrace.report.scale import NBSP, figure, number
+from jouletrace.report.table import Column, Table
+from jouletrace.report.text import Document, typeset
 from jouletrace.report.trust import lines as trust_lines
 from jouletrace.report.trust import to_dict
 from jouletrace.run import Estimate, Run
@@ -108,14 +108,11 @@ def _document(entries: Sequence[Entry], mark: str) -> Document:
     same = [f"{AXES[name]} {entries[0].point.get(name)}" for name in names if name not in varying]
     devices = dict.fromkeys(device.name for entry in entries if entry.run for device in entry.run.devices)
     found.subtitle = [" · ".join([*same, *devices])]
-    section = Section("", [Column(AXES[name], numeric=name not in ("workload", "dtype", "mode")) for name in varying])
-    section.rows = [[_said(entry.point.get(name)) for name in varying] for entry in entries]
-    for name, (heading, unit) in FIGURES.items():
-        column = [entry.figures()[name] for entry in entries]
-        scale = unit_for([estimate.value for estimate in column], unit)
-        section.columns.append(Column(f"{heading} ({scale.name})" if heading else scale.name, numeric=True))
-        for row, estimate in zip(section.rows, column, strict=True):
-            row.append(cell(estimate, scale))
+    columns = [Column(AXES[name], numeric=name not in ("workload", "dtype", "mode")) for name in varying]
+    section = Table("", [*columns, *(Column(heading, unit=unit) for heading, unit in FIGURES.values())])
+    section.rows = [
+        [*(_said(entry.point.get(name)) for name in varying), *entry.figures().values()] for entry in entries
+    ]
     for entry in entries:
         if entry.outcome != DONE:
             what = " ".join(_said(entry.point.get(name)) for name in varying)

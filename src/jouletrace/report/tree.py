@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from jouletrace.report.results import printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.parts import ABSENT, Parts
+from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
-from jouletrace.run.tables import UnitRow
 
 _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
@@ -71,26 +70,26 @@ def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
         together: Energy of its devices in J, the whole of a recording (``analysis.facts``).
     """
     root = _root(run, results)
-    units = [u for u in results.all() if u["id"] != MODEL_UNIT and u["level"] not in _NO_ROWS]
-    modules: dict[int | None, str | None] = {u["id"]: u["module"] for u in units if u["level"] == "layer"}
+    units = [u for u in results.all() if u.id != MODEL_UNIT and u.level not in _NO_ROWS]
+    modules: dict[int | None, str | None] = {u.id: u.module for u in units if u.level == "layer"}
     # The calls of a layer divide it once more, beside the layers within it.
-    units = [u for u in units if u["level"] != "layer" or not u["module"] or u["module"] != modules.get(u["parent"])]
+    units = [u for u in units if u.level != "layer" or not u.module or u.module != modules.get(u.parent)]
     # Levels whose units take time that others take too would be drawn beside one another.
     twice = {"op"} if results.apart() else set()
     if run.kind == "record" and results.units("range"):
         twice.add("device")  # its ranges lie in the time and energy of the devices
         root = _of_devices(root, results, together)
-    within = sum(results.get(TIME, unit["id"]).value or 0.0 for unit in results.units("range"))
+    within = sum(unit.get(TIME).value or 0.0 for unit in results.units("range"))
     if root.time.value and within > _WITHIN * root.time.value:
         twice.add("range")  # they lie within one another, such as the functions of a call stack
-    phases = {str(u["name"]): str(u["id"]) for u in units if u["level"] == "phase" and _has_figure(results, u)}
+    phases = {str(u.name): str(u.id) for u in units if u.level == "phase" and _has_figure(results, u)}
     if phases:
         twice.add("layer")  # a layer runs in several phases
-    units = [unit for unit in units if unit["level"] not in twice]
+    units = [unit for unit in units if unit.level not in twice]
     if phases and "generation" in run.workload:  # its phases hold what the GPU takes between their kernels
-        units = [unit for unit in units if unit["name"] != IDLE_NAME]
+        units = [unit for unit in units if unit.name != IDLE_NAME]
     units = _in_phases(units, phases) if phases else units
-    layered = any(unit["level"] == "layer" for unit in units)
+    layered = any(unit.level == "layer" for unit in units)
     nodes = [root, *_of_units(results, units, layered)]
     if layered:
         nodes += _operators_in_layers(results)
@@ -121,7 +120,7 @@ def widths(nodes: Sequence[Node], metric: str) -> list[float]:
 
 
 def _root(run: Run, results: Parts) -> Node:
-    names = [u["name"] for u in results.all() if u["id"] == MODEL_UNIT]
+    names = [u.name for u in results.all() if u.id == MODEL_UNIT]
     name = str((names and names[0]) or run.workload.get("name") or run.kind)
     time = results.get("iteration_time_s")
     energy = results.get(ENERGY)
@@ -138,44 +137,44 @@ def _root(run: Run, results: Parts) -> Node:
 
 def _of_devices(root: Node, results: Parts, together: Estimate) -> Node:
     """The whole of a recording: what its devices drew together, as long as the longest was watched."""
-    ids = [unit["id"] for unit in results.units("device")]
-    times = [time for id in ids if (time := results.get(TIME, id)).value is not None]
+    devices = results.units("device")
+    times = [time for one in devices if (time := one.get(TIME)).value is not None]
     if root.energy.value is None and together.value is not None:
-        root = replace(root, energy=together, how="sum over its devices" if len(ids) > 1 else "")
+        root = replace(root, energy=together, how="sum over its devices" if len(devices) > 1 else "")
     if root.time.value is None and times:
         root = replace(root, time=max(times, key=lambda time: time.value or 0.0))
     return root
 
 
-def _in_phases(units: Sequence[UnitRow], phases: dict[str, str]) -> list[UnitRow]:
+def _in_phases(units: Sequence[Part], phases: dict[str, str]) -> list[Part]:
     """Operators within their phases; pools are left out, since one may hold operators of several phases."""
-    ops = {unit["id"] for unit in units if unit["level"] == "op"}
-    pools = {unit["parent"] for unit in units if unit["level"] == "op"} & ops
-    found: list[UnitRow] = []
+    ops = {unit.id for unit in units if unit.level == "op"}
+    pools = {unit.parent for unit in units if unit.level == "op"} & ops
+    found: list[Part] = []
     for unit in units:
-        phase = phases.get(unit["phase"] or "")
-        if unit["level"] == "op" and phase is not None:
-            found.append({**unit, "parent": int(phase)})
-        elif unit["id"] not in pools:
+        phase = phases.get(unit.phase or "")
+        if unit.level == "op" and phase is not None:
+            found.append(replace(unit, parent=int(phase)))
+        elif unit.id not in pools:
             found.append(unit)
     return found
 
 
-def _of_units(results: Parts, units: Sequence[UnitRow], layered: bool) -> list[Node]:
+def _of_units(results: Parts, units: Sequence[Part], layered: bool) -> list[Node]:
     """A node for each unit that has a figure; operators that layers call are left to them."""
-    there = {unit["id"] for unit in units}
-    placed = {unit["parent"] for unit in results.all() if unit["level"] == "site"} if layered else set()
-    ops: dict[int | None, int | None] = {unit["id"]: unit["parent"] for unit in units if unit["level"] == "op"}
-    pools = {unit["parent"] for unit in units if unit["id"] in placed} & set(ops)
+    there = {unit.id for unit in units}
+    placed = {unit.parent for unit in results.all() if unit.level == "site"} if layered else set()
+    ops: dict[int | None, int | None] = {unit.id: unit.parent for unit in units if unit.level == "op"}
+    pools = {unit.parent for unit in units if unit.id in placed} & set(ops)
     found = []
     for unit in units:
-        top = unit["parent"] if unit["level"] == "kernel" else unit["id"]
-        if {top, unit["id"]} & placed or ops.get(top) in ops or unit["id"] in pools:
+        top = unit.parent if unit.level == "kernel" else unit.id
+        if {top, unit.id} & placed or ops.get(top) in ops or unit.id in pools:
             continue  # shown within its layer, or within a pool that is shown as a whole
-        parent = str(unit["parent"]) if unit["parent"] in there else ROOT
+        parent = str(unit.parent) if unit.parent in there else ROOT
         # a range states what it takes on average
-        times = float(unit["count"] or 1) if unit["level"] == "range" else 1.0
-        node = _node(results, unit, str(unit["id"]), parent, _detail(unit), times)
+        times = float(unit.count or 1) if unit.level == "range" else 1.0
+        node = _node(results, unit, str(unit.id), parent, _detail(unit), times)
         found += [] if node is None else [node]
     return found
 
@@ -183,45 +182,45 @@ def _of_units(results: Parts, units: Sequence[UnitRow], layered: bool) -> list[N
 def _operators_in_layers(results: Parts) -> list[Node]:
     """Operators and their kernels within the layers that call them, each with its layer's part of the figures."""
     rows = results.all()
-    units = {unit["id"]: unit for unit in rows}
-    keys = {unit["name"]: str(unit["id"]) for unit in rows if unit["level"] == "layer"}
-    kernels: dict[int | None, list[UnitRow]] = {}
+    units = {unit.id: unit for unit in rows}
+    keys = {unit.name: str(unit.id) for unit in rows if unit.level == "layer"}
+    kernels: dict[int | None, list[Part]] = {}
     calls: dict[tuple[str, int | None], int] = {}
     everywhere: Counter[int | None] = Counter()
     for unit in rows:
-        if unit["level"] == "kernel":
-            kernels.setdefault(unit["parent"], []).append(unit)
-        elif unit["level"] == "site":
-            here = unit["module"] or OUTSIDE, unit["parent"]
-            calls[here] = calls.get(here, 0) + (unit["count"] or 1)
-            everywhere[unit["parent"]] += unit["count"] or 1
+        if unit.level == "kernel":
+            kernels.setdefault(unit.parent, []).append(unit)
+        elif unit.level == "site":
+            here = unit.module or OUTSIDE, unit.parent
+            calls[here] = calls.get(here, 0) + (unit.count or 1)
+            everywhere[unit.parent] += unit.count or 1
     found = []
     for (name, op), count in calls.items():
         if name not in keys or op is None or op not in units:
             continue
         share = count / everywhere[op]
         key = f"{keys[name]}/{op}"
-        node = _node(results, units[op], key, keys[name], str(units[op]["shapes"] or ""), share)
+        node = _node(results, units[op], key, keys[name], str(units[op].shapes or ""), share)
         if node is not None:
             of_op = kernels.get(op, [])
-            below = (_node(results, k, f"{key}/{k['id']}", key, str(k["shapes"] or ""), share) for k in of_op)
+            below = (_node(results, k, f"{key}/{k.id}", key, str(k.shapes or ""), share) for k in of_op)
             found += [node, *(kernel for kernel in below if kernel is not None)]
     return found
 
 
-def _has_figure(results: Parts, unit: UnitRow) -> bool:
-    return any(results.get(name, unit["id"]).value is not None for name in (ENERGY, TIME))
+def _has_figure(results: Parts, unit: Part) -> bool:
+    return any(unit.get(name).value is not None for name in (ENERGY, TIME))
 
 
-def _node(results: Parts, unit: UnitRow, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
+def _node(results: Parts, unit: Part, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
     """A unit, or a share of what it takes; None if it has no figure."""
-    energy, time = (results.get(name, unit["id"]) for name in (ENERGY, TIME))
+    energy, time = (unit.get(name) for name in (ENERGY, TIME))
     if not _has_figure(results, unit):
         return None
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
     remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
     part = (energy.scaled(share), time.scaled(share))
-    return Node(key, parent, _label(unit), unit["level"], *part, detail, remarks, how)
+    return Node(key, parent, _label(unit), unit.level, *part, detail, remarks, how)
 
 
 def _in_modules(nodes: Sequence[Node], tops: Collection[str]) -> list[Node]:
@@ -320,19 +319,19 @@ def _ordered(nodes: Sequence[Node]) -> list[Node]:
     return found
 
 
-def _label(unit: UnitRow) -> str:
-    name = printed(unit["name"])
-    if unit["level"] not in ("layer", "op") or name.endswith("."):
+def _label(unit: Part) -> str:
+    name = printed(unit.name)
+    if unit.level not in ("layer", "op") or name.endswith("."):
         return name
     around, _, last = name.rpartition(".")
     return f"{around.rpartition('.')[2]}.{last}" if last.isdecimal() and around else last
 
 
-def _detail(unit: UnitRow) -> str:
+def _detail(unit: Part) -> str:
     """Module and shapes of an operator, a line each; what little there is of others."""
-    if unit["level"] == "op":
-        return f"{unit['module'] or ''}\n{unit['shapes'] or ''}".rstrip("\n")
-    return str(unit["module"] or "") if unit["module"] != unit["name"] else ""
+    if unit.level == "op":
+        return f"{unit.module or ''}\n{unit.shapes or ''}".rstrip("\n")
+    return str(unit.module or "") if unit.module != unit.name else ""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from jouletrace.analysis.facts import Facts
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Recording
-from jouletrace.run.parts import WORKLOAD, Parts
+from jouletrace.run.parts import WORKLOAD, Part, Parts
 from jouletrace.run.recording_names import RECORDING
-from jouletrace.run.tables import UnitRow
 
 _DIGITS, _ROUGH = 3, 0.02
 """Significant digits of what stands beside the energy, and the relative half-width from which it has its interval."""
@@ -38,7 +37,7 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
         stored = not any(warning.code == "not_stored" for warning in run.warnings)
         return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
-    if "energy_total_j" in results.metrics() or "latency_s" in results.metrics():
+    if "energy_total_j" in results.whole.figures or "latency_s" in results.whole.figures:
         return _iterations(run, results, known)
     return _watched(run, results, known)
 
@@ -48,7 +47,7 @@ def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:
 
     A simulated GPU's gain is known, and in a comparison of two sides on one GPU the gain cancels.
     """
-    figures = (one for unit in [MODEL_UNIT, *(u["id"] for u in results.all())] for one in results.metrics(unit).items())
+    figures = (one for part in (results.whole, *results.all()) for one in part.figures.items())
     energies = (found for name, found in figures if name.startswith("energy") and found.half_width)
     of = {results.measurand(found) for found in energies}
     if not known.gain or not of or run.simulated or run.kind in ("ab", "calibrate"):
@@ -131,14 +130,14 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     units = results.units("device")
     if not units:
         return []
-    energies = [results.get("energy_total_j", unit["id"]) for unit in units]
+    energies = [unit.get("energy_total_j") for unit in units]
     there = [one for one in energies if one.value is not None]
-    seconds = max(results.get("time_s", unit["id"]).value or 0.0 for unit in units)
+    seconds = max(unit.get("time_s").value or 0.0 for unit in units)
     if not there:
         return [_without(energies, seconds)]
     energy = there[0] if len(there) == 1 else known.together
     # device by device: records may be of different lengths
-    powers = [one for unit in units if (one := results.get("power_w", unit["id"]).value) is not None]
+    powers = [one for unit in units if (one := unit.get("power_w").value) is not None]
     power = sum(powers) if powers else None
     some = f"{len(there)} of {len(units)}" if len(there) < len(units) else f"{len(units)}"
     of = "" if len(units) == 1 else f", {some} devices{' together' if len(there) > 1 else ''}"
@@ -151,14 +150,14 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
         counted = quantity(results.get("work_done").value, "1")
         lines.append(f"{figure(work, 'J')} per unit of work, {counted} of {run.settings.get('per') or 'it'} counted")
     inference = results.get("energy_per_inference_j")
-    if inference.value is not None and "latency_s" not in results.metrics():  # else it stands before
+    if inference.value is not None and "latency_s" not in results.whole.figures:  # else it stands before
         lines.insert(0, _inference(results, known, inference))
     return lines
 
 
 def _inference(results: Parts, known: Facts, inference: Estimate) -> str:
     """Energy of an inference by the levels of a log and a latency, with what it follows from."""
-    levels = [results.get("power_difference_w", unit["id"]) for unit in results.units("device")]
+    levels = [unit.get("power_difference_w") for unit in results.units("device")]
     above = "".join(f"{_beside(level, 'W')} above idle in " for level in levels if level.value is not None)
     return f"{figure(inference, 'J')} per inference: {above}{_beside(known.inference_s, 's')}"
 
@@ -169,26 +168,26 @@ def _paid(energy: Estimate) -> str:
     return f" ({number(value, _DIGITS)}{NBSP}kWh)" if value >= _LEAST_KWH else ""
 
 
-def _levels(run: Run, results: Parts, unit: UnitRow) -> list[str]:
+def _levels(run: Run, results: Parts, unit: Part) -> list[str]:
     """Idle and working power of a device, where there were two levels; whether it was used, where that is known."""
-    idle, working = results.get("power_idle_w", unit["id"]), results.get("power_working_w", unit["id"])
-    own = [device for device in run.devices if device.id == unit["module"]]
+    idle, working = unit.get("power_idle_w"), unit.get("power_working_w")
+    own = [device for device in run.devices if device.id == unit.module]
     used = own[0].details.get("processes") if own else None
     context = "" if used is None else f"{'a' if used else 'no'} CUDA context at start and end"
     if idle.value is None or working.value is None:
         return [context] if context else []
     said = f"{brief(idle.value, 'W')} idle{f' ({context})' if context else ''}, {brief(working.value, 'W')} at work"
-    twice = [one.message for one in run.warnings if one.code == "idle_levels" and one.where == unit["module"]]
+    twice = [one.message for one in run.warnings if one.code == "idle_levels" and one.where == unit.module]
     return [said, *twice]
 
 
-def _without_levels(results: Parts, units: list[UnitRow]) -> list[str]:
+def _without_levels(results: Parts, units: list[Part]) -> list[str]:
     """Why devices have no idle and working level."""
     why: dict[str, list[str]] = {}
     for unit in units:
-        found = results.get("power_idle_w", unit["id"])
+        found = unit.get("power_idle_w")
         if found.value is None:
-            why.setdefault(reasons.reason(found.reason), []).append(str(unit["name"]))
+            why.setdefault(reasons.reason(found.reason), []).append(str(unit.name))
     lines = []
     for reason, names in why.items():
         whose = f" of {', '.join(names)}" if len(names) < len(units) else ""

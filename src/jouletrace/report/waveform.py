@@ -16,8 +16,7 @@ from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity
 from jouletrace.run import Estimate, Run
 from jouletrace.run.names import elided, short_name
-from jouletrace.run.parts import Parts
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import ABSENT, Part, Parts
 
 COLOURS = (*PALETTE[:-1], "#8c5fd6", "#a6761d")
 """Of the operators that take most time; the others share ``PALETTE``'s grey. Charts elsewhere go round six."""
@@ -142,9 +141,7 @@ class _Picture:
         left, right = self._x(start), self._x(end)
         parts, rows = list[str](), 1
         names = {
-            unit["id"]: _plain(short_name(unit["name"] or "?"))
-            for unit in self._results.all()
-            if unit["id"] in self._of_unit
+            unit.id: _plain(short_name(unit.name or "?")) for unit in self._results.all() if unit.id in self._of_unit
         }
         free, drawn = [0] * _MOST_ROWS, [0.0] * _MOST_ROWS
         columns = (column.tolist() for column in (start, end, left, np.maximum(right, left + 0.8)))
@@ -199,18 +196,18 @@ def _operators(results: Parts, found: Waveform) -> tuple[list[_Operator], dict[i
 
     Calls of an operator on the same shapes share their kinds of kernels, so they are one.
     """
-    units = {unit["id"]: unit for unit in results.all()}
+    units = {unit.id: unit for unit in results.all()}
     took = found.kernels["end_ns"].to_numpy() - found.kernels["start_ns"].to_numpy()
     groups: dict[tuple[Any, ...], dict[int, float]] = {}
     for unit, ns in zip(found.kernels["unit"].to_pylist(), took.tolist(), strict=True):
         row = units.get(unit)
-        key = (row["op"], row["shapes"]) if row and row["op"] else (unit,)
+        key = (row.op, row.shapes) if row and row.op else (unit,)
         seconds = groups.setdefault(key, {})
         seconds[unit] = seconds.get(unit, 0.0) + ns / 1e9
     ranked = sorted(groups.values(), key=lambda group: -sum(group.values()))
     colours = [*COLOURS, *[PALETTE[-1]] * len(ranked)]
     made = [
-        _Operator(colour, _label([units.get(unit) for unit in group]), _cost(results, units, group))
+        _Operator(colour, _label([units.get(unit) for unit in group]), _cost(units, group))
         for colour, group in zip(colours, ranked, strict=False)
     ]
     listed, rest = made[: len(COLOURS)], [sum(group.values()) for group in ranked[len(COLOURS) :]]
@@ -219,29 +216,29 @@ def _operators(results: Parts, found: Waveform) -> tuple[list[_Operator], dict[i
     return listed, {unit: operator for operator, group in zip(made, ranked, strict=True) for unit in group}
 
 
-def _cost(results: Parts, units: dict[int, UnitRow], group: dict[int, float]) -> str:
+def _cost(units: dict[int, Part], group: dict[int, float]) -> str:
     """Energy in an iteration of operators with one power, whose errors go together; their time where it isn't known."""
     owners = dict.fromkeys(_owner(units.get(one), one) for one in group)
-    parts = [results.get("energy_total_j", owner) for owner in owners]
+    parts = [units[owner].get("energy_total_j") if owner in units else ABSENT for owner in owners]
     if any(part.value is None or part.low is None or part.high is None for part in parts):
         return quantity(sum(group.values()), "s")
     return figure(Estimate(*(sum(getattr(part, edge) for part in parts) for edge in ("value", "low", "high"))), "J")
 
 
-def _owner(row: UnitRow | None, kernel: int) -> int:
+def _owner(row: Part | None, kernel: int) -> int:
     """The operator that launched a kernel; the kernel itself where that isn't known."""
-    return (row["parent"] or kernel) if row is not None and row["op"] else kernel
+    return (row.parent or kernel) if row is not None and row.op else kernel
 
 
-def _label(kernels: list[UnitRow | None]) -> str:
+def _label(kernels: list[Part | None]) -> str:
     """An operator with the end of its modules' names; a kernel of no known operator by its own."""
     first = kernels[0]
-    if first is None or not first["op"]:
-        return short_name((first and first["name"]) or "?")
-    modules = dict.fromkeys((row and row["module"]) or "" for row in kernels)
+    if first is None or not first.op:
+        return short_name((first and first.name) or "?")
+    modules = dict.fromkeys((row and row.module) or "" for row in kernels)
     paths = [[word for word in module.split(".") if word != "*"] for module in modules]
     tails = dict.fromkeys(".".join(path[-2:] if len(paths) == 1 else path[-1:]) for path in paths)
-    words = [first["op"].removeprefix("aten.").lstrip("_"), "/".join(tails)]
+    words = [first.op.removeprefix("aten.").lstrip("_"), "/".join(tails)]
     return elided(", ".join(filter(None, words)), _LONG)
 
 

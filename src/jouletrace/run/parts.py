@@ -1,16 +1,15 @@
-"""The parts of a Run with their figures: the ``results`` and ``units`` tables, indexed once."""
+"""The parts of a Run with their figures: rows of its ``units`` and ``results`` tables, read once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
 from jouletrace.run.model import MODEL_UNIT, Run
 from jouletrace.run.recording_names import IDLE_NAME, RECORDING
-from jouletrace.run.tables import UnitRow
 
 _CAUSES = {
     "host": "waiting for the host",
@@ -31,40 +30,89 @@ RUN, WORKLOAD = "run", "workload"
 """What an interval is of: this run, or this workload on this GPU (docs/explanation/method.md)."""
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a Run with its figures: a row of ``units`` and those of ``results`` that are of it.
+
+    Attributes:
+        id: Its number, unique in the Run; 0 is the whole.
+        parent: Number of the part that it lies in; None at the top.
+        level: One of ``tables.UNIT_LEVELS``, "site", or "cause" (of the time between kernels).
+        name: Its name as stored.
+        op, shapes, module, phase: Its operator, the operator's inputs, its module and phase; None where it has none.
+        call: For a site: index of the call of each module in its qualified name.
+        count: How often it runs in an iteration.
+        figures: By metric, in stored order.
+    """
+
+    id: int
+    parent: int | None
+    level: str
+    name: str
+    op: str | None = None
+    shapes: str | None = None
+    module: str | None = None
+    phase: str | None = None
+    call: str | None = None
+    count: int | None = None
+    figures: dict[str, Estimate] = field(default_factory=dict)
+
+    def get(self, metric: str) -> Estimate:
+        """A figure; null with reason ``not_measured`` if it isn't there."""
+        return self.figures.get(metric, ABSENT)
+
+
 class Parts:
-    """The figures of a Run by unit and metric."""
+    """The parts of a Run by level.
+
+    Attributes:
+        whole: The model, or all that was recorded; without figures where only its parts have some.
+    """
 
     def __init__(self, run: Run) -> None:
         self._of = WORKLOAD if (run.settings.get("repeats") or 1) > 1 else RUN
-        self._figures: dict[int, dict[str, Estimate]] = {}
+        figures: dict[int, dict[str, Estimate]] = {}
         for row in run.results.to_pylist():
-            if row["unit"] is None or row["metric"] is None:
-                continue
-            self._figures.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
-        self._units: list[UnitRow] = run.units.to_pylist()
-        self._causes: list[UnitRow] = []
-        self._add_causes(idle_by(run))
+            if row["unit"] is not None and row["metric"] is not None:
+                figures.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
+        self._all = [
+            Part(**{name: row[name] for name in _COLUMNS}, figures=figures.get(row["id"], {}))
+            for row in run.units.to_pylist()
+        ]
+        named = next((part for part in self._all if part.id == MODEL_UNIT), None)
+        self.whole = named or Part(MODEL_UNIT, None, "model", "", figures=figures.get(MODEL_UNIT, {}))
+        self._causes = self._causes_of_idle(idle_by(run))
+        self._by_id = {part.id: part for part in self.all()}
 
-    def _add_causes(self, shares: dict[str, float]) -> None:
-        """Add a unit of level "cause" under idle for each cause: its part of the time, at the power of all of it."""
-        idle = next((unit for unit in self._units if unit["level"] == "op" and unit["name"] == IDLE_NAME), None)
+    def _causes_of_idle(self, shares: dict[str, float]) -> list[Part]:
+        """A part of level "cause" in idle for each cause: its share of the time, at the power of all of it."""
+        idle = next((part for part in self._all if part.level == "op" and part.name == IDLE_NAME), None)
         if idle is None:
-            return
-        free = 1 + max(unit["id"] for unit in self._units)
-        for id, (name, share) in enumerate(shares.items(), free):
-            self._causes.append({**idle, "id": id, "parent": idle["id"], "level": "cause", "name": name, "count": None})
-            self._figures[id] = {
-                metric: found if metric == "power_w" else replace(found.scaled(share), method="share")
-                for metric, found in self._figures.get(idle["id"], {}).items()
+            return []
+        found = []
+        for id, (name, share) in enumerate(shares.items(), 1 + max(part.id for part in self._all)):
+            figures = {
+                metric: one if metric == "power_w" else replace(one.scaled(share), method="share")
+                for metric, one in idle.figures.items()
             }
+            found.append(replace(idle, id=id, parent=idle.id, level="cause", name=name, count=None, figures=figures))
+        return found
 
-    def causes(self, least: float = 0.0) -> list[UnitRow]:
-        """Units of the causes of idle, the largest first: those with a share of ``least`` of the whole."""
-        return [unit for unit in self.ranked("cause") if (self.get("share", unit["id"]).value or 0.0) >= least]
+    def __getitem__(self, id: int) -> Part:
+        """The part of a number.
 
-    def get(self, metric: str, unit: int = MODEL_UNIT) -> Estimate:
-        """A figure; null with reason ``not_measured`` if it isn't there."""
-        return self._figures.get(unit, {}).get(metric, ABSENT)
+        Raises:
+            KeyError: If there is none.
+        """
+        return self.whole if id == MODEL_UNIT else self._by_id[id]
+
+    def causes(self, least: float = 0.0) -> list[Part]:
+        """Causes of idle, the largest first: those with a share of ``least`` of the whole."""
+        return [part for part in self.ranked("cause") if (part.get("share").value or 0.0) >= least]
+
+    def get(self, metric: str) -> Estimate:
+        """A figure of the whole."""
+        return self.whole.get(metric)
 
     def measurand(self, found: Estimate = ABSENT) -> str:
         """What a figure's interval is of, ``RUN`` or ``WORKLOAD``; without a figure, that of most.
@@ -73,16 +121,12 @@ class Parts:
         """
         return WORKLOAD if STORED_SCATTER in found.flags else self._of
 
-    def metrics(self, unit: int = MODEL_UNIT) -> dict[str, Estimate]:
-        """All figures of a unit by metric, in stored order."""
-        return self._figures.get(unit, {})
+    def all(self) -> list[Part]:
+        """All parts, with the causes of idle."""
+        return self._all + self._causes
 
-    def all(self) -> list[UnitRow]:
-        """Rows of all units, with the causes of idle."""
-        return self._units + self._causes
-
-    def units(self, level: str) -> list[UnitRow]:
-        """Rows of the units of a level, in stored order.
+    def units(self, level: str) -> list[Part]:
+        """Parts of a level, in stored order.
 
         Those of level "kernel" are all that parts come down to, each joule once: the kernels under
         operators, operators whose kernels aren't known, pools of small operators as a whole, idle.
@@ -90,39 +134,40 @@ class Parts:
         if level == "cause":
             return self._causes
         if level != "kernel":
-            return [unit for unit in self._units if unit["level"] == level]
-        ops = {unit["id"]: unit for unit in self._units if unit["level"] == "op"}
-        pools = {unit["parent"] for unit in self._units if unit["parent"] in ops and not ops[unit["parent"]]["op"]}
-        pooled = pools | {id for id, unit in ops.items() if unit["parent"] in pools}
-        kernels = [unit for unit in self._units if unit["level"] == "kernel" and unit["parent"] not in pooled]
+            return [part for part in self._all if part.level == level]
+        ops = {part.id: part for part in self._all if part.level == "op"}
+        pools = {part.parent for part in self._all if part.parent in ops and not ops[part.parent].op}
+        pooled = pools | {id for id, part in ops.items() if part.parent in pools}
+        kernels = [part for part in self._all if part.level == "kernel" and part.parent not in pooled]
         if self.apart(kernels):
-            idle = [unit for unit in ops.values() if unit["name"] == IDLE_NAME]
-            return [*kernels, *(ops[id] for id in sorted(pools)), *idle]
-        known = {unit["parent"] for unit in kernels}
-        return kernels + [unit for id, unit in ops.items() if id in pools or id not in pooled | known]
+            idle = [part for part in ops.values() if part.name == IDLE_NAME]
+            return [*kernels, *(part for id, part in sorted(ops.items()) if id in pools), *idle]
+        known = {part.parent for part in kernels}
+        return kernels + [part for id, part in ops.items() if id in pools or id not in pooled | known]
 
-    def apart(self, kernels: Sequence[UnitRow] | None = None) -> bool:
-        """Whether kernels have their own figures and belong to no operator: both would describe the same time."""
+    def apart(self, kernels: Sequence[Part] | None = None) -> bool:
+        """True if kernels have their own figures and belong to no operator: both would describe the same time."""
         if kernels is None:
-            kernels = [unit for unit in self._units if unit["level"] == "kernel"]
-        loose = [unit["id"] for unit in kernels if not unit["op"] and unit["parent"] == MODEL_UNIT]
-        own = (self.get(metric, id).value for id in loose for metric in ("time_s", "energy_total_j"))
+            kernels = [part for part in self._all if part.level == "kernel"]
+        loose = [part for part in kernels if not part.op and part.parent == MODEL_UNIT]
+        own = (part.get(metric).value for part in loose for metric in ("time_s", "energy_total_j"))
         return len(loose) == len(kernels) and any(value is not None for value in own)
 
-    def outside(self) -> list[UnitRow]:
-        """Units of what no operator accounts for: idle time."""
-        pools = {unit["parent"] for unit in self._units}
-        unnamed = [unit for unit in self.units("op") if not unit["op"] and not unit["module"]]
-        return [unit for unit in unnamed if unit["id"] not in pools]
+    def outside(self) -> list[Part]:
+        """Parts that no operator accounts for: idle time."""
+        pools = {part.parent for part in self._all}
+        return [part for part in self.units("op") if not part.op and not part.module and part.id not in pools]
 
-    def ranked(self, level: str) -> list[UnitRow]:
-        """Units of a level, those that took the most energy first (time, where energy is unknown)."""
-        units = self.units(level)
+    def ranked(self, level: str) -> list[Part]:
+        """Parts of a level, those that took the most energy first (time, where energy is unknown)."""
+        parts = self.units(level)
         for metric in ("energy_total_j", "energy_active_j", "time_s"):
-            values = {unit["id"]: self.get(metric, unit["id"]).value for unit in units}
-            if any(value is not None for value in values.values()):
-                return sorted(units, key=lambda unit: math.inf if (v := values[unit["id"]]) is None else -v)
-        return units
+            if any(part.get(metric).value is not None for part in parts):
+                return sorted(parts, key=lambda part: math.inf if (v := part.get(metric).value) is None else -v)
+        return parts
+
+
+_COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")
 
 
 def idle_by(run: Run) -> dict[str, float]:

@@ -145,9 +145,9 @@ def test_the_verdict_has_each_server_by_itself_and_the_whole_gpu(served):
     number, load = together(run)[0]
     unit = unit_of(run, number)
     mine = [unit_of(run, n) for n, one in together(run) if one["group"] == load["group"]]
-    parts_w = sum(results.get("power_w", one).value for one in mine)
-    unused_w = results.get("baseline_context_idle_w", unit).value / 7
-    assert parts_w + unused_w == pytest.approx(results.get("power_gpu_w", unit).value, rel=1e-6)
+    parts_w = sum(results[one].get("power_w").value for one in mine)
+    unused_w = results[unit].get("baseline_context_idle_w").value / 7
+    assert parts_w + unused_w == pytest.approx(results[unit].get("power_gpu_w").value, rel=1e-6)
     assert sum("EUR per million output tokens" in line for line in lines) == 3
 
 

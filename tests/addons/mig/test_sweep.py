@@ -97,12 +97,21 @@ def test_the_least_energy_is_that_of_the_meter_and_what_a_slice_is_charged_says_
     assert "least energy, whole GPU: 1 × 3g.40gb, batch 8: 63.600 ± 0.064 mJ/sample" in lines
     assert "lowest charge (modelled): 1 × 1g.10gb, batch 8: 39.800 ± 0.040 mJ/sample;" in lines
     assert "only if the other slices work too" in "\n".join(lines)
-    (heads,) = (line for line in lines if line.startswith("slices"))
-    assert "slice, mJ/sample" in heads
-    assert "whole GPU, mJ/sample" in heads
+    rule = next(n for n, line in enumerate(lines) if line.startswith("───"))
+    heads = " ".join(" ".join(lines[rule - 2 : rule]).split())
+    assert heads.count("(mJ)") == 2, "energies of a column are in one unit, which its heading states"
     assert lines[0] == "trust: yes, all 2 checks passed; slices are modelled, the GPU is measured"
     assert max(map(len, lines)) <= 80
     assert "lowest charge" not in summary(rows[1:]), "one line where the same slices are best by both"
+
+
+def test_a_mean_latency_and_its_spread_have_one_unit():
+    known = {"latency_mean_s": 4.645e-3, "latency_std_s": 912.6e-9}
+    rows = [row_of("1g.10gb", 0.04, 0.04) | known, row_of("3g.40gb", 0.05, 0.05) | known | {"latency_std_s": None}]
+    text = summary(rows, verbose=True)
+    assert "latency, mean ± sd (ms)" in text
+    assert "4.64500 ± 0.00092" in " ".join(text.split())
+    assert "4.645\n" in text
 
 
 def test_rows_of_an_earlier_version_without_the_energy_of_the_gpu_are_shown():

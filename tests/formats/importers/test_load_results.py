@@ -34,7 +34,7 @@ def power_csv(run):
 def true_j(rows):
     """Of a request in its steady state, by the formula with the idle and busy power of the load's own."""
     run, _ = serving_run(TRUTH, [level_of(TRUTH, 4, 60, (50, 500), (20, 100), np.random.default_rng(1))])
-    return Parts(analyse(run)).get("energy_per_request_j", 1).value
+    return Parts(analyse(run))[1].get("energy_per_request_j").value
 
 
 def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
@@ -45,7 +45,7 @@ def test_aiperf_s_requests_join_a_power_record_by_time(tmp_path, load):
     run = analyse(import_files([tmp_path / "profile_export.jsonl", tmp_path / "power.csv"]))
     results = Parts(run)
     (unit,) = results.units("load")
-    assert results.get("energy_per_request_j", unit["id"]).value == pytest.approx(true_j(rows), rel=0.01)
+    assert results[unit.id].get("energy_per_request_j").value == pytest.approx(true_j(rows), rel=0.01)
     assert results.get("energy_output_token_j").value == pytest.approx(TRUTH.output_j, rel=0.05)
     assert len(run.requests) == len(rows)
     assert "Loads, in their steady state" in render([run])
@@ -81,8 +81,8 @@ def test_vllm_s_requests_are_placed_by_their_date(tmp_path, load):
     assert abs(first - rows[0]["sent_ns"]) < 1.1e9
     results = Parts(run)
     (unit,) = results.units("load")
-    assert unit["name"] == "4/s"
-    assert results.get("energy_per_request_j", unit["id"]).value == pytest.approx(true_j(rows), rel=0.05)
+    assert unit.name == "4/s"
+    assert results[unit.id].get("energy_per_request_j").value == pytest.approx(true_j(rows), rel=0.05)
 
 
 def test_several_loads_of_vllm_and_of_several_files_are_loads_of_one_run(tmp_path, load):
@@ -93,7 +93,7 @@ def test_several_loads_of_vllm_and_of_several_files_are_loads_of_one_run(tmp_pat
     (tmp_path / "p.jsonl").write_text("\n".join(map(aiperf_line, rows)) + "\n")
     run = analyse(import_files([tmp_path / "both.json", tmp_path / "p.jsonl"]))
     assert [one["name"] for one in run.workload["serving"]["levels"]] == ["4/s", "8 at once", "p"]
-    assert [unit["name"] for unit in Parts(run).units("load")] == ["4/s", "8 at once", "p"]
+    assert [unit.name for unit in Parts(run).units("load")] == ["4/s", "8 at once", "p"]
     assert len(run.requests) == 3 * len(rows)
 
 

@@ -166,7 +166,7 @@ def assert_traced(results, factors):
         assert found.value == pytest.approx(truth, rel=0.03)
         assert found.low < truth < found.high
     for unit in (1, 2):
-        assert results.get("closure_steps", unit).value == pytest.approx(1, abs=0.01)
+        assert results[unit].get("closure_steps").value == pytest.approx(1, abs=0.01)
 
 
 def test_traced_kernels_give_the_energy_of_steps(places):
@@ -177,7 +177,7 @@ def test_traced_kernels_give_the_energy_of_steps(places):
     results = Parts(analyse(run))
     assert_traced(results, FACTORS)
     bills = run.requests["energy_j"].to_numpy()[run.requests["level"].to_numpy() == 1]
-    assert np.nansum(bills) == pytest.approx(results.get("energy_total_j", 2).value, rel=1e-9)
+    assert np.nansum(bills) == pytest.approx(results[2].get("energy_total_j").value, rel=1e-9)
 
 
 @pytest.mark.parametrize("late_s", [0.0005, 0.003])
@@ -214,7 +214,7 @@ def test_steps_outside_of_the_traced_part_are_explained_by_those_inside(places, 
     run = join(load(places / "bench"), read_steps(places / "steps.jsonl"), tmp_path / "server")
     assert 0 < run.steps["traced_j"].null_count < len(run.steps)
     results = Parts(analyse(run))
-    assert results.get("closure_steps", 1).value == pytest.approx(1, abs=0.02)  # its steps are not among them
+    assert results[1].get("closure_steps").value == pytest.approx(1, abs=0.02)  # its steps are not among them
 
 
 def test_kernels_on_other_gpus_are_refused(places):

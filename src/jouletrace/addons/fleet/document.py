@@ -12,10 +12,12 @@ from jouletrace.analysis.checks import Failure, Outcomes, of
 from jouletrace.analysis.rules import CARE, YES, rule
 from jouletrace.report import reasons
 from jouletrace.report.cost import Tariff
-from jouletrace.report.document import Cell, Column, Document, Footnotes, NoFootnotes, Section, printable
+from jouletrace.report.document import Footnotes, NoFootnotes, printable
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
 from jouletrace.report.scale import figure as with_unit
+from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.text import Document
 from jouletrace.report.trust import lines as trust_lines
 from jouletrace.run import Estimate
 
@@ -131,17 +133,17 @@ def _outcomes(fleet: Fleet, found: Sequence[Findings]) -> Outcomes:
     return of(["all results there", "repeats", "gain of the sensors"], failed)
 
 
-def sections(found: Findings, marks: Footnotes, top: int | None = None) -> list[Section]:
+def sections(found: Findings, marks: Footnotes, top: int | None = None) -> list[Table]:
     """The tables of a group; ``marks`` are the footnotes of the whole output, ``top`` as for ``document``."""
     return [_spread(found, marks), _variance(found, marks), _gpus(found, marks, top), *_slowness(found)]
 
 
-def _spread(found: Findings, others: Footnotes) -> Section:
+def _spread(found: Findings, others: Footnotes) -> Table:
     columns = [
         Column("figure"),
         *(Column(n, numeric=True) for n in ("mean", "max/min − 1 (%)", "as measured (%)", "IQR/median (%)")),
     ]
-    section = Section(found.group.title, columns)
+    section = Table(found.group.title, columns)
     marks = others.of_table()
     for figure, spread in found.spreads.items():
         if spread.split is None:
@@ -163,10 +165,10 @@ def _spread(found: Findings, others: Footnotes) -> Section:
     return section
 
 
-def _variance(found: Findings, others: Footnotes) -> Section:
+def _variance(found: Findings, others: Footnotes) -> Table:
     """Contributions to the variance."""
     numbers = [Column(name, numeric=True) for name in ("(% of mean)", "share of variance (%)")]
-    section = Section("Where the spread comes from", [Column("figure"), Column("standard deviation"), *numbers])
+    section = Table("Where the spread comes from", [Column("figure"), Column("standard deviation"), *numbers])
     marks = others.of_table()
     for figure, spread in found.spreads.items():
         if spread.split is None:
@@ -179,11 +181,11 @@ def _variance(found: Findings, others: Footnotes) -> Section:
     return section
 
 
-def _gpus(found: Findings, others: Footnotes, top: int | None) -> Section:
+def _gpus(found: Findings, others: Footnotes, top: int | None) -> Table:
     """Every GPU, the fastest first; with ``top``, as many of the best and of the worst."""
     group = found.group
     marks = others.of_table()
-    cells: list[tuple[Column, Callable[[int], str]]] = [
+    cells: list[tuple[Column, Callable[[int], str | Estimate]]] = [
         (Column("GPU"), lambda code: label(group.gpus[code].label)),
         (Column("runs", numeric=True, wide=1), lambda code: str(int((group.runs["gpu"] == code).sum()))),
         *_ranked(found, "time_s", "time"),
@@ -197,7 +199,7 @@ def _gpus(found: Findings, others: Footnotes, top: int | None) -> Section:
     shown = codes if top is None or len(codes) <= 2 * top else [*codes[:top], *codes[-top:]]
     title = "GPUs, the fastest first" if len(codes) > 1 else "GPU"
     rows = [[value(code) for _, value in cells] for code in shown]
-    section = Section(title, [column for column, _ in cells], rows, apart=True)
+    section = Table(title, [column for column, _ in cells], rows, apart=True)
     if len(shown) < len(codes):
         left = len(codes) - len(shown)
         section.notes.append(f"{left} GPUs between these are left out; --top shows more, --json all")
@@ -205,17 +207,17 @@ def _gpus(found: Findings, others: Footnotes, top: int | None) -> Section:
     return section
 
 
-def _ranked(found: Findings, figure: str, words: str) -> list[tuple[Column, Callable[[int], str]]]:
+def _ranked(found: Findings, figure: str, words: str) -> list[tuple[Column, Callable[[int], str | Estimate]]]:
     """A figure of each GPU, its distance from the median, and its rank."""
     places = {place.gpu: place for place in found.spreads[figure].places}
     unit = unit_for([place.value.value for place in places.values()], FIGURES[figure])
 
-    def shown(text: Callable[[Place], str]) -> Callable[[int], str]:
-        return lambda code: text(places[code]) if code in places else NONE
+    def shown(value: Callable[[Place], str | Estimate]) -> Callable[[int], str | Estimate]:
+        return lambda code: value(places[code]) if code in places else NONE
 
     columns = [
-        (Column(f"{words} ({unit.name})", numeric=True), shown(lambda place: _figure(place.value, unit))),
-        (Column("off median (%)", numeric=True, wide=1), shown(lambda place: _figure(place.off, PERCENT, sign=True))),
+        (Column(words, unit=unit), shown(lambda place: place.value)),
+        (Column("off median (%)", numeric=True, wide=1), shown(lambda place: _off(place.off))),
     ]
     if figure == "energy_j" and found.hides_in_gain:
         return columns  # a rank would be that of the sensors
@@ -246,11 +248,11 @@ def label(text: str) -> Cell:
     return Cell(printable(text).replace(" ", NBSP))
 
 
-def _figure(estimate: Estimate, unit: Unit, sign: bool = False) -> str:
+def _off(estimate: Estimate) -> str:
     if estimate.value is None:
         return NONE
-    text = cell(estimate, unit)
-    plus = "+" if sign and estimate.value > 0 and not text.startswith(("−", "0 ")) else ""
+    text = cell(estimate, PERCENT)
+    plus = "+" if estimate.value > 0 and not text.startswith(("−", "0 ")) else ""
     return Cell(f"{plus}{text}", estimate.value, estimate.low, estimate.high)
 
 
@@ -261,14 +263,14 @@ def _rank(rank: Estimate) -> str:
     return Cell(f"{low}" if low == high else f"{low}–{high}", rank.value, rank.low, rank.high)
 
 
-def _slowness(found: Findings) -> list[Section]:
+def _slowness(found: Findings) -> list[Table]:
     """Correlates of slowness, if they can be determined."""
     known = [one for one in found.correlates if one.r.value is not None]
     if not known:
         return []
-    columns = [Column("condition"), Column("where"), Column("correlation with time", numeric=True)]
-    rows: list[list[str]] = [[CONDITIONS[one.condition], one.where, cell(one.r, Unit(1.0, ""))] for one in known]
-    return [Section("Correlates of slowness", columns, rows, notes=["a correlation doesn't show a cause"])]
+    columns = [Column("condition"), Column("where"), Column("correlation with time", unit="1")]
+    rows = [[CONDITIONS[one.condition], one.where, one.r] for one in known]
+    return [Table("Correlates of slowness", columns, rows, notes=["a correlation doesn't show a cause"])]
 
 
 def facts(found: Findings, tariff: Tariff | None = None) -> list[tuple[str, str]]:

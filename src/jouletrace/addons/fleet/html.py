@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from jouletrace.errors import BadInputError
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
-from jouletrace.report.document import Section as Table
 from jouletrace.report.html import REPORT_MARKS, assets, tables
 from jouletrace.report.html.page import Card
 from jouletrace.report.scale import NONE, cell, split, unit_for
+from jouletrace.report.table import Table
 from jouletrace.run import Estimate
 from jouletrace.run.files import check_replaceable, write_whole
 from jouletrace.run.store import file_mode
@@ -90,7 +90,7 @@ def render(fleet: Fleet, found: Sequence[Findings], tariff: Tariff | None = None
 
 def _part(found: Findings, number: int, marks: Footnotes, tariff: Tariff | None) -> Part:
     plots = {figure: _box_plots(found, figure) for figure in FIGURES}
-    shown = [tables.of_section(one.printable(), f"part{n}") for n, one in enumerate(sections(found, marks))]
+    shown = [replace(one.shown(), id=f"part{n}") for n, one in enumerate(sections(found, marks))]
     for table in shown:
         if len(table.rows) > tables.MOST_ROWS:
             table.notes.append(f"{len(table.rows) - tables.MOST_ROWS} slower GPUs are left out")

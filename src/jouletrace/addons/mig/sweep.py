@@ -21,10 +21,10 @@ from jouletrace.addons.mig.point import PointSettings, measure_point
 from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Hold, alone_in, hold
+from jouletrace.report.table import Column, Table
 from jouletrace.run.files import shown
 from jouletrace.run.header import RUN_JSON
 from jouletrace.simulator.boards.device import SimulatedGpu
-from jouletrace.spreadsheets import csv_file
 
 _TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()
 
@@ -156,7 +156,7 @@ class RowStore:
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Rows as CSV, with null as an empty cell; only the Parquet file contains distributions."""
     names = [name for name in COLUMNS if name != "latency_quantiles_s"]
-    return csv_file([names, *([row.get(name) for name in names] for row in rows)])
+    return Table("", list(map(Column, names)), [list(map(row.get, names)) for row in rows]).csv()
 
 
 Begin = Callable[[int, int, str], None]

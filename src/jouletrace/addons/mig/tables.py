@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from io import StringIO
 from typing import Any
 
 from jouletrace.addons.mig.plan import Plan
@@ -12,9 +11,9 @@ from jouletrace.analysis.checks import Failure, of
 from jouletrace.analysis.rules import CARE
 from jouletrace.devices.mig import GpuInstance, MigBackend, Profile
 from jouletrace.errors import NotPossibleError
-from jouletrace.report.console import writer
-from jouletrace.report.document import printable
-from jouletrace.report.scale import NBSP, NONE, cell, figure, number, quantity, unit_for
+from jouletrace.report.scale import NBSP, NONE, figure
+from jouletrace.report.table import Column, Table
+from jouletrace.report.terminal import text
 from jouletrace.report.trust import headline
 from jouletrace.run import Estimate
 
@@ -64,45 +63,41 @@ def render(found: dict[str, Any]) -> str:
     if mode["pending"] != mode["current"]:
         state += f", {'on' if mode['pending'] else 'off'} after the next reset"
     lines = [f"{device['name']}  {device['id']}  MIG {state}", ""]
-    heads = ("profile", "id", "free/total", "GiB", "SMs", "CE", "DEC", "ENC", "JPEG", "OFA", "P2P", "placements")
-    rows: list[Sequence[object]] = [
-        (
-            one["name"],
-            one["id"],
-            f"{'–' if one['free'] is None else one['free']}/{one['total']}",
-            f"{one['memory_bytes'] / 2**30:.2f}",
-            one["multiprocessors"],
-            *one["engines"].values(),
-            "yes" if one["p2p"] else "no",
-            short(one["placements"]),
-        )
-        for one in found["profiles"]
-    ]
-    lines.append(table(heads, rows))
+    columns = [Column("profile"), Column("id", True), Column("free", True), Column("GiB", unit="1")]
+    columns += [Column("SMs", True), Column("CE/DEC/ENC/JPEG/OFA"), Column("P2P"), Column("placements")]
+    profiles = Table("", columns)
+    for one in found["profiles"]:
+        free = f"{NONE if one['free'] is None else one['free']}/{one['total']}"
+        engines = "/".join(map(str, one["engines"].values()))
+        row = [one["name"], one["id"], free, one["memory_bytes"] / 2**30, one["multiprocessors"], engines]
+        profiles.rows.append([*row, "yes" if one["p2p"] else "no", short(one["placements"])])
+    lines.append(text(profiles))
     if found["instances_reason"]:
-        lines += ["", f"instances: {found['instances_reason']}"]
+        lines.append(f"instances: {found['instances_reason']}")
     elif found["instances"]:
-        nothing = {"id": "–", "slices": "–", "uuid": None}
-        rows = [
-            (one["id"], one["profile"], one["placement"], part["id"], part["slices"], part["uuid"] or "–")
+        nothing = {"id": NONE, "slices": NONE, "uuid": None}
+        names = ("GI", "profile", "placement", "CI", "slices", "UUID")
+        instances = Table("", [Column(name, numeric=name in ("GI", "CI", "slices")) for name in names])
+        instances.rows = [
+            [one["id"], one["profile"], one["placement"], part["id"], part["slices"], part["uuid"] or NONE]
             for one in found["instances"]
             for part in one["compute_instances"] or [nothing]
         ]
-        lines += ["", table(("GI", "profile", "placement", "CI", "slices", "UUID"), rows)]
+        lines.append(text(instances))
     elif mode["current"]:
-        lines += ["", "no instance"]
-    return "\n".join(lines)
+        lines.append("no instance")
+    return "\n".join(lines).rstrip("\n")
 
 
 def render_plan(plan: Plan) -> str:
     """A plan for a terminal."""
-    rows = [
-        (request, place, f"{request.profile.memory_mib / 1024:.2f} GiB", request.profile.multiprocessors)
-        for request, place in zip(plan.requests, plan.placements, strict=True)
-    ]
+    columns = [Column("instance"), Column("placement"), Column("memory", unit="B"), Column("SMs", numeric=True)]
+    table = Table(f"{plan.board}: it fits", columns)
+    for request, place in zip(plan.requests, plan.placements, strict=True):
+        one = request.profile
+        table.rows.append([str(request), str(place), one.memory_mib << 20, one.multiprocessors])
     left = ", ".join(f"{count} × {name}" for name, count in plan.left.items() if count) or "nothing"
-    drawn = table(("instance", "placement", "memory", "SMs"), rows)
-    return f"{plan.board}: it fits\n\n{drawn}\n\nroom left for one of: {left}"
+    return f"{text(table)}\nroom left for one of: {left}"
 
 
 def short(placements: Sequence[str]) -> str:
@@ -113,54 +108,39 @@ def short(placements: Sequence[str]) -> str:
     return f"{{{starts}}}:{placements[0].split(':')[1]}"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows under headings in plain text, with the columns' own widths; with narrow gutters on a narrow terminal."""
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
-
-    widths = [max(map(cell_len, map(str, column))) for column in zip(heads, *rows, strict=True)]
-    sink = StringIO()
-    apart = 2 if sum(widths) + 2 * (len(widths) - 1) <= writer(sink).width else 1
-    drawn = Table(box=None, pad_edge=False, padding=(0, apart, 0, 0))
-    for head in heads:
-        drawn.add_column(head, no_wrap=True)
-    for row in rows:
-        drawn.add_row(*(Text(printable(str(cell))) for cell in row))
-    writer(sink, 500).print(drawn)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
-
-
-_FIGURES = (
-    "FB used",
-    "activity",
-    "latency mean ± sd",
-    "p50",
-    "p95",
-    "p99",
-    "requests/s",
-    "samples/s",
-    "power of slice",
-)
 _OF_SLICE, _OF_GPU = "energy_per_sample_j", "board_energy_per_sample_j"
-_ENERGIES = {"energy_active_per_sample_j": "slice above idle", _OF_SLICE: "slice", _OF_GPU: "whole GPU"}
-"""Headings of the columns of energy per sample; those of a slice are modelled, that of the GPU is measured."""
+_FIGURES: dict[str, tuple[str, str]] = {
+    "fb_used_bytes": ("FB used", "B"),
+    "graphics_active": ("activity", "%"),
+    "latency_mean_s": ("latency, mean ± sd", "s"),
+    "latency_p50_s": ("p50", "s"),
+    "latency_p95_s": ("p95", "s"),
+    "latency_p99_s": ("p99", "s"),
+    "requests_per_s": ("requests/s", "1"),
+    "samples_per_s": ("samples/s", "1"),
+    "power_w": ("power of slice", "W"),
+    "energy_active_per_sample_j": ("slice above idle, per sample", "J"),
+    _OF_SLICE: ("slice, per sample", "J"),
+    _OF_GPU: ("whole GPU, per sample", "J"),
+}
+"""Headings and units of columns; energies of a slice are modelled, that of the GPU is measured."""
 
-_BRIEF = ("latency", "samples/s", "slice", "whole GPU")
+_BRIEF = ("latency_mean_s", "samples_per_s", _OF_SLICE, _OF_GPU)
 """Columns of a summary that isn't verbose: they fit 80 characters."""
 
 
 def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False, verbose: bool = False) -> str:
     """All rows; concurrent slices form one line: means, and sums of rates. All columns if ``verbose``."""
     parts = ["SIMULATED: a simulated GPU, no hardware was measured"] if simulated else []
-    for model, task, seq_len in dict.fromkeys((row["model"], row["task"], row["seq_len"]) for row in rows):
-        mine = [row for row in rows if (row["model"], row["task"], row["seq_len"]) == (model, task, seq_len)]
+    kinds: dict[tuple[Any, ...], dict[tuple[Any, ...], list[dict[str, Any]]]] = {}
+    for row in rows:
+        groups = kinds.setdefault((row["model"], row["task"], row["seq_len"]), {})
+        groups.setdefault(tuple(map(row.get, ("profile", "together", "batch", "dtype", "mode"))), []).append(row)
+    for (model, task, seq_len), groups in kinds.items():
+        grouped = list(groups.values())
         length = f" · seq {seq_len}" if seq_len else ""
-        keys = dict.fromkeys((row["profile"], row["together"], row["batch"], row["dtype"], row["mode"]) for row in mine)
-        names = ("profile", "together", "batch", "dtype", "mode")
-        grouped = [[row for row in mine if tuple(row[name] for name in names) == key] for key in keys]
-        best = "".join(f"{line}\n" for line in _best(grouped))
-        parts.append(f"{model} · {task}{length}\n{best}\n{_table(grouped, verbose=verbose)}")
+        drawn = text(_table(grouped, _FIGURES if verbose else _BRIEF)).rstrip("\n")
+        parts.append("\n".join([f"{model} · {task}{length}", *_best(grouped), "", drawn]))
     failures = dict.fromkeys(f"! {row['detail']}" for row in rows if row["status"] != "done")
     if failures:
         parts.append("\n".join(failures))
@@ -173,21 +153,27 @@ def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False, verbose:
     return "\n\n".join(parts).replace(NBSP, " ")
 
 
-def _table(groups: Sequence[Sequence[dict[str, Any]]], *, verbose: bool) -> str:
-    """A line for each group; energies of a column are in one unit, which its heading states."""
-    units = {name: unit_for([_mean(rows, name) for rows in groups], "J") for name in _ENERGIES}
-    energy = {head: f"{head}, {units[name].name}/sample" for name, head in _ENERGIES.items()}
-    shown = (*_FIGURES, *_ENERGIES.values()) if verbose else _BRIEF
-    lines = []
+def _table(groups: Sequence[Sequence[dict[str, Any]]], shown: Iterable[str]) -> Table:
+    """A row for each group; why it has no figures in the place of the first."""
+    columns = [Column("slices"), Column("batch", numeric=True)]
+    columns += [Column(heading, unit=unit) for heading, unit in map(_FIGURES.__getitem__, shown)]
+    table = Table("", columns, apart=True)
     for rows in groups:
-        known = _cells(rows)
-        if known is None:
-            words = {"out_of_memory": "out of memory"}.get(rows[0]["reason"], rows[0]["reason"] or "failed")
-            known = dict.fromkeys(shown, NONE) | {shown[0]: words}
-        else:
-            known |= {head: cell(_estimate(rows, name), units[name]) for name, head in _ENERGIES.items()}
-        lines.append((_slices(rows), str(rows[0]["batch"]), *(known[head] for head in shown)))
-    return table(("slices", "batch", *(energy.get(head, head) for head in shown)), lines)
+        figures: list[Any] = [_figure(rows, name) for name in shown]
+        if any(row["status"] != "done" for row in rows):
+            reason = rows[0]["reason"] or "failed"
+            figures = [reason.replace("_", NBSP), *([None] * (len(figures) - 1))]
+        table.rows.append([_slices(rows), str(rows[0]["batch"]), *figures])
+    return table
+
+
+def _figure(rows: Sequence[dict[str, Any]], name: str) -> Estimate | float | None:
+    """A figure of concurrent slices; of latency with the standard deviation in place of the interval."""
+    mean = _mean(rows, name)
+    if mean is None or name.endswith("_per_s"):
+        return None if mean is None else mean * len(rows)
+    spread = _mean(rows, "latency_std_s") if name == "latency_mean_s" else None
+    return _estimate(rows, name) if spread is None else Estimate(mean, mean - spread, mean + spread)
 
 
 def _slices(rows: Sequence[dict[str, Any]]) -> str:
@@ -233,39 +219,10 @@ def _trust(rows: Sequence[dict[str, Any]]) -> str:
     return headline(of(["all slices measured", "power sensor"], failed)) + note
 
 
-def _cells(rows: Sequence[dict[str, Any]]) -> dict[str, str] | None:
-    """The figures of concurrent slices by heading, but energies; None where one of them failed."""
-    if any(row["status"] != "done" for row in rows):
-        return None
-    used, active = _mean(rows, "fb_used_bytes"), _mean(rows, "graphics_active")
-    return {
-        "FB used": NONE if used is None else f"{used / 2**20:.0f} MiB",
-        "activity": NONE if active is None else f"{active * 100:.1f} %",
-        "latency": quantity(_mean(rows, "latency_mean_s"), "s"),
-        "latency mean ± sd": _plus_minus(_mean(rows, "latency_mean_s"), _mean(rows, "latency_std_s")),
-        **{p: quantity(_mean(rows, f"latency_{p}_s"), "s") for p in ("p50", "p95", "p99")},
-        "requests/s": _rate(rows, "requests_per_s"),
-        "samples/s": _rate(rows, "samples_per_s"),
-        "power of slice": figure(_estimate(rows, "power_w"), "W"),
-    }
-
-
-def _plus_minus(mean: float | None, spread: float | None) -> str:
-    """A mean and its standard deviation in one unit."""
-    if mean is None or spread is None:
-        return quantity(mean, "s")
-    return figure(Estimate(mean, mean - spread, mean + spread), "s")
-
-
 def _mean(rows: Sequence[dict[str, Any]], name: str) -> float | None:
     values = [row.get(name) for row in rows]  # rows of an earlier version lack some
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if len(known) == len(values) else None
-
-
-def _rate(rows: Sequence[dict[str, Any]], name: str) -> str:
-    mean = _mean(rows, name)
-    return NONE if mean is None else number(mean * len(rows))
 
 
 def _estimate(rows: Sequence[dict[str, Any]], name: str) -> Estimate:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from jouletrace.errors import BadInputError
+from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable
 from jouletrace.run.metrics import METRICS
-from jouletrace.run.parts import Parts
+from jouletrace.run.parts import Part, Parts
 from jouletrace.run.store import check_free
-from jouletrace.run.tables import UnitRow
-from jouletrace.spreadsheets import csv_cells
 from jouletrace.stats.interval import ratio
 
 OWN = "own operators"
@@ -76,66 +74,67 @@ def layer_rows(run: Run) -> list[PartRow]:
     sum to the whole iteration, within its closure.
     """
     results = Parts(run)
-    layers = {unit["id"]: unit for unit in results.units("layer")}
-    calls: dict[int | None, list[UnitRow]] = {}
+    layers = {unit.id: unit for unit in results.units("layer")}
+    calls: dict[int | None, list[Part]] = {}
     containers: set[int | None] = set()
     for unit in layers.values():
         if _is_call(unit, layers):
-            calls.setdefault(unit["parent"], []).append(unit)
-        elif unit["parent"] in layers:
-            containers.add(unit["parent"])
+            calls.setdefault(unit.parent, []).append(unit)
+        elif unit.parent in layers:
+            containers.add(unit.parent)
     rows: list[PartRow] = []
     for unit in layers.values():
         if _is_call(unit, layers):
             continue
-        contains = unit["id"] in containers
-        for one in calls.get(unit["id"], [unit]):
-            if contains and "time_own_s" not in results.metrics(one["id"]):
+        contains = unit.id in containers
+        for one in calls.get(unit.id, [unit]):
+            if contains and "time_own_s" not in one.figures:
                 continue
-            call = one["name"].removeprefix(f"{unit['name']} (").rstrip(")") if one is not unit else ""
+            call = one.name.removeprefix(f"{unit.name} (").rstrip(")") if one is not unit else ""
             part = ", ".join(filter(None, [call, OWN if contains else "" if call else "module"]))
-            rows.append(_row(results, one, unit["name"], part, _OWN if contains else _TOTAL))
-    return [*rows, *_rest(results, _pools(run.units.to_pylist()))]
+            rows.append(_row(results, one, unit.name, part, _OWN if contains else _TOTAL))
+    return [*rows, *_rest(results, _pools(results.all()))]
 
 
 def kernel_rows(run: Run) -> list[PartRow]:
     """Kernels by operator, shapes and module; operators with unknown kernels; idle."""
-    results, units = Parts(run), run.units.to_pylist()
+    results = Parts(run)
+    units = results.all()
     pools = _pools(units)
-    pooled = pools | {unit["id"] for unit in units if unit["parent"] in pools}
-    kernels = [unit for unit in units if unit["level"] == "kernel" and unit["parent"] not in pooled]
-    traced = {unit["parent"] for unit in kernels}
-    rows = [_row(results, unit, unit["name"], "kernel", _TOTAL) for unit in kernels]
+    pooled = pools | {unit.id for unit in units if unit.parent in pools}
+    kernels = [unit for unit in units if unit.level == "kernel" and unit.parent not in pooled]
+    traced = {unit.parent for unit in kernels}
+    rows = [_row(results, unit, unit.name, "kernel", _TOTAL) for unit in kernels]
     for unit in results.units("op"):
-        if unit["id"] in pools or (unit["op"] and unit["id"] not in traced | pooled):
-            rows.append(_row(results, unit, unit["name"], "operator", _TOTAL))
+        if unit.id in pools or (unit.op and unit.id not in traced | pooled):
+            rows.append(_row(results, unit, unit.name, "operator", _TOTAL))
     return [*rows, *_rest(results, pools)]
 
 
-def _is_call(unit: UnitRow, layers: dict[int, UnitRow]) -> bool:
+def _is_call(unit: Part, layers: dict[int, Part]) -> bool:
     """Whether a unit of level "layer" is a call of the module that is its parent."""
-    above = layers.get(unit["parent"] or MODEL_UNIT)
-    return above is not None and above["module"] == unit["module"]
+    above = layers.get(unit.parent or MODEL_UNIT)
+    return above is not None and above.module == unit.module
 
 
-def _pools(units: Sequence[UnitRow]) -> set[int | None]:
+def _pools(units: Sequence[Part]) -> set[int | None]:
     """Ids of pools: sums of operators whose energies are known together alone."""
-    unnamed = {unit["id"] for unit in units if unit["level"] == "op" and not unit["op"]}
-    return {unit["parent"] for unit in units} & unnamed
+    unnamed = {unit.id for unit in units if unit.level == "op" and not unit.op}
+    return {unit.parent for unit in units} & unnamed
 
 
 def _rest(results: Parts, pools: set[int | None]) -> list[PartRow]:
     """What belongs to no operator: launch, idle between kernels, the host."""
-    unnamed = [unit for unit in results.units("op") if not unit["op"] and unit["id"] not in pools]
-    there = [unit for unit in unnamed if "time_s" in results.metrics(unit["id"])]
-    return [_row(results, unit, f"({unit['name']})", "rest", _TOTAL) for unit in there]
+    unnamed = [unit for unit in results.units("op") if not unit.op and unit.id not in pools]
+    there = [unit for unit in unnamed if "time_s" in unit.figures]
+    return [_row(results, unit, f"({unit.name})", "rest", _TOTAL) for unit in there]
 
 
-def _row(results: Parts, unit: UnitRow, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
-    time, energy = (results.get(metric, unit["id"]).in_unit(METRICS[metric].unit) for metric in metrics)
-    power = results.get("power_w", unit["id"]).in_unit("W") if metrics == _TOTAL else _power(energy, time)
-    flags = results.get(metrics[1], unit["id"]).flags
-    count, of = unit["count"] or 1, (unit["op"], unit["shapes"], unit["module"])
+def _row(results: Parts, unit: Part, name: str, part: str, metrics: tuple[str, str]) -> PartRow:
+    time, energy = (unit.get(metric).in_unit(METRICS[metric].unit) for metric in metrics)
+    power = unit.get("power_w").in_unit("W") if metrics == _TOTAL else _power(energy, time)
+    flags = unit.get(metrics[1]).flags
+    count, of = unit.count or 1, (unit.op, unit.shapes, unit.module)
     return PartRow(str(name), part, count, time, energy, power, flags, *of)
 
 
@@ -233,10 +232,9 @@ def write_files(
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
         for place, some in zip(places, (every, costliest(every, tables, TOP)), strict=True):
+            table = Table("", list(map(Column, heads)), [list(map(one.get, heads)) for one in some])
             with place.open("w" if overwrite else "x", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, heads, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(dict(zip(one, csv_cells(one.values()), strict=True)) for one in some)
+                file.write(table.csv())
     except OSError as error:
         raise BadInputError(f"cannot write {stem}.csv: {error.strerror or error}") from None
     return places

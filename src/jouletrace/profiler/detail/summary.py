@@ -12,10 +12,10 @@ import numpy as np
 
 from jouletrace.profiler.detail.rows import TOP, PartRow, iteration_time
 from jouletrace.report import reasons
-from jouletrace.report.document import Column, Document, Section
 from jouletrace.report.results import printed
 from jouletrace.report.scale import NONE, Unit, cell, unit_for
-from jouletrace.report.text import typeset
+from jouletrace.report.table import Column, Table
+from jouletrace.report.terminal import text
 from jouletrace.run import Estimate, Run
 from jouletrace.run.shown import Shown
 from jouletrace.stats.interval import mean_estimate
@@ -102,35 +102,30 @@ class Summary(Shown):
         lines.append(f"{'Closure':13} {_figure(self.closure, 'of the whole step in the rows below', 1.0)}")
         lines += [f"Warning       {text}" for text in self.warnings]
         lines = [part for line in lines for part in wrap(line, WIDTH, subsequent_indent=" " * 14)]
-        lines += ["", typeset(Document("", sections=[self._table(self.rows[:TOP])]), width=WIDTH).rstrip("\n")]
+        lines += ["", text(self._table(self.rows[:TOP]), WIDTH).rstrip("\n")]
         if len(self.rows) > TOP:
             rest = [row.energy.total for row in self.rows[TOP:] if row.energy.total is not None]
             together = f", together {_number(sum(rest))} J" if rest else ""
             lines.append(f"{len(self.rows) - TOP} more{together}")
         return "\n".join(lines)
 
-    def _table(self, shown: Sequence[SummaryRow]) -> Section:
+    def _table(self, shown: Sequence[SummaryRow]) -> Table:
         """The rows as a table: the spread of one execution stands where there is room; ``to_pandas`` has it all."""
         known = any(row.energy.total is not None for row in self.rows)
         unit = unit_for([row.energy.total for row in shown], "J")
-        name = f"({unit.name})"
         figures = (("mean", 1), ("std", 2), ("min", 3), ("max", 4)) if known else ()
         columns = [Column(self.noun, long="middle"), *(Column(head, numeric=True) for head in ("count", "time (ms)"))]
-        columns += [Column(f"total {name}", numeric=True)] if known else []
-        columns += [Column(f"{head} {name}", numeric=True, wide=wide) for head, wide in figures]
-        rows = []
+        columns += [Column("total", unit=unit)] if known else []
+        columns += [Column(head, wide=wide, unit=unit) for head, wide in figures]
+        table = Table("", columns)
         for row in shown:
-            e = row.energy
-            cells = [
-                printed(row.name),
-                str(row.count),
-                _number(None if row.time.total is None else row.time.total * 1e3),
-            ]
+            e, time_s = row.energy, row.time.total
+            cells: list[Any] = [printed(row.name), str(row.count), _number(None if time_s is None else time_s * 1e3)]
             if known:
-                cells.append("" if e.total is None else cell(Estimate(e.total, e.low, e.high), unit))
+                cells.append("" if e.total is None else Estimate(e.total, e.low, e.high))
                 cells += [_number(None if one is None else one / unit.factor) for one in (e.mean, e.std, e.min, e.max)]
-            rows.append(cells)
-        return Section("", columns, rows)
+            table.rows.append(cells)
+        return table
 
     def _columns(self, row: SummaryRow) -> dict[str, object]:
         columns: dict[str, object] = {f"{self.noun}_name": row.name, "count": row.count}

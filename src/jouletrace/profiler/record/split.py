@@ -190,23 +190,23 @@ def _parts(split: Run) -> dict[str, float]:
     if joules := energy_by_part(split):
         return joules
     results = Parts(split)
-    tops = [unit for unit in results.units("layer") if unit["parent"] == MODEL_UNIT]
-    for unit in [*tops, *(unit for unit in results.units("op") if unit["name"] == IDLE_NAME)]:
-        energy = results.get("energy_total_j", unit["id"]).value
+    tops = [unit for unit in results.units("layer") if unit.parent == MODEL_UNIT]
+    for unit in [*tops, *(unit for unit in results.units("op") if unit.name == IDLE_NAME)]:
+        energy = unit.get("energy_total_j").value
         if energy is not None:
-            joules[str(unit["name"])] = energy
+            joules[str(unit.name)] = energy
     return joules
 
 
 def _kernels(results: Parts) -> list[str]:
     """The kernels, or operators whose kernels share a row, with the most energy."""
-    rows = [(results.get("energy_total_j", unit["id"]), unit) for unit in results.units("kernel")]
+    rows = [(unit.get("energy_total_j"), unit) for unit in results.units("kernel")]
     rows = sorted((row for row in rows if row[0].value), key=lambda row: -(row[0].value or 0.0))[:ROWS]
-    short = short_names((unit["name"] or "?" for _, unit in rows), WIDTH)
+    short = short_names((unit.name or "?" for _, unit in rows), WIDTH)
     lines = []
     for energy, unit in rows:
-        share, time = results.get("share", unit["id"]).value, results.get("time_s", unit["id"]).value
-        name = short[unit["name"] or "?"]
+        share, time = unit.get("share").value, unit.get("time_s").value
+        name = short[unit.name or "?"]
         lines.append(f"  {name:{WIDTH}} {100 * (share or 0):4.0f} %  {figure(energy, 'J')}, {quantity(time, 's')}")
     return lines
 

@@ -15,14 +15,16 @@ from jouletrace.errors import BadInputError
 from jouletrace.report import charts, comparison, content, parts, reasons, serving
 from jouletrace.report.comparison import DIFFERENT, INCONCLUSIVE, SAME, Comparison
 from jouletrace.report.cost import Tariff
-from jouletrace.report.document import Document, Footnotes, Section, printable
+from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
 from jouletrace.report.results import metric
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
+from jouletrace.report.table import Table
+from jouletrace.report.text import Document
 from jouletrace.report.tree import by_name, tree
 from jouletrace.report.waveform import picture
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run import Run
 from jouletrace.run.names import short_name
 from jouletrace.run.parts import Parts
 from jouletrace.version import __version__
@@ -69,12 +71,12 @@ class Compared:
 
     id: str
     document: Document
-    tables: list[Section]
+    tables: list[Table]
 
     @property
     def verdicts(self) -> str:
         """How many of the model's figures got which verdict, for a reader in a hurry."""
-        verdicts = [one.full for one in tables.cells(self.tables[0], "verdict")] if self.tables else []
+        verdicts = [one.full for one in self.tables[0].cells("verdict")] if self.tables else []
         counts = {verdict: verdicts.count(verdict) for verdict in (*DIFFERENT, SAME, INCONCLUSIVE)}
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
@@ -103,7 +105,7 @@ def render(
     together = None
     if len(runs) > 1:
         side_by_side = content.comparison(runs, marks)
-        together = side_by_side, tables.of_section(side_by_side.sections[0], "together", "")
+        together = side_by_side, replace(side_by_side.sections[0].shown(), id="together")
     against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
     views = [_view(run, number, runs, marks, tariff) for number, run in enumerate(runs)]
     recorded: Document = views[0]["document"]
@@ -171,7 +173,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
         "hint": _hint(run, results),
         "timeline": over_time,
         "waveform": (Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
-        "headline": tables.of_section(headline, "figures", "Figures") if headline.rows else None,
+        "headline": replace(headline.shown(), id="figures", title="Figures") if headline.rows else None,
         "parts": [
             *_loads(run, results, marks),
             *tables.of_parts(run, results, marks),
@@ -179,18 +181,18 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
             *tables.counters(run),
         ],
         "latency": tables.percentiles(known),
-        "sensors": tables.of_section(content.sensor_section(run.channels), "sensors") if run.channels else None,
-        "checks": tables.of_section(checks, "checks") if checks.rows else None,
+        "sensors": content.sensor_section(run.channels).shown() if run.channels else None,
+        "checks": checks.shown() if checks.rows else None,
         "provenance": tables.provenance(run),
         "data": assets.embedded({"plots": plots, "timeline": over_time, "simulated": bool(document.simulated)}),
     }
 
 
-def _loads(run: Run, results: Parts, marks: Footnotes) -> list[Section]:
+def _loads(run: Run, results: Parts, marks: Footnotes) -> list[Table]:
     """Of a server under load, a row for each load."""
     if not results.units("load"):
         return []
-    return [tables.of_section(serving.section(run, results, marks), "loads")]
+    return [replace(serving.section(run, results, marks).shown(), id="loads")]
 
 
 def _hint(run: Run, results: Parts) -> str:
@@ -217,11 +219,9 @@ def _tab(run: Run, runs: Sequence[Run]) -> str:
 def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> Compared:
     """A comparison for the page: every row of the model, those of parts that differ first, with changes drawn."""
     document = comparison.document(found, top=tables.MOST_ROWS, marks=marks)
-    shown = [tables.of_section(section, section.id) for section in document.sections]
+    shown = [section.shown() for section in document.sections]
     for table in shown:
-        names = {"per iteration": "metric"}
-        table.columns = [replace(one, key=names.get(one.name) or one.key.lower()) for one in table.columns]
-        changes = tables.cells(table, "change")
+        changes = table.cells("change")
         reach = max([_LEAST_REACH, *(1.5 * abs(change.value or 0.0) for change in changes)])
         for change in changes:
             if change.value is not None and change.low is not None and change.high is not None:
@@ -234,13 +234,12 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
 def _cards(run: Run, results: Parts, marks: Footnotes) -> tuple[list[Card], list[str]]:
     """Headline figures, and what is to be known of them: a line each."""
     devices = results.units("device")
-    unit_id = devices[0]["id"] if len(devices) == 1 and not results.metrics() else MODEL_UNIT
-    there = results.metrics(unit_id)
-    names = [name for name in _CARDS if name in there or (run.kind == "profile" and name in _ALWAYS)]
+    whole = devices[0] if len(devices) == 1 and not results.whole.figures else results.whole
+    names = [name for name in _CARDS if name in whole.figures or (run.kind == "profile" and name in _ALWAYS)]
     cards: list[Card] = []
     footnotes = Footnotes(marks)
     for name in names:
-        found, words = results.get(name, unit_id), metric(name)
+        found, words = whole.get(name), metric(name)
         estimate = found
         if (estimate.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
             continue

@@ -10,14 +10,13 @@ import numpy as np
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import parts, reasons
-from jouletrace.report.document import Cell, Column, Footnotes, Section, printable
-from jouletrace.report.scale import NONE, Unit, cell, unit_for
+from jouletrace.report.document import Footnotes, printable
+from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.tree import by_name
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import Parts
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import Part, Parts
 
 MOST_ROWS = 1000
 """Rows that a table has in the page; of more, the costliest are shown and the rest is counted."""
@@ -30,30 +29,16 @@ _DRAWN = ("energy_total_j", "time_s")
 _PERCENTILES = ("min", "p25", "median", "p75", "p90", "p95", "p99", "max", "mean", "std", "iqr")
 
 
-def of_section(section: Section, id: str, title: str | None = None) -> Section:
-    """A table of the terminal as the page has it: named columns, and nothing but ``Cell`` in its rows."""
-    section = section.printable()
-    columns = [replace(column, key=column.key or column.name or "name") for column in section.columns]
-    rows: list[list[str]] = [[text if isinstance(text, Cell) else Cell(text) for text in row] for row in section.rows]
-    return replace(section, id=id, title=section.title if title is None else title, columns=columns, rows=rows)
-
-
-def cells(table: Section, key: str) -> list[Cell]:
-    """The cells of a column, of a table of ``of_section``; none where it has no such column."""
-    places = [n for n, column in enumerate(table.columns) if column.key == key]
-    return [found for row in table.rows for n in places if isinstance(found := row[n], Cell)]
-
-
-def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[Section]:
+def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[Table]:
     """A table for each level that the Run has units of; ``marks`` are the footnotes of the page."""
     marks = Footnotes(marks)
     levels = [level for level in _LEVELS if results.units(level)]
     if "kernel" in levels and "op" in levels and not results.apart():
         levels.remove("op")  # shown with their kernels
-    found: list[Section] = []
+    found: list[Table] = []
     for level in levels:
         table, rest, unattributed = parts.table(run, results, level, MOST_ROWS, marks, ranked=True)
-        found.append(_level(results, level, _leading(of_section(table, level))))
+        found.append(_level(results, level, _leading(table.shown())))
         if rest:
             hint = f"jouletrace show --detail {level}"
             found[-1].notes.append(f"{len(rest)} more rows, the cheapest, are in the Run: {hint}")
@@ -62,7 +47,7 @@ def of_parts(run: Run, results: Parts, marks: Footnotes | None = None) -> list[S
     return found
 
 
-def _leading(table: Section) -> Section:
+def _leading(table: Table) -> Table:
     """The same with energy and share before other figures: a narrow screen shows the first ones."""
     keys = [column.key for column in table.columns]
     leads = [n for n, key in enumerate(keys) if key in ("energy_total_j", "share")]
@@ -72,13 +57,13 @@ def _leading(table: Section) -> Section:
     return replace(table, columns=[table.columns[n] for n in order], rows=rows)
 
 
-def _level(results: Parts, level: str, table: Section) -> Section:
+def _level(results: Parts, level: str, table: Table) -> Table:
     """The costliest units of a level, with rarely used figures hidden at first, and bars."""
-    secondary = {name for unit in results.units(level) for name in results.metrics(unit["id"])} - {*_FIRST}
+    secondary = {name for unit in results.units(level) for name in unit.figures} - {*_FIRST}
     secondary |= {"shapes"} if level == "kernel" else set()
     table.columns = [replace(one, name=one.name or one.key, secondary=one.key in secondary) for one in table.columns]
     for key in _DRAWN:
-        column = cells(table, key)
+        column = table.cells(key)
         ends = [x for one in column for x in (one.value, one.low, one.high) if x is not None]
         low, high = min([0.0, *ends]), max([0.0, *ends])
         for one in column:
@@ -88,58 +73,33 @@ def _level(results: Parts, level: str, table: Section) -> Section:
     return table
 
 
-def _unattributed(results: Parts, units: Sequence[UnitRow]) -> Section:
+def _unattributed(results: Parts, units: Sequence[Part]) -> Table:
     """Kernels that no part accounts for: what the trace says of them."""
     rows = []
-    for name, unit in zip(_kernels([str(unit["name"] or "?") for unit in units]), units, strict=True):
-        codes = dict.fromkeys(figure.reason for figure in results.metrics(unit["id"]).values())
+    for name, unit in zip(_kernels([str(unit.name or "?") for unit in units]), units, strict=True):
+        codes = dict.fromkeys(figure.reason for figure in unit.figures.values())
         why = "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
-        rows.append((name, unit["count"], results.get("time_traced_s", unit["id"]).value, why))
+        rows.append((name, unit.count, unit.get("time_traced_s").value, why))
     rows.sort(key=lambda row: -(row[2] or 0.0))
     columns = [("kernel", ""), ("launches", "1"), ("time, traced", "s"), ("why", "")]
-    return _plain("unattributed", "Kernels not attributed", columns, rows)
+    return _listed("unattributed", "Kernels not attributed", columns, rows)
 
 
 def _kernels(names: Sequence[str]) -> list[Cell]:
     """Kernels by their short names, which are unique within a table."""
     short = short_names(names)
-    return [Cell(printable(short[name]), full="" if short[name] == name else printable(name)) for name in names]
+    return [Cell(short[name], full="" if short[name] == name else name) for name in names]
 
 
-def _plain(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> Section:
-    """A table of names and plain numbers.
-
-    Args:
-        id: Unique in the report.
-        title: Its heading.
-        columns: Name and unit of each: "" for text, "1" for counts, "plain" for numbers, else an SI unit to be scaled.
-        rows: Values in SI units, text, cells that are ready, or None.
-    """
-    table = Section(title, [], [[] for _ in rows[:MOST_ROWS]], id=id)
-    for n, (name, own) in enumerate(columns):
-        unit = unit_for([row[n] for row in rows if row[n] is not None], own) if own else None
-        scaled = own not in ("", "1", "plain")
-        shown = f"{name} ({unit.name})" if scaled and unit is not None and unit.name else name
-        table.columns.append(Column(shown, numeric=bool(own), key=f"{name} ({own})" if scaled else name))
-        for row, found in zip(rows, table.rows, strict=False):
-            found.append(_cell(row[n], unit, counted=own == "1"))
+def _listed(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> Table:
+    """Rows under columns with a name and a unit each (see ``Column``), as far as a page has room for them."""
+    table = Table(title, [Column(name, unit=unit) for name, unit in columns], list(map(list, rows[:MOST_ROWS])), id=id)
     if len(rows) > MOST_ROWS:
         table.notes.append(f"{len(rows) - MOST_ROWS} more rows are in the Run.")
-    return table
+    return table.shown()
 
 
-def _cell(value: Any, unit: Unit | None, counted: bool) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    if unit is None:
-        return Cell(printable(str("" if value is None else value)))
-    if value is None:
-        return Cell(NONE)
-    text = str(value) if counted and isinstance(value, int) else cell(Estimate(float(value)), unit)
-    return Cell(text, float(value))
-
-
-def traced(run: Run, results: Parts) -> list[Section]:
+def traced(run: Run, results: Parts) -> list[Table]:
     """Kernels by name, where no unit describes them."""
     found = by_name(run)
     if results.units("kernel") or not found:
@@ -147,30 +107,21 @@ def traced(run: Run, results: Parts) -> list[Section]:
     whole = sum(one.total_s for one in found)
     columns = [("kernel", ""), ("kind", ""), ("launches", "1"), ("time", "s"), ("share", "%")]
     columns += [("mean", "s"), ("shortest", "s"), ("longest", "s")]
-    rows: list[list[Any]] = [
-        [
-            named,
-            t.kind,
-            t.count,
-            t.total_s,
-            t.total_s / whole if whole else None,
-            t.total_s / t.count,
-            t.least_s,
-            t.most_s,
-        ]
-        for named, t in zip(_kernels([one.name for one in found[:MOST_ROWS]]), found, strict=False)
-    ]
+    rows: list[list[Any]] = []
+    for named, one in zip(_kernels([one.name for one in found[:MOST_ROWS]]), found, strict=False):
+        share = one.total_s / whole if whole else None
+        rows.append([named, one.kind, one.count, one.total_s, share, one.total_s / one.count, one.least_s, one.most_s])
     if len({one.device for one in found}) > 1:
         columns.insert(2, ("device", ""))
         for row, one in zip(rows, found, strict=False):
             row.insert(2, one.device)
-    table = _plain("traced", "Kernels by name", columns, rows)
+    table = _listed("traced", "Kernels by name", columns, rows)
     if len(found) > len(rows):
         table.notes.append(f"{len(found) - len(rows)} more names, those with the least time, are in the Run.")
     return [table]
 
 
-def counters(run: Run) -> list[Section]:
+def counters(run: Run) -> list[Table]:
     """Hardware counters that another profiler read, by kernel and metric: the mean over launches."""
     if not len(run.counters):
         return []
@@ -178,25 +129,23 @@ def counters(run: Run) -> list[Section]:
     groups: dict[tuple[str, str, str, str], list[float]] = {}
     for row in run.counters.to_pylist():
         key = (names.get(row["span"]) or "?", row["section"] or "", row["metric"] or "?", row["value_unit"] or "")
-        values = groups.setdefault(key, [])
-        if row["value"] is not None:
-            values.append(row["value"])
+        groups.setdefault(key, []).extend([] if row["value"] is None else [row["value"]])
     rows: list[tuple[Any, ...]] = []
     for kernel, (key, values) in zip(_kernels([key[0] for key in groups]), groups.items(), strict=True):
         figures = (float(np.mean(values)), min(values), max(values)) if values else (None, None, None)
         rows.append((kernel, *key[1:], *figures, len(values)))
-    columns = [("kernel", ""), ("section", ""), ("counter", ""), ("unit", ""), ("mean", "plain")]
-    columns += [("least", "plain"), ("most", "plain"), ("launches", "1")]
-    return [_plain("counters", "Hardware counters", columns, rows)]
+    columns = [("kernel", ""), ("section", ""), ("counter", ""), ("unit", ""), ("mean", "1")]
+    columns += [("least", "1"), ("most", "1"), ("launches", "1")]
+    return [_listed("counters", "Hardware counters", columns, rows)]
 
 
-def percentiles(known: Facts) -> Section | None:
+def percentiles(known: Facts) -> Table | None:
     """The distribution of latency in figures."""
     found = known.latency
     if not found["n"]:
         return None
     rows = [(name, None if found[name] is None else found[name] / 1e3) for name in _PERCENTILES]  # type: ignore[operator]  # not None
-    table = _plain("percentiles", "Latency", [("of iterations one by one", ""), ("latency", "s")], rows)
+    table = _listed("percentiles", "Latency", [("of iterations one by one", ""), ("latency", "s")], rows)
     table.notes.append(f"n = {found['n']}")
     return table
 

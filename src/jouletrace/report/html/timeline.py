@@ -23,8 +23,7 @@ from jouletrace.report.tree import device_names
 from jouletrace.run import Run
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import Parts
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.parts import Part, Parts
 
 Ints = NDArray[np.int64]
 
@@ -80,7 +79,7 @@ def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
         "lanes": boxes,
         "names": [printable(name) for name in names],
         "short": _short(lanes, names),
-        "units": {str(unit["id"]): _figures_of(results, unit) for unit in results.all() if unit["id"] in units},
+        "units": {str(unit.id): _figures_of(results, unit) for unit in results.all() if unit.id in units},
         "watts": {str(unit): power for unit, power in _powers(results, units).items()},
         "throttle": {str(bit): reasons.throttle(name) for bit, name in THROTTLE_REASONS.items()},
         "notes": notes,
@@ -91,10 +90,10 @@ def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
 def _powers(results: Parts, units: Collection[int]) -> dict[int, float]:
     """Mean power of units while they ran, W, where it is known."""
     found = {}
-    for unit in units:
-        energy, time = (results.get(name, unit).value for name in ("energy_total_j", "time_s"))
-        if energy is not None and time and energy > 0 and time > 0:
-            found[unit] = float(f"{energy / time:.4g}")
+    for part in results.all():
+        energy, time = (part.get(name).value for name in ("energy_total_j", "time_s"))
+        if part.id in units and energy is not None and time and energy > 0 and time > 0:
+            found[part.id] = float(f"{energy / time:.4g}")
     return found
 
 
@@ -264,10 +263,10 @@ def _rows(start: Ints, end: Ints) -> Ints:
     return rows
 
 
-def _figures_of(results: Parts, unit: UnitRow) -> str:
+def _figures_of(results: Parts, unit: Part) -> str:
     """What a span's unit costs per iteration."""
-    energy, time = (results.get(name, unit["id"]) for name in ("energy_total_j", "time_s"))
+    energy, time = (unit.get(name) for name in ("energy_total_j", "time_s"))
     figures = [figure(e, u) for e, u in ((energy, "J"), (time, "s")) if e.value is not None]
-    count = f" in {unit['count']} launches" if unit["count"] else ""
+    count = f" in {unit.count} launches" if unit.count else ""
     said = [f"per iteration{count}: {', '.join(figures)}"] if figures else []
-    return " · ".join([*([printable(str(unit["module"]))] if unit["module"] else []), *said])
+    return " · ".join([*([printable(str(unit.module))] if unit.module else []), *said])

@@ -1,0 +1,197 @@
+"""Tables on a terminal, by rich: columns that fit its width, or a block for each row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Group, JustifyMethod, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from jouletrace.report.console import writer
+from jouletrace.report.facts import SEPARATOR
+from jouletrace.report.scale import NBSP
+from jouletrace.report.table import Column, Table
+from jouletrace.run.names import elided
+
+_READABLE, _LONG, _LEAST = 16, 28, 6
+"""Columns that a name keeps while figures can still give way, with a long word in it, and after that."""
+
+_SHORT = {"middle": 15, "start": 12}
+"""Columns that a name keeps which may lose its middle or start."""
+
+_TAILS = {"middle": (0.6, 0.4, 0.8, 1.0, 0.0), "start": (1.0, 0.8, 0.6, 0.4)}
+"""How much of what is left of a name may be its end, by what it loses: the first that keeps names apart is taken."""
+
+_BAR = 10
+"""Columns of a bar that stands for the whole."""
+
+_MARK = re.compile(r"\[[a-z]+\]")
+_INTERVAL = re.compile(rf" (?:±{NBSP}[^{NBSP}]+|\([^)]*\))")
+"""An interval behind its figure; the unit may follow."""
+
+_HARD = "\ue000"
+"""Stands in for the no-break space, at which rich breaks lines."""
+
+
+def printed(parts: Callable[[int], Sequence[RenderableType]], width: int | None, *, colour: bool) -> str:
+    """What ``parts`` of a width gives as text of so many columns; None asks the terminal."""
+    sink = StringIO()
+    console = writer(sink, width, colour=colour)
+    console.print(Group(*parts(console.width)))
+    lines = [line.rstrip() for line in sink.getvalue().replace(_HARD, " ").splitlines()]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def unbroken(text: str) -> Text:
+    """Text that breaks at plain spaces alone."""
+    return Text(text.replace(NBSP, _HARD))
+
+
+def pairs(lines: Sequence[tuple[str, str]], gap: int) -> Grid:
+    """Names with their texts, broken into lines where necessary."""
+    grid = Grid.grid(padding=(0, gap))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, line in lines:
+        grid.add_row(Text(name), unbroken(line))
+    return grid
+
+
+@dataclass(eq=False)
+class _Shown:
+    """A column with its cells.
+
+    Attributes:
+        natural: Characters of its longest text, the heading included.
+        unbroken: The same, where the heading breaks.
+        word: Characters of its longest word, the heading included.
+        inner: The same of its cells alone.
+    """
+
+    column: Column
+    cells: Sequence[str]
+
+    def __post_init__(self) -> None:
+        heads, words = self.column.name.split(" "), [word for text in self.cells for word in text.split(" ")]
+        every = [self.column.name, *self.cells], [*heads, *self.cells], [*heads, *words], ["", *words]
+        self.natural, self.unbroken, self.word, self.inner = (max(map(cell_len, texts)) for texts in every)
+
+
+def text(table: Table, width: int | None = None) -> str:
+    """A table for a terminal of ``width`` columns; None asks it."""
+    return printed(lambda columns: drawn(table, columns), width, colour=False)
+
+
+def drawn(table: Table, width: int, *, bars: bool = False) -> list[RenderableType]:
+    """The columns that fit, or a block for each row, with the notes on what is shown of them; ``bars`` for shares."""
+    table = table.shown()
+    shown = _fitting(table, width)
+    marks = " ".join(text for one in shown for text in one.cells)
+    below = [unbroken(line) for line in table.notes if not (mark := _MARK.match(line)) or mark[0] in marks]
+    if not _fits(shown, width):
+        cells = [[_INTERVAL.sub("", cell) if one.column.brief else cell for cell in one.cells] for one in shown]
+        shown = [replace(one, cells=bare) for one, bare in zip(shown, cells, strict=True)]
+    room = _room(shown, width)
+    widths = _widths(shown, room)
+    rows = range(len(table.rows))
+    if (table.apart and not _readable(shown, widths)) or _broken(shown, widths, room):
+        return [*(_block(shown, n) for n in rows), *below]
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    if table.title:
+        grid.title, grid.title_justify = table.title, "left"
+    for one, wide in zip(shown, widths, strict=True):
+        justify: JustifyMethod = "right" if one.column.numeric else "left"
+        grid.add_column(unbroken(one.column.name), justify=justify, overflow="fold", width=wide)
+        if one.column.long:
+            one.cells = fitted(one.cells, wide, one.column.long)
+    shares = [share.value or 0.0 for share in table.cells("share")] if bars and sum(widths) + _BAR <= room - 2 else []
+    filled = [Text("█" * round(_BAR * min(max(share, 0.0), 1.0)), style="cyan") for share in shares]
+    if filled:
+        grid.add_column("", width=_BAR)
+    for n in rows:
+        grid.add_row(*(unbroken(one.cells[n]) for one in shown), *filled[n : n + 1])
+    return [grid, *below]
+
+
+def fitted(names: Sequence[str], width: int, lost: str = "middle") -> list[str]:
+    """Names in so many columns, longer ones without their middle or start; those whole that would read alike."""
+    every = list(dict.fromkeys(names))
+    indents = {name: len(name) - len(name.lstrip(" ")) for name in every}
+    tries = [
+        {name: name[:n] + elided(name[n:], max(width - n, 1), part) for name, n in indents.items()}
+        for part in _TAILS[lost]
+    ]
+    short = max(tries, key=lambda found: len(set(found.values())))
+    read = Counter(short.values())
+    return [short[name] if read[short[name]] == 1 else name for name in names]
+
+
+def _fitting(table: Table, width: int) -> list[_Shown]:
+    """The columns that are shown: the dispensable ones as far as all stand on one line."""
+    every = [_Shown(column, [row[n] for row in table.rows]) for n, column in enumerate(table.columns)]
+    shown = [one for one in every if not one.column.wide]
+    for wide in sorted((one for one in every if one.column.wide), key=lambda one: one.column.wide):
+        more = [one for one in every if one in shown or one is wide]
+        if not _fits(more, width):
+            break
+        shown = more
+    return shown
+
+
+def _room(shown: Sequence[_Shown], width: int) -> int:
+    """Characters that are left for cells."""
+    return width - 2 * len(shown) + 1
+
+
+def _fits(shown: Sequence[_Shown], width: int) -> bool:
+    """Whether names of some length and figures beside their intervals fit on a line."""
+    total = sum(one.unbroken if one.column.numeric else min(one.natural, _LONG) for one in shown)
+    return total <= _room(shown, width)
+
+
+def _widths(shown: Sequence[_Shown], room: int) -> list[int]:
+    """Widths that fit: headings break first, then names, then figures in front of ±, then names fold."""
+    names = [n for n, one in enumerate(shown) if not one.column.numeric]
+    figures = [n for n, one in enumerate(shown) if one.column.numeric]
+    widths = [one.natural for one in shown]
+
+    def shrink(which: Sequence[int], floor: Callable[[_Shown], int], by: int | None = None) -> None:
+        """Make the widest narrower ``by`` characters, or down to its floor, until all fit or none may be."""
+        while sum(widths) > room and (can := [n for n in which if widths[n] > floor(shown[n])]):
+            widest = max(can, key=lambda n: widths[n])
+            widths[widest] = floor(shown[widest]) if by is None else widths[widest] - by
+
+    shrink(figures, lambda one: one.unbroken)
+    shrink(names, lambda one: _SHORT.get(one.column.long) or min(max(one.word, _READABLE), _LONG), 1)
+    shrink(figures, lambda one: one.word)
+    shrink(names, lambda _: _LEAST, 1)
+    for n in names:  # breaking figures may have left more room than was needed
+        widths[n] += max(0, min(shown[n].natural - widths[n], room - sum(widths)))
+    return widths
+
+
+def _readable(shown: Sequence[_Shown], widths: Sequence[int]) -> bool:
+    """Whether no figure is broken inside, and no name into snippets."""
+    least = [one.word if one.column.numeric else min(one.word, _SHORT.get(one.column.long, _READABLE)) for one in shown]
+    return all(width >= needed for width, needed in zip(widths, least, strict=True))
+
+
+def _broken(shown: Sequence[_Shown], widths: Sequence[int], room: int) -> bool:
+    """Whether a figure would be broken inside, which reads as two: no table may do that."""
+    figures = [(one, width) for one, width in zip(shown, widths, strict=True) if one.column.numeric]
+    return bool(figures) and (sum(widths) > room or any(width < one.inner for one, width in figures))
+
+
+def _block(shown: Sequence[_Shown], n: int) -> Group:
+    """One row by itself: its names as a heading, a figure a line below."""
+    names = [one.cells[n] for one in shown if not one.column.numeric and one.cells[n]]
+    figures = [(one.column.name, one.cells[n]) for one in shown if one.column.numeric]
+    lines = [(f"  {name}", text) for name, text in figures if name or text]
+    return Group(unbroken(SEPARATOR.join(names)), pairs(lines, 2), Text())
