@@ -14,9 +14,9 @@ import torch
 
 import jouletrace as jt
 from jouletrace.analysis.aliasing import FLAG
+from jouletrace.compare.pairs import DIFFERENT, Comparison
 from jouletrace.devices import open_device
 from jouletrace.execution.steps.simulated import simulate_workload
-from jouletrace.report.comparison import DIFFERENT, Comparison
 from jouletrace.workloads import ObjectWorkload
 from jouletrace.workloads.base import WorkloadOptions
 

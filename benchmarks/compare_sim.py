@@ -28,8 +28,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jouletrace.compare import compare
-from jouletrace.report.comparison import DIFFERENT, SAME, WORSE
+from jouletrace.compare.compare import compare
+from jouletrace.compare.pairs import DIFFERENT, SAME, WORSE
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
 from jouletrace.simulator.boards.presets import PRESETS, draw
 

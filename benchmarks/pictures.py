@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.text import Text
 
 import atlas_data
-from jouletrace.compare import against_first
+from jouletrace.compare.compare import against_first
 from jouletrace.compare.paired import paired
 from jouletrace.compare.sides import open_runs
 from jouletrace.report import html

@@ -12,10 +12,12 @@ Names are loaded on first use, so that importing jouletrace is fast.
 
 from __future__ import annotations
 
+from jouletrace.above import Above
 from jouletrace.version import __version__ as __version__
 
 TYPE_CHECKING = False  # importing typing takes longer than all that is done here
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
     from jouletrace.errors import BadInputError, JouletraceError, NotPossibleError, RecorderDiedError
@@ -81,6 +83,23 @@ __all__ = [
     "step",
     "trainer_callback",
 ]
+
+
+def _text_of(value: Any) -> str:
+    from jouletrace.report import text_of
+
+    return text_of(value)
+
+
+def _save(run: Run, path: Path | str, *, overwrite: bool) -> Path:
+    from jouletrace.run.store import save
+
+    return save(run, path, overwrite=overwrite)
+
+
+Above.text_of, Above.save = _text_of, _save
+Above.vendors = ("jouletrace.simulator.boards.device",)
+Above.runtimes = "jouletrace.addons.runtimes.backend"
 
 
 def __getattr__(name: str) -> Any:

@@ -53,6 +53,12 @@ SIMULATE_GPU = "--device sim:h100 simulates a GPU"
 WITHOUT_GPU = f"{SIMULATE_GPU}, --device cpu runs on the processor"
 """What can be done where there is no GPU: stands behind the reason why there is none."""
 
+SIMULATED_TWICE = (
+    "are simulated runs with the same readings, since a simulated GPU repeats itself: for independent runs "
+    "add run=1, run=2, ... to the device (sim:h100?run=1)"
+)
+"""Stands behind the places of two Runs that one seed gave."""
+
 
 def check_format(name: str, formats: Iterable[str]) -> None:
     """Refuse a format that there isn't, offering the nearest.

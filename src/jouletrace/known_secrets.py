@@ -62,6 +62,12 @@ def take_arguments(arguments: Iterable[str]) -> None:
     refresh()
 
 
+def take_vocabulary(words: Iterable[str]) -> None:
+    """Take the words of our own in files and tables: a value that is one of them is masked only where announced."""
+    _Known.vocabulary, _Known.looked = frozenset(words), False
+    _rule.cache_clear()
+
+
 def refresh() -> None:
     """Look again which secrets there are, since variables may have changed."""
     found = {*_Known.given, *_of_arguments(sys.argv[1:]), *_of_variables()}
@@ -85,6 +91,7 @@ class _Known:
     """The secrets that this process knows."""
 
     given: tuple[str, ...] = ()
+    vocabulary: frozenset[str] = frozenset()
     rule: re.Pattern[str] | None = None
     looked = False
 
@@ -123,17 +130,7 @@ def _is_ordinary(value: str) -> bool:
         return not value.startswith(("sk-", "hf_"))
     if re.fullmatch(r"[\d.,:+-]+(?:[eE][+-]?\d+)?", value):
         return True
-    return re.fullmatch(r"[a-z0-9]+(?:_[a-z0-9]+)+", value) is not None and value in _vocabulary()
-
-
-@lru_cache(maxsize=1)
-def _vocabulary() -> frozenset[str]:
-    """Words of our own in files and tables."""
-    # slow to import, and hardly any secret looks like one
-    from jouletrace.run.channels import CHANNEL_UNITS
-    from jouletrace.run.metrics import METRICS
-
-    return frozenset((*METRICS, *CHANNEL_UNITS))
+    return re.fullmatch(r"[a-z0-9]+(?:_[a-z0-9]+)+", value) is not None and value in _Known.vocabulary
 
 
 def _spelt(value: str) -> Iterator[str]:

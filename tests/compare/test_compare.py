@@ -10,16 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from compare_runs import noisy, null_result, side, thing
+from compare_runs import noisy, null_result, side, stated, thing
 from covering import fewest, most
-from jouletrace.compare import compare
+from jouletrace.compare.compare import compare
 from jouletrace.compare.contrast import Contrast, holm
-from jouletrace.compare.match import Key, match
+from jouletrace.compare.match import match
+from jouletrace.compare.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Key
 from jouletrace.compare.sides import open_runs
 from jouletrace.compare.spread import Entry, Figures, solve
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.ab import not_met
-from jouletrace.report.comparison import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, render, trusted
+from jouletrace.report.comparison import render
+from jouletrace.report.comparison_words import trusted
 from jouletrace.run import Estimate, load, save, tables
 from jouletrace.stats.quantiles import student
 from make_runs import e, gpu, monitor_run, profile_run, result
@@ -194,7 +196,7 @@ def test_doubt_about_a_run_of_several_processes_stays_in_its_comparison(tmp_path
         for number, factor in enumerate(factors, start=1):
             save(replace(thing(factor), id=f"{name}{number}"), tmp_path / name / "repeats" / str(number))
     found = compare(open_runs([tmp_path / "a"]), open_runs([tmp_path / "b"]))
-    assert "unmodelled" in {failed.code for failed in found.trust.failed}
+    assert "unmodelled" in {failed["code"] for failed in stated(found)["trust"]["failed"]}
 
 
 def test_latency_of_iterations_with_unlike_samples_is_neither_better_nor_worse():
@@ -431,19 +433,22 @@ def test_a_changed_part_is_measured_among_many():
 def test_units_of_one_side_are_listed():
     a, b = {"one": 0.4, "two": 0.4}, {"one": 0.4, "three": 0.4}
     found = compare(side(1.0, 1.01, parts=a), side(1.0, 1.01, parts=b))
-    assert (found.unmatched_a, found.unmatched_b) == ([("layer", "two")], [("layer", "three")])
+    assert [[(key.level, key.name) for key in side] for side in (found.unmatched_a, found.unmatched_b)] == [
+        [("layer", "two")],
+        [("layer", "three")],
+    ]
     assert energy(found, level="layer").name == "one"
 
 
 def test_a_list_of_parts_that_changed_completely_is_reported():
     found = compare(side(1.0, 1.01, parts={"one": 0.4}), side(1.0, 1.01, parts={"two": 0.4}))
-    assert any("changed completely" in note for note in found.notes)
+    assert any("changed completely" in note for note in stated(found)["notes"])
 
 
 def test_a_side_without_parts_is_reported_and_not_taken_for_a_change_of_them():
     found = compare(side(1.0, 1.01, parts={"one": 0.4}), side(1.0, 1.01))
-    assert "B lists no parts: only figures of the whole are compared" in found.notes
-    assert not any("changed completely" in note for note in found.notes)
+    assert "B lists no parts: only figures of the whole are compared" in stated(found)["notes"]
+    assert not any("changed completely" in note for note in stated(found)["notes"])
 
 
 @pytest.mark.parametrize(
@@ -501,34 +506,34 @@ def test_a_run_against_itself_is_reported_and_a_run_like_it_is_not(tmp_path):
         ("link", f"{tmp_path}/one is {tmp_path}/link"),
         ("other.zip", f"{tmp_path}/one is {tmp_path}/other.zip"),
     ):
-        assert compare([one], open_runs([tmp_path / path])).warnings[0] == said.format(words)
+        assert stated(compare([one], open_runs([tmp_path / path])))["warnings"][0] == said.format(words)
     found = compare([one], open_runs([tmp_path / "one"]))
     assert said.format(f"{tmp_path}/one") in json.loads(render(found, "json"))["warnings"]
     assert "both sides are the same Run" in " ".join(render(found, verbose=True).split())
     values = one[0].samples["value"].to_numpy().copy()
     values[0] = np.nan
     torn, later = (replace(one[0], samples=changed(one[0], values)) for _ in range(2))
-    assert compare([(torn, "torn")], [(later, "later")]).warnings[0].endswith("torn is later")
+    assert stated(compare([(torn, "torn")], [(later, "later")]))["warnings"][0].endswith("torn is later")
     values[1] += 1.0
     other = replace(one[0], id="other", samples=changed(one[0], values))
-    assert not any("same Run" in line for line in compare([one], [(other, "other")]).warnings)
-    assert not any("same Run" in line for line in compare(side(1.0), side(1.0)).warnings)
+    assert not any("same Run" in line for line in stated(compare([one], [(other, "other")]))["warnings"])
+    assert not any("same Run" in line for line in stated(compare(side(1.0), side(1.0)))["warnings"])
 
 
 def test_two_measurements_are_two_whatever_their_readings_and_dates(tmp_path):
     one, other = profile_run(), profile_run()
     assert one.created_ns == other.created_ns
-    assert not any("same Run" in line for line in compare([(one, "a")], [(other, "b")]).warnings)
+    assert not any("same Run" in line for line in stated(compare([(one, "a")], [(other, "b")]))["warnings"])
     save(one, tmp_path / "a")
     save(other, tmp_path / "b")
     loaded = load(tmp_path / "a"), load(tmp_path / "b")
     assert [run.id for run in loaded] == [one.id, other.id]
-    assert not any("same Run" in line for line in compare([(loaded[0], "a")], [(loaded[1], "b")]).warnings)
+    assert not any("same Run" in line for line in stated(compare([(loaded[0], "a")], [(loaded[1], "b")]))["warnings"])
 
 
 def test_runs_of_older_versions_are_one_by_what_they_hold():
     one, other = (replace(profile_run(), id="") for _ in range(2))
-    assert "both sides are the same Run" in compare([(one, "a")], [(other, "b")]).warnings[0]
+    assert "both sides are the same Run" in stated(compare([(one, "a")], [(other, "b")]))["warnings"][0]
 
 
 def test_a_header_without_an_id_is_of_an_older_version(tmp_path):
@@ -544,7 +549,9 @@ def test_simulated_runs_of_one_seed_are_reported_to_repeat_themselves():
     one, other = (replace(profile_run(), devices=boards) for _ in range(2))
     moved = pc.add(other.samples["time_ns"], pa.scalar(10**9))
     other.samples = other.samples.set_column(0, other.samples.schema.field("time_ns"), moved)
-    (warning,) = [line for line in compare([(one, "a")], [(other, "b")]).warnings if "repeats itself" in line]
+    (warning,) = [
+        line for line in stated(compare([(one, "a")], [(other, "b")]))["warnings"] if "repeats itself" in line
+    ]
     assert "sim:h100?run=1" in warning
     with pytest.raises(BadInputError, match="same readings, since a simulated GPU repeats itself"):
         compare([(one, "a"), (other, "b")], [(thing(), "c")])
@@ -560,7 +567,7 @@ def changed(run, values):
 def test_a_run_that_is_one_of_each_side_is_reported():
     shared, a, b = (replace(profile_run(), windows=profile_run().windows.slice(n)) for n in range(3))
     found = compare([(shared, "x"), (a, "a")], [(b, "b"), (shared, "y")])
-    assert found.warnings[0] == "a Run is on both sides, which hides part of any difference: x is y"
+    assert stated(found)["warnings"][0] == "a Run is on both sides, which hides part of any difference: x is y"
 
 
 def test_a_margin_that_makes_no_sense_is_refused():

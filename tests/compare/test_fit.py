@@ -5,10 +5,11 @@ import re
 import pyarrow.compute as pc
 import pytest
 
-from compare_runs import side, thing
-from jouletrace.compare import compare
+from compare_runs import side, stated, thing
+from jouletrace.compare.compare import compare
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import render, verdict
+from jouletrace.report.comparison import render
+from jouletrace.report.comparison_words import verdict
 from jouletrace.run import Run, tables
 from make_runs import gpu
 
@@ -21,7 +22,7 @@ def energy(found, **keys):
 
 def test_what_differs_in_how_sides_were_run_is_reported():
     found = compare(side(1.0), side(1.0, task="train", dtype="fp32", mode="eager"))
-    said = " ".join(found.notes)
+    said = " ".join(stated(found)["notes"])
     for text in ("task differs: infer in A, train in B", "dtype differs: fp16 in A, fp32 in B", "mode differs"):
         assert text in said
 
@@ -82,8 +83,8 @@ def changed(settings=(), versions=(), environment=(), **workload):
     ],
 )
 def test_an_option_a_version_or_a_variable_that_differs_is_reported_with_both_values(a, b, said):
-    assert said in compare(changed(**a), changed(**b)).notes
-    assert not any("differs" in note for note in compare(changed(**a), changed(**a)).notes)
+    assert said in stated(compare(changed(**a), changed(**b)))["notes"]
+    assert not any("differs" in note for note in stated(compare(changed(**a), changed(**a)))["notes"])
 
 
 @pytest.mark.parametrize(
@@ -96,12 +97,12 @@ def test_an_option_a_version_or_a_variable_that_differs_is_reported_with_both_va
     ],
 )
 def test_what_changes_no_figure_or_only_one_side_knows_is_not_said(a, b):
-    assert not any("differs" in note for note in compare(changed(**a), changed(**b)).notes)
+    assert not any("differs" in note for note in stated(compare(changed(**a), changed(**b)))["notes"])
 
 
 def test_an_option_that_varies_within_a_side_is_reported_with_all_its_values():
     found = compare([*changed({"seed": 1}), *changed({"seed": 2}, note="another")], changed({"seed": 1}))
-    assert "seed differs: 1, 2 in A, 1 in B" in found.notes
+    assert "seed differs: 1, 2 in A, 1 in B" in stated(found)["notes"]
 
 
 def clocked(mhz, counted=None):
@@ -115,12 +116,12 @@ def clocked(mhz, counted=None):
 
 def test_clocks_more_than_a_percent_apart_are_reported():
     text = "SM clock differs: 1980 MHz in A, 1755 MHz in B, on average, as the driver reports it"
-    assert text in compare(clocked(1980.0), clocked(1755.0)).notes
-    assert not any("clock" in note for note in compare(clocked(1980.0), clocked(1975.0)).notes)
+    assert text in stated(compare(clocked(1980.0), clocked(1755.0)))["notes"]
+    assert not any("clock" in note for note in stated(compare(clocked(1980.0), clocked(1975.0)))["notes"])
 
 
 def clock_notes(a, b):
-    return [note for note in compare(a, b).notes if "clock" in note]
+    return [note for note in stated(compare(a, b))["notes"] if "clock" in note]
 
 
 def test_where_both_sides_are_counted_the_measured_clock_decides():
@@ -144,7 +145,7 @@ def test_a_warning_names_the_runs_that_it_is_of_unless_all_have_it():
     a[1][0].warn("hot", "the GPU was hot")
     for run, _ in b:
         run.warn("hot", "the GPU was hot")
-    assert compare(a, b).warnings == ["A (run 1): the GPU was hot", "B: the GPU was hot"]
+    assert stated(compare(a, b))["warnings"] == ["A (run 1): the GPU was hot", "B: the GPU was hot"]
 
 
 def test_sides_without_a_figure_in_common_are_named_by_their_places():
@@ -159,7 +160,7 @@ def test_another_batch_is_compared_per_sample():
     found = compare(side(1.0, 1.001), side(2.0, 2.002, batch=16, items=16))
     assert energy(found).change.value == pytest.approx(0.0, abs=1e-9)
     assert found.row("power_w").change.value == pytest.approx(1.0)
-    assert any("per sample" in note for note in found.notes)
+    assert any("per sample" in note for note in stated(found)["notes"])
     assert "energy per sample" in " ".join(verdict(found))
     assert "per iteration" not in re.sub("latency per iteration", "", render(found), flags=re.IGNORECASE)
 
@@ -167,7 +168,7 @@ def test_another_batch_is_compared_per_sample():
 def test_runs_without_figures_are_left_out_and_said():
     found = compare([*side(1.0, 1.01), (Run(kind="measure"), "empty")], side(1.0, 1.01))
     assert found.a.count == 2
-    assert any("empty holds no figures" in note for note in found.notes)
+    assert any("empty holds no figures" in note for note in stated(found)["notes"])
     with pytest.raises(BadInputError, match="none of its Runs holds figures"):
         compare([(Run(kind="measure"), "empty")], side(1.0))
 
@@ -175,4 +176,4 @@ def test_runs_without_figures_are_left_out_and_said():
 def test_an_incomplete_run_is_reported():
     run = thing()
     run.complete = False
-    assert any("broken is incomplete" in note for note in compare([(run, "broken")], side(1.0)).notes)
+    assert any("broken is incomplete" in note for note in stated(compare([(run, "broken")], side(1.0)))["notes"])

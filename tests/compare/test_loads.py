@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from commands import command
+from compare_runs import stated
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.levels import OFFERED, Blocks
-from jouletrace.compare import compare
-from jouletrace.report.comparison import trusted, verdict
+from jouletrace.compare.compare import compare
+from jouletrace.report.comparison_words import trusted, verdict
 from jouletrace.run import save
 from jouletrace.run.parts import Parts
 from scheduled_runs import Law, drawn, scheduled_level, scheduled_run
@@ -65,7 +66,7 @@ def test_a_cheaper_step_is_better_at_each_load_that_both_have(base):
     assert verdict(found)[0].startswith("2/s: B took 1.")
     assert "less energy per output token in these runs: better" in verdict(found)[0]
     assert [one.code for one in trusted(found).failed] == ["one_run"]
-    assert "spread between runs is unknown" in found.method
+    assert "spread between runs is unknown" in stated(found)["method"]
 
 
 def test_equal_servers_with_the_same_requests_are_equal(base):
@@ -143,8 +144,8 @@ def test_a_paired_error_holds_the_farther_reach_of_both_sides():
 def test_loads_of_one_side_only_are_named(base):
     found = compared(base, benched(rates=(4, 6), seed=9))
     assert found.row(TOKEN, "4/s", "load")
-    assert ("load", "2/s") in found.unmatched_a
-    assert ("load", "6/s") in found.unmatched_b
+    assert {"level": "load", "name": "2/s"} in stated(found)["unmatched"]["a"]
+    assert {"level": "load", "name": "6/s"} in stated(found)["unmatched"]["b"]
 
 
 def test_another_gpu_adds_the_gain_of_its_sensor(base):

@@ -8,17 +8,18 @@ import pytest
 
 import jouletrace as jt
 from commands import command, only_run
+from compare_runs import stated
 from covering import fewest
 from jouletrace import load
 from jouletrace.analysis.aliasing import FLAG
 from jouletrace.cli import main
 from jouletrace.compare.paired import Blocks, _contrast, lane, paired
+from jouletrace.compare.pairs import DIFFERENT, LOWER
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
 from jouletrace.profiler import ab as profiler
 from jouletrace.profiler.ab import AbSettings, run_ab
 from jouletrace.profiler.settings import ProfileSettings
-from jouletrace.report.comparison import DIFFERENT, LOWER
 from jouletrace.run import tables
 from jouletrace.workloads import ObjectWorkload
 from records import DEVICE, START, make_run, readings
@@ -167,7 +168,7 @@ def test_a_block_that_lost_a_window_is_left_out():
     del rows[1]
     run.windows = tables.from_rows(rows, "windows")
     found = paired(run)
-    assert "5 blocks" in found.method
+    assert "5 blocks" in stated(found)["method"]
     assert found.row("energy_total_j").verdict == "no difference shown"
 
 
@@ -200,7 +201,7 @@ def test_another_number_of_samples_is_compared_per_sample():
     x = torch.randn(4096, 1024).half()
     found = jt.ab(layer, layer, x, inputs_b=x[:2048], device=SPEC, max_time=10)
     assert abs(found.row("energy_total_j").change.value) < 0.2
-    assert any("per sample" in note for note in found.notes)
+    assert any("per sample" in note for note in stated(found)["notes"])
     assert found.row("latency_s").verdict == LOWER  # of half the samples: neither better nor worse
 
 

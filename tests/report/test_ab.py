@@ -6,7 +6,8 @@ import pytest
 
 from compare_runs import side
 from jouletrace import report
-from jouletrace.compare import compare
+from jouletrace.compare.compare import compare
+from jouletrace.compare.pairs import Note
 from jouletrace.report.document import Footnotes
 from jouletrace.run import tables
 from make_runs import GPU, cpu_run, monitor_run, profile_run
@@ -40,7 +41,7 @@ def test_a_warning_of_both_is_reported_once():
     run = profile_run()
     run.warn("target_not_met", "9 blocks were wanted, 4 fitted the time")
     compared = compare(side(1.0), side(1.2))
-    compared.warnings = [warning.message for warning in run.warnings]
+    compared.warnings = [Note("warned", ("", (), warning.message)) for warning in run.warnings]
     text = words(report.render([run], compared=[compared], verbose=True))
     assert text.count("9 blocks were wanted") == 1
 
@@ -50,7 +51,7 @@ def test_a_comparison_that_was_interrupted_says_so_first_and_once():
     run.complete = False
     run.warn("interrupted", "the run ended early")
     compared = compare(side(1.0), side(1.2))
-    compared.warnings = ["the run ended early"]
+    compared.warnings = [Note("warned", ("", (), "the run ended early"))]
     text = words(report.render([run], compared=[compared], verbose=True))
     assert text.count("the run ended early") == 1
     assert text.index("INCOMPLETE: the run ended early") < text.index("verdict")

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from compare_runs import side
-from jouletrace.compare import compare
+from jouletrace.compare.compare import compare
 from jouletrace.errors import BadInputError
 from jouletrace.report.contract import json_schema, to_json_object, upgraded
 from jouletrace.run import Estimate, Run, load, save, tables

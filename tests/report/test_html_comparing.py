@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from commands import command
-from compare_runs import side, thing
-from jouletrace.compare import against_first, compare
+from compare_runs import side, stated, thing
+from jouletrace.compare.compare import against_first, compare
 from jouletrace.compare.paired import lane, paired
+from jouletrace.compare.pairs import Note
 from jouletrace.report import html
 from jouletrace.report.comparison import render
 from jouletrace.report.html.page import compared
@@ -64,15 +65,15 @@ def test_what_cannot_be_compared_is_reported_and_the_rest_is():
     found, notes = against_first([[one] for one in runs])
     assert len(found) == 1
     assert len(notes) == 1
-    assert notes[0].startswith("monitor is not compared: A is a profile")
-    assert "monitor is not compared" in Page(html.render([run for run, _ in runs], found, notes)).text
+    assert "monitor is not compared: A is a profile" in Page(html.render([run for run, _ in runs], found, notes)).text
 
 
 def test_of_many_things_the_first_are_compared_and_the_rest_is_counted():
     runs = [one for batch in range(1, 15) for one in side(1.0, batch=batch)]
     found, notes = against_first([[one] for one in runs])
     assert len(found) == 8
-    assert notes == ["5 more are not compared with the first: see jouletrace compare"]
+    text = Page(html.render([run for run, _ in runs[:2]], found, notes)).text
+    assert "5 more are not compared with the first: see jouletrace compare" in text
 
 
 def test_kernels_are_named_briefly_and_stored_in_full():
@@ -91,7 +92,7 @@ def test_kernels_are_named_briefly_and_stored_in_full():
 def test_names_in_comparisons_stay_text():
     runs = [(thing(f, parts={EVIL: 0.4}, mode=mode), mode) for f, mode in ((1.0, "graph"), (0.9, "eager"))]
     found, notes = against_first([[one] for one in runs])
-    parsed = Page(html.render([run for run, _ in runs], found, [*notes, EVIL]))
+    parsed = Page(html.render([run for run, _ in runs], found, [*notes, Note("warned", ("", (), EVIL))]))
     assert not [attrs for tag, attrs in parsed.tags if tag == "img" or "onerror" in attrs]
     assert "<img src=x" in parsed.text
 
@@ -159,7 +160,7 @@ def test_files_of_the_same_name_are_distinguished_by_their_folders(two_sides):
     }.items():
         two_sides.workload["a"]["name"], two_sides.workload["b"]["name"] = a, b
         found = paired(two_sides)
-        assert (found.a.title, found.b.title) == said
+        assert tuple(stated(found)[side]["title"] for side in "ab") == said
 
 
 def test_timed_iterations_of_ab_have_a_lane_for_each_side(two_sides):
@@ -177,7 +178,7 @@ def test_a_run_without_figures_is_left_out_with_its_reason():
     empty.results = tables.empty("results")
     found, notes = against_first([[(thing(1.0), "a")], [(empty, "b")]])
     assert found == []
-    assert "holds figures" in notes[0]
+    assert "holds figures" in Page(html.render([thing(1.0), empty], found, notes)).text
 
 
 def test_rows_without_a_figure_on_either_side_are_counted_and_kept_in_files():

@@ -7,7 +7,7 @@ import pytest
 
 from compare_runs import side
 from jouletrace import report
-from jouletrace.compare import compare
+from jouletrace.compare.compare import compare
 from jouletrace.report import comparison
 from jouletrace.report.verdict import brief
 from jouletrace.run import MODEL_UNIT, Estimate, Run, load, tables

@@ -1,5 +1,6 @@
 """Looking things up in a Run."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -98,3 +99,17 @@ def test_a_table_without_pandas_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(NotPossibleError, match="pip install pandas"):
         profile_run().to_pandas("units")
+
+
+@pytest.mark.thorough
+def test_a_run_that_was_loaded_prints_and_saves_where_nothing_else_was_imported(tmp_path):
+    profile_run().save(tmp_path / "first")
+    code = (
+        "import sys; from jouletrace.run import load; run = load(sys.argv[1]); print(run);"
+        "print(run.result('energy_total_j')); run.save(sys.argv[2])"
+    )
+    command = [sys.executable, "-c", code, *(str(tmp_path / name) for name in ("first", "second"))]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8").stdout
+    assert str(profile_run()) in shown
+    assert shown.splitlines()[-1] == "4.652 ± 0.021 J"
+    assert (tmp_path / "second" / "run.json").exists()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 
+from jouletrace.compare.pairs import Comparison
+from jouletrace.report.comparison import render
 from jouletrace.run import DeviceInfo, Estimate, Run, tables
 from make_runs import e, gpu, power_channel, result
 
@@ -45,6 +50,11 @@ def thing(
     )
     run.units, run.results = tables.from_rows(units, "units"), tables.from_rows(rows, "results")
     return run
+
+
+def stated(found: Comparison) -> dict[str, Any]:
+    """A comparison as ``--json`` states it."""
+    return json.loads(render(found, "json"))
 
 
 def side(*factors: float, **keys: object) -> list[tuple[Run, str]]:

@@ -14,13 +14,14 @@ import numpy as np
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
-from jouletrace.analysis.kernel_times import Kinds, no_kinds, sum_of, sums, times_of
+from jouletrace.analysis.kernel_times import Kinds, Part, no_kinds, sum_of, sums, times_of
 from jouletrace.analysis.layers import Layer, layers_of
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.contrasts import METHOD, Row, by_operator
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
 
@@ -75,6 +76,8 @@ class Parts:
             whole_s: Its time, s.
         """
         self.figures.keep(self.times.units.values())
+        self.figures.recorded.append(self)
+        self.whole = whole or self.figures.get(MODEL_UNIT, "energy_total_j")
         whole_s = self.iteration_s.value or 0.0 if whole_s is None else whole_s
         # Tracing delays the host, not the GPU: what is left of an untraced iteration is idle.
         self.idle_s = max(whole_s - self.times.busy_s, 0.0)
@@ -85,7 +88,7 @@ class Parts:
         self.add_layers()
         self.add_idle()
         flags = ["traced_at_cap"] if self.factor != 1.0 else [] if scaled else ["traced_whole"]
-        self.add_checks(whole or self.figures.get(MODEL_UNIT, "energy_total_j"), flags)
+        self.add_checks(self.whole, flags)
         if self.powers is not None:
             self.run.waveform = table_of(self.run, self.powers.fit, self.times.about["iterations"])
 
@@ -233,7 +236,7 @@ class Parts:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
         seconds = sum(kinds.values()) + idle_s
         time = Estimate(seconds, None, None, self.times.about["iterations"], "trace")
-        row = self._row(kinds, idle_s, seconds, reason)
+        row = self.drawn(kinds, idle_s, reason)
         energy = row.energy
         # while several kernels run, they share the energy equally
         flags = ["overlapped"] if row.overlapped > 0.05 else []
@@ -242,7 +245,7 @@ class Parts:
             self.figures.add(unit, "time_own_s", time)
             return
         if energy.value is not None:
-            self.figures.sources[unit, "energy_total_j"] = partial(self._sources, kinds, idle_s)
+            self.figures.sources[unit, "energy_total_j"] = partial(self.sources, kinds, idle_s)
         self.figures.add(unit, "time_s", time)
         self.figures.add(unit, "energy_total_j", energy, flags)
         baseline = self.figures.get(MODEL_UNIT, "baseline_context_idle_w")
@@ -257,8 +260,22 @@ class Parts:
         elif self.reason and self.iteration_s.value:
             self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
 
-    def _row(self, kinds: Kinds, idle_s: float, seconds: float, reason: str) -> Row:
+    def path(self, part: Part) -> Path:
+        """Phase, modules, operator, shapes and kernel of what one site launches, as far as they are known."""
+        unit = self.times.units[part.unit]
+        site = self.times.units.get(part.site, unit)
+        steps = [("phase", unit["phase"] or site["phase"])]
+        steps += [("module", word) for word in (site["module"] or unit["module"] or "").split(".")]
+        steps += [
+            ("op", (unit["op"] or "").removeprefix("aten.")),
+            ("shapes", unit["shapes"]),
+            ("kernel", unit["name"]),
+        ]
+        return tuple(Step(kind, name) for kind, name in steps if name)
+
+    def drawn(self, kinds: Kinds, idle_s: float = 0.0, reason: str = "") -> Row:
         """What seconds of kinds draw, scaled; without an energy if there is a reason, or they aren't resolved."""
+        seconds = sum(kinds.values()) + idle_s
         unseen = sum(some for kind, some in kinds.items() if not self.times.total_s[kind])
         if unseen > UNSEEN * seconds:  # it ran outside of the part of a program that is analysed
             reason = reason or "not_resolved"
@@ -270,8 +287,8 @@ class Parts:
             return replace(row, energy=Estimate.null("not_resolved", METHOD))
         return row if idle_s else replace(row, energy=self._scaled(row.energy))
 
-    def _sources(self, kinds: Kinds, idle_s: float) -> Sources:
-        """What the interval of some seconds of kinds consists of."""
+    def sources(self, kinds: Kinds, idle_s: float = 0.0) -> Sources:
+        """Standard uncertainties by their causes of the energy of some seconds of kinds, J."""
         assert self.powers is not None
         found = self.powers.sources(kinds, idle_s)
         if idle_s:

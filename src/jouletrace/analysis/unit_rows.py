@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.recording_names import IDLE_NAME
-
-_NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
-"""The index of one of several equal layers; a module whose whole name is a number keeps it."""
-
-
-def of_equal_layers(module: str) -> str:
-    """The name of a module with * in place of the numbers of equal layers."""
-    return _NUMBER.sub("*", module)
 
 
 class UnitRows:

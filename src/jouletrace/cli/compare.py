@@ -13,7 +13,7 @@ from jouletrace.cli.output import check_form, say
 from jouletrace.errors import BadInputError, CheckFailedError
 
 if TYPE_CHECKING:
-    from jouletrace.report.comparison import Comparison
+    from jouletrace.compare.pairs import Comparison
 
 _CHECK_HELP = (
     "[LEVEL:NAME:]METRIC>CHANGE%, such as 'energy>5%' or 'kernel:gemm*:energy>3%'; repeatable. Exit code 1 if it fails."
@@ -41,7 +41,7 @@ def compare(
     to back of a profile are judged by a stored spread, all else is inconclusive: profile with --repeats 3, or give
     several Runs.
     """
-    from jouletrace.compare import compare as compare_runs
+    from jouletrace.compare.compare import compare as compare_runs
     from jouletrace.compare.sides import open_runs
 
     form = check_form(form, json)
@@ -69,7 +69,9 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     Raises:
         CheckFailedError: If one failed, or is inconclusive with ``strict``.
     """
-    from jouletrace.report.comparison import FAILED, INCONCLUSIVE, render
+    from jouletrace.compare.pairs import FAILED, INCONCLUSIVE
+    from jouletrace.report.comparison import render
+    from jouletrace.report.comparison_words import says
 
     text = render(found, form, top=top, verbose=verbose, colour=sys.stdout.isatty())
     sys.stdout.write(text.rstrip("\n") + "\n")
@@ -77,8 +79,8 @@ def conclude(found: Comparison, *, form: str, top: int, strict: bool, verbose: b
     failing = (FAILED, INCONCLUSIVE) if strict else (FAILED,)
     for check in found.checks:
         if check.outcome == INCONCLUSIVE and not strict:
-            say(f"--fail-if '{check.text}' is inconclusive: {check.says}")
-    failed = [f"'{one.text}' {one.outcome}: {one.says}" for one in found.checks if one.outcome in failing]
+            say(f"--fail-if '{check.text}' is inconclusive: {says(check)}")
+    failed = [f"'{one.text}' {one.outcome}: {says(one)}" for one in found.checks if one.outcome in failing]
     if failed:
         raise CheckFailedError(f"--fail-if {'; '.join(failed)}")
 

@@ -22,7 +22,7 @@ from jouletrace.errors import (
 from jouletrace.report.document import FORMATS, printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
-    from jouletrace.report.comparison import Comparison
+    from jouletrace.compare.pairs import Comparison
     from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
 

@@ -13,7 +13,7 @@ from jouletrace.cli import options
 from jouletrace.cli.output import opened, say
 
 if TYPE_CHECKING:
-    from jouletrace.report.comparison import Comparison
+    from jouletrace.compare.pairs import Comparison, Note
     from jouletrace.run import Run
 
 
@@ -46,9 +46,9 @@ def report(
         _open(place)
 
 
-def _compared(runs: list[Run], paths: list[str]) -> tuple[list[Comparison], list[str]]:
+def _compared(runs: list[Run], paths: list[str]) -> tuple[list[Comparison], list[Note]]:
     """The comparison within each Run of ``ab``, and the comparisons between the other Runs."""
-    from jouletrace.compare import against_first
+    from jouletrace.compare.compare import against_first
     from jouletrace.compare.paired import own_sides
     from jouletrace.compare.sides import open_runs
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import check_form, opened, print_runs, put
+from jouletrace.errors import BadInputError
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -25,6 +28,14 @@ def show(
     ] = None,
     top: options.Top = None,
     verbose: options.Verbose = False,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="KINDS",
+            help="Divide the energy by device, phase, module, op, shapes, kernel, or some of them: phase,op.",
+        ),
+    ] = None,
     budget: Annotated[
         bool,
         typer.Option(
@@ -42,6 +53,12 @@ def show(
     from jouletrace.run.parts import Parts
 
     form, given = check_form(form, json), tariff(price, carbon)
+    if by is not None:
+        if budget or detail or verbose:
+            raise BadInputError("--by: a view of its own, without --detail, --budget and -v")
+        for path in runs:
+            _print_by(opened(path), by.split(","), form, top)
+        return
     if budget:
         shown = [opened(path) for path in runs]
         known = [(run, parts := Parts(run), facts_of(run, parts)) for run in shown]
@@ -58,6 +75,15 @@ def show(
     print_runs(
         [opened(path) for path in runs], form=form, detail=detail, top=top, verbose=verbose, more=more, tariff=given
     )
+
+
+def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> None:
+    """The energy of a Run by kinds of steps."""
+    from jouletrace.analysis.divided import divided
+    from jouletrace.report.by import render
+
+    found = divided(run, kinds, 20 if top is None and form == "table" else top)
+    sys.stdout.write(render(str(run.workload.get("name") or run.kind), found, kinds, form))
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:

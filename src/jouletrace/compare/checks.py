@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from jouletrace.compare.contrast import ALPHA, Contrast, holm
-from jouletrace.compare.match import LEVELS, fits
+from jouletrace.compare.match import fits
+from jouletrace.compare.pairs import FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
 from jouletrace.compare.spread import Entry
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import FAILED, INCONCLUSIVE, PASSED, Check, Row, percent, signed
-from jouletrace.report.reasons import reason
 
 METRICS = {
     "latency": ("latency_s", "time_s"),
@@ -28,14 +27,11 @@ METRICS = {
     "energy": ("energy_total_j", "energy_total_j"),
     "per_token": ("energy_per_token_j", "energy_per_output_token_j"),
     "per_request": ("energy_per_request_j", "energy_per_request_j"),
-    "ttft": ("ttft_p95_s", "ttft_p95_s"),
-    "tpot": ("tpot_p95_s", "tpot_p95_s"),
-    "e2e": ("e2e_p95_s", "e2e_p95_s"),
+    **{name: 2 * (f"{name}_p95_s",) for name in ("ttft", "tpot", "e2e")},
 }
 """The metric of the model, and that of a part, by word."""
 
 _EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
-_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Expression:
         level: "model" or a level of parts.
         pattern: Pattern of the parts; "" for the model.
         metric: Word of ``METRICS``.
-        above: Whether a change of more than ``change`` fails; otherwise, whether one of less than it fails.
+        above: True if a change of more than ``change`` fails, False if one of less than it does.
         change: Relative change.
     """
 
@@ -96,11 +92,15 @@ def evaluate(checks: Sequence[Expression], entries: Sequence[Entry], rows: Seque
     found = []
     for number, check in enumerate(checks):
         own = [k for k, (i, _) in enumerate(asked) if i == number]
+        meant = [asked[k][1] for k in own]
         failed = [asked[k][1] for k in own if beyond[k]]
         open_ = [asked[k][1] for k in own if not beyond[k] and not short[k]]
         outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
-        deciding = failed or open_ or [asked[k][1] for k in own]
-        found.append(Check(check.text, outcome, _says(check, outcome, deciding, ALPHA / len(asked))))
+        alpha = 2 * ALPHA / len(asked)  # of a one-sided test
+        deciding = [
+            (row, one.contrast.detectable(alpha) if one.contrast else None) for one, row in failed or open_ or meant
+        ]
+        found.append(Check(check.text, outcome, check.metric, tuple(deciding)))
     return found
 
 
@@ -127,25 +127,6 @@ def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
     if contrast is None:
         return 1.0
     return (contrast.p_above if check.above == beyond else contrast.p_below)(1 + check.change)
-
-
-def _says(check: Expression, outcome: str, judged: Sequence[Judged], alpha: float) -> str:
-    said = []
-    for entry, row in judged[:_SHOWN]:
-        text = f"{'' if check.level == 'model' else f'{row.name}: '}{check.metric} {signed(row.change)}"
-        if outcome == INCONCLUSIVE:
-            text += f", {_why(entry, row, alpha)}"
-        said.append(text)
-    more = f"; and {len(judged) - _SHOWN} more" if len(judged) > _SHOWN else ""
-    return "; ".join(said) + more
-
-
-def _why(entry: Entry, row: Row, alpha: float) -> str:
-    """Why a check is inconclusive."""
-    if entry.contrast is None:
-        return reason(row.reason)
-    least = entry.contrast.detectable(2 * alpha)  # of a one-sided test
-    return "A may be zero" if least is None else f"smallest detectable change {percent(least)}"
 
 
 def _near(word: str, known: Iterable[str]) -> str:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from jouletrace.analysis.checks import Failure, Outcomes, joined, of, outcomes
-from jouletrace.analysis.rules import rule
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
 from jouletrace.compare.loads import pair
-from jouletrace.compare.match import LEVELS, LOAD, Figures, Key, Matched, match, parts_of
-from jouletrace.compare.setup import RESPONSE, differences, options, warnings
+from jouletrace.compare.match import Figures, Matched, match, parts_of
+from jouletrace.compare.pairs import (
+    BETTER,
+    DIFFERENT,
+    HIGHER,
+    INCONCLUSIVE,
+    LEVELS,
+    LOAD,
+    LOWER,
+    SAME,
+    WORSE,
+    Comparison,
+    Key,
+    Note,
+    Row,
+    Side,
+)
+from jouletrace.compare.setup import differences, response, warnings
 from jouletrace.compare.sides import (
     LOAD_METRICS,
     MODEL_METRICS,
@@ -20,33 +34,18 @@ from jouletrace.compare.sides import (
     REPEATS,
     WATCHED_METRICS,
     Source,
-    are_the_same,
     boards,
-    on_both_sides,
-    repeated_by_seed,
+    in_common,
     same_thing,
     sensor_gain,
     sources,
 )
 from jouletrace.compare.spread import Entry, of_side, solve
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import (
-    BETTER,
-    DIFFERENT,
-    HIGHER,
-    INCONCLUSIVE,
-    LOWER,
-    SAME,
-    WORSE,
-    Comparison,
-    Row,
-    Side,
-)
-from jouletrace.report.facts import title
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
-from jouletrace.run.parts import STORED_SCATTER, Parts
+from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.sensor.gain import shown
 
 Runs = Sequence[tuple[Run, str]]
@@ -62,7 +61,6 @@ NEUTRAL = ("power_w",)
 """Metrics of which less isn't necessarily better; nor is it of the latency of iterations that hold other numbers of
 samples, and of anything where devices were watched, whatever they did."""
 
-_Sides = tuple[Sequence[Mapping[str, Estimate]], ...]
 _OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
@@ -95,7 +93,9 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     name = side_b[0].run.workload.get("name") or side_b[0].run.kind
-    entries = _of_model(Key("model", name), (side_a, side_b), scale)
+    of_each = [[source.model for source in side] for side in (side_a, side_b)]
+    df = [min(source.scatter_df for source in side) for side in (side_a, side_b)]
+    entries = _entries(Key("model", name), (*MODEL_METRICS, "time_s"), of_each, scale, df=df)
     parts_a, parts_b = parts_of(side_a, LEVELS), parts_of(side_b, LEVELS)
     matched = match(list(parts_a), list(parts_b))
     for key_a, key_b, flags in matched.pairs:
@@ -105,12 +105,10 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
         loads = [[key.name for key in parts if key.level == LOAD] for parts in (parts_a, parts_b)]
         if all(loads):
-            of_each = " and ".join(", ".join(names) for names in loads)
-            raise BadInputError(
-                f"no load of A has the name of a load of B ({of_each}): send the same to both ({where})"
-            )
+            names = " and ".join(map(", ".join, loads))
+            raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    solve(entries, gain)
+    solve(entries, gain, watched)
     if len(side_a) == len(side_b) == 1:
         pair(entries, side_a[0].run, side_b[0].run)
         for one in entries:
@@ -118,132 +116,91 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
                 one.flags = (*one.flags, STORED_SCATTER)
     neutral = WATCHED_METRICS if watched else NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
     rows = judge(entries, margin, neutral=neutral)
+    shared = in_common(side_a, side_b)
     return Comparison(
         a=_side("A", side_a),
         b=_side("B", side_b),
         rows=rows,
-        unmatched_a=[(key.level, _said(key)) for key in matched.only_a],
-        unmatched_b=[(key.level, _said(key)) for key in matched.only_b],
+        method=_method(side_a, side_b, rows),
+        unmatched_a=matched.only_a,
+        unmatched_b=matched.only_b,
         notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b],
-        warnings=[*on_both_sides(side_a, side_b), *repeated_by_seed(side_a, side_b), *warnings(side_a, side_b)],
+        warnings=[*shared, *warnings(side_a, side_b)],
         margin=margin,
         gain=gain,
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
-        method=_method(side_a, side_b, rows),
         checks=evaluate(checks, entries, rows),
-        trust=joined(_outcomes(side_a, side_b)),
-        same=are_the_same(side_a, side_b),
+        runs=_runs(side_a, side_b),
+        doubts=_doubts(side_a, side_b),
+        same=any(note.code == "same_run" for note in shared),
         programs=side_a[0].run.kind == "program",
     )
 
 
-def _of_model(key: Key, sides: tuple[Sequence[Source], Sequence[Source]], scale: tuple[float, float]) -> list[Entry]:
-    """The rows of the whole: iterations, or what devices drew that were watched."""
-    found = []
-    for metric in dict.fromkeys((*MODEL_METRICS, *WATCHED_METRICS)):
-        each = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
-        a, b = (
-            of_side(
-                [source.model.get(metric) for source in side],
-                factor,
-                alone=all(metric in source.alone for source in side),
-                df=min(source.scatter_df for source in side),
-            )
-            for side, factor in zip(sides, each, strict=True)
-        )
-        entry = Entry(key, metric, a, b)
-        if entry.stated:
-            found.append(entry)
-    return found
-
-
 def _entries(
-    key: Key, metrics: Sequence[str], sides: _Sides, scale: tuple[float, float], flags: tuple[str, ...] = ()
+    key: Key,
+    metrics: Sequence[str],
+    sides: Sequence[Sequence[Mapping[str, Estimate]]],
+    scale: tuple[float, float],
+    flags: tuple[str, ...] = (),
+    df: Sequence[float] = (math.inf, math.inf),
 ) -> list[Entry]:
-    """A row per metric of one unit.
+    """A row per metric of one unit, from its figures in each run of A and of B.
 
-    Args:
-        key: The unit, as in B.
-        metrics: The metrics.
-        sides: Figures by metric for each run of A and of B.
-        scale: Factors for the figures of A and of B, which make them refer to the same work.
-        flags: How the unit differs between the sides.
+    ``scale`` makes the sides refer to the same work; ``flags`` say how the unit differs between them; ``df`` are the
+    most degrees of freedom of an interval in each.
     """
     found = []
     for metric in metrics:
-        each = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
-        a, b = (of_side([run.get(metric) for run in side], factor) for side, factor in zip(sides, each, strict=True))
-        entry = Entry(key, metric, a, b, flags)
-        if entry.stated:
-            found.append(entry)
-    return found
+        factors = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
+        a, b = (of_side([run.get(metric) for run in sides[i]], factors[i], df[i]) for i in (0, 1))
+        found.append(Entry(key, metric, a, b, flags))
+    return [entry for entry in found if entry.stated]
 
 
-def _on_parts(matched: Matched, a: Figures, b: Figures) -> list[str]:
+def _on_parts(matched: Matched, a: Figures, b: Figures) -> list[Note]:
     """Remarks on the lists of parts, where they hardly match."""
     if bool(a) != bool(b):
-        return [f"{'B' if a else 'A'} lists no parts: only figures of the whole are compared"]
+        return [Note("no_parts", ("B" if a else "A",))]
     if a and not matched.pairs:
-        return ["no part of A is a part of B: the list of parts has changed completely"]
+        return [Note("other_parts")]
     if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
-        return ["more parts belong to one side only than to both: sums over parts can't be compared with each other"]
+        return [Note("few_parts_in_common")]
     return []
 
 
 def _side(name: str, found: Sequence[Source]) -> Side:
-    devices = tuple(f"{device.name} ({device.id})" for device in boards(found).values())
-    return Side(name, title(found[0].run), tuple(source.place for source in found), devices, len(found))
+    places, devices = (source.place for source in found), boards(found).values()
+    return Side(name, found[0].run, tuple(places), tuple(devices), len(found))
 
 
-def _said(key: Key) -> str:
-    place = f" in {key.module}" if key.module and key.module != key.name else ""
-    return f"{key.name or key.op}{place}{f' ({key.shapes})' if key.shapes else ''}"
-
-
-def _outcomes(*sides: Sequence[Source]) -> list[Outcomes]:
-    """The outcomes of each Run's checks, and of each Run of several processes as a whole, which may show more."""
+def _runs(*sides: Sequence[Source]) -> list[Run]:
+    """Each Run, and each Run of several processes as a whole, which may show more."""
     places = dict.fromkeys(Path(source.place).parent for side in sides for source in side)
     wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
-    runs = [*(source.run for side in sides for source in side), *map(load, wholes)]
-    found = [outcomes(run, Parts(run)) for run in runs]
-    if len({options(source.run).get(RESPONSE) for side in sides for source in side if not source.watched}) > 1:
-        message = "the power sensor is calibrated in some Runs only, which moves their figures"
-        found.append(_doubt("calibration_differs", message))
+    return [*(source.run for side in sides for source in side), *map(load, wholes)]
+
+
+def _doubts(*sides: Sequence[Source]) -> list[Note]:
+    found = []
+    if len({response(source.run) for side in sides for source in side if not source.watched}) > 1:
+        found.append(Note("calibration_differs"))
     names = [{(source.run.workload.get("name"), source.run.kind) for source in side} for side in sides]
     boards_of = [{device.name for source in side for device in source.run.devices} for side in sides]
     if not names[0] & names[1] and all(boards_of) and not boards_of[0] & boards_of[1]:
-        message = "A and B differ in the workload and in the GPU: which of the two causes a difference is open"
-        if any(kind == "import" for side in names for _, kind in side):
-            message = "A and B are of different GPUs, and nothing says that they ran the same"
-        found.append(_doubt("gpus_and_workloads_differ", message))
+        imported = any(kind == "import" for side in names for _, kind in side)
+        found.append(Note("gpus_and_workloads_differ", (imported,)))
     return found
 
 
-def _doubt(code: str, message: str) -> Outcomes:
-    return of([], [Failure(*rule(code), code, message=message)])
-
-
-def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> str:
-    if len(a) + len(b) == 2 and a[0].run.kind == "bench":
-        return (
-            "Differences of loads in single runs, compared with the chance within each (of energies without that of "
-            "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread "
-            "between runs is unknown."
-        )
-    if len(a) + len(b) == 2 and a[0].watched and b[0].watched:
-        return "Differences of two records, by the interval of each: how others would differ can't be known from these."
-    if len(a) + len(b) == 2 and any(STORED_SCATTER in row.flags for row in rows):
-        return (
-            "Differences of single runs, by their intervals, which hold a scatter between runs that was stored from "
-            f"another GPU; verdicts hold with {100 * (1 - ALPHA):g} % over all rows together."
-        )
-    if len(a) + len(b) == 2:
-        return "Differences of single runs: the spread between runs is unknown, so chance can't be assessed."
-    return (
-        f"Differences of means over {len(a)} and {len(b)} runs, compared with the spread between runs; intervals and "
-        f"verdicts hold with {100 * (1 - ALPHA):g} % over all rows together (half of the error is for the model's "
-        "figures, half is shared by the levels of parts, by Holm within each)."
-    )
+def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> Note:
+    if len(a) + len(b) > 2:
+        return Note("runs", (len(a), len(b)))
+    if a[0].run.kind == "bench":
+        return Note("loads")
+    if a[0].watched and b[0].watched:
+        return Note("records")
+    return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 
 def judge(
@@ -276,21 +233,16 @@ def judge(
 
 def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
     a, b, contrast, key = entry.a.mean(), entry.b.mean(), entry.contrast, entry.key
-    flags, reason = list(entry.flags), None
-    verdict, p, detectable = INCONCLUSIVE, None, None
+    shared = (key.level, key.name or key.op, key.where, key.shapes, entry.metric, a, b)
     if contrast is None:
         reason = unknown if entry.measured else a.reason or b.reason or "not_measured"
-        difference, change = _without_interval(a, b, reason)
-    else:
-        difference, change, p = contrast.difference(alpha), contrast.change(alpha), contrast.p()
-        detectable = contrast.detectable(alpha)
-        verdict, reason = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
-        if verdict in DIFFERENT and _within(change, margin):
-            flags.append("below_margin")
-    where = key.module if key.module != key.name else ""
-    names = (key.level, key.name or key.op, where, key.shapes, entry.metric)
-    found = Row(*names, a, b, difference, change, 1 - alpha, p, verdict)
-    return replace(found, reason=reason, detectable=detectable, flags=tuple(flags))
+        return Row(*shared, *_without_interval(a, b, reason), 1 - alpha, None, INCONCLUSIVE, reason, None, entry.flags)
+    change, flags = contrast.change(alpha), entry.flags
+    verdict, open_ = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
+    if verdict in DIFFERENT and _within(change, margin):
+        flags = (*flags, "below_margin")
+    figures = (contrast.difference(alpha), change, 1 - alpha, contrast.p())
+    return Row(*shared, *figures, verdict, open_, contrast.detectable(alpha), flags)
 
 
 def _verdict(
@@ -321,7 +273,7 @@ def _without_interval(a: Estimate, b: Estimate, reason: str) -> tuple[Estimate, 
     return difference, Estimate(b.value / a.value - 1, n=1, method=METHOD)
 
 
-def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[str]]:
+def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[Note]]:
     """Comparisons of the first of several Runs with each other one; Runs of one thing form one side, if things differ.
 
     Args:
@@ -332,15 +284,14 @@ def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[str]]:
     """
     sides = _sides(runs)
     found: list[Comparison] = []
-    notes: list[str] = []
+    notes: list[Note] = []
     for other in sides[1 : MOST + 1]:
         try:
             found.append(compare(sides[0], other))
         except BadInputError as error:
-            places = ", ".join(Path(place).name for _, place in other)
-            notes.append(f"{places} is not compared: {error}")
+            notes.append(Note("not_compared", (tuple(Path(place).name for _, place in other), str(error))))
     if len(sides) > MOST + 1:
-        notes.append(f"{len(sides) - MOST - 1} more are not compared with the first: see jouletrace compare")
+        notes.append(Note("more_not_compared", (len(sides) - MOST - 1,)))
     return found, notes
 
 

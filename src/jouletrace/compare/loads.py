@@ -9,7 +9,7 @@ import numpy as np
 
 from jouletrace.analysis.serving.levels import CHANCES, Blocks, blocks_of
 from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
-from jouletrace.compare.match import LOAD
+from jouletrace.compare.pairs import LOAD
 from jouletrace.compare.spread import Entry
 from jouletrace.run import Run
 
@@ -56,7 +56,7 @@ def _blocks(a: Run, b: Run, level_a: int, level_b: int) -> tuple[Blocks, Blocks]
 
 
 def _same(a: Requests, b: Requests) -> bool:
-    """Whether two loads have the same times and lengths."""
+    """True if two loads have the same times and lengths."""
     if len(a) != len(b) or not len(a):
         return False
     first, second = (np.argsort(one.due, kind="stable") for one in (a, b))

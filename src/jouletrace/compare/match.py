@@ -5,41 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from jouletrace.compare.pairs import LOAD, Key
 from jouletrace.compare.sides import LOAD_METRICS, PART_METRICS, Source
 from jouletrace.run import MODEL_UNIT, Estimate
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.stats.interval import Z95
 
-LOAD: Final = "load"
-LEVELS = ("phase", "layer", "op", "kernel", "range", LOAD)
-
 _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
-
-
-@dataclass(frozen=True)
-class Key:
-    """The properties by which a unit is recognised.
-
-    Attributes:
-        level: Its level.
-        name: Label of a range, qualified name of a layer, name of a kernel or operator.
-        op, shapes, module, phase: As in the ``units`` table; "" for none.
-        number: Distinguishes units that agree in all the others.
-    """
-
-    level: str
-    name: str
-    op: str = ""
-    shapes: str = ""
-    module: str = ""
-    phase: str = ""
-    number: int = 0
-
 
 Figures = dict[Key, list[dict[str, Estimate]]]
 """Figures by metric for each run of the side, by unit; empty where a run lacks the unit."""
@@ -122,6 +99,6 @@ def _by(keys: Sequence[Key], reduced: Callable[[Key], Key | None]) -> dict[Key, 
 
 
 def fits(key: Key, pattern: str) -> bool:
-    """Whether a pattern with ``*`` and ``?`` matches a unit: its name, operator, or module."""
+    """True if a pattern with ``*`` and ``?`` matches a unit: its name, operator, or module."""
     texts = (key.name, key.op, key.module)
     return any(text and (fnmatchcase(text, pattern) or text == pattern) for text in texts)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import FLAG, of_whole
-from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.figures import Figures as Results
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
@@ -24,12 +23,10 @@ from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, NEUTRAL, judge
 from jouletrace.compare.contrast import ALPHA, Contrast
-from jouletrace.compare.match import Key
+from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Key, Note, Side
 from jouletrace.compare.spread import Entry, Figures
-from jouletrace.report.comparison import PER_SAMPLE, Comparison, Side
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.run.parts import Parts
 from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]
@@ -110,41 +107,34 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     margin = run.settings.get("margin", MARGIN)
     blocks = blocks_of(run)
     scale = _per_sample(run)
-    name = run.workload.get("name") or "ab"
+    key = Key("model", run.workload.get("name") or "ab")
+    device = run.devices[0].id
+    aliased = dict.fromkeys(flag for side in SIDES for flag in of_whole(run, device, side))
     entries = []
-    aliased = {flag: None for side in SIDES for flag in of_whole(run, run.devices[0].id, side)}
-    flags = dict.fromkeys(("power_w", "energy_total_j"), tuple(aliased))
     for metric, found in blocks.items():
-        each = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
-        scaled = Blocks(found.a * each[0], found.b * each[1])
-        reason = no_power_reason(run, run.devices[0].id) if metric in ("power_w", "energy_total_j") else "not_measured"
-        nothing = np.full(len(found.a), np.nan)
-        one, other = (Figures(values, nothing, reason) for values in (scaled.a, scaled.b))
+        by = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
+        scaled = Blocks(found.a * by[0], found.b * by[1])
+        of_power = metric in ("power_w", "energy_total_j")
+        reason, flags = (no_power_reason(run, device), tuple(aliased)) if of_power else ("not_measured", ())
+        a, b = (Figures(values, np.full(len(values), np.nan), reason) for values in (scaled.a, scaled.b))
         contrast = _contrast(scaled, run.settings.get("first_stage") or 0)
-        entries.append(Entry(Key("model", name), metric, one, other, flags.get(metric, ()), contrast))
+        entries.append(Entry(key, metric, a, b, flags, contrast))
     neutral = NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
     rows = judge(entries, margin, unknown="few_blocks", neutral=neutral)
-    devices = tuple(f"{device.name} ({device.id})" for device in run.devices)
-    count = len(blocks["iteration_time_s"].logs)
-    titles = _titles(run)
-    notes = [] if scale == (1.0, 1.0) else [PER_SAMPLE]
-    if not run.complete:
-        notes.append("it was ended early: the figures rest on the data recorded until then")
+    notes = [] if scale == (1.0, 1.0) else [Note(PER_SAMPLE)]
+    named = zip("AB", _titles(run), strict=True)
+    side_a, side_b = (Side(name, run, (title,), tuple(run.devices), 1, title) for name, title in named)
     return Comparison(
-        a=Side("A", titles[0], (titles[0],), devices, 1),
-        b=Side("B", titles[1], (titles[1],), devices, 1),
-        rows=rows,
-        notes=notes,
-        warnings=[warning.message for warning in run.warnings],
+        side_a,
+        side_b,
+        rows,
+        Note("blocks", (len(blocks["iteration_time_s"].logs),)),
+        notes=notes if run.complete else [*notes, Note("ended_early")],
+        warnings=[Note("warned", ("", (), warning.message)) for warning in run.warnings],
         margin=margin,
         simulated=run.simulated,
-        trust=outcomes(run, Parts(run)),
+        runs=[run],
         checks=evaluate([parse(text) for text in fail_if], entries, rows),
-        method=(
-            f"A and B alternating on one GPU in one process, {count} blocks of A B B A: each block's ratio is one "
-            "figure, so drift and the sensor's gain cancel. The intervals don't include differences between processes; "
-            f"they hold with {100 * (1 - ALPHA):g} % over all rows together."
-        ),
     )
 
 

@@ -1,35 +1,34 @@
-"""How the runs of two sides differ: every option, version and setting of a GPU that may change a figure, in words."""
+"""Differences in how the runs of two sides were run: every option, version and setting of a GPU that may matter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jouletrace.analysis.conditions import Spread, conditions
+from jouletrace.compare.pairs import PER_SAMPLE, Note
 from jouletrace.compare.sides import Source, boards, items
-from jouletrace.report.comparison import PER_SAMPLE
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
-_WORKLOAD = {
-    "name": "workload",
-    "task": "task",
-    "batch": "batch",
-    "seq_len": "sequence length",
-    "new_tokens": "new tokens",
-    "cache": "cache",
-    "dtype": "dtype",
-    "quantization": "quantization",
-    "autocast": "autocast",
-    "mode": "mode",
-    "backend": "backend",
-    "weights": "weights",
-    "attention": "attention",
-    "optimizer": "optimizer",
-    "threads": "torch threads",
-}
+_WORKLOAD = (
+    *(
+        "name",
+        "task",
+        "batch",
+        "seq_len",
+        "new_tokens",
+        "cache",
+        "dtype",
+        "quantization",
+        "autocast",
+        "mode",
+        "backend",
+    ),
+    *("weights", "attention", "optimizer", "threads"),
+)
 """Facts of the workload by name in ``Run.workload``, as resolved: an omitted option doesn't state them."""
 
 _STATED = {*_WORKLOAD, "max_new_tokens"} - {"threads"}
@@ -45,38 +44,39 @@ _EVERYWHERE = ("jouletrace", "torch", "cuda")
 _PLACES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHELASTIC_")
 """Environment variables that state where a process ran, not how: GPUs are recognised by their ids."""
 
-
-RESPONSE = "response of the power sensor"
-"""Whether it is calibrated, among the options."""
-
-_BOARDS = {"driver": "driver", "power_limit_w": "power limit (W)", "vbios": "VBIOS", "ecc": "ECC"}
+_BOARDS = ("driver", "power_limit_w", "vbios", "ecc")
 
 _CLOCKS_APART = 0.01
 """Relative difference of mean clocks above which a note states it."""
 
-Setup = dict[str, str | None]
-"""Values in words by their printed names; None for a value that isn't stated."""
+Setup = dict[tuple[str, str], str | None]
+"""Values by kind and name; None for a value that isn't stated."""
+
+_SOFTWARE = ("version", "variable")
+_NOT_STATED = "not stated"
+_ABSENT = {"config": "default", "variable": "not set"}
+"""By kind, the meaning of a value that a Run lacks. Names of other kinds that one side lacks are left out: they belong
+to another version, or to a library that isn't installed."""
 
 
-def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[str], tuple[float, float]]:
+def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[Note], tuple[float, float]]:
     """Notes on how the runs of the sides differ, and factors that make their figures refer to the same work.
 
     Where iterations hold different numbers of samples, time and energy are compared per sample.
     """
-    notes = _differing(a, b, options) + _differing(a, b, config, "default")
-    scale = (1.0, 1.0)
+    found = _differing(a, b)
+    of_board, of_software = ([one for one in found if one.values[0] in kinds] for kinds in (("board",), _SOFTWARE))
+    notes, scale = [one for one in found if one not in (*of_board, *of_software)], (1.0, 1.0)
     if items(a) != items(b):
         scale = (1 / items(a), 1 / items(b))
-        notes.append(PER_SAMPLE)
-    first, second = boards(a), boards(b)
+        notes.append(Note(PER_SAMPLE))
+    first, second = tuple(boards(a)), tuple(boards(b))
     if set(first) != set(second):
-        notes.append(f"GPUs differ: {', '.join(first) or 'none'} in A, {', '.join(second) or 'none'} in B")
-    notes += _differing(a, b, _board_settings) + _clocks(a, b)
-    notes += _differing(a, b, versions) + _differing(a, b, environment, "not set")
-    return notes, scale
+        notes.append(Note("gpus", (first, second)))
+    return [*notes, *of_board, *_clocks(a, b), *of_software], scale
 
 
-def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
+def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
     """Warnings of the runs themselves, each once, with its side, and with its Runs unless all have it."""
     found = []
     for name, side in (("A", a), ("B", b)):
@@ -85,44 +85,34 @@ def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
             for message in dict.fromkeys(warning.message for warning in source.run.warnings):
                 places.setdefault(message, []).append(source.place)
         for message, of in places.items():
-            which = f" ({', '.join(of)})" if len(of) < len(side) else ""
-            found.append(f"{name}{which}: {message}")
+            found.append(Note("warned", (name, tuple(of) if len(of) < len(side) else (), message)))
     return found
 
 
-def _differing(
-    a: Sequence[Source], b: Sequence[Source], of: Callable[[Run], Setup], absent: str | None = None
-) -> list[str]:
-    """A line for each name whose values differ between the sides.
-
-    ``absent`` represents a value that a Run lacks. Without it, names that one side lacks are left out: they belong
-    to another version, or to a library that isn't installed.
-    """
-    first, second = ([of(source.run) for source in side] for side in (a, b))
+def _differing(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
+    """A note for each name whose values differ between the sides."""
+    sides = [[_setup(source.run) for source in side] for side in (a, b)]
     notes = []
-    for name in dict.fromkeys(name for found in (*first, *second) for name in found):
-        if absent is None and not all(any(name in found for found in side) for side in (first, second)):
+    for key in dict.fromkeys(key for side in sides for found in side for key in found):
+        if key[0] not in _ABSENT and not all(any(key in found for found in side) for side in sides):
             continue
-        values = [{found.get(name) or absent or "not stated" for found in side} for side in (first, second)]
-        if values[0] != values[1]:
-            a_said, b_said = (", ".join(sorted(side)) for side in values)
-            notes.append(f"{name} differs: {a_said} in A, {b_said} in B")
+        absent = _ABSENT.get(key[0], _NOT_STATED)
+        first, second = (tuple(sorted({found.get(key) or absent for found in side})) for side in sides)
+        if first != second:
+            notes.append(Note("differs", (*key, first, second)))
     return notes
 
 
-def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
+def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
     sides = [[conditions(source.run)["clocks_mhz"] for source in side] for side in (a, b)]
     # A reported clock is the requested one: it is compared only where some are not measured.
     both = all(_mean_mhz(clocks["sm_measured"]) for side in sides for clocks in side)
     all_ = [[_mean_mhz(clocks["sm_measured" if both else "sm_reported"]) for clocks in side] for side in sides]
     known = [[clock for clock in side if clock] for side in all_]
-    if not all(known):
+    means = tuple(float(np.mean(side)) for side in known if side)
+    if len(means) < 2 or abs(means[1] / means[0] - 1) <= _CLOCKS_APART:
         return []
-    means = [float(np.mean(side)) for side in known]
-    if abs(means[1] / means[0] - 1) <= _CLOCKS_APART:
-        return []
-    how = "by the SMs' cycle counters" if both else "as the driver reports it"
-    return [f"SM clock differs: {means[0]:.0f} MHz in A, {means[1]:.0f} MHz in B, on average, {how}"]
+    return [Note("clocks_measured" if both else "clocks_reported", means)]
 
 
 def _mean_mhz(clock: Spread | None) -> float:
@@ -130,50 +120,34 @@ def _mean_mhz(clock: Spread | None) -> float:
     return clock["mean"] if clock and np.isfinite(clock["mean"]) else 0.0
 
 
-def options(run: Run) -> Setup:
-    """What was run and how."""
-    found = {words: said(run.workload.get(key)) for key, words in _WORKLOAD.items()}
-    found |= {f"torch's {key}": said(value) for key, value in run.workload.get("torch_flags", {}).items()}
+def response(run: Run) -> str | None:
+    """How the response of the power sensor is known; None without one."""
+    channels = [run.channel(device.id, POWER) for device in run.devices[:1]]
+    return channels[0].origin if channels and channels[0] is not None else None
+
+
+def _setup(run: Run) -> Setup:
+    """The workload, how it ran, and on what."""
+    found = {("workload", key): _text(run.workload.get(key)) for key in _WORKLOAD}
+    found |= {("flag", key): _text(value) for key, value in run.workload.get("torch_flags", {}).items()}
     for key, value in run.settings.items():
         if key not in _STATED | _NO_OPTIONS and not isinstance(value, list | dict):
-            found["L2 cache" if key == "l2" else _named(key)] = said(value) or "default"
-    for device in run.devices[:1]:
-        channel = run.channel(device.id, POWER)
-        found[RESPONSE] = channel.origin if channel is not None else None
-    return found
-
-
-def config(run: Run) -> Setup:
-    """Changes of the model's configuration."""
-    return {f"--config {name}": said(value) for name, value in (run.settings.get("config") or {}).items()}
-
-
-def versions(run: Run) -> Setup:
-    """Versions of the software that ran, where it is installed."""
+            found["setting", key] = _text(value) or "default"
+    if run.devices:
+        found["sensor", "response"] = response(run)
+    found |= {("config", name): _text(value) for name, value in (run.settings.get("config") or {}).items()}
+    for key in _BOARDS:
+        stated = dict.fromkeys(_text(getattr(device, key)) for device in run.devices)
+        found["board", key] = ", ".join(filter(None, stated)) or None
     own = {**run.workload.get("versions", {}), **run.versions}
     runtime = run.workload.get("backend")  # others may be installed, but took no part
-    names = [*_VERSIONS, *([runtime] if runtime and runtime not in _VERSIONS else [])]
-    return {name: said(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
+    names = dict.fromkeys((*_VERSIONS, *([runtime] if runtime else [])))
+    found |= {("version", name): _text(own.get(name)) for name in names if name in own or name in _EVERYWHERE}
+    return found | {("variable", name): v for name, v in run.environment.items() if not name.startswith(_PLACES)}
 
 
-def environment(run: Run) -> Setup:
-    """Environment variables that change how something runs."""
-    return {f"${name}": value for name, value in run.environment.items() if not name.startswith(_PLACES)}
-
-
-def _board_settings(run: Run) -> Setup:
-    """Settings of its GPUs."""
-    stated = {words: [said(getattr(device, key)) for device in run.devices] for key, words in _BOARDS.items()}
-    return {words: ", ".join(dict.fromkeys(filter(None, values))) or None for words, values in stated.items()}
-
-
-def _named(key: str) -> str:
-    words = key.replace("_", " ")
-    return f"{words.removesuffix(' s')} (s)" if words.endswith(" s") else words
-
-
-def said(value: Any) -> str | None:
-    """The printed form of a value; None for None."""
+def _text(value: Any) -> str | None:
+    """The value as a text, by which values are compared; None for None."""
     if value is None:
         return None
     if isinstance(value, list | tuple):

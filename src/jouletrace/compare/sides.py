@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import per_iteration
-from jouletrace.errors import BadInputError
+from jouletrace.compare.pairs import Note
+from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import DeviceInfo, Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
-from jouletrace.run.parts import STORED_SCATTER, Parts
+from jouletrace.run.parts import Parts
 from jouletrace.sensor.gain import gain_between, gain_of
 from jouletrace.stats.interval import mean_estimate, total
 
@@ -57,22 +58,19 @@ class Source:
         run: The Run, with its figures.
         place: Path, or a description.
         model: The model's figures by metric.
-        alone: Metrics of which this run's interval may be compared with that of another single run: the interval
-            holds a stored scatter between runs, or nothing but this record is meant.
-        watched: Whether devices were watched, without iterations: the figures are those of all its devices together.
+        watched: True if devices were watched, without iterations: the figures are those of all its devices together.
     """
 
     run: Run
     place: str
     model: dict[str, Estimate]
-    alone: frozenset[str] = frozenset()
     watched: bool = False
 
     @property
     def scatter_df(self) -> float:
         """Degrees of freedom of the stored scatter between runs; infinity where none is in the intervals."""
         stored = self.run.stored.get("between_runs")
-        return math.inf if stored is None or not self.alone or self.watched else float(stored["runs"]) - 1
+        return math.inf if stored is None or self.watched else float(stored["runs"]) - 1
 
 
 def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
@@ -90,7 +88,7 @@ def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
     return found
 
 
-def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], list[str]]:
+def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], list[Note]]:
     """Independent runs, each with the model's figures, and notes on those left out.
 
     Args:
@@ -101,15 +99,15 @@ def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], l
         BadInputError: If they aren't runs of one thing, one is given twice, or none has figures.
     """
     found: list[Source] = []
-    notes: list[str] = []
+    notes: list[Note] = []
     for run, place in runs:
         if run.kind in ("profile", "monitor", "record") and not len(run.results):
             analyse(run)
         if not len(run.results):
-            notes.append(f"{place} holds no figures and is left out of {name}")
+            notes.append(Note("no_figures", (place, name)))
             continue
         if not run.complete:
-            notes.append(f"{place} is incomplete: its figures rest on the data recorded until it ended")
+            notes.append(Note("incomplete", (place,)))
         found += _independent(run, place)
     if not found:
         raise BadInputError(f"{name}: none of its Runs holds figures ({', '.join(place for _, place in runs)})")
@@ -145,10 +143,9 @@ def _independent(run: Run, place: str) -> list[Source]:
     results = Parts(run)
     whole = {name: results.get(name) for name in MODEL_METRICS}
     if not any(name in results.whole.figures for name in MODEL_METRICS) and results.units("device"):
-        return [Source(run, place, _of_devices(results), frozenset(WATCHED_METRICS), watched=True)]
+        return [Source(run, place, _of_devices(results), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
-        alone = frozenset(name for name in MODEL_METRICS if STORED_SCATTER in results.get(name).flags)
-        return [Source(run, place, whole, alone)]
+        return [Source(run, place, whole)]
     energy, block = per_iteration(run, "energy_j")
     time, time_block = per_iteration(run, "time_s")
     latencies = _latencies(run)
@@ -156,7 +153,7 @@ def _independent(run: Run, place: str) -> list[Source]:
     for number in sorted({*block.tolist(), *time_block.tolist()}):
         joules, seconds = energy[block == number], time[time_block == number]
         each = {
-            "latency_s": _plain([np.median(latencies[number])] if number in latencies else []),
+            "latency_s": _mean([np.median(latencies[number])] if number in latencies else []),
             "iteration_time_s": _mean(seconds),
             "power_w": _mean(joules / seconds if len(joules) == len(seconds) else []),
             "energy_total_j": _mean(joules),
@@ -188,10 +185,9 @@ def _latencies(run: Run) -> dict[int, Any]:
 
 
 def _mean(values: Any) -> Estimate:
-    return mean_estimate(values) if len(values) > 1 else _plain(values)
-
-
-def _plain(values: Any) -> Estimate:
+    """Mean with its interval; a single value without one; null without values."""
+    if len(values) > 1:
+        return mean_estimate(values)
     return Estimate(float(values[0]), n=1, method="windows") if len(values) else Estimate.null("not_measured")
 
 
@@ -203,54 +199,39 @@ def _check_one_thing(found: Sequence[Source], name: str) -> None:
         if other.run.kind != first.run.kind:
             kinds = f"{first.place} is {with_article(first.run.kind)}, {other.place} {with_article(other.run.kind)}"
             raise BadInputError(f"{refused} {kinds}")
-        for key in _ONE_THING:
+        if key := _difference(first.run, other.run):
             one, another = first.run.workload.get(key), other.run.workload.get(key)
-            if one != another:
-                raise BadInputError(f"{refused} {key} is {one} in {first.place}, {another} in {other.place}")
+            raise BadInputError(f"{refused} {key} is {one} in {first.place}, {another} in {other.place}")
+
+
+def _difference(one: Run, other: Run) -> str | None:
+    """The first fact by which two Runs aren't of one thing."""
+    return next((key for key in _ONE_THING if one.workload.get(key) != other.workload.get(key)), None)
 
 
 def same_thing(one: Run, other: Run) -> bool:
-    """Whether two Runs have the same workload, run in the same way on the same GPUs."""
-    if one.kind != other.kind or {d.id for d in one.devices} != {d.id for d in other.devices}:
-        return False
-    return all(one.workload.get(key) == other.workload.get(key) for key in _ONE_THING)
+    """True if two Runs have the same workload, run in the same way on the same GPUs."""
+    ids = [{device.id for device in run.devices} for run in (one, other)]
+    return one.kind == other.kind and ids[0] == ids[1] and _difference(one, other) is None
 
 
-def are_the_same(a: Sequence[Source], b: Sequence[Source]) -> bool:
-    """Whether each Run of a side is on the other, too."""
-
-    def known(some: Sequence[Source], others: Sequence[Source]) -> bool:
-        return all(any(same_record(one.run, other.run) for other in others) for one in some)
-
-    return known(a, b) and known(b, a)
-
-
-def on_both_sides(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    """A note where a Run is compared with itself under any names; empty otherwise."""
-    pairs = [(one, other) for one in a for other in b if same_record(one.run, other.run)]
-    if not pairs:
-        return []
-    names = (dict.fromkeys(source.place.partition(_BLOCK)[0] for source in pair) for pair in pairs)
-    shared = ", ".join(dict.fromkeys(map(" is ".join, names)))
-    if are_the_same(a, b):
-        return [f"both sides are the same Run, so no difference can be detected: {shared}"]
-    return [f"a Run is on both sides, which hides part of any difference: {shared}"]
-
-
-def repeated_by_seed(a: Sequence[Source], b: Sequence[Source]) -> list[str]:
-    """A note where simulated runs of both sides have the same readings; empty otherwise."""
-    pairs = [(one, other) for one in a for other in b if _repeats(one.run, other.run)]
-    return [f"{pairs[0][0].place} and {pairs[0][1].place} {_REPEAT}"] if pairs else []
-
-
-_REPEAT = (
-    "are simulated runs with the same readings, since a simulated GPU repeats itself: for independent runs "
-    "add run=1, run=2, ... to the device (sim:h100?run=1)"
-)
+def in_common(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
+    """Notes where a Run is compared with itself under any names, or with one that a simulation repeated."""
+    pairs = [(one, other) for one in a for other in b]
+    same = [pair for pair in pairs if same_record(pair[0].run, pair[1].run)]
+    repeated = [pair for pair in pairs if _repeats(pair[0].run, pair[1].run)]
+    found = []
+    if same:
+        is_all = len({id(one) for one, _ in same}) == len(a) and len({id(other) for _, other in same}) == len(b)
+        names = dict.fromkeys(tuple(dict.fromkeys(one.place.partition(_BLOCK)[0] for one in pair)) for pair in same)
+        found.append(Note("same_run" if is_all else "run_on_both_sides", (tuple(names),)))
+    if repeated:
+        found.append(Note("repeated_by_seed", tuple(one.place for one in repeated[0])))
+    return found
 
 
 def _repeats(one: Run, other: Run) -> bool:
-    """Whether two measurements are one simulation, run twice."""
+    """True if two measurements are one simulation, run twice."""
     if not (one.simulated and other.simulated) or same_record(one, other) or not len(one.samples):
         return False
     mine, others = (run.samples["value"].to_numpy() for run in (one, other))
@@ -264,11 +245,11 @@ def _check_no_doubles(found: Sequence[Source], name: str) -> None:
             if one.model == other.model and same_record(one.run, other.run):
                 raise BadInputError(f"{name}: {other.place} and {one.place} are the same Run, given twice")
             if _repeats(one.run, other.run):
-                raise BadInputError(f"{name}: {other.place} and {one.place} {_REPEAT}")
+                raise BadInputError(f"{name}: {other.place} and {one.place} {SIMULATED_TWICE}")
 
 
 def same_record(one: Run, other: Run) -> bool:
-    """Whether two Runs are one measurement, even if analysed at different times or in different ways: by their ids.
+    """True if two Runs are one measurement, even if analysed at different times or in different ways: by their ids.
 
     Runs of older versions have no id, and each import of another tool's file assigns a new one. Such Runs are one
     measurement if they hold the same readings, spans and windows.
@@ -283,7 +264,7 @@ def same_record(one: Run, other: Run) -> bool:
 
 
 def _equal(one: pa.Table, other: pa.Table) -> bool:
-    """Whether two tables of the same columns hold equal values; NaN equals NaN."""
+    """True if two tables of the same columns hold equal values; NaN equals NaN."""
     if len(one) != len(other):
         return False
     return all(

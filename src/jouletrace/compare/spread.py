@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from jouletrace.compare.contrast import METHOD, Contrast
-from jouletrace.compare.match import LOAD, Key
+from jouletrace.compare.pairs import LOAD, Key
 from jouletrace.compare.sides import LOAD_METRICS
 from jouletrace.run import Estimate
+from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.stats.interval import mean_estimate
 from jouletrace.stats.quantiles import student
 
@@ -54,7 +55,7 @@ class Figures:
         within: Standard error that the run states, shape (runs,).
         reason: Why it is missing in every run.
         df: Degrees of freedom of the standard error of a single run.
-        alone: Whether the interval of a single run may be compared with another's (see ``sides.Source``).
+        alone: True if the interval of a single run holds a stored scatter between runs.
     """
 
     value: Floats
@@ -81,17 +82,15 @@ class Figures:
         return Estimate(mean, mean - half, mean + half, 1, METHOD)
 
 
-def of_side(
-    estimates: Sequence[Estimate | None], factor: float = 1.0, *, alone: bool = False, df: float = math.inf
-) -> Figures:
+def of_side(estimates: Sequence[Estimate | None], factor: float = 1.0, df: float = math.inf) -> Figures:
     """A metric from the figures of each run, times a factor that makes sides refer to the same work.
 
     Args:
         estimates: The figure of each run.
         factor: The factor.
-        alone: As in ``Figures``.
         df: Most degrees of freedom that an interval may have: those of a stored scatter between runs in it.
     """
+    alone = all(one is not None and STORED_SCATTER in one.flags for one in estimates)
     value, within = np.full(len(estimates), np.nan), np.full(len(estimates), np.nan)
     reason = "not_measured"
     for i, one in enumerate(estimates):
@@ -126,23 +125,28 @@ class Entry:
 
     @property
     def measured(self) -> bool:
-        """Whether both sides have a figure."""
+        """True if both sides have a figure."""
         return bool(len(self.a.known) and len(self.b.known))
 
     @property
     def stated(self) -> bool:
-        """Whether a side states a figure, or why it is missing."""
+        """True if a side states a figure, or why it is missing."""
         return bool(len(self.a.known) or len(self.b.known)) or self.a.reason != "not_measured"
 
 
-def solve(entries: Sequence[Entry], gain: float) -> None:
-    """Compute each entry's contrast from the means of independent runs; ``gain`` is as of ``Contrast``."""
+def solve(entries: Sequence[Entry], gain: float, watched: bool = False) -> None:
+    """Compute each entry's contrast from the means of independent runs.
+
+    Single runs are compared by their intervals where these hold the scatter between runs, or nothing but the two is
+    meant: loads, and records of devices that were ``watched``; ``gain`` is as of ``Contrast``.
+    """
     for level, metric in dict.fromkeys((entry.key.level, entry.metric) for entry in entries):
         own = [one for one in entries if (one.key.level, one.metric) == (level, metric) and one.measured]
         of_gain = 0.0 if metric in WITHOUT_GAIN else gain
         for one in own:
             one.contrast = _from_runs(one, of_gain)
-            if one.contrast is None and (level == LOAD or (one.a.alone and one.b.alone)):
+            alone = level == "model" and (watched or (one.a.alone and one.b.alone))
+            if one.contrast is None and (level == LOAD or alone):
                 one.contrast = _within_runs(one, of_gain)
         whole = [one for one in own if _complete(one)] if level != "model" else []
         shared = _of_parts(whole) if len(whole) > 1 else []
@@ -151,7 +155,7 @@ def solve(entries: Sequence[Entry], gain: float) -> None:
 
 
 def _complete(row: Entry) -> bool:
-    """Whether every run has the metric, and its means can be divisors."""
+    """True if every run has the metric, and its means can be divisors."""
     groups = (row.a.value, row.b.value)
     return all(bool(np.isfinite(group).all()) and float(group.mean()) > 0 for group in groups)
 
@@ -197,7 +201,7 @@ def _size(group: Floats, scale: float) -> float:
 
 
 def _differ(a: Floats, b: Floats) -> bool:
-    """Whether relative spreads differ by more than chance allows."""
+    """True if relative spreads differ by more than chance allows."""
     if min(a.mean(), b.mean()) <= 0:
         return True
     one, other = (float(group.var(ddof=1) / group.mean() ** 2) for group in (a, b))

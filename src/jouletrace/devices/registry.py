@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
+from jouletrace.above import Above
 from jouletrace.devices.base import Device, Vendor, named
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import DeviceInfo
@@ -13,9 +14,9 @@ VENDORS = [
     "jouletrace.devices.nvml.vendor",
     "jouletrace.devices.rapl",
     "jouletrace.devices.remote",
-    "jouletrace.simulator.boards.device",  # stands above this package
 ]
-"""Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists."""
+"""Modules whose ``VENDOR`` opens devices, loaded in turn until one recognises a name; also the order of lists. Those
+above this package follow them."""
 
 
 def open_device(spec: str) -> Device:
@@ -102,7 +103,7 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def _vendors() -> Iterator[Vendor]:
-    return (import_module(name).VENDOR for name in VENDORS)
+    return (import_module(name).VENDOR for name in (*VENDORS, *Above.vendors))
 
 
 def _forms() -> str:

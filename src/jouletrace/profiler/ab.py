@@ -13,6 +13,7 @@ import numpy as np
 
 from jouletrace.analysis.power import tail_s
 from jouletrace.compare.paired import SIDES, add_results, blocks_needed, lane, paired
+from jouletrace.compare.pairs import Comparison
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError, BrokenOffError, NotPossibleError
 from jouletrace.execution.steps.base import Step, counted_replay
@@ -22,7 +23,6 @@ from jouletrace.profiler.prepare import Prepared, check, prepare
 from jouletrace.profiler.progress import Progress, reported, start
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
-from jouletrace.report.comparison import Comparison
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings
 from jouletrace.run.store import check_free

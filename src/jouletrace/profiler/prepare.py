@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import import_module
 from types import ModuleType
 
+from jouletrace.above import Above
 from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
 from jouletrace.execution.steps.base import Step
@@ -32,7 +33,7 @@ from jouletrace.workloads.user import UserWorkload
 _HOMES = {
     "torch": "jouletrace.profiler.backends.torch",
     "simulated": "jouletrace.profiler.backends.simulated",
-    **dict.fromkeys(RUNTIMES, "jouletrace.addons.runtimes.backend"),
+    **dict.fromkeys(RUNTIMES, Above.runtimes),
 }
 """The module of each backend, imported at first use."""
 

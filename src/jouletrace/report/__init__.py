@@ -13,9 +13,9 @@ from jouletrace.errors import BadInputError, check_format
 from jouletrace.report.document import FORMATS as FORMATS
 
 if TYPE_CHECKING:
-    from jouletrace.report.comparison import Comparison
+    from jouletrace.compare.pairs import Comparison
     from jouletrace.report.cost import Tariff
-    from jouletrace.run import Run
+    from jouletrace.run import Estimate, Run
 
 DETAILS = ("model", "phase", "layer", "op", "kernel", "range")
 """How far a Run can be broken down, coarse to fine; ranges are what a program or its profiler marked."""
@@ -82,3 +82,19 @@ def render(
     everything = verbose or form != "table"
     found = documents(runs, detail=detail, top=top, compared=compared, verbose=everything, tariff=tariff)
     return "\n".join(typeset(one, form, width=width, colour=colour) for one in found)
+
+
+def text_of(value: Run | Comparison | Estimate) -> str:
+    """The text that ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
+    from jouletrace.compare.pairs import Comparison
+    from jouletrace.report.comparison import render as of_comparison
+    from jouletrace.report.reasons import reason
+    from jouletrace.report.scale import NBSP, figure
+    from jouletrace.run import Run
+
+    if isinstance(value, Run):
+        return render([value], detail=default_detail(value)).rstrip("\n")
+    if isinstance(value, Comparison):
+        return of_comparison(value).rstrip("\n")
+    text = figure(value, value.unit or "1").replace(NBSP, " ")
+    return text if value.value is not None else f"{text} ({reason(value.reason)})"

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from jouletrace.analysis.checks import Outcomes, joined, outcomes
 from jouletrace.analysis.facts import Facts, facts_of
+from jouletrace.compare.pairs import Comparison
 from jouletrace.report import facts, parts, program, reasons, serving
-from jouletrace.report.comparison import TOP, Comparison
+from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line

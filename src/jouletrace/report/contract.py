@@ -14,10 +14,11 @@ from itertools import zip_longest
 from typing import Any
 
 from jouletrace.analysis.facts import Facts, facts_of
+from jouletrace.compare.pairs import Comparison
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import Comparison
+from jouletrace.report import trust
+from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
-from jouletrace.report.trust import to_dict
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
@@ -70,7 +71,7 @@ def to_json_object(
         "workload": run.workload,
         "device": run.devices[0].to_dict() if run.devices else None,
         "simulated": run.simulated,
-        "trust": to_dict(known.checks),
+        "trust": trust.to_dict(known.checks),
         "model": _model(results, known),
         "phases": parts("phase"),
         "lengths": parts("length"),
@@ -93,7 +94,7 @@ def to_json_object(
         if results.units(level):
             found[name] = parts(level)
     if compared is not None:
-        found["comparison"] = compared.to_dict()
+        found["comparison"] = to_dict(compared)
     if tariff is not None:
         found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain)
     return dict(_stated(jsonable(found), results.measurand()))

@@ -10,7 +10,7 @@ from typing import Any, Required, TypedDict
 
 from jouletrace.analysis.checks import joined, of, outcomes
 from jouletrace.errors import check_format
-from jouletrace.report.comparison import stored_scatter
+from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.scale import NBSP, figure, number
 from jouletrace.report.table import Column, Table

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
-from importlib import import_module
 from typing import Any, Self
+
+from jouletrace.above import Above
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -66,11 +67,7 @@ class Estimate:
 
     def __str__(self) -> str:
         """The figure as reports print it, with its unit: "86.10 ± 0.15 J"; "– (reason)" without a value."""
-        scale = import_module("jouletrace.report.scale")  # a higher package, for convenience
-        text = str(scale.figure(self, self.unit or "1")).replace(scale.NBSP, " ")
-        if self.value is not None:
-            return text
-        return f"{text} ({import_module('jouletrace.report.reasons').reason(self.reason)})"
+        return Above.text_of(self)
 
     def __repr__(self) -> str:
         return f"Estimate({self})"

@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from jouletrace.known_secrets import MASK, NAME, PREFIX, TOKEN, WORD, hidden, known
+from jouletrace.known_secrets import MASK, NAME, PREFIX, TOKEN, WORD, hidden, known, take_vocabulary
 from jouletrace.run import tables
+from jouletrace.run.channels import CHANNEL_UNITS
+from jouletrace.run.metrics import METRICS
 from jouletrace.run.model import Run
 
 _NO_NUMBER = r"(?!-?\d{1,7}(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.+/=-]))"
@@ -32,6 +34,9 @@ _RULES = tuple(
         r"[\w-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}\b|eyJ[\w-]{8,2000}\.[\w-]{8,2000}\.[\w-]*)",
     )
 )
+
+
+take_vocabulary((*METRICS, *CHANNEL_UNITS))
 
 
 def masked(text: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jouletrace.above import Above
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import tables
 from jouletrace.run.estimate import Estimate
@@ -93,8 +93,7 @@ class Run(Shown):
 
     def __str__(self) -> str:
         """The verdict and one table, as ``jouletrace show`` prints them."""
-        report = import_module("jouletrace.report")  # a higher package, for convenience
-        return str(report.render([self], detail=report.default_detail(self))).rstrip("\n")
+        return Above.text_of(self)
 
     @property
     def simulated(self) -> bool:
@@ -179,9 +178,7 @@ class Run(Shown):
         Raises:
             BadInputError: If the path exists already or can't be written.
         """
-        from jouletrace.run.store import save
-
-        return str(save(self, path, overwrite=overwrite))
+        return str(Above.save(self, path, overwrite=overwrite))
 
 
 class SampleIndex:

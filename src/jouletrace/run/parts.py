@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
@@ -28,6 +29,17 @@ ABSENT = Estimate.null("not_measured")
 
 RUN, WORKLOAD = "run", "workload"
 """What an interval is of: this run, or this workload on this GPU (docs/explanation/method.md)."""
+
+
+class Step(NamedTuple):
+    """One name on a path, and of what kind it is: "device", "phase", "module", "op", "shapes", "kernel" or "idle"."""
+
+    kind: str
+    name: str
+
+
+Path = tuple[Step, ...]
+"""Where something ran, from the outside in: a module is as many steps as its name has words; () is the whole."""
 
 
 @dataclass(frozen=True, eq=False)

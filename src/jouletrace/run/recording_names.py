@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from jouletrace.run.model import Run
@@ -17,6 +18,15 @@ IDLE_NAME = "idle"
 
 OUTSIDE = "(outside of modules)"
 """Name of the row for operators that no submodule calls."""
+
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?![^.])|^\d+(?=\.)")
+"""The index of one of several equal layers; a module whose whole name is a number keeps it."""
+
+
+def of_equal_layers(module: str) -> str:
+    """The name of a module with * in place of the numbers of equal layers."""
+    return _NUMBER.sub("*", module)
 
 
 WAITING = "waiting for other ranks"

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jouletrace.analysis.nodes import LANE
-from jouletrace.analysis.unit_rows import UnitRows, of_equal_layers
+from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.errors import NotPossibleError
 from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
 from jouletrace.execution.traceable import UNKNOWN, Excitation, Listing, MatchedTrace, Traceable, variants
@@ -20,7 +20,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, ChannelInfo
 from jouletrace.run.forms import Recording
-from jouletrace.run.recording_names import RECORDING
+from jouletrace.run.recording_names import RECORDING, of_equal_layers
 from jouletrace.sensor.kinds import response_of, samples
 from jouletrace.tracing.cupti import demangle
 

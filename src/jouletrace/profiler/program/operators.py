@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jouletrace.analysis.unit_rows import of_equal_layers
+from jouletrace.run.recording_names import of_equal_layers
 
 SAMPLED, MOST_S = 4, 3.0
 """Iterations in one sample, and the longest time of a sample."""

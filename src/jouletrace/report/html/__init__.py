@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from jouletrace.compare.pairs import Comparison, Note
 from jouletrace.errors import BadInputError
-from jouletrace.report.comparison import Comparison
 from jouletrace.report.cost import Tariff
 from jouletrace.report.html.page import render
 from jouletrace.run import Run
@@ -22,7 +22,7 @@ def write(
     runs: Sequence[Run],
     path: Path | str,
     comparisons: Sequence[Comparison] = (),
-    notes: Sequence[str] = (),
+    notes: Sequence[Note] = (),
     tariff: Tariff | None = None,
 ) -> Path:
     """Write the report of one Run, or of several, into one file; an older report that is there is replaced.
@@ -31,7 +31,7 @@ def write(
         runs: What to report on; at least one.
         path: The HTML file.
         comparisons: Results of ``compare`` on them, to be shown first.
-        notes: What could not be compared, in words.
+        notes: Comparisons that could not be made.
         tariff: What a kWh costs and emits, for a line of it.
 
     Returns:

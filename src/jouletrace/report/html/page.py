@@ -11,9 +11,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.analysis.facts import facts_of
+from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.report import charts, comparison, content, parts, reasons, serving
-from jouletrace.report.comparison import DIFFERENT, INCONCLUSIVE, SAME, Comparison
+from jouletrace.report.comparison_words import note
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.html import assets, tables
@@ -84,7 +85,7 @@ class Compared:
 def render(
     runs: Sequence[Run],
     comparisons: Sequence[Comparison] = (),
-    notes: Sequence[str] = (),
+    notes: Sequence[Note] = (),
     tariff: Tariff | None = None,
 ) -> str:
     """The page.
@@ -92,7 +93,7 @@ def render(
     Args:
         runs: What to report on; at least one.
         comparisons: Parts of ``compare`` on them.
-        notes: What could not be compared, in words.
+        notes: Comparisons that could not be made.
         tariff: What a kWh costs and emits, for a line of it.
 
     Raises:
@@ -123,7 +124,7 @@ def render(
             views=views,
             together=together,
             comparisons=against,
-            uncompared=[printable(note) for note in notes],
+            uncompared=[printable(note(one)) for one in notes],
             version=__version__,
             style=Markup(assets.text("style.css")),
             script=Markup(script),

@@ -1,0 +1,25 @@
+"""Means of higher packages for lower ones, which never name them: ``jouletrace/__init__.py``, above all, sets them."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing takes longer than all that is done here
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any, ClassVar
+
+
+class Above:
+    """The means that were handed down.
+
+    Attributes:
+        text_of: Returns the text of a Run, a comparison or an Estimate as ``print`` shows it.
+        save: Writes a Run to a path and returns that.
+        vendors: Modules of devices above ``devices`` (see ``devices.registry``).
+        runtimes: The module of the backend above ``profiler`` that runs models in other runtimes.
+    """
+
+    text_of: ClassVar[Callable[[Any], str]]
+    save: ClassVar[Callable[..., Path]]
+    vendors: ClassVar[tuple[str, ...]]
+    runtimes: ClassVar[str]

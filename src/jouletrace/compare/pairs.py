@@ -1,0 +1,235 @@
+"""A comparison as data: pairs of figures, with verdicts, notes and checks by code; ``report.comparison`` words it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jouletrace.above import Above
+from jouletrace.run import DeviceInfo, Estimate, Run
+from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.run.shown import Shown
+
+BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
+"""Verdicts. Less time and energy is better."""
+
+HIGHER, LOWER = "higher", "lower"
+"""Verdicts on power, of which more is neither better nor worse: what is done in less time often draws more."""
+
+DIFFERENT = (BETTER, WORSE, HIGHER, LOWER)
+"""Verdicts that there is a difference."""
+
+FAILED, PASSED = "failed", "passed"
+"""Other outcomes of a check than inconclusive."""
+
+LOAD: Final = "load"
+LEVELS = ("phase", "layer", "op", "kernel", "range", LOAD)
+
+PER_SAMPLE = "per_sample"
+"""Code of the note that the sides have different numbers of samples in an iteration."""
+
+_JUDGED = ("energy_total_j", "iteration_time_s")
+"""Metrics of the whole by which B is judged."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """The properties by which a unit is recognised.
+
+    Attributes:
+        level: Its level.
+        name: Label of a range, qualified name of a layer, name of a kernel or operator.
+        op, shapes, module, phase: As in the ``units`` table; "" for none.
+        number: Distinguishes units that agree in all the others.
+    """
+
+    level: str
+    name: str
+    op: str = ""
+    shapes: str = ""
+    module: str = ""
+    phase: str = ""
+    number: int = 0
+
+    @property
+    def where(self) -> str:
+        """The module it is in; "" if that says nothing."""
+        return self.module if self.module != self.name else ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark on a comparison by code, with its values (see ``report.comparison_words``)."""
+
+    code: str
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of one unit on both sides.
+
+    Attributes:
+        level: "model", "load", "phase", "layer", "op", "kernel" or "range".
+        name: Of the unit, as it is called in B.
+        where: Module it is in; "" if that says nothing.
+        shapes: Input shapes of an operator; "" if none.
+        metric: Name in ``run.metrics``.
+        a, b: Mean of each side's runs, in SI units; ``n`` is the runs.
+        difference: B - A, with the same confidence as ``change``.
+        change: B / A - 1; null with a reason where A may be nothing.
+        confidence: Of both intervals: 95 % over all rows together.
+        p: Probability of such a difference by chance, if there is none; None where it can't be determined.
+        verdict: One of the verdicts.
+        reason: Why it is inconclusive, by code; None otherwise.
+        detectable: Smallest relative change that would be detected with probability 0.9; None where unknown.
+        flags: Codes of what a reader must know ("shapes_differ", "below_margin", ...).
+    """
+
+    level: str
+    name: str
+    where: str
+    shapes: str
+    metric: str
+    a: Estimate
+    b: Estimate
+    difference: Estimate
+    change: Estimate
+    confidence: float
+    p: float | None
+    verdict: str
+    reason: str | None = None
+    detectable: float | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+        name: "A" or "B".
+        run: Its first Run.
+        runs: Where the runs are from.
+        devices: The GPUs.
+        count: Independent runs.
+        title: Of a side within one Run: its workload; "" where the Run says it.
+    """
+
+    name: str
+    run: Run = field(repr=False)
+    runs: tuple[str, ...]
+    devices: tuple[DeviceInfo, ...]
+    count: int
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one ``--fail-if``.
+
+    Attributes:
+        text: As written.
+        outcome: "failed", "passed" or "inconclusive".
+        metric: Its metric, by the word of the check.
+        deciding: The rows that decide it: those that failed, those that leave it open, or all; each with the smallest
+            relative change that the check would have detected, None where that isn't known.
+    """
+
+    text: str
+    outcome: str
+    metric: str
+    deciding: tuple[tuple[Row, float | None], ...]
+
+
+@dataclass
+class Comparison(Shown):
+    """The result of a comparison.
+
+    Attributes:
+        a, b: The sides.
+        rows: The model's figures first, then parts by level, in the order of B.
+        method: How the figures came about.
+        unmatched_a, unmatched_b: Units of one side only.
+        notes: What differs in how the sides were run, and how the spread is known.
+        warnings: Known failures that touch the figures.
+        margin: Relative difference below which sides count as equal.
+        alpha: Probability of a false alarm over all rows.
+        gain: Relative gain error between different GPUs' sensors; 0 on one GPU.
+        simulated: True if some GPU was simulated.
+        checks: Outcomes of ``--fail-if``.
+        runs: All Runs whose checks concern the comparison.
+        doubts: What leaves open that the sides can be compared at all.
+        same: True if both sides are the same Runs, of which there is nothing to compare.
+        programs: True if the sides are programs under ``run``, which iterate nothing and have no ``--repeats``.
+    """
+
+    a: Side
+    b: Side
+    rows: list[Row]
+    method: Note
+    unmatched_a: list[Key] = field(default_factory=list)
+    unmatched_b: list[Key] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    warnings: list[Note] = field(default_factory=list)
+    margin: float = 0.01
+    alpha: float = 0.05
+    gain: float = 0.0
+    simulated: bool = False
+    checks: list[Check] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list, repr=False)
+    doubts: list[Note] = field(default_factory=list)
+    same: bool = False
+    programs: bool = False
+
+    def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
+        """A row by metric, and by name below the model.
+
+        Raises:
+            KeyError: If there is none.
+        """
+        for row in self.rows:
+            if row.level == level and row.metric == metric and name in (None, row.name):
+                return row
+        raise KeyError(f"{level} {name or ''} {metric}")
+
+    @property
+    def whole(self) -> dict[str, Row]:
+        """The rows of the model by metric."""
+        return {row.metric: row for row in self.rows if row.level == "model"}
+
+    @property
+    def watched(self) -> bool:
+        """True if devices were watched over a time, without iterations."""
+        return "time_s" in self.whole
+
+    @property
+    def per_sample(self) -> bool:
+        """True if times back to back and energies are those of a sample."""
+        return Note(PER_SAMPLE) in self.notes
+
+    @property
+    def single_loads(self) -> bool:
+        """True if loads of one run a side are compared, whose spread between runs isn't known."""
+        return self.a.count == self.b.count == 1 and any(row.level == LOAD for row in self.rows)
+
+    @property
+    def clear(self) -> bool:
+        """True if the whole has verdicts, none of which a narrower interval would change."""
+        judged = [row.verdict for metric, row in self.whole.items() if metric in _JUDGED]
+        return bool(judged) and INCONCLUSIVE not in judged
+
+    @property
+    def doubt(self) -> str | None:
+        """By code, what qualifies the verdict on the energy; None where nothing does."""
+        energy = self.whole.get("energy_total_j")
+        if energy is not None and not self.same and energy.verdict == INCONCLUSIVE:
+            return energy.reason or "unknown"
+        if energy is not None and not self.same and STORED_SCATTER in energy.flags:
+            return STORED_SCATTER
+        differs = any(row.level == LOAD and row.verdict in DIFFERENT for row in self.rows)
+        return "one_run" if self.single_loads and differs else None
+
+    def __str__(self) -> str:
+        """The tables of the terminal."""
+        return Above.text_of(self)

@@ -1,0 +1,57 @@
+"""Energy divided by steps of paths, as text, CSV and JSON: ``show --by``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from jouletrace.analysis.divided import IDLE, Share
+from jouletrace.report.reasons import reason
+from jouletrace.report.results import NO_KERNEL
+from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.text import Document, typeset
+from jouletrace.run.names import short_names
+
+_HEADINGS = {"op": "operator"}
+
+
+def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str, *, colour: bool = False) -> str:
+    """The divisions of a Run's energy in a format of ``show``."""
+    if form == "json":
+        return json.dumps([_as_json(one) for one in found], indent=2) + "\n"
+    short = short_names(step.name for one in found for step in one.path if step.kind == "kernel")
+    heads = [_HEADINGS.get(kind, kind) for kind in kinds]
+    named = zip(kinds, heads, strict=True)
+    columns = [Column(head, long="start" if kind == "module" else "middle", key=kind) for kind, head in named]
+    columns += [
+        Column("time", unit="s", key="time_s"),
+        Column("energy", unit="J", key="energy_total_j", ends=True),
+        Column("share", unit="%", key="share", brief=True, ends=True),
+    ]
+    rows = [
+        [*_named(one, len(kinds), short if form != "csv" else {}), one.seconds, one.energy, one.share] for one in found
+    ]
+    why = dict.fromkeys(one.energy.reason for one in found if one.energy.reason)
+    table = Table("", columns, rows, [f"–: {reason(code)}" for code in why])
+    if form == "csv":
+        return table.csv()
+    return typeset(Document(f"{title}: energy by {', '.join(heads)}", sections=[table]), form, colour=colour)
+
+
+def _named(one: Share, width: int, short: dict[str, str]) -> list[str]:
+    """A cell for each kind of step: kernels by their short names, if they have one."""
+    if one.path == IDLE or not one.path:
+        return [NO_KERNEL if one.path else f"{one.count} more, together", *[""] * (width - 1)]
+    names = [(short.get(step.name, step.name), step.name or "–") for step in one.path]
+    return [Cell(brief or name, full=name if brief != name else "") for brief, name in names]
+
+
+def _as_json(one: Share) -> dict[str, object]:
+    return {
+        "path": [list(step) for step in one.path],
+        "paths": one.count,
+        "time_s": one.seconds,
+        "energy_j": one.energy.to_dict(),
+        "share": one.share.to_dict(),
+        "budget_j": dict(one.budget),
+    }

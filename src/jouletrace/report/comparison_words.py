@@ -1,0 +1,248 @@
+"""Codes of a comparison in words: how its sides differ, what decides a check, the verdict, and how far to trust it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
+from jouletrace.analysis.rules import CARE, NO, YES, rule
+from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Key, Note, Row, Side
+from jouletrace.errors import SIMULATED_TWICE
+from jouletrace.report.facts import title
+from jouletrace.report.reasons import ACTIONS, reason
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
+from jouletrace.run import Estimate
+from jouletrace.run.parts import STORED_SCATTER, Parts
+
+PER_ITERATION = "per iteration"
+
+_NOTES = {
+    PER_SAMPLE: "times back to back and energies are compared per sample, latency per iteration",
+    "no_figures": "{} holds no figures and is left out of {}",
+    "incomplete": "{} is incomplete: its figures rest on the data recorded until it ended",
+    "ended_early": "it was ended early: the figures rest on the data recorded until then",
+    "no_parts": "{} lists no parts: only figures of the whole are compared",
+    "other_parts": "no part of A is a part of B: the list of parts has changed completely",
+    "few_parts_in_common": "more parts belong to one side only than to both: sums over parts can't be compared with "
+    "each other",
+    "gpus": "GPUs differ: {} in A, {} in B",
+    "clocks_measured": "SM clock differs: {:.0f} MHz in A, {:.0f} MHz in B, on average, by the SMs' cycle counters",
+    "clocks_reported": "SM clock differs: {:.0f} MHz in A, {:.0f} MHz in B, on average, as the driver reports it",
+    "repeated_by_seed": f"{{}} and {{}} {SIMULATED_TWICE}",
+    "same_run": "both sides are the same Run, so no difference can be detected: {}",
+    "run_on_both_sides": "a Run is on both sides, which hides part of any difference: {}",
+    "gpus_and_workloads_differ": "A and B differ in the workload and in the GPU: which of the two causes a difference "
+    "is open",
+    "calibration_differs": "the power sensor is calibrated in some Runs only, which moves their figures",
+    "not_compared": "{} is not compared: {}",
+    "more_not_compared": "{} more are not compared with the first: see jouletrace compare",
+    # how the figures came about
+    "loads": "Differences of loads in single runs, compared with the chance within each (of energies without that of "
+    "arrivals and over the time that is steady in both, where both sides sent the same requests): the spread between "
+    "runs is unknown.",
+    "records": "Differences of two records, by the interval of each: how others would differ can't be known from "
+    "these.",
+    "stored_scatter": "Differences of single runs, by their intervals, which hold a scatter between runs that was "
+    "stored from another GPU; verdicts hold with {confidence} over all rows together.",
+    "single_runs": "Differences of single runs: the spread between runs is unknown, so chance can't be assessed.",
+    "runs": "Differences of means over {} and {} runs, compared with the spread between runs; intervals and verdicts "
+    "hold with {confidence} over all rows together (half of the error is for the model's figures, half is shared by "
+    "the levels of parts, by Holm within each).",
+    "blocks": "A and B alternating on one GPU in one process, {} blocks of A B B A: each block's ratio is one figure, "
+    "so drift and the sensor's gain cancel. The intervals don't include differences between processes; they hold with "
+    "{confidence} over all rows together.",
+}
+"""By code of a note, with its values."""
+
+_SETUP = {
+    "name": "workload",
+    "seq_len": "sequence length",
+    "new_tokens": "new tokens",
+    "threads": "torch threads",
+    "response": "response of the power sensor",
+    "power_limit_w": "power limit (W)",
+    "vbios": "VBIOS",
+    "ecc": "ECC",
+}
+"""Names of what may differ between sides, where they aren't words."""
+
+_KINDS = {"flag": "torch's {}", "config": "--config {}", "variable": "${}"}
+
+_FOLD = 2.0
+"""Change from which on a side takes so many times the other, in words."""
+
+_PERCENT = Unit(0.01, "%")
+_SHOWN = 4
+"""So many rows that decide a check are named."""
+
+_MORE_RUNS = "give more runs a side: jouletrace compare A1,A2,A3 B1,B2,B3"
+
+
+def note(one: Note, alpha: float = 0.05) -> str:
+    """A note, a warning or a method in words; ``alpha`` is the probability of a false alarm over all rows."""
+    if one.code == "differs":
+        kind, name, *sides = one.values
+        return f"{_named(kind, name)} differs: {', '.join(sides[0])} in A, {', '.join(sides[1])} in B"
+    if one.code == "warned":
+        side, places, message = one.values
+        which = f"{side} ({', '.join(places)})" if places else side
+        return f"{which}: {message}" if which else str(message)
+    if one.code == "gpus_and_workloads_differ" and one.values[0]:
+        return "A and B are of different GPUs, and nothing says that they ran the same"
+    return _NOTES[one.code].format(*map(_listed, one.values), confidence=f"{100 * (1 - alpha):g} %")
+
+
+def _listed(value: Any) -> Any:
+    """Names with commas, those of one thing joined by "is"; other values as they are."""
+    if not isinstance(value, tuple):
+        return value
+    return ", ".join(one if isinstance(one, str) else " is ".join(one) for one in value) or "none"
+
+
+def _named(kind: str, name: str) -> str:
+    """The name of what differs between sides: an option, a fact of the workload, a version, a setting of a GPU."""
+    if kind in _KINDS:
+        return _KINDS[kind].format(name)
+    if kind != "setting":
+        return _SETUP.get(name, name)
+    words = "L2 cache" if name == "l2" else name.replace("_", " ")
+    return f"{words.removesuffix(' s')} (s)" if words.endswith(" s") else words
+
+
+def side_title(side: Side) -> str:
+    """Workload, batch, dtype and so on of a side."""
+    return side.title or title(side.run)
+
+
+def side_devices(side: Side) -> list[str]:
+    """Names and ids of a side's GPUs."""
+    return [f"{device.name} ({device.id})" for device in side.devices]
+
+
+def unit(key: Key) -> str:
+    """A unit of one side only: its name, with its module and its shapes."""
+    return f"{key.name or key.op}{in_module(key)}"
+
+
+def in_module(key: Key) -> str:
+    """The module and the shapes of a unit, behind its name."""
+    return f"{f' in {key.where}' if key.where else ''}{f' ({key.shapes})' if key.shapes else ''}"
+
+
+def says(check: Check) -> str:
+    """The rows that decide a check: which rows, by how much, what could have been detected."""
+    said = []
+    for row, least in check.deciding[:_SHOWN]:
+        name = "" if row.level == "model" else f"{row.name}: "
+        why = f", {_why(row, least)}" if check.outcome == INCONCLUSIVE else ""
+        said.append(f"{name}{check.metric} {signed(row.change)}{why}")
+    more = f"; and {len(check.deciding) - _SHOWN} more" if len(check.deciding) > _SHOWN else ""
+    return "; ".join(said) + more
+
+
+def _why(row: Row, least: float | None) -> str:
+    """Why a row leaves a check open; ``least`` is the change that would have been detected."""
+    if row.p is None:
+        return reason(row.reason)
+    return "A may be zero" if least is None else f"smallest detectable change {percent(least)}"
+
+
+def percent(share: float) -> str:
+    """A share in percent, to two digits: "0.34 %"."""
+    return f"{_number(100 * share)}{NBSP}%"
+
+
+def signed(change: Estimate) -> str:
+    """A relative change with its interval: "+3.1 % (+2.2 to +4.0)"; "–" where there is none."""
+    if change.value is None:
+        return NONE
+    text = f"{_signed(change.value)}{NBSP}%"
+    if change.low is None or change.high is None:
+        return text
+    return f"{text} ({_signed(change.low)}{NBSP}to{NBSP}{_signed(change.high)})"
+
+
+def _signed(share: float) -> str:
+    text = _number(100 * share)
+    return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
+
+
+def _number(value: float) -> str:
+    return fixed(value, 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2)
+
+
+def verdict(found: Comparison) -> list[str]:
+    """How B differs from A in energy, time and power, each with its verdict; and the checks that were asked for."""
+    rows = found.whole
+    time = next((name for name in ("iteration_time_s", "latency_s") if name in rows), "time_s")
+    checks = [f"check {check.text}: {check.outcome.upper()}: {says(check)}" for check in found.checks]
+    if found.same:
+        return ["A and B are the same Run: nothing differs, whatever it measured; give two Runs", *checks]
+    lines = [_said(rows["energy_total_j"], "energy", found)] if "energy_total_j" in rows else []
+    if found.watched and "power_w" in rows:
+        lines.append(_said(rows["power_w"], "power", found, "on average"))
+    lines += [_said(rows[time], "time", found)] if time in rows else []
+    per_token = [row for row in found.rows if row.level == "load" and row.metric == "energy_per_output_token_j"]
+    return [*lines, *(f"{row.name}: {_said(row, 'energy', found, 'per output token')}" for row in per_token), *checks]
+
+
+def each(found: Comparison) -> str:
+    """The unit of work that energies and times back to back are of."""
+    return "per sample" if found.per_sample else "in all" if found.watched or found.programs else PER_ITERATION
+
+
+def _said(row: Row, noun: str, found: Comparison, per: str = "") -> str:
+    """One figure's line: "B takes 37.3 ± 0.2 % less energy per iteration: better"."""
+    change = row.change
+    per = per or (each(found) if row.metric != "latency_s" else PER_ITERATION)
+    if change.value is None:
+        return f"{noun} {per}: {reason(row.reason or change.reason)}"
+    if row.verdict == SAME:
+        return f"B takes as much {noun} {per} as A: equal within {percent(found.margin)}"
+    if row.verdict == INCONCLUSIVE:
+        here = f"B took {_size(change, noun)} in these runs" if change.value else "equal in these runs"
+        least = "" if row.detectable is None else f"; {percent(row.detectable)} could have been detected"
+        return f"{noun} {per}: {INCONCLUSIVE}, {here}{least}"
+    size = _size(change, f"{noun} {per}")
+    return f"B took {size} in these runs: {row.verdict}" if found.single_loads else f"B takes {size}: {row.verdict}"
+
+
+def _size(change: Estimate, noun: str) -> str:
+    """A change in words: "37.3 ± 0.2 % less energy", "4.00 ± 0.02 times the energy of A"."""
+    value = change.value or 0.0
+    if value >= _FOLD:
+        low, high = (None if end is None else end + 1 for end in (change.low, change.high))
+        return f"{cell(replace(change, value=value + 1, low=low, high=high), Unit(1.0, ''))} times the {noun} of A"
+    shown = change.scaled(-1.0) if value < 0 else change
+    size = percent(abs(value)) if shown.low is None else f"{cell(shown, _PERCENT)}{NBSP}%"
+    return f"{size} {'less' if value < 0 else 'more'} {noun}"
+
+
+def trusted(found: Comparison) -> Outcomes:
+    """Trust in both sides, and in the verdict on the energy."""
+    doubts = [Failure(*rule(one.code), one.code, message=note(one)) for one in found.doubts]
+    sides = joined([*(outcomes(run, Parts(run)) for run in found.runs), of([], doubts)])
+    failed = [one for one in sides.failed if not (found.clear and one.code == "target_not_met")]
+    return of([*sides.asked, "verdict"], [*failed, *_doubt(found)])
+
+
+def _doubt(found: Comparison) -> list[Failure]:
+    """Failures that qualify the verdict on the energy: one or none."""
+    code, energy = found.doubt, found.whole.get("energy_total_j")
+    if code is None:
+        return []
+    if code == STORED_SCATTER:
+        return [stored_scatter()]
+    if found.same or energy is None or energy.verdict != INCONCLUSIVE:
+        return [Failure("verdict", CARE, code, message=reason(code), action=_MORE_RUNS)]
+    level = NO if rule(code).level == YES else rule(code).level
+    action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
+    made = Circumstances(max_time_s=80.0)
+    return [Failure("verdict", level, code, message=reason(energy.reason), action=action, made=made)]
+
+
+def stored_scatter() -> Failure:
+    """The failure that qualifies a verdict on single runs: how runs differ is known from another GPU only."""
+    message = "one run each: the scatter between runs is a stored one"
+    return Failure("verdict", CARE, STORED_SCATTER, message=message, action=ACTIONS["one_run"])

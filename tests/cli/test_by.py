@@ -1,0 +1,132 @@
+"""``show --by``: energy divided by any steps of the paths of kernels."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import jouletrace.bundled
+from commands import command
+from jouletrace.run import load
+from places import REPOSITORY
+
+LAYERS = Path(jouletrace.bundled.__file__).parent / "deit-b-64-layers-h200.zip"
+TRAINING = REPOSITORY / "tests" / "frozen" / "programs" / "unet_train.zip"
+
+pytestmark = [pytest.mark.usefixtures("fits_once"), pytest.mark.thorough]
+
+
+@pytest.fixture
+def by(capsys):
+    def divided(kinds, path=LAYERS, *more):
+        said = command(capsys, "show", str(path), "--by", kinds, "--json", *more)
+        assert said.code == 0, said.err
+        return json.loads(said.out)
+
+    return divided
+
+
+def named(rows):
+    return {tuple(name for _, name in row["path"]): row["energy_j"] for row in rows}
+
+
+def half(energy):
+    return (energy["high"] - energy["low"]) / 2
+
+
+def together(rows):
+    return sum(row["energy_j"]["value"] for row in rows)
+
+
+def test_a_sum_has_the_covariance_of_its_rows(by):
+    """Products share few powers: what is wrong with one of them is wrong with all."""
+    by_module = {path: e for path, e in named(by("op,module")).items() if path[:1] == ("addmm",)}
+    whole = named(by("op"))[("addmm",)]
+    assert len(by_module) >= 6
+    assert sum(e["value"] for e in by_module.values()) == pytest.approx(whole["value"], rel=1e-9)
+    apart = sum(half(e) ** 2 for e in by_module.values()) ** 0.5
+    assert half(whole) > 1.05 * apart, "as independent ones they would seem better known"
+    assert half(whole) < sum(half(e) for e in by_module.values())
+
+
+def test_every_division_comes_to_the_same_sum(by):
+    sums = [together(by(kinds)) for kinds in ("op", "module", "kernel", "phase,module,op,shapes,kernel", "device")]
+    assert sums == pytest.approx([sums[0]] * len(sums), rel=1e-9)
+    assert sums[0] == pytest.approx(load(LAYERS).result("energy_total_j").value, rel=0.005)
+
+
+def test_rows_are_those_that_the_run_states_of_the_same_parts(by):
+    """What is listed by operator and module in the Run is one row of a division by these."""
+    run = load(LAYERS)
+    found = named(by("module,op,shapes"))
+    known = 0
+    for unit in run.units.to_pylist():
+        stated = run.result("energy_total_j", unit["id"]) if unit["level"] == "op" and unit["op"] else None
+        if stated is None or stated.value is None:
+            continue
+        energy = found[unit["module"], unit["op"].removeprefix("aten."), unit["shapes"]]
+        assert energy["value"] == pytest.approx(stated.value, rel=1e-4)
+        assert half(energy) == pytest.approx(stated.half_width, rel=1e-2)
+        known += 1
+    assert known >= 8
+
+
+def test_the_budget_of_a_row_makes_its_interval(by):
+    """By cause, such as the noise of the readings; what several rows have in common isn't counted once for each."""
+    for row in by("op"):
+        combined = sum(u**2 for u in row["budget_j"].values()) ** 0.5
+        assert 1.95 * combined < half(row["energy_j"]) < 2.6 * combined, "Student's factor, of few readings more"
+        assert "noise of the readings" in row["budget_j"]
+
+
+def test_what_is_not_listed_is_one_row_with_its_own_interval(by):
+    rows = by("kernel", LAYERS, "--top", "3")
+    *listed, rest, idle = rows
+    assert [row["paths"] for row in listed] == [1, 1, 1]
+    assert rest["path"] == []
+    assert rest["paths"] > 3
+    assert idle["path"] == [["idle", "idle"]]
+    assert rest["energy_j"]["low"] is not None
+    assert together(rows) == pytest.approx(together(by("kernel")), rel=1e-9)
+
+
+def test_a_program_has_its_operators_whatever_module_calls_them(by):
+    rows = by("op", TRAINING)
+    assert len(rows) > 3
+    assert together(rows) <= load(TRAINING).result("energy_total_j").value * 1.02
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "markdown", "latex"])
+def test_other_formats_hold_the_same_rows(capsys, form):
+    said = command(capsys, "show", str(LAYERS), "--by", "op", "--format", form)
+    assert said.code == 0, said.err
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(said.out)))
+        assert rows[0]["op"] == "addmm"
+        assert float(rows[0]["energy_total_j_low"]) < float(rows[0]["energy_total_j"])
+        return
+    assert "addmm" in said.out
+    assert "no kernel running" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--by", "colour"], "give one or some of device, phase, module, op, shapes, kernel"),
+        (["--by", ""], "give one or some of"),
+        (["--by", "op", "--detail", "layer"], "without --detail"),
+        (["--by", "op", "--budget"], "without --detail"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_in_one_line(capsys, arguments, words):
+    said = command(capsys, "show", str(LAYERS), *arguments)
+    assert said.code == 2
+    assert words in said.complaint
+
+
+def test_a_run_without_kernels_says_how_to_record_them(capsys):
+    said = command(capsys, "show", str(LAYERS.with_name("deit-b-64-graph-h100.zip")), "--by", "op")
+    assert said.code == 2
+    assert "profile with --detail kernel" in said.complaint
