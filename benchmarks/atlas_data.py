@@ -17,10 +17,10 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 import jouletrace as jt
+from jouletrace.analysis.checks import outcomes
 from jouletrace.report.document import printable
 from jouletrace.report.html import assets
 from jouletrace.report.results import printed
-from jouletrace.report.trust import trust
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import write_whole
 from jouletrace.run.names import short_name
@@ -127,7 +127,7 @@ def rows(run: Run) -> tuple[list[object], list[list[object]]]:
     name = printable(str(workload.get("name"))).rpartition(":")[2]
     items = int(workload.get("items") or workload.get("batch") or 1)
     key: list[object] = [printable(device.name), name, items, workload.get("mode"), workload.get("dtype"), run.id]
-    energy, parts, judged = results.get("energy_total_j"), results.get("closure_kernels"), trust(run, results)
+    energy, parts, judged = results.get("energy_total_j"), results.get("closure_kernels"), outcomes(run, results)
     row = [
         *key,
         *_scaled([results.get("latency_s"), results.get("iteration_time_s")], 1e3),

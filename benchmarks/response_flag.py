@@ -21,13 +21,14 @@ from pathlib import Path
 import numpy as np
 
 import jouletrace as jt
+from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import PHASE
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.profiler.calibrate import calibrate
-from jouletrace.report.trust import trust
 from jouletrace.run import Run
+from jouletrace.run.parts import Parts
 from jouletrace.sensor.windows.energy import _Edges
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 
@@ -67,7 +68,7 @@ def row(name: str, mode: str, run: Run) -> str:
     half = f"{energy.half_width:.3g}" if energy.half_width is not None else "–"
     value = f"{energy.value:.5g} ± {half} J" if energy.value is not None else str(energy.reason)
     flagged = sum("unmodelled" in (flags or "") for flags in run.windows["flags"].to_pylist())
-    found = trust(run)
+    found = outcomes(run, Parts(run))
     failed = ", ".join(dict.fromkeys(one.code for one in found.failed))
     cells = [name, mode, calibrated, value, *fit(run), f"{flagged} of {len(run.windows)}", found.level, failed]
     return f"| {' | '.join(cells)} |"

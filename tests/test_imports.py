@@ -93,11 +93,29 @@ def test_nothing_imports_upwards():
     assert not wrong, "\n".join(wrong)
 
 
+OUTCOMES = {"Circumstances", "Failure", "Outcomes", "joined", "of", "outcomes", "CLOSED", "ENDINGS"}
+LEVELS = {"CARE", "NO", "NONE", "YES", "rule"}
+FACTS = {"Conditions", "Facts", "Spread", "Untouched", "facts_of"}
+DATA = {*OUTCOMES, *LEVELS, *FACTS, "Budget", "IDLE", "Share", "Waveform", "waveform_of"}
+
+
+def test_reports_take_from_the_analysis_data_alone():
+    """A report words what was determined: what computes is called once a print, by name in docs/architecture.md."""
+    taken = {
+        alias.name
+        for path in (PACKAGE / "report").rglob("*.py")
+        for node in import_statements(path)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("jouletrace.analysis")
+        for alias in node.names
+    }
+    assert taken == DATA
+
+
 NEVER = {
     "run": {"compare", "report"},
     "compare": {"report"},
     "recording": {"report"},
-    "report": {"attribution", "devices"},
+    "report": {"attribution", "devices", "sensor", "stats"},
     "formats": {"attribution"},
     "attribution": {"devices", "tracing"},
     "workloads": {"devices"},

@@ -14,12 +14,12 @@ from jouletrace.devices import open_device
 from jouletrace.profiler.calibrations import SCATTER, SIMULATED_SCATTER, state_scatter
 from jouletrace.profiler.repeats import merge
 from jouletrace.report.contract import to_json_object
-from jouletrace.report.facts import methods
 from jouletrace.run import load, tables
 from jouletrace.run.parts import STORED_SCATTER, Parts
 from jouletrace.stats.quantiles import student
 from places import REPOSITORY
 from records import iterations, make_run, phases, readings, windows
+from shown import methods_of
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
@@ -81,8 +81,8 @@ def test_the_budget_and_the_object_state_the_measurand(alone):
     assert model["other"]["iteration_time_s"]["of"] == "workload"
     assert model["baseline_w"]["context_idle"]["of"] == model["counter_ratio"]["of"] == "run"
     assert to_json_object(alone)["model"]["energy_j"]["total"]["of"] == "run"
-    assert "10 runs of DeiT-B, batch 1" in methods(run)
-    assert "between runs" not in methods(alone)
+    assert "10 runs of DeiT-B, batch 1" in methods_of(run)
+    assert "between runs" not in methods_of(alone)
 
 
 def test_repeated_runs_show_their_scatter_themselves(alone):

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.report.verdict import verdict
 from jouletrace.run import DeviceInfo, device_labels
-from jouletrace.run.parts import Parts
 from records import DEVICE, channel, make_run, phases, readings
+from shown import verdict_of
 
 OTHER = "GPU-other"
 
@@ -166,7 +165,7 @@ def test_a_gpu_that_rests_at_two_levels_idles_at_the_lower():
     assert run.result("power_idle_w", 1).half_width < 1
     (warning,) = run.warnings
     assert warning.message == "the power rests at 71 W and at 124 W: idle is the lower level"
-    assert warning.message in verdict(run, Parts(run))
+    assert warning.message in verdict_of(run)
 
 
 @pytest.mark.parametrize("slope", [0.0, 2.0])
@@ -186,7 +185,7 @@ def test_gpus_of_one_name_are_distinguished_and_say_why_they_have_no_level():
     run.channels.append(channel(device=OTHER))
     analyse(run)
     assert [row["name"] for row in run.units.to_pylist() if row["level"] == "device"] == ["H100 #0", "H100 #3"]
-    assert "no idle and working level: there was one level only" in verdict(run, Parts(run))
+    assert "no idle and working level: there was one level only" in verdict_of(run)
     far = [
         DeviceInfo("a", "H100", index=0, host="n1"),
         DeviceInfo("b", "H100", index=0, host="n2"),
@@ -198,6 +197,6 @@ def test_gpus_of_one_name_are_distinguished_and_say_why_they_have_no_level():
 def test_an_idle_level_says_whether_a_process_was_there():
     run = monitored(readings(square, 12.2, noise=1.0))
     run.devices[0].details["processes"] = False
-    assert "100.0 W idle (no CUDA context at start and end), 500 W at work" in " ".join(
-        verdict(run, Parts(run))
-    ).replace("\u00a0", " ")
+    assert "100.0 W idle (no CUDA context at start and end), 500 W at work" in " ".join(verdict_of(run)).replace(
+        "\u00a0", " "
+    )

@@ -10,13 +10,12 @@ from jouletrace.analysis import analyse
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import p_of_powers
-from jouletrace.report.rules import NO, YES
-from jouletrace.report.trust import trust
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
 from places import REPOSITORY, SAMPLES
 from scenarios import draw, simulate
+from shown import fact_of, trust_of
 from simulated_power import Board
 from simulated_programs import draw_kinds, fixed_order, lay_out, with_pauses
 
@@ -44,8 +43,8 @@ def test_powers_that_a_gpu_can_draw_pass_a_check_of_their_own():
     run = analyse(loader())
     assert run.result("powers_possible").value > 0.1
     assert not [warning for warning in run.warnings if warning.code == "powers_doubtful"]
-    assert trust(run).level == YES
-    assert CHECK in trust(run).passed
+    assert trust_of(run)["level"] == "yes"
+    assert CHECK in fact_of(run, "Passed")
 
 
 @pytest.mark.thorough
@@ -54,10 +53,10 @@ def test_powers_that_no_gpu_can_draw_are_in_doubt_and_pooled_with_others():
     sound, run = analyse(loader()), analyse(loader(500.0))
     assert max(powers(sound)) > 1.6 * 500.0
     assert run.result("powers_possible").value < 1e-3
-    (failed,) = [one for one in trust(run).failed if one.check == CHECK]
-    assert (failed.level, failed.code) == (NO, "powers_doubtful")
-    assert "0 to 800 W" in failed.message
-    assert trust(run).asked == trust(sound).asked
+    (failed,) = [one for one in trust_of(run)["failed"] if one["check"] == CHECK]
+    assert (failed["level"], failed["code"]) == ("no", "powers_doubtful")
+    assert "0 to 800 W" in failed["message"]
+    assert trust_of(run)["checks"] == trust_of(sound)["checks"]
     assert max(powers(run)) <= 800.0
     assert any("together" in unit["name"] for unit in run.units.to_pylist())
     for metric in ("energy_total_j", "closure_kernels"):
@@ -72,7 +71,7 @@ def replace_limits(run, limit_w):
 
 
 def test_a_run_of_an_earlier_version_does_not_claim_the_check():
-    assert CHECK not in trust(loader()).passed
+    assert CHECK not in fact_of(loader(), "Passed")
 
 
 @pytest.mark.samples
@@ -89,7 +88,7 @@ def test_of_recorded_programs_one_has_powers_that_cannot_be(name, least, most):
     """Training in JAX: kernels in fixed order, one of which came out at 1510 W."""
     run = analyse(jt.load(PROGRAMS / f"{name}.zip"))
     assert least <= run.result("powers_possible").value <= most
-    assert (CHECK in trust(run).passed) == (name != "jax_train")
+    assert (CHECK in fact_of(run, "Passed")) == (name != "jax_train")
     assert all(0.0 <= watts <= 1.6 * 700.0 for watts in powers(run))
 
 

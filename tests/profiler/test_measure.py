@@ -11,8 +11,8 @@ import jouletrace as jt
 from commands import PATIENCE_S, gone, wait_for
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.profiler import measure as module
-from jouletrace.report.trust import trust
 from jouletrace.simulator.boards import open_simulated
+from shown import trust_of
 
 SQUARE = "sim:h100?realtime=1&load=0.4:120,0.4:500"
 STEADY = "sim:h100?realtime=1&load=100:300"
@@ -151,14 +151,14 @@ def test_the_energy_of_a_program_beside_an_idle_simulated_gpu_is_not_its_own():
         time.sleep(0.05)
     assert str(m).endswith(said)
     assert str(recording).endswith(said)
-    assert trust(recording.run).level == "no"
+    assert trust_of(recording.run)["level"] == "no"
     with jt.measure(device="sim:h100?run=2&realtime=1") as m:
         pass
     assert "--device 'sim:h100?run=2&load=1:300' (" in str(m)
     with jt.measure(device=STEADY) as m, jt.record(device=STEADY) as recording:
         time.sleep(0.05)
     assert "idle power" not in str(m) + str(recording)
-    assert trust(recording.run).level == "yes"
+    assert trust_of(recording.run)["level"] == "yes"
 
 
 def test_a_device_is_a_name_or_a_list_of_names():

@@ -7,9 +7,9 @@ from jsonschema import Draft202012Validator
 
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.report.facts import condition_lines
 from jouletrace.run import tables
 from make_runs import GPU, START, cpu_run, profile_run
+from shown import fact_of
 
 
 def profile(counted=1652.0, reported=1790.0):
@@ -28,7 +28,7 @@ def profile(counted=1652.0, reported=1790.0):
 
 
 def clocks(run):
-    return dict(condition_lines(run)).get("Clocks", "").replace("\N{NO-BREAK SPACE}", " ")
+    return fact_of(run, "Clocks")
 
 
 def test_both_clocks_are_reported_where_both_are_known():
@@ -53,7 +53,7 @@ def test_what_is_not_known_is_left_out(counted, reported, said):
 
 
 def test_without_clocks_there_is_no_line():
-    assert "Clocks" not in dict(condition_lines(cpu_run()))
+    assert clocks(cpu_run()) is None
 
 
 @pytest.mark.thorough

@@ -3,10 +3,11 @@
 import pytest
 
 from jouletrace.report.charts import icicle, plain
-from jouletrace.report.tree import ROOT, by_name, tree, widths
+from jouletrace.report.tree import ROOT, by_name, widths
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.parts import Parts
 from make_runs import e, profile_run, result
+from shown import nodes_of
 from timeline_runs import timeline_run
 
 
@@ -23,7 +24,7 @@ def op(id: int, module: str, name: str = "aten.mm", parent: int = 0, count: int 
 
 def paths(run: Run) -> dict[str, float | None]:
     """Joules of each node by the labels on the way to it."""
-    nodes = tree(run, Parts(run))
+    nodes = nodes_of(run)
     way = {"": ""}
     for node in nodes:
         way[node.key] = f"{way[node.parent]}/{node.label}"
@@ -56,7 +57,7 @@ def test_layers_hold_their_part_of_operators_that_share_an_experiment():
     assert found["/net/blocks/blocks.0/mm"] == pytest.approx(4.0)
     assert found["/net/blocks/blocks.1/mm/gemm"] == pytest.approx(4.0)
     assert "/net/mm" not in found  # reported once
-    shared = [node for node in tree(run, Parts(run)) if node.level in ("op", "kernel")]
+    shared = [node for node in nodes_of(run) if node.level in ("op", "kernel")]
     assert all("50 %" in node.how for node in shared)
 
 
@@ -121,14 +122,14 @@ def test_what_is_in_no_layer_comes_behind_the_layers():
 def test_next_to_nothing_does_not_set_the_scale_of_colours():
     units = [op(1, "a"), op(2, "b"), op(3, "c")]
     run = run_of(units, {0: 9.0, 1: 5.0, 2: 4.0, 3: 1e-6}, {0: 3.0, 1: 1.6, 2: 1.4, 3: 1e-9})
-    low, high = icicle(tree(run, Parts(run)), "energy")["watts"]
+    low, high = icicle(nodes_of(run), "energy")["watts"]
     assert high < 4.0
     assert low > 2.0
 
 
 def test_each_node_is_wide_enough_for_its_children_and_negative_ones_have_no_width():
     run = run_of([op(1, "a"), op(2, "a"), op(3, "b")], {0: 9.0, 1: 6.0, 2: 5.0, 3: -0.5})
-    nodes = tree(run, Parts(run))
+    nodes = nodes_of(run)
     found = dict(zip([node.key for node in nodes], widths(nodes, "energy"), strict=True))
     assert found[ROOT] == pytest.approx(11.0)  # its parts come to more than the whole
     assert found["3"] == 0.0
@@ -168,7 +169,7 @@ def test_a_trace_is_summed_by_name():
 def test_a_kernel_is_written_briefly_and_reported_in_full(name, shown):
     kernels = [{"id": i, "parent": 0, "level": "kernel", "name": name} for i in (1, 2)]
     run = run_of(kernels, {1: 2.0, 2: 1.0})
-    _, label, _, tip, *_ = icicle(tree(run, Parts(run)), "energy")["nodes"][1]
+    _, label, _, tip, *_ = icicle(nodes_of(run), "energy")["nodes"][1]
     assert label == shown
     assert name[:50] in label + tip
 
@@ -182,6 +183,6 @@ def test_a_null_energy_leaves_the_time():
     run.results = tables.from_rows(
         [*run.results.to_pylist(), result(0, "energy_total_j", Estimate.null("no_power_sensor"))], "results"
     )
-    nodes = tree(run, Parts(run))
+    nodes = nodes_of(run)
     assert icicle(nodes, "energy") is None
     assert icicle(nodes, "time")["nodes"][0][2].startswith("3")

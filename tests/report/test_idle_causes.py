@@ -8,11 +8,11 @@ from jsonschema import Draft202012Validator
 from jouletrace import report
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.report.html.tables import of_parts
-from jouletrace.report.tree import tree
 from jouletrace.run import Estimate, Run, load, tables
 from jouletrace.run.parts import Parts
 from make_runs import e, result
 from places import REPOSITORY
+from shown import nodes_of
 
 
 def program(**idle_by: float) -> Run:
@@ -65,7 +65,7 @@ def test_the_page_has_causes_in_its_table_and_its_tree():
     run = program(**CAUSES)
     (table,) = (one for one in of_parts(run, Parts(run)) if one.id == "kernel")
     assert "no kernel running: waiting for the host" in [row[0].full for row in table.rows]
-    assert {"waiting for the data loader", "between launches"} <= {node.label for node in tree(run, Parts(run))}
+    assert {"waiting for the data loader", "between launches"} <= {node.label for node in nodes_of(run)}
 
 
 def test_a_run_of_two_gpus_says_what_a_wait_is_of_and_that_no_kernel_ran():

@@ -4,10 +4,10 @@ import re
 
 from jouletrace.report import render
 from jouletrace.report.html.tables import of_parts as parts
-from jouletrace.report.tree import tree
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.parts import Parts
 from make_runs import e, result
+from shown import nodes_of
 
 SENSOR = "± of energy: what the sensor leaves open of those that ran, not how they differ"
 ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
@@ -83,7 +83,7 @@ def test_the_picture_of_a_recording_has_its_ranges_as_often_as_they_ran_within_w
     drawn = [result(id, "energy_total_j", e(1700.0, 1.0)) for id in (8, 9)] + [result(9, "time_s", e(8.0, 0.0))]
     run.units = tables.from_rows([*run.units.to_pylist(), *devices], "units")
     run.results = tables.from_rows([*run.results.to_pylist(), *drawn], "results")
-    nodes = {node.label: node for node in tree(run, Parts(run))}
+    nodes = {node.label: node for node in nodes_of(run)}
     assert "GPU" not in nodes
     assert nodes["step"].energy.value == 500 * 5.0
     assert nodes["step"].time.value == 500 * 0.013

@@ -10,14 +10,15 @@ from jouletrace import report
 from jouletrace.analysis import analyse
 from jouletrace.report import html
 from jouletrace.report.contract import json_schema
-from jouletrace.report.cost import cost_line, tariff
+from jouletrace.report.cost import tariff
 from jouletrace.report.document import Footnotes
-from jouletrace.report.serving import best, frontier, section, verdict
-from jouletrace.report.trust import trust
+from jouletrace.report.serving import section
 from jouletrace.run import load, save
 from jouletrace.run.parts import Parts
+from pages import Page
 from places import REPOSITORY
 from serving_runs import Truth, level_of, serving_run
+from shown import headline_of, verdict_of
 
 RATES = (1, 3, 6)
 
@@ -36,30 +37,26 @@ def run():
 
 
 def test_the_cheapest_load_within_the_slo_is_named_first(run):
-    lines = verdict(run, Parts(run))
+    lines = verdict_of(run)
     assert lines[0].startswith("at 6/s: ")
-    assert "J per request" in lines[0].replace("\u00a0", " ")
-    assert "J per output token" in lines[0].replace("\u00a0", " ")
-    assert lines[1].replace("\u00a0", " ") == "costs least within the SLO (ttft<1 s, tpot<0.05 s): --rate 6"
-    assert len(lines) == 2
-    assert trust(run).headline().startswith("trust: ")
+    assert "J per request" in lines[0]
+    assert "J per output token" in lines[0]
+    assert lines[1] == "costs least within the SLO (ttft<1 s, tpot<0.05 s): --rate 6"
+    assert headline_of(run) in lines[2:4]
 
 
 def test_a_load_that_is_not_valid_is_never_the_best():
     run = loaded(slots=3)
-    found = best(run, Parts(run))
-    assert found is not None
-    assert found[1]["name"] == "1/s"
-    lines = verdict(run, Parts(run))
+    lines = verdict_of(run)
     assert lines[0] == "NOT VALID at 3/s, 6/s: no energy per request or token is stated there"
     assert lines[1].startswith("at 1/s: "), "the price that is stated is that of the valid load"
 
 
 def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
     run = loaded(slots=1, rates=(4, 8))
-    lines = verdict(run, Parts(run))
-    assert len(lines) == 1, lines
+    lines = verdict_of(run)
     assert lines[0].startswith("NOT VALID at 4/s, 8/s")
+    assert headline_of(run) in lines[1:3]
     assert " J per " not in report.render([run], width=80).replace("\u00a0", " ")
     for one in json.loads(report.render([run], "json"))["loads"]:
         assert one["other"]["energy_per_request_j"]["reason"] == "load_not_valid"
@@ -68,8 +65,7 @@ def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
 
 def test_an_slo_that_no_load_meets_is_reported():
     run = loaded(slo_s={"e2e": 0.1})
-    assert best(run, Parts(run)) is None
-    lines = [line.replace("\u00a0", " ") for line in verdict(run, Parts(run))]
+    lines = verdict_of(run)
     assert lines[0] == "no valid load meets the SLO (e2e<0.1 s for 95% of the requests)"
     assert lines[1].startswith("at 6/s: "), "the cheapest of the valid loads, not the first"
     assert lines[2] == "costs least of the valid loads: --rate 6"
@@ -78,10 +74,9 @@ def test_an_slo_that_no_load_meets_is_reported():
 def test_a_price_is_of_a_named_load_or_says_that_there_is_none():
     given = tariff("0.30EUR/kWh", None)
     missed = loaded(slo_s={"e2e": 0.1})
-    (line,) = cost_line(missed, Parts(missed), given)
-    assert "per million output tokens at 6/s at 0.3 EUR/kWh" in line
+    assert any("per million output tokens at 6/s at 0.3 EUR/kWh" in line for line in verdict_of(missed, given))
     invalid = loaded(slots=1, rates=(4, 8))
-    assert cost_line(invalid, Parts(invalid), given) == ["no cost per million output tokens: no load states it"]
+    assert "no cost per million output tokens: no load states it" in verdict_of(invalid, given)
 
 
 def test_a_load_that_is_not_valid_has_no_bills_and_no_parts():
@@ -106,11 +101,10 @@ def test_bills_of_requests_have_a_unit_of_their_own_beside_energies_of_windows()
 
 
 def test_another_rate_than_offered_is_stated(run):
-    assert not any("no queue grew" in line for line in verdict(run, Parts(run)))
+    assert not any("no queue grew" in line for line in verdict_of(run))
     scattered = loaded()
     scattered.workload["serving"]["levels"][0]["rate_per_s"] = 2.0
-    line = verdict(scattered, Parts(scattered))[-1]
-    assert line.startswith("answered, though no queue grew: ")
+    (line,) = [line for line in verdict_of(scattered) if line.startswith("answered, though no queue grew: ")]
     assert line.endswith("/s at 1/s")
 
 
@@ -150,13 +144,18 @@ def test_a_saved_run_is_shown_the_same(run, tmp_path):
     assert report.render([analyse(again)], verbose=True) == report.render([run], verbose=True)
 
 
+def plots(run):
+    """The plots of a Run's page by name."""
+    return Page(html.render([run])).data()["plots"]
+
+
 def test_the_frontier_has_a_point_a_load_in_order_of_latency(run):
-    spec = frontier(run, Parts(run))
+    spec = plots(run)["frontier"]
     (trace,) = spec["data"]
     assert sorted(trace["text"]) == ["1/s", "3/s", "6/s"]
     assert trace["x"] == sorted(trace["x"])
     assert "output token" in spec["layout"]["yaxis"]["title"]["text"]
-    assert frontier(loaded(rates=(2,)), Parts(loaded(rates=(2,)))) is None
+    assert "frontier" not in plots(loaded(rates=(2,)))
 
 
 def test_the_page_draws_the_frontier_and_lists_the_loads(run, tmp_path):

@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 
 import jouletrace
+from jouletrace.analysis.rules import ATTRIBUTION, RULES
 from jouletrace.attribution import checks as attribution_checks
 from jouletrace.bundled import bundled_runs
 from jouletrace.report import render
-from jouletrace.report.contract import to_json_object
-from jouletrace.report.reasons import FLAGS, REASONS
-from jouletrace.report.rules import ATTRIBUTION, CARE, NO, RULES, YES
-from jouletrace.report.scale import NBSP
-from jouletrace.report.trust import Failed, joined, of, trust
+from jouletrace.report.reasons import ACTIONS, FLAGS, REASONS
 from jouletrace.run import DeviceInfo, Estimate, Run, load, tables
 from make_runs import cpu_run, e, monitor_run, profile_run, result, simulated_run
 from places import REPOSITORY
+from shown import failed_of, headline_of, trust_of, verdict_of
 
 PACKAGE = Path(jouletrace.__file__).parent
 CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+|[a-z]+")
@@ -123,8 +121,8 @@ def test_every_code_that_the_source_raises_has_its_check():
     assert not without
 
 
-def test_every_flag_and_reason_with_words_has_its_check():
-    assert not (set(REASONS) | set(FLAGS)) - set(RULES)
+def test_every_flag_reason_and_action_has_its_check():
+    assert not (set(REASONS) | set(FLAGS) | set(ACTIONS)) - set(RULES)
 
 
 def test_every_repair_of_a_record_that_is_reported_has_its_check():
@@ -157,27 +155,24 @@ def test_recorded_runs_hold_no_code_without_a_check(place):
 
 
 def test_a_run_without_a_fault_passes_all_checks():
-    found = trust(profile_run())
-    assert (found.level, found.failed) == (YES, ())
-    assert found.headline() == f"trust: yes, all {found.asked} checks passed"
-    assert found.asked == len(found.passed) >= 8
+    found = trust_of(profile_run())
+    assert (found["level"], found["failed"]) == ("yes", [])
+    assert headline_of(profile_run()) == f"trust: yes, all {found['checks']} checks passed"
+    assert found["checks"] == found["passed"] >= 8
 
 
 def test_a_failure_counts_once_a_check_and_says_what_to_do():
     run = profile_run()
-    before = trust(run).asked
     run.warn("not_settled", "power was still changing after 5.0 s of warm-up", "warm-up")
     run.warn("not_settled", "latency was still changing after 5.0 s of warm-up", "warm-up")
     run.workload["warm_up"] = {"power_settled": False, "latency_settled": False}
     run.settings["warmup_s"] = 5.0
-    found = trust(run)
-    assert found.headline() == f"trust: no, 1 of {before} checks failed"
-    assert (
-        found.failed[0].line.replace("\u00a0", " ")
-        == "power was still changing after 5.0 s of warm-up: give --warmup 15"
-    )
-    assert len(found.lines()) == 2, "one kind of failure is one line"
-    assert len(found.failed) == 2, "none is lost"
+    lines = verdict_of(run)
+    assert lines[-2:] == [
+        f"trust: no, 1 of {trust_of(profile_run())['checks']} checks failed",
+        "  power was still changing after 5.0 s of warm-up: give --warmup 15",
+    ], "one kind of failure is one line"
+    assert len(trust_of(run)["failed"]) == 2, "none is lost"
 
 
 @pytest.mark.parametrize("simulated", [True, False])
@@ -187,34 +182,45 @@ def test_rest_is_advised_for_a_real_gpu_alone(simulated):
     run.results = tables.from_rows(
         [*run.results.to_pylist(), result(0, "x_w", e(70.0, 1.0), "baseline_drifted")], "results"
     )
-    (failed,) = [one for one in trust(run).failed if one.code == "baseline_drifted"]
-    assert ("rest" in failed.action) != simulated
+    (failed,) = failed_of(run, "baseline_drifted")
+    assert ("rest" in (failed["action"] or "")) != simulated
+
+
+def warmed_up(**about):
+    """A profile whose warm-up was too short."""
+    run = profile_run()
+    run.warn("not_settled", "16.7 s of warm-up were too short to determine whether power had settled", "warm-up")
+    run.workload["warm_up"] = {"latency_settled": True, **about}
+    return run
 
 
 def test_the_warm_up_to_give_is_longer_than_the_one_that_ran():
-    run = profile_run()
-    run.warn("not_settled", "16.7 s of warm-up were too short to determine whether power had settled", "warm-up")
-    run.workload["warm_up"] = {"power_settled": None, "latency_settled": True, "seconds": 16.7}
+    run = warmed_up(power_settled=None, seconds=16.7)
     run.settings["warmup_s"] = 0.3
-    assert trust(run).failed[0].line.replace("\u00a0", " ").endswith("give --warmup 34")
+    assert verdict_of(run)[-1].endswith("give --warmup 34")
 
 
 def test_a_warm_up_too_short_to_see_a_drift_qualifies_alone():
-    run = profile_run()
-    run.warn("not_settled", "1.0 s of warm-up were too short to determine whether power had settled", "warm-up")
-    run.workload["warm_up"] = {"power_settled": None, "latency_settled": True}
-    assert trust(run).level == CARE
-    run.workload["warm_up"] = {"power_settled": False, "latency_settled": True}
-    assert trust(run).level == NO
+    assert trust_of(warmed_up(power_settled=None))["level"] == "with care"
+    assert trust_of(warmed_up(power_settled=False))["level"] == "no"
+    run = warmed_up(power_settled=False)
     run.kind = "ab"
-    assert trust(run).level == CARE, "A and B alternate"
+    assert trust_of(run)["level"] == "with care", "A and B alternate"
+
+
+def test_a_warning_that_comes_after_a_print_is_in_the_next():
+    run = profile_run()
+    assert trust_of(run)["level"] == "yes"
+    run.warn("other_processes", "another process was on the GPU")
+    assert trust_of(run)["level"] == "no"
 
 
 def test_an_unknown_code_qualifies_the_figures():
     run = profile_run()
     run.warn("made_elsewhere", "something new")
-    (failed,) = trust(run).failed
-    assert (failed.check, failed.level, failed.line) == ("made elsewhere", CARE, "something new")
+    (failed,) = trust_of(run)["failed"]
+    assert (failed["check"], failed["level"]) == ("made elsewhere", "with care")
+    assert verdict_of(run)[-1] == "  something new"
 
 
 def with_flags(flags, metric="energy_total_j"):
@@ -231,10 +237,10 @@ def test_an_option_stays_with_its_value():
 
 
 def test_flags_qualify_and_remarks_do_not():
-    assert trust(with_flags("nominal_response")).level == YES, "its uncertainty is in the intervals"
-    assert trust(with_flags("unmodelled")).level == CARE
+    assert trust_of(with_flags("nominal_response"))["level"] == "yes", "its uncertainty is in the intervals"
+    assert trust_of(with_flags("unmodelled"))["level"] == "with care"
     assert "run jouletrace calibrate on an idle GPU" in " ".join(render([with_flags("unmodelled")]).split())
-    assert trust(with_flags("stored")).level == YES
+    assert trust_of(with_flags("stored"))["level"] == "yes"
 
 
 @pytest.mark.parametrize(
@@ -244,65 +250,58 @@ def test_after_a_calibration_the_advice_is_another_run(hours, action):
     run = with_flags("unmodelled")
     made = run.created_ns - hours * 3600 * 10**9
     run.calibration = {run.devices[0].id: {"time_ns": made, "load": "", "channels": {}, "idle_slope_w_per_c": None}}
-    (failed,) = [one for one in trust(run).failed if one.code == "unmodelled"]
-    assert failed.action == action
+    assert [one["action"] for one in failed_of(run, "unmodelled")] == [action]
 
 
 def test_a_calibration_that_fits_no_model_is_made_again():
     run = Run(kind="calibrate", devices=[DeviceInfo("GPU-1", "a GPU")])
     run.warn("unmodelled", "the readings of power_w don't fit the model of the sensor", "power_w")
-    assert [one.action for one in trust(run).failed if one.code == "unmodelled"] == ["run it again on an idle GPU"]
+    assert [one["action"] for one in failed_of(run, "unmodelled")] == ["run it again on an idle GPU"]
 
 
-def test_a_missing_sensor_is_no_doubt_of_the_time_and_a_lost_record_is_one():
-    assert trust(cpu_run()).level == CARE
+def without_energy():
+    """A profile whose record was lost."""
     run = profile_run()
     rows = run.results.to_pylist()
     for row in rows:
         if row["metric"] == "energy_total_j" and row["unit"] == 0:
             row |= {"value": None, "low": None, "high": None, "reason": "no_samples"}
     run.results = tables.from_rows(rows, "results")
-    assert trust(run).level == NO
-    assert "energy unknown: the sensor gave no reading in that time" in render([run])
+    return run
 
 
-def test_the_worst_comes_first():
-    failed = [Failed("a", CARE, "x", "less", ""), Failed("b", NO, "y", "more", "end it")]
-    found = of(["a", "b", "c"], failed)
-    assert [one.check for one in found.failed] == ["b", "a"]
-    assert found.headline() == "trust: no, 1 of 3 checks failed, 1 remark"
+def test_a_missing_sensor_is_no_doubt_of_the_time_and_a_lost_record_is_one():
+    assert trust_of(cpu_run())["level"] == "with care"
+    assert trust_of(without_energy())["level"] == "no"
+    assert "energy unknown: the sensor gave no reading in that time" in render([without_energy()])
 
 
-def test_what_qualifies_alone_is_a_remark_and_no_failure():
-    failed = [
-        Failed("a", CARE, "x", "less", ""),
-        Failed("a", CARE, "y", "more", ""),
-        Failed("b", CARE, "z", "most", ""),
-    ]
-    assert of(["a", "b", "c"], failed).headline() == "trust: with care, 3 remarks"
+def test_the_worst_comes_first_and_what_qualifies_alone_is_a_remark():
+    run = without_energy()
+    run.warn("record_hole", "the record has a hole")
+    run.warn("unmodelled", "readings don't fit")
+    found = trust_of(run)
+    assert [one["level"] for one in found["failed"]] == ["no", "with care", "with care"]
+    assert headline_of(run) == f"trust: no, 1 of {found['checks']} checks failed, 2 remarks"
+    run = profile_run()
+    run.warn("record_hole", "the record has a hole")
+    run.warn("record_hole", "the record has another")
+    run.warn("unmodelled", "readings don't fit")
+    assert headline_of(run) == "trust: with care, 2 remarks", "one for each code"
 
 
 def test_of_several_a_failure_of_one_is_one_of_all():
-    one, other = of(["a", "b"], []), of(["a", "b"], [Failed("b", CARE, "x", "less", "")])
-    both = joined([one, other])
-    assert (both.passed, both.asked, both.level) == (("a",), 2, CARE)
+    failed = profile_run(name="other")
+    failed.warn("other_processes", "another process was on the GPU")
+    text = render([profile_run(), failed], width=1000).replace("\u00a0", " ")
+    assert f"trust: no, 1 of {trust_of(failed)['checks']} checks failed\n  another process was on the GPU: wait" in text
 
 
 @pytest.mark.parametrize("make", [profile_run, simulated_run, cpu_run, monitor_run])
 def test_json_states_trust(make):
-    found = to_json_object(make())["trust"]
+    found = trust_of(make())
     assert set(found) == {"level", "passed", "checks", "failed"}
     assert found["passed"] + len({one["check"] for one in found["failed"]}) == found["checks"]
-
-
-def test_parts_that_miss_the_whole_qualify():
-    run = profile_run()
-    rows = run.results.to_pylist()
-    made = Estimate(1.2, 1.15, 1.25, 9, "trace").to_dict()
-    rows.append({**dict.fromkeys(rows[0]), "unit": 0, "metric": "closure_kernels", **made})
-    run.results = tables.from_rows(rows, "results")
-    (failed,) = trust(run).failed
-    assert (failed.code, failed.message.replace(NBSP, " ")) == ("closure", "parts are 1.200 ± 0.050 of the whole")
 
 
 def closing(low, high, flags=""):
@@ -312,11 +311,17 @@ def closing(low, high, flags=""):
     made = Estimate((low + high) / 2, low, high, 9, "trace").to_dict()
     rows.append({**dict.fromkeys(rows[0]), "unit": 0, "metric": "closure_kernels", **made, "flags": flags})
     run.results = tables.from_rows(rows, "results")
-    return trust(run)
+    return run
+
+
+def test_parts_that_miss_the_whole_qualify():
+    (failed,) = trust_of(closing(1.15, 1.25))["failed"]
+    said = "parts are 1.200 ± 0.050 of the whole"
+    assert (failed["code"], failed["message"].replace("\u00a0", " ")) == ("closure", said)
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("run", "said"),
     [
         (closing(0.99, 1.01), "parts are 1.000 ± 0.010 of the whole"),
         (closing(1.012, 1.018), "parts are 1.0150 ± 0.0030 of the whole, within the 2 % that tracing may cost"),
@@ -326,16 +331,16 @@ def closing(low, high, flags=""):
         ),
     ],
 )
-def test_parts_whose_interval_leaves_out_the_whole_say_why_they_pass(found, said):
-    assert found.note.replace(NBSP, " ") == said
-    assert not any(failed.code == "closure" for failed in found.failed)
+def test_parts_whose_interval_leaves_out_the_whole_say_why_they_pass(run, said):
+    assert headline_of(run).endswith(f"; {said}")
+    assert failed_of(run, "closure") == []
 
 
 @pytest.mark.usefixtures("fits_once")
 def test_bundled_runs_state_what_this_version_computes():
     for entry in bundled_runs():
         stored, fresh = load(PACKAGE / "bundled" / entry.name), entry.run
-        assert trust(stored).headline() == trust(fresh).headline()
+        assert headline_of(stored) == headline_of(fresh)
         for metric in ("energy_total_j", "power_w"):
             one, other = stored.result(metric), fresh.result(metric)
             assert one.value == pytest.approx(other.value, rel=1e-5)

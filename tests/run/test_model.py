@@ -8,7 +8,6 @@ import pytest
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.run import Estimate, Run, RunWarning, tables
-from jouletrace.run.channels import throttle_names
 from make_runs import GPU, START, monitor_run, profile_run, simulated_run
 
 
@@ -81,11 +80,6 @@ def test_a_channel_is_selected_by_device_and_name():
     assert channel is not None
     assert channel.device == run.devices[1].id
     assert run.channel(GPU, "temperature_c") is None
-
-
-def test_throttle_bits_have_names_and_idle_is_none_of_them():
-    assert throttle_names(0x1) == []
-    assert throttle_names(0x4 | 0x40 | 0x1) == ["sw_power_cap", "hw_thermal"]
 
 
 def test_a_misspelt_metric_is_refused_with_the_nearest_and_a_known_one_that_is_not_there_is_null():

@@ -3,7 +3,7 @@
 import pytest
 
 from jouletrace.run import Estimate
-from jouletrace.sensor.gain import gain_between, gain_of, shown, stated_gain, with_gain
+from jouletrace.sensor.gain import gain_between, gain_of, shown, with_gain
 from make_runs import GPU, gpu, power_channel, profile_run
 
 
@@ -16,20 +16,20 @@ def with_gains(*gains, **device):
 
 
 def test_the_largest_that_sensors_state_counts():
-    assert gain_of(with_gains(2.0, 3.0)) == stated_gain(with_gains(2.0, 3.0)) == 0.03
+    assert gain_of(with_gains(2.0, 3.0)) == gain_of(with_gains(2.0, 3.0), 0.0) == 0.03
 
 
 def test_a_sensor_that_states_none_errs_as_those_of_gpus_do_but_states_nothing():
     run = with_gains(2.0, None)
-    assert (gain_of(run), stated_gain(run)) == (0.05, 0.02)
-    assert stated_gain(with_gains(None)) == 0
+    assert (gain_of(run), gain_of(run, 0.0)) == (0.05, 0.02)
+    assert gain_of(with_gains(None), 0.0) == 0
     assert gain_of(with_gains(None, simulated=True)) == 0
 
 
 def test_without_a_device_there_is_no_gain():
     run = profile_run()
     run.devices = []
-    assert gain_of(run) == stated_gain(run) == 0
+    assert gain_of(run) == gain_of(run, 0.0) == 0
 
 
 def test_the_interval_of_a_change_ends_where_the_gains_of_both_sensors_may_put_it():

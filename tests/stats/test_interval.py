@@ -8,6 +8,7 @@ from covering import fewest, most
 from energy_signals import wander
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
+from jouletrace.run.estimate import widened
 from jouletrace.stats import interval
 
 TRIALS = 1000
@@ -91,19 +92,19 @@ def test_nulls_carry_their_reason_on():
     some = Estimate(1.0, 0.9, 1.1, 5)
     assert interval.difference(some, null).reason == "no_power_sensor"
     assert interval.ratio(null, some).reason == "no_power_sensor"
-    assert interval.widened(null, 1.0).reason == "no_power_sensor"
+    assert widened(null, 1.0).reason == "no_power_sensor"
 
 
 def test_widening_adds_to_each_end_in_quadrature():
-    found = interval.widened(Estimate(10.0, 7.0, 22.0, 9, "x"), 4.0)
+    found = widened(Estimate(10.0, 7.0, 22.0, 9, "x"), 4.0)
     assert (found.low, found.high) == pytest.approx((10 - 5, 10 + np.hypot(12, 4)))
     assert (found.value, found.n, found.method) == (10.0, 9, "x")
 
 
 def test_a_figure_without_an_interval_has_that_of_what_widens_it():
-    found = interval.widened(Estimate(10.0, n=1), 4.0)
+    found = widened(Estimate(10.0, n=1), 4.0)
     assert (found.low, found.high) == (6.0, 14.0)
-    assert interval.widened(found, 0.0) == found
+    assert widened(found, 0.0) == found
 
 
 def test_values_that_are_not_finite_are_refused():

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.windows import per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run.estimate import widened
 from jouletrace.run.parts import STORED_SCATTER
-from jouletrace.stats.interval import widened
 from jouletrace.stats.quantiles import student
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import PHASE, of_variant
 from jouletrace.run import Run
-from jouletrace.run.channels import throttle_names
+from jouletrace.run.channels import THROTTLE_REASONS
 
 WHOLE = ("untouched", "a", "b")
 """Variants of windows in which a workload ran as it is: of a profile, and of the two sides of ``ab``."""
@@ -64,16 +64,20 @@ class Conditions(TypedDict):
     power_limit_w: float | None  # enforced limit in watts
 
 
+UNKNOWN: Conditions = {
+    "clocks_mhz": {"sm_reported": None, "sm_measured": None, "memory": None},
+    "temperature_c": None,
+    "throttle_reasons": None,
+    "power_limit_w": None,
+}
+"""Those without a device, and of several Runs together."""
+
+
 def conditions(run: Run, device: str | None = None) -> Conditions:
     """Conditions while energy was measured, on one device: ``DeviceInfo.id``, the first if None."""
     info = next((d for d in run.devices if device in (None, d.id)), None)
     if info is None:
-        return {
-            "clocks_mhz": {"sm_reported": None, "sm_measured": None, "memory": None},
-            "temperature_c": None,
-            "throttle_reasons": None,
-            "power_limit_w": None,
-        }
+        return UNKNOWN
     shares = {name: _readings(run, info.id, channel) for name, channel in ACTIVITY.items()}
     active = {name: float(values.mean()) for name, values in shares.items() if len(values)}
     found: Conditions = {
@@ -133,13 +137,13 @@ def _course(values: NDArray[np.float64]) -> Course | None:
 
 
 def _shares(values: NDArray[np.float64]) -> dict[str, float] | None:
-    """Share of readings in which each reason was on; readings are evenly spaced, so of time."""
+    """Share of readings in which each reason but an idle GPU was on; readings are evenly spaced, so of time."""
     if not len(values):
         return None
     bits = values[(values >= 0) & (values < 2**53)]
     masks, counts = np.unique(bits.astype(np.int64), return_counts=True)
     shares: dict[str, float] = {}
     for mask, count in zip(masks, counts, strict=True):
-        for name in throttle_names(int(mask)):
+        for name in (name for bit, name in THROTTLE_REASONS.items() if mask & bit and name != "gpu_idle"):
             shares[name] = shares.get(name, 0.0) + float(count) / len(values)
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis import latency as latencies
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.imported_recording import add_recording, remove_recording
 from jouletrace.analysis.kernel_counters import add_kernels
+from jouletrace.analysis.latency import stated_latency
 from jouletrace.analysis.monitor import add_each
 from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
@@ -271,15 +271,6 @@ def _time_launched_in(timeline: _Timeline, duration: Ints) -> Ints:
     there[there] = timeline.id[rows] == timeline.parent[work][there]
     rows = order[at[there]]
     return np.bincount(rows, duration[work[there]], minlength=len(duration)).astype(np.int64)
-
-
-def stated_latency(run: Run) -> Estimate:
-    """Latency of an inference in seconds: as given, as another tool stated it, or of the timed iterations."""
-    given = run.settings.get("latency_s")
-    if given is not None:
-        return Estimate(float(given), n=1, method="given")
-    stated = run.result("latency_s")
-    return stated if stated.value is not None else latencies.median(run)
 
 
 def energy_per_inference(difference: Estimate, seconds: Estimate) -> Estimate:

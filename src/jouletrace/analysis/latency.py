@@ -102,3 +102,12 @@ def mean(run: Run) -> Estimate:
         return Estimate(middle, n=1, method="mean")
     half = student(0.975, n - 1) * float(np.std(values, ddof=1) / np.sqrt(n))
     return Estimate(middle, middle - half, middle + half, n, "mean")
+
+
+def stated_latency(run: Run) -> Estimate:
+    """Latency of an inference in seconds: as given, as another tool stated it, or of the timed iterations."""
+    given = run.settings.get("latency_s")
+    if given is not None:
+        return Estimate(float(given), n=1, method="given")
+    stated = run.result("latency_s")
+    return stated if stated.value is not None else median(run)

@@ -14,10 +14,11 @@ from jouletrace.analysis.power import METHOD, RESPONSE, join, no_power_reason, p
 from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.estimate import widened
 from jouletrace.sensor.baseline import quiet_level
 from jouletrace.sensor.power_record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
-from jouletrace.stats.interval import Z95, mean_estimate, standard_error, widened
+from jouletrace.stats.interval import Z95, mean_estimate, standard_error
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
 
 Floats = NDArray[np.float64]

@@ -15,11 +15,12 @@ from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_
 from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
+from jouletrace.run.estimate import widened
 from jouletrace.sensor.baseline import idle_and_working_levels
 from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.windows.energy import T95
 from jouletrace.sensor.windows.response import Response
-from jouletrace.stats.interval import Z95, widened
+from jouletrace.stats.interval import Z95
 
 _DOUBTS = ("interval_assumed", "power_implausible")
 """Warnings of an import that its energy is flagged with."""

@@ -80,12 +80,11 @@ def _import(
 ) -> None:
     """Read, save and print."""
     from jouletrace.analysis import analyse
+    from jouletrace.analysis.facts import facts_of
     from jouletrace.formats.importers import import_files
+    from jouletrace.report.content import verdict_lines
     from jouletrace.report.contract import to_json_object
-    from jouletrace.report.cost import cost_line
     from jouletrace.report.scale import NBSP
-    from jouletrace.report.trust import trust
-    from jouletrace.report.verdict import gain_line, verdict
     from jouletrace.run import save
     from jouletrace.run.masking import mask, masked_arguments
     from jouletrace.run.parts import Parts
@@ -113,8 +112,7 @@ def _import(
             )
         else:
             found = Parts(run)
-            costs = [*cost_line(run, found, given), *gain_line(run, found)]
-            lines = [*verdict(run, found), *costs, *trust(run).lines()]
+            lines = verdict_lines(run, found, facts_of(run, found), given)
             put(
                 "\n".join(
                     part

@@ -48,6 +48,7 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
+    from jouletrace.analysis.facts import facts_of
     from jouletrace.report.cost import cost_line, tariff
     from jouletrace.run.parts import Parts
 
@@ -60,7 +61,8 @@ def show(
         return
     if budget:
         shown = [opened(path) for path in runs]
-        costs = [line for run in shown for line in cost_line(run, Parts(run), given)] if form == "table" else []
+        known = [(run, parts := Parts(run), facts_of(run, parts)) for run in shown]
+        costs = [line for one in known for line in cost_line(*one, given)] if form == "table" else []
         printed: list[str] = []
         try:
             for run in shown:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from jouletrace.compare.pairs import LOAD, Key
 from jouletrace.compare.sides import LOAD_METRICS, PART_METRICS, Source
 from jouletrace.run import MODEL_UNIT, Estimate
+from jouletrace.run.estimate import widened
 from jouletrace.run.parts import ABSENT, Part, Parts
-from jouletrace.stats.interval import Z95, widened
+from jouletrace.stats.interval import Z95
 
 _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
 

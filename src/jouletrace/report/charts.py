@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.latency import distribution, latencies_s
+from jouletrace.analysis.facts import Facts
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity, unit_for
 from jouletrace.report.tree import ROOT, Node, widths
-from jouletrace.run import Run
 from jouletrace.run.names import short_name
 
 Spec = dict[str, Any]
@@ -41,9 +40,9 @@ def short(values: Any, digits: int = 6) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values]
 
 
-def histogram(run: Run) -> Spec | None:
+def histogram(known: Facts) -> Spec | None:
     """How many iterations took how long; None without single iterations."""
-    values = latencies_s(run)
+    values = known.seconds
     if len(values) < 2:
         return None
     unit = unit_for([float(np.median(values))], "s")
@@ -57,8 +56,7 @@ def histogram(run: Run) -> Spec | None:
         "marker": {"color": PALETTE[0]},
         "hovertemplate": f"%{{x}} {unit.name}<br>%{{y}} iterations<extra></extra>",
     }
-    marks = distribution(run)
-    lines = [(name, marks[name]) for name in ("median", "p95", "p99")]
+    lines = [(name, known.latency[name]) for name in ("median", "p95", "p99")]
     at = [(name, v / 1e3 / unit.factor) for name, v in lines if v is not None]
     layout = {
         "xaxis": {"title": {"text": f"latency, {unit.name}"}},

@@ -11,6 +11,7 @@ from typing import Any
 
 from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Key, Row
 from jouletrace.errors import BadInputError, check_format
+from jouletrace.report import trust
 from jouletrace.report.comparison_words import (
     PER_ITERATION,
     each,
@@ -65,7 +66,7 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
         "method": note(found.method, found.alpha),
-        "trust": trusted(found).to_dict(),
+        "trust": trust.to_dict(trusted(found)),
     }
     return dict(jsonable(stated))
 
@@ -160,7 +161,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     shown.facts.append(("Margin", f"{percent(found.margin)}: less counts as no difference"))
     shown.facts.append(("Method", note(found.method, found.alpha)))
     shown.warnings = [note(one) for one in found.warnings]
-    shown.verdict = [*verdict(found), *trusted(found).lines()]
+    shown.verdict = [*verdict(found), *trust.lines(trusted(found))]
     return shown.printable()
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
+from jouletrace.analysis.rules import CARE, NO, YES, rule
 from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Key, Note, Row, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
-from jouletrace.report.reasons import reason
-from jouletrace.report.rules import CARE, NO, YES, rule
+from jouletrace.report.reasons import ACTIONS, reason
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed
-from jouletrace.report.trust import Failed, Trust, joined, of, trust
 from jouletrace.run import Estimate
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.run.parts import STORED_SCATTER, Parts
 
 PER_ITERATION = "per iteration"
 
@@ -219,20 +219,15 @@ def _size(change: Estimate, noun: str) -> str:
     return f"{size} {'less' if value < 0 else 'more'} {noun}"
 
 
-def trusted(found: Comparison) -> Trust:
+def trusted(found: Comparison) -> Outcomes:
     """Trust in both sides, and in the verdict on the energy."""
-    doubts = [_failed(one) for one in found.doubts]
-    sides = joined([*map(trust, found.runs), *(Trust(failed=(one,)) for one in doubts)])
+    doubts = [Failure(*rule(one.code), one.code, message=note(one)) for one in found.doubts]
+    sides = joined([*(outcomes(run, Parts(run)) for run in found.runs), of([], doubts)])
     failed = [one for one in sides.failed if not (found.clear and one.code == "target_not_met")]
-    return of([*sides.passed, *(one.check for one in sides.failed), "verdict"], [*failed, *_doubt(found)])
+    return of([*sides.asked, "verdict"], [*failed, *_doubt(found)])
 
 
-def _failed(one: Note) -> Failed:
-    own = rule(one.code)
-    return Failed(own.check, own.level, one.code, note(one), own.action)
-
-
-def _doubt(found: Comparison) -> list[Failed]:
+def _doubt(found: Comparison) -> list[Failure]:
     """Failures that qualify the verdict on the energy: one or none."""
     code, energy = found.doubt, found.whole.get("energy_total_j")
     if code is None:
@@ -240,15 +235,14 @@ def _doubt(found: Comparison) -> list[Failed]:
     if code == STORED_SCATTER:
         return [stored_scatter()]
     if found.same or energy is None or energy.verdict != INCONCLUSIVE:
-        return [Failed("verdict", CARE, code, reason(code), _MORE_RUNS)]
-    own = rule(code)
-    action = own.action.format(max_time="80", warmup="15")
-    if found.programs and code in ("one_run", "spread_between_runs"):
-        action = _MORE_RUNS
-    return [Failed("verdict", NO if own.level == YES else own.level, code, reason(energy.reason), action)]
+        return [Failure("verdict", CARE, code, message=reason(code), action=_MORE_RUNS)]
+    level = NO if rule(code).level == YES else rule(code).level
+    action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
+    made = Circumstances(max_time_s=80.0)
+    return [Failure("verdict", level, code, message=reason(energy.reason), action=action, made=made)]
 
 
-def stored_scatter() -> Failed:
+def stored_scatter() -> Failure:
     """The failure that qualifies a verdict on single runs: how runs differ is known from another GPU only."""
-    action = rule("one_run").action
-    return Failed("verdict", CARE, STORED_SCATTER, "one run each: the scatter between runs is a stored one", action)
+    message = "one run each: the scatter between runs is a stored one"
+    return Failure("verdict", CARE, STORED_SCATTER, message=message, action=ACTIONS["one_run"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from jouletrace.analysis.checks import Outcomes, joined, outcomes
+from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.compare.pairs import Comparison
 from jouletrace.report import facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP
@@ -11,14 +13,15 @@ from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line
 from jouletrace.report.document import Footnotes, NoFootnotes
-from jouletrace.report.facts import endings, methods, others, said
-from jouletrace.report.results import OF_PARTS, PROFILE, metric, ordered
+from jouletrace.report.facts import methods, said
+from jouletrace.report.results import PROFILE, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
-from jouletrace.report.trust import Trust, joined, trust
+from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run
+from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import recording_of
 
@@ -57,6 +60,7 @@ def document(
 ) -> Document:
     """Everything that is shown of one Run; ``marks`` are the footnotes of what is shown with it."""
     results, marks = Parts(run), Footnotes(marks)
+    known = facts_of(run, results)
     found = Document(facts.title(run), facts.SIMULATED if run.simulated else "")
     found.subtitle = [facts.device_line(device) for device in run.devices]
     found.subtitle += [line for line in (facts.weights(run), facts.when(run)) if line]
@@ -69,8 +73,7 @@ def document(
             shown = [level for level in shown if level != "range"]
         count = {level: len(results.units(level)) for level in _PLURAL if level not in shown}
         hidden = [f"{n} {_PLURAL[level]} (--detail {level})" for level, n in count.items() if n]
-    trusted = trust(run, results)
-    found.verdict = _verdict(run, results, trusted, tariff)
+    found.verdict = verdict_lines(run, results, known, tariff)
     if run.kind == "program" and detail == "model":
         shown = [level for level in ("device", "phase", "layer", "kernel") if results.units(level)]
     if results.units("load"):
@@ -83,25 +86,26 @@ def document(
     if run.kind == "calibrate":
         found.sections.append(sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
-    found.facts = _facts(run) + _asked(run, trusted)
+    found.facts = _facts(run, known) + _asked(run, known.checks)
     if hidden:
         found.facts.append(("Not listed", facts.SEPARATOR.join(hidden)))
     if detail != "model" and not results.units(detail):
         found.facts.insert(0, (parts.LEVELS[detail], f"none: {_why_not(run, detail)}"))
     if not found.sections:
         found.facts.insert(0, ("Figures", "none: nothing was measured"))
-    found.unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
-    found.warnings = [said(warning) for warning in others(run)]
-    found.methods = [methods(run)]
+    found.unfinished = _unfinished(known)
+    found.warnings = [said(warning) for warning in known.warnings]
+    found.methods = [methods(run, results, known)]
     return found.printable()
 
 
 def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Tariff | None = None) -> Document:
     """The verdict on one Run, and one table of its parts where it has some."""
     results = Parts(run)
+    known = facts_of(run, results)
     found = Document(facts.headline(run))
-    found.unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(run)]
-    found.verdict = _verdict(run, results, trust(run, results), tariff)
+    found.unfinished = _unfinished(known)
+    found.verdict = verdict_lines(run, results, known, tariff)
     level = _level_of_short(run, results, detail)
     if results.units("load"):
         found.sections = [serving.section(run, results, NoFootnotes(), brief=True)]
@@ -136,15 +140,20 @@ def _why_not(run: Run, detail: str) -> str:
     return "--detail-time was too short for any" if asked else "not measured at that detail"
 
 
-def _verdict(run: Run, results: Parts, trusted: Trust, tariff: Tariff | None) -> list[str]:
-    costs = cost_line(run, results, tariff)
-    return [*verdict(run, results), *costs, *gain_line(run, results), *trusted.lines()]
+def _unfinished(known: Facts, name: str = "") -> list[str]:
+    return [f"{INCOMPLETE}{name}{said(warning)}" for warning in known.ended]
 
 
-def _asked(run: Run, trusted: Trust) -> list[tuple[str, str]]:
+def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None = None) -> list[str]:
+    """The verdict with what it costs, and how far it can be trusted."""
+    costs = cost_line(run, results, known, tariff)
+    return [*verdict(run, results, known), *costs, *gain_line(run, results, known), *lines(known.checks)]
+
+
+def _asked(run: Run, trusted: Outcomes) -> list[tuple[str, str]]:
     """The checks that were passed, and how many kernels have an operator."""
-    lines = [("Passed", facts.SEPARATOR.join(trusted.passed))] if trusted.passed else []
-    return lines + ([("Operators", words)] if (words := program.matched(run)) else [])
+    passed = [("Passed", facts.SEPARATOR.join(trusted.passed))] if trusted.passed else []
+    return passed + ([("Operators", words)] if (words := program.matched(run)) else [])
 
 
 def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tariff | None = None) -> Document:
@@ -173,10 +182,12 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tari
     texts: dict[str, list[str]] = {}
     for run in runs:
         name = facts.SEPARATOR.join(filter(None, (identity(run)[key] for key in varying)))
-        found.unfinished.extend(f"{INCOMPLETE}{name}: {said(warning)}" for warning in endings(run))
-        found.warnings.extend(f"{name}: {line}" for line in map(said, others(run)))
-        texts.setdefault(methods(run), []).append(name)
-        found.verdict.extend(f"{name}: {line}" for line in cost_line(run, Parts(run), tariff))
+        results = Parts(run)
+        known = facts_of(run, results)
+        found.unfinished += _unfinished(known, f"{name}: ")
+        found.warnings.extend(f"{name}: {said(warning)}" for warning in known.warnings)
+        texts.setdefault(methods(run, results, known), []).append(name)
+        found.verdict.extend(f"{name}: {line}" for line in cost_line(run, results, known, tariff))
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
     return found.printable()
 
@@ -234,7 +245,7 @@ def _short_documents(
     if (len(runs) == 1 and not found) or detail != "model":
         found += [short(run, detail=detail, top=top, tariff=tariff) for run in runs]
     elif found and len(runs) == 1:
-        found[0].unfinished = [f"{INCOMPLETE}{said(warning)}" for warning in endings(runs[0])]
+        found[0].unfinished = _unfinished(facts_of(runs[0], Parts(runs[0])))
     return found
 
 
@@ -243,13 +254,13 @@ def _short_table(runs: Sequence[Run], tariff: Tariff | None) -> Document:
     whole = comparison(runs, NoFootnotes(), tariff)
     for section in whole.sections:
         section.notes = []
-    trusted = joined([trust(run) for run in runs])
+    trusted = joined([outcomes(run, Parts(run)) for run in runs])
     return Document(
         whole.title,
         whole.simulated,
         whole.unfinished,
         subtitle=whole.subtitle,
-        verdict=[*whole.verdict, *trusted.lines()],
+        verdict=[*whole.verdict, *lines(trusted)],
         sections=whole.sections,
     )
 
@@ -266,12 +277,12 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
     return always + ([detail] if detail != "model" and detail not in always else [])
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     served = serving.facts(run) if "serving" in run.workload else []
-    lines = facts.latency_lines(run) + served + [("Sensor", line) for line in (*sensors, *missing)]
-    return lines + (facts.condition_lines(run) if len(run.devices) == 1 else [])
+    found = facts.latency_lines(known) + served + [("Sensor", line) for line in (*sensors, *missing)]
+    return found + (facts.condition_lines(known.conditions) if len(run.devices) == 1 else [])
 
 
 def identity(run: Run) -> dict[str, str]:

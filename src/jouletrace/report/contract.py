@@ -13,19 +13,16 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
-from jouletrace.analysis.conditions import conditions
-from jouletrace.analysis.latency import distribution
+from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.compare.pairs import Comparison
 from jouletrace.errors import BadInputError
+from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
-from jouletrace.report.facts import endings, others
-from jouletrace.report.results import OF_PARTS
-from jouletrace.report.trust import trust
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
+from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import RUN, Part, Parts
-from jouletrace.sensor.gain import stated_gain
 
 SCHEMA = 2
 
@@ -62,6 +59,7 @@ def to_json_object(
         An object that ``schema.json`` describes and validates.
     """
     results = Parts(run)
+    known = facts_of(run, results)
 
     def parts(level: str) -> list[dict[str, Any]]:
         units = results.units(level) if top is None else results.ranked(level)[:top]
@@ -76,8 +74,8 @@ def to_json_object(
         "workload": run.workload,
         "device": run.devices[0].to_dict() if run.devices else None,
         "simulated": run.simulated,
-        "trust": trust(run, results).to_dict(),
-        "model": _model(run, results),
+        "trust": trust.to_dict(known.checks),
+        "model": _model(results, known),
         "phases": parts("phase"),
         "lengths": parts("length"),
         "layers": parts("layer"),
@@ -92,8 +90,8 @@ def to_json_object(
         "perturbation": results.get("perturbation").to_dict(),
         "checks": {name: results.get(name).to_dict() for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
-        "conditions": conditions(run),
-        "warnings": [warning.to_dict() for warning in (*endings(run), *others(run))],
+        "conditions": known.conditions,
+        "warnings": [warning.to_dict() for warning in (*known.ended, *known.warnings)],
     }
     for name, level in (("contexts", "context"), ("loads", "load"), ("idle_causes", "cause")):
         if results.units(level):
@@ -101,7 +99,7 @@ def to_json_object(
     if compared is not None:
         found["comparison"] = to_dict(compared)
     if tariff is not None:
-        found["cost"] = tariff.to_dict(*priced(run, results), stated_gain(run))
+        found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain)
     return dict(_stated(jsonable(found), results.measurand()))
 
 
@@ -171,10 +169,10 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
     }
 
 
-def _model(run: Run, results: Parts) -> dict[str, Any]:
+def _model(results: Parts, known: Facts) -> dict[str, Any]:
     there = results.whole.figures
     found: dict[str, Any] = {
-        "latency_ms": _latency(run, results),
+        "latency_ms": _latency(results, known),
         "throughput_per_s": results.get("throughput_per_s").value,
     }
     for name, place in list(_MODEL.items())[2:]:
@@ -186,9 +184,9 @@ def _model(run: Run, results: Parts) -> dict[str, Any]:
     }
 
 
-def _latency(run: Run, results: Parts) -> dict[str, Any]:
+def _latency(results: Parts, known: Facts) -> dict[str, Any]:
     """The distribution, or at least the median where single iterations are not in the Run."""
-    figures: dict[str, Any] = distribution(run)
+    figures: dict[str, Any] = dict(known.latency)
     stated = results.get("latency_s")
     if not figures["n"] and stated.value is not None:
         figures |= {"median": stated.value * 1e3, "n": stated.n}

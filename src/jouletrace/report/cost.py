@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from jouletrace.analysis.facts import Facts
 from jouletrace.errors import BadInputError
 from jouletrace.report import reasons, serving
 from jouletrace.report.scale import NBSP, decimals, figure, fixed, number, unit_for
 from jouletrace.run import Estimate, Run
+from jouletrace.run.estimate import widened
 from jouletrace.run.parts import Parts
-from jouletrace.sensor.gain import stated_gain
-from jouletrace.stats.interval import total, widened
 
 _J_PER_KWH = 3.6e6
 _MANY = 1e6
@@ -144,19 +144,17 @@ def _finite(text: str, option: str) -> float:
     return value
 
 
-def priced(run: Run, results: Parts, server: int | None = None) -> tuple[Estimate, str]:
+def priced(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Estimate, str]:
     """The energy whose cost is stated (of one server), in J, and of what it is: "" for all that was recorded."""
     if results.units("load"):
-        chosen = serving.leading(run, results, server)
+        chosen = serving.leading(run, results, known, server)
         token = chosen[0].get(serving.COST) if chosen else Estimate.null("load_not_valid")
         at = f" at {chosen[1]['name']}" if chosen else ""
         modelled = "" if server is None else " (modelled)"
         return token.scaled(_MANY), f"million output tokens{at}{modelled}"
     whole = results.get("energy_total_j")
     if run.kind not in ("profile", "ab"):
-        units = results.units("device")
-        each = [one for unit in units if (one := unit.get("energy_total_j")).value is not None]
-        return (whole, "") if whole.value is not None or not each else (total(each), "")
+        return (known.together if whole.value is None and known.together.value is not None else whole), ""
     token = results.get("energy_per_token_j")
     if token.value is not None:
         return token.scaled(_MANY), "million new tokens"
@@ -164,16 +162,16 @@ def priced(run: Run, results: Parts, server: int | None = None) -> tuple[Estimat
     return whole.scaled(_MANY / items), "million samples" if items > 1 else "million iterations"
 
 
-def cost_line(run: Run, results: Parts, given: Tariff | None) -> list[str]:
+def cost_line(run: Run, results: Parts, known: Facts, given: Tariff | None) -> list[str]:
     """The line below a verdict; none without an energy, which the verdict says, but of a load's price."""
     if given is None:
         return []
     servers = serving.serving_of(run).get("servers") or []
     lines = []
     for server in range(len(servers)) if servers else (None,):  # each serves a model of its own
-        energy, per = priced(run, results, server)
+        energy, per = priced(run, results, known, server)
         if energy.value is not None:
-            lines.append(given.line(energy, per, stated_gain(run)))
+            lines.append(given.line(energy, per, known.gain))
         elif results.units("load"):
             whose = "" if server is None else f" of {servers[server]['url']}"
             lines.append(f"no cost per {per}{whose}: no load states it")

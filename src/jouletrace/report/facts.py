@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-import pyarrow.compute as pc
-
-from jouletrace.analysis.conditions import Spread, conditions
-from jouletrace.analysis.latency import block_means, distribution
+from jouletrace.analysis.conditions import Conditions, Spread
+from jouletrace.analysis.facts import Facts, Untouched
 from jouletrace.report import reasons
 from jouletrace.report.scale import NBSP, NONE, decimals, figure, fixed, quantity, unit_for
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, RunWarning
@@ -29,11 +27,6 @@ _ACTIVITY = {
     "tensor": "tensor pipes",
     "memory": "memory",
 }
-
-_ENDINGS = ("interrupted", "failed", "incomplete")
-"""Codes of warnings that say so."""
-
-_UNSAID = "the run did not end by itself: the figures rest on what was recorded until then"
 
 _INTERVALS = {"windows": "t-intervals over window means", "runs": "t-intervals over the means of the runs"}
 """By method: the kind of interval, as a paper names it."""
@@ -135,15 +128,15 @@ def averaging(channel: ChannelInfo) -> str:
     return ", ".join(words for words in (window, rise) if words)
 
 
-def latency_lines(run: Run) -> list[tuple[str, str]]:
+def latency_lines(known: Facts) -> list[tuple[str, str]]:
     """The distribution of latency, and the same in blocks, each with its name; empty without iterations."""
-    single, blocks = distribution(run), block_means(run, run.settings.get("block") or 100)
+    single, blocks = known.latency, known.blocks
     if not single["median"]:
         return []
     unit = unit_for([single["median"] / 1e3], "s")
     places = decimals(single["median"] / 1e3 / unit.factor)
 
-    def say(figures: dict[str, float | None], keys: str) -> str:
+    def say(figures: Mapping[str, float | None], keys: str) -> str:
         values = [(key, figures[key]) for key in keys.split()]
         said = [f"{key} {NONE if v is None else fixed(v / 1e3 / unit.factor, places)}" for key, v in values]
         return SEPARATOR.join([*said, f"n {figures['n']}"])
@@ -154,9 +147,8 @@ def latency_lines(run: Run) -> list[tuple[str, str]]:
     return [(f"Latency ({unit.name})", line) for line in lines]
 
 
-def condition_lines(run: Run) -> list[tuple[str, str]]:
+def condition_lines(found: Conditions) -> list[tuple[str, str]]:
     """Clocks, temperature and throttling while energy was measured, each with its name."""
-    found = conditions(run)
     lines: list[tuple[str, str]] = []
     clocks = found["clocks_mhz"]
     reported, measured, memory = (clocks[name] for name in ("sm_reported", "sm_measured", "memory"))
@@ -188,31 +180,18 @@ def _range(spread: Spread) -> str:
     return f"{mean} ({spread['min']:.0f}–{spread['max']:.0f})"
 
 
-def endings(run: Run) -> list[RunWarning]:
-    """What says that a Run ended early, at least one of each that did; empty of a whole one."""
-    if run.complete:
-        return []
-    return [warning for warning in run.warnings if warning.code in _ENDINGS] or [RunWarning("incomplete", _UNSAID)]
-
-
-def others(run: Run) -> list[RunWarning]:
-    """All other warnings of a Run."""
-    return [warning for warning in run.warnings if run.complete or warning.code not in _ENDINGS]
-
-
 def said(warning: RunWarning) -> str:
     """A warning in one line, with where it arose unless it says so itself."""
     placed = warning.where and warning.where not in warning.message
     return f"{warning.message} ({warning.where})" if placed else warning.message
 
 
-def methods(run: Run) -> str:
+def methods(run: Run, results: Parts, known: Facts) -> str:
     """Some sentences, built from nothing but the facts that the Run holds."""
-    results = Parts(run)
     sentences = [_what(run)]
     if run.simulated:
         sentences.insert(0, "SIMULATED: the figures are of a simulated GPU; no hardware was measured.")
-    sentences += [_of_latency(results), _energy(run, results), _baselines(results)]
+    sentences += [_of_latency(results), _energy(run, results, known.untouched), _baselines(results)]
     gains = sorted({channel.gain_pct for channel in power_channels(run) if channel.gain_pct is not None})
     if gains:
         values = " or ".join(f"±{gain:g}{NBSP}%" for gain in gains)
@@ -254,7 +233,7 @@ def _of_latency(results: Parts) -> str:
     )
 
 
-def _energy(run: Run, results: Parts) -> str:
+def _energy(run: Run, results: Parts, measured: Untouched) -> str:
     energy = results.get("energy_total_j")
     if energy.value is None:
         if energy.reason == "not_measured":
@@ -262,17 +241,14 @@ def _energy(run: Run, results: Parts) -> str:
         return f"Energy was not measured: {reasons.reason(energy.reason)}."
     sensors = "; ".join(dict.fromkeys(_of_sensor(channel) for channel in power_channels(run)))
     source = f", integrated from {sensors}" if sensors else ""
-    windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
-    if not len(windows):
+    if not measured.windows:
         return f"Energy is that of the GPU{source}."
-    replays = pc.sum(windows["replays"]).as_py() or 0
-    nanoseconds = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py()
     kind = _INTERVALS.get(energy.method) or f"intervals ({reasons.method(energy.method)})"
-    took = f" in {quantity(nanoseconds / 1e9, 's')}" if nanoseconds else ""
-    over = f"{energy.n} runs in fresh processes, {len(windows)}" if energy.method == "runs" else str(energy.n)
+    took = f" in {quantity(measured.seconds, 's')}" if measured.seconds else ""
+    over = f"{energy.n} runs in fresh processes, {measured.windows}" if energy.method == "runs" else str(energy.n)
     return (
-        f"Energy per iteration is the mean over {over} windows ({replays} iterations{took}) run back to back "
-        f"with nothing else attached{source}; intervals are 95{NBSP}% {kind}{_between_runs(run, results)}."
+        f"Energy per iteration is the mean over {over} windows ({measured.iterations} iterations{took}) run back to "
+        f"back with nothing else attached{source}; intervals are 95{NBSP}% {kind}{_between_runs(run, results)}."
     )
 
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jouletrace.analysis.ranges import OF_RANKS, TOGETHER
 from jouletrace.report import reasons
 from jouletrace.report.document import Footnotes, NoFootnotes
-from jouletrace.report.results import CLOSURES, NO_KERNEL, OF_PARTS, metric, ordered, printed
+from jouletrace.report.results import NO_KERNEL, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
+from jouletrace.run.metrics import CLOSURES, OF_PARTS
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import ABSENT, Part, Parts
 
@@ -464,9 +464,9 @@ def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dic
     """Whether an interval is the sensor's alone; None where there is none."""
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return None
-    if estimate.method == OF_RANKS:  # a sum over ranks is of the kind that theirs are
+    if estimate.method == "ranks":  # a sum over ranks is of the kind that theirs are
         path = name.partition("/")[2]
         own = [row[metric] for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
-        kinds = {_alone(metric, "", one, {}) for one in own if one.method != OF_RANKS} - {None}
+        kinds = {_alone(metric, "", one, {}) for one in own if one.method != "ranks"} - {None}
         return kinds == {True}
-    return estimate.n == 1 or estimate.method in ("repeated", TOGETHER)
+    return estimate.n == 1 or estimate.method in ("repeated", "together")

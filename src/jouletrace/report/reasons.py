@@ -1,4 +1,4 @@
-"""Codes in words: why a figure is missing, what a flag means, how a figure was obtained.
+"""Codes in words: why a figure is missing, what a flag means, how a figure was obtained, what to do about a failure.
 
 A code without words is printed as it is, so that nothing is lost when a new one appears.
 """
@@ -149,6 +149,101 @@ THROTTLE: dict[str, str] = {
     "display_clocks": "display clocks",
 }
 """By name in ``run.channels.THROTTLE_REASONS``: what held the clocks down."""
+
+AGAIN = "run it again"
+
+_CODES_BY_ACTION = {
+    AGAIN: """
+        interrupted incomplete failed run_failed record_hole hole_in_record record_clock_stepped_back not_finite
+        windows_left_out rank_lost rank_missing rank_incomplete child_lost activity_lost clock_moved clock_stepped
+        impossible_times before_launch rows_left_out""",
+    "mend the command, then run it again": "command_failed",
+    "let it run to its end, unless that was meant": "program_ended",
+    "mend the program, then run it again": "program_failed",
+    "give a smaller --batch": "out_of_memory",
+    "give a longer --point-limit": "timed_out",
+    "measure for longer": """
+        no_windows no_samples empty_window counter_did_not_step sensor_too_slow edges_too_dense too_few_values
+        no_value no_activity denominator_near_zero one_window_a_run work_read_once""",
+    "jouletrace doctor says what can be measured here": "no_power_sensor rapl_absent rapl_unreadable not_supported",
+    "measure the whole GPU, or jouletrace mig sweep": "mig_no_power",
+    "check the unit of the log: --map states it": "power_implausible power_impossible",
+    "choose its column by --map": "which_power",
+    "record power from before the start until after the end": "outside_record",
+    "check how the file writes its times": "no_time stray_times",
+    "read it after the block": "block_not_ended",
+    "repeat the work inside the block": "block_too_short",
+    "{calibrate}": "unmodelled",
+    "run it again on an idle GPU, with a longer --seconds": "not_calibrated",
+    "run it again on an idle GPU": "not_stored misfit_at_edges drifting",
+    "wait until they end, or choose another GPU by --device": "other_processes",
+    "give --warmup {warmup}": "not_settled",
+    "let the GPU rest for a minute, then run it again": "baseline_drifted",
+    "check the GPU's cooling and power supply": "hw_slowdown",
+    "check the GPU's cooling": "sw_thermal hw_thermal",
+    "check the machine's power supply": "hw_power_brake",
+    "take another batch size or mode": "aliased_with_sensor",
+    "record for longer, or vary the pauses between": "phases_not_spread",
+    "give --max-time {max_time}": "target_not_met few_windows too_few_windows few_blocks",
+    "give more --repeats": "no_spread spread_between_runs",
+    "measure more GPUs": "few_gpus one_gpu",
+    "profile both with the sensor calibrated on both, or on neither": "calibration_differs",
+    "profile both with --repeats 3, or use jouletrace ab": "one_run",
+    "measure both on one GPU, with jouletrace ab": "sensor_gain",
+    "give inputs like those of real use": "constant_inputs",
+    "check the model's inputs and number format": "nan_outputs inf_outputs",
+    "record for longer: --detail-time, or --max-time": "closure",
+    "use sums of rows, which are better known": "powers_doubtful",
+    "trace a shorter part: --duty 5/60": "records_dropped",
+    "use inputs of one shape": "kernels_not_joined",
+    "run the program without its own profiler": "profiler_inside",
+    "record the power of the others, too": "one_device",
+    "mark the iterations around all kernels": "outside_of_iterations",
+    "say which by --device": "device_assumed",
+    "open ranges in one thread": "ranges_overlap",
+    "end the inner range before the outer one": "ranges_crossed",
+    "mark fewer ranges inside others": "ranges_too_deep",
+    "begin each range once, and end it once": "ranges_not_begun",
+    "end each range before the recording": "ranges_not_ended",
+    "mark fewer ranges": "spans_left_out",
+    "give repeated ranges one name": "too_many_names",
+    "record once around all": "record_within",
+    "give each rank a GPU of its own": "ranks_share_device",
+    "trace all ranks from the start": "collectives_unmatched",
+    "send work while it is watched": "no_work_counted",
+    "check the address given by --per": "work_never_read",
+    "keep the server running while it is watched": "work_reset",
+    "import a file with single requests": "no_single_requests",
+    "import the client's own result file": "no_load_times",
+    "a longer --duration may reach one": "load_not_steady",
+    "see the warnings of that load": "load_not_valid",
+    "see the server's log": "requests_failed requests_left_out",
+    "give lower --rate": "given_up rate_not_reached",
+    "give a longer --duration": "no_requests",
+    "run the client on another machine": "client_late",
+    "run bench with --device of the server's GPU": "gpu_not_loaded",
+    "join the log by jouletrace bill": "steps_not_read",
+    "give jouletrace bill the whole log": "steps_missing",
+    "log the steps while the load runs": "steps_not_used",
+    "keep other clients off the server": "steps_of_others",
+    "turn the server's cache of prefixes off, and log all steps": "steps_too_few",
+    "vary lengths and rates": "steps_not_closed",
+    "check the server's usage figures": "more_tokens",
+    "say how far apart their clocks are by --offset": "clock_assumed",
+    "log with times": "interval_assumed",
+    "record both at the same time, or give --offset": "no_common_time",
+    "take the file as it was saved": "changed_since_saved",
+    "export the file again": """
+        unsound_requests no_times no_concurrency no_gpu_count bad_rows bad_times below_zero broken_layers
+        layers_missing broken_rows cut_off damaged_gzip damaged_table unfinished_line""",
+    "trace CUDA, too": "no_kernels",
+    "if they are of several devices, log the device of each row": "repeated_rows",
+    "write the cells in a known unit, such as W, MHz, C": "unknown_units",
+}
+"""By action: the codes about which it does something. What is in braces depends on the Run."""
+
+ACTIONS = {code: action for action, codes in _CODES_BY_ACTION.items() for code in codes.split()}
+"""By code: what to do; absent where the message says so, or nothing can be done."""
 
 
 def reason(code: str | None) -> str:

@@ -29,12 +29,6 @@ PROFILE = (
 )
 """What a profile always states: a figure, or why there is none."""
 
-CLOSURES = ("closure_layers", "closure_kernels", "closure_kernels_time")
-"""Metrics of the model that should be 1."""
-
-OF_PARTS = (*CLOSURES, "residual_w", "sample_rate_hz", "powers_possible")
-"""Metrics of the model that say how far its parts can be trusted; listed under the parts."""
-
 _SUFFIXES = {"_per_s": "1/s", "_s": "s", "_w": "W", "_j": "J", "_mhz": "MHz", "_c": "°C", "_bytes": "B", "_pct": "pct"}
 
 

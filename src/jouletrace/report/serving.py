@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from jouletrace.analysis.serving.levels import SLO_SHARE, doubts
+from jouletrace.analysis.facts import Facts
 from jouletrace.report import parts, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Footnotes
@@ -15,6 +13,9 @@ from jouletrace.run.forms import Load, Serving
 from jouletrace.run.parts import Part, Parts
 
 COST = "energy_per_output_token_j"
+
+SLO_SHARE = 0.95
+"""A load meets the SLO if so many of its requests do."""
 _SCATTERS = 0.2
 """Relative difference of a rate from the offered one from which the verdict states it."""
 
@@ -51,19 +52,10 @@ def serving_of(run: Run) -> Serving:
     return run.workload.get("serving") or Serving(levels=[])
 
 
-def doubtful(run: Run, load: Load) -> list[str]:
-    """Codes of what makes a load's figures invalid."""
-    return doubts(run, load["name"])
-
-
-def any_valid(run: Run) -> bool:
-    """Whether the figures of some load are valid."""
-    return any(not doubtful(run, load) for load in serving_of(run)["levels"])
-
-
-def budgeted(run: Run) -> bool:
-    """Whether the energy of a load has a budget: that of a slice is modelled, and one that isn't valid is in doubt."""
-    return any_valid(run) and not serving_of(run).get("servers")
+def budgeted(run: Run, known: Facts) -> bool:
+    """True if the energy of a load has a budget: that of a slice is modelled, and one that isn't valid is in doubt."""
+    serving = serving_of(run)
+    return not serving.get("servers") and any(load["name"] not in known.doubted for load in serving["levels"])
 
 
 def named(load: Load) -> str:
@@ -80,53 +72,53 @@ def loads(run: Run, results: Parts) -> list[tuple[Part, Load]]:
     return [(unit, by_name[unit.name]) for unit in results.units("load") if unit.name in by_name]
 
 
-def best(run: Run, results: Parts, server: int | None = None) -> tuple[Part, Load] | None:
+def best(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, Load] | None:
     """The load that costs least per output token, of those (of one server) that are valid and meet the SLO."""
-    return _cheapest(run, results, server, in_slo=bool(serving_of(run).get("slo_s")))
+    return _cheapest(run, results, known, server, in_slo=bool(serving_of(run).get("slo_s")))
 
 
-def leading(run: Run, results: Parts, server: int | None = None) -> tuple[Part, Load] | None:
+def leading(run: Run, results: Parts, known: Facts, server: int | None = None) -> tuple[Part, Load] | None:
     """The load whose price is stated first: the best or, where none meets the SLO, the cheapest of the valid ones."""
-    return best(run, results, server) or _cheapest(run, results, server, in_slo=False)
+    return best(run, results, known, server) or _cheapest(run, results, known, server, in_slo=False)
 
 
-def _cheapest(run: Run, results: Parts, server: int | None, *, in_slo: bool) -> tuple[Part, Load] | None:
+def _cheapest(run: Run, results: Parts, known: Facts, server: int | None, *, in_slo: bool) -> tuple[Part, Load] | None:
     found = []
     for unit, load in loads(run, results):
         cost, share = unit.get(COST).value, unit.get("share_within_slo").value
-        own = server is None or load.get("server", 0) == server
-        if own and cost is not None and not doubtful(run, load) and (not in_slo or (share or 0.0) >= SLO_SHARE):
+        own = load["name"] not in known.doubted and (server is None or load.get("server", 0) == server)
+        if own and cost is not None and (not in_slo or (share or 0.0) >= SLO_SHARE):
             found.append((cost, unit, load))
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
-def verdict(run: Run, results: Parts) -> list[str]:
+def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     """Which loads are not valid, then the energy of the load that costs least."""
     there = loads(run, results)
     if not there:
         return ["no request was answered"]
-    wrong = [load["name"] for _, load in there if doubtful(run, load)]
+    wrong = [load["name"] for _, load in there if load["name"] in known.doubted]
     lines = [f"NOT VALID at {', '.join(wrong)}: no energy per request or token is stated there"] if wrong else []
     if len(wrong) == len(there):
         return [*lines, *_none_meets(run)]
     servers = serving_of(run).get("servers") or []
     if servers:
         for place, server in enumerate(servers):
-            lines += _led(run, results, place, f"{server['url']}, modelled: ")
+            lines += _led(run, results, known, place, f"{server['url']}, modelled: ")
         lines += _whole_gpu(run, results)
     else:
-        lines += _led(run, results, None, "")
-    return lines + _other_rates(run, results)
+        lines += _led(run, results, known, None, "")
+    return lines + _other_rates(run, results, known)
 
 
-def _led(run: Run, results: Parts, server: int | None, label: str) -> list[str]:
+def _led(run: Run, results: Parts, known: Facts, server: int | None, label: str) -> list[str]:
     """The price of the leading load (of one server), why it leads, and what its energy consists of."""
     there = [one for one in loads(run, results) if server is None or one[1].get("server", 0) == server]
-    valid = [one for one in there if not doubtful(run, one[1])]
+    valid = [one for one in there if one[1]["name"] not in known.doubted]
     if not valid:
         return []
-    chosen = best(run, results, server)
-    unit, load = leading(run, results, server) or valid[0]
+    chosen = best(run, results, known, server)
+    unit, load = leading(run, results, known, server) or valid[0]
     energy, token = (unit.get(name) for name in ("energy_per_request_j", COST))
     if energy.value is None:
         said = f"no energy: {reasons.reason(energy.reason)}"
@@ -143,12 +135,13 @@ def _led(run: Run, results: Parts, server: int | None, label: str) -> list[str]:
     return lines
 
 
-def _other_rates(run: Run, results: Parts) -> list[str]:
+def _other_rates(run: Run, results: Parts, known: Facts) -> list[str]:
     """Valid loads that answered another rate than was offered: by the chance of arrivals, or the client held back."""
     found = []
     for unit, load in loads(run, results):
         offered, answered = load.get("rate_per_s"), unit.get("requests_per_s").value
-        if offered and answered is not None and not doubtful(run, load) and abs(answered / offered - 1) > _SCATTERS:
+        valid = load["name"] not in known.doubted
+        if valid and offered and answered is not None and abs(answered / offered - 1) > _SCATTERS:
             found.append(f"{answered:.3g}/s at {load['name']}")
     return [f"answered, though no queue grew: {', '.join(found)}"] if found else []
 
@@ -239,7 +232,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     return found
 
 
-def frontier(run: Run, results: Parts) -> Spec | None:
+def frontier(run: Run, results: Parts, known: Facts) -> Spec | None:
     """Energy per output token against latency, a point a load; None with fewer than two."""
     points = []
     for unit, load in loads(run, results):
@@ -259,7 +252,7 @@ def frontier(run: Run, results: Parts) -> Spec | None:
         "text": [plain(load["name"]) for _, _, load in points],
         "textposition": "top center",
         "error_y": {"type": "data", "array": short([(cost.half_width or 0.0) / up.factor for _, cost, _ in points])},
-        "marker": {"size": 9, "color": _colours(run, [load for _, _, load in points])},
+        "marker": {"size": 9, "color": [PALETTE[load["name"] in known.doubted] for _, _, load in points]},
         "line": {"color": PALETTE[6], "width": 1, "dash": "dot"},
         "hovertemplate": f"%{{text}}<br>%{{x}} {across.name}<br>%{{y}} {up.name}<extra></extra>",
     }
@@ -269,7 +262,3 @@ def frontier(run: Run, results: Parts) -> Spec | None:
         "showlegend": False,
     }
     return {"title": "frontier", "data": [trace], "layout": layout}
-
-
-def _colours(run: Run, some: Sequence[Load]) -> list[str]:
-    return [PALETTE[1] if doubtful(run, load) else PALETTE[0] for load in some]

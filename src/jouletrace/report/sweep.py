@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Required, TypedDict
 
+from jouletrace.analysis.checks import joined, of, outcomes
 from jouletrace.errors import check_format
 from jouletrace.report.comparison_words import stored_scatter
 from jouletrace.report.facts import SIMULATED
 from jouletrace.report.scale import NBSP, figure, number
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document, typeset
-from jouletrace.report.trust import Trust, joined, trust
+from jouletrace.report.trust import lines as trust_lines
+from jouletrace.report.trust import to_dict
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import STORED_SCATTER, Parts
 
@@ -90,7 +92,7 @@ def render(entries: Sequence[Entry], form: str = "table", *, colour: bool = Fals
         for one in entries:
             rows.append({"point": one.point, "outcome": one.outcome, "reason": one.reason or None, "run": one.place})
             rows[-1] |= {name: estimate.to_dict() for name, estimate in one.figures().items()}
-            rows[-1]["trust"] = None if one.run is None else trust(one.run).to_dict()
+            rows[-1]["trust"] = None if one.run is None else to_dict(outcomes(one.run, Parts(one.run)))
         return json.dumps({"schema": 1, "simulated": simulated, "points": rows}, indent=2, allow_nan=False) + "\n"
     shown = _document(entries, SIMULATED if simulated else "")
     if simulated and form == "table":  # its first line says so
@@ -134,13 +136,13 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
         both = entry is best["throughput_per_s"] and name == "energy_per_sample_j"
         lines.append(f"{'least energy and fastest' if both else words}: {_point(entry, varying)}: {_took(entry)}")
         if ties := [_point(one, varying) for one in done if one is not entry and _tie(entry, one, name)]:
-            of = "energy" if name.startswith("energy") else "rate"
-            lines.append(f"  in {of} {_listed(ties)} {'tie' if len(ties) > 1 else 'ties'} with it within the intervals")
-    parts = [trust(entry.run) for entry in done if entry.run is not None]
-    flags = [Parts(entry.run).get("energy_total_j").flags for entry in done if entry.run is not None]
-    if len(done) > 1 and any(STORED_SCATTER in own for own in flags):
-        parts.append(Trust(failed=(stored_scatter(),)))
-    return [*lines, *joined(parts).lines()]
+            what = f"{'energy' if name.startswith('energy') else 'rate'} {_listed(ties)}"
+            lines.append(f"  in {what} {'tie' if len(ties) > 1 else 'ties'} with it within the intervals")
+    there = [(entry.run, Parts(entry.run)) for entry in done if entry.run is not None]
+    found = [outcomes(run, parts) for run, parts in there]
+    if len(done) > 1 and any(STORED_SCATTER in parts.get("energy_total_j").flags for _, parts in there):
+        found.append(of([], [stored_scatter()]))
+    return [*lines, *trust_lines(joined(found))]
 
 
 def _best(entries: Sequence[Entry], name: str) -> Entry | None:

@@ -18,7 +18,6 @@ from jouletrace.report.results import printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.parts import ABSENT, Part, Parts
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
-from jouletrace.stats.interval import total
 
 _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
@@ -62,8 +61,14 @@ class Node:
     how: str = ""
 
 
-def tree(run: Run, results: Parts) -> list[Node]:
-    """All parts that have energy or time, each behind the one around it; the root alone without parts."""
+def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
+    """All parts that have energy or time, each behind the one around it; the root alone without parts.
+
+    Args:
+        run: The Run.
+        results: Its figures.
+        together: Energy of its devices in J, the whole of a recording (``analysis.facts``).
+    """
     root = _root(run, results)
     units = [u for u in results.all() if u.id != MODEL_UNIT and u.level not in _NO_ROWS]
     modules: dict[int | None, str | None] = {u.id: u.module for u in units if u.level == "layer"}
@@ -73,7 +78,7 @@ def tree(run: Run, results: Parts) -> list[Node]:
     twice = {"op"} if results.apart() else set()
     if run.kind == "record" and results.units("range"):
         twice.add("device")  # its ranges lie in the time and energy of the devices
-        root = _of_devices(root, results)
+        root = _of_devices(root, results, together)
     within = sum(unit.get(TIME).value or 0.0 for unit in results.units("range"))
     if root.time.value and within > _WITHIN * root.time.value:
         twice.add("range")  # they lie within one another, such as the functions of a call stack
@@ -133,13 +138,12 @@ def _root(run: Run, results: Parts) -> Node:
     )
 
 
-def _of_devices(root: Node, results: Parts) -> Node:
+def _of_devices(root: Node, results: Parts, together: Estimate) -> Node:
     """The whole of a recording: what its devices drew together, as long as the longest was watched."""
     devices = results.units("device")
-    energies = [energy for one in devices if (energy := one.get(ENERGY)).value is not None]
     times = [time for one in devices if (time := one.get(TIME)).value is not None]
-    if root.energy.value is None and energies:
-        root = replace(root, energy=total(energies), how="sum over its devices" if len(devices) > 1 else "")
+    if root.energy.value is None and together.value is not None:
+        root = replace(root, energy=together, how="sum over its devices" if len(devices) > 1 else "")
     if root.time.value is None and times:
         root = replace(root, time=max(times, key=lambda time: time.value or 0.0))
     return root

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from jouletrace.analysis.conditions import conditions
-from jouletrace.analysis.counter import ALONE
-from jouletrace.analysis.imported import STATED, stated_latency
+from jouletrace.analysis.facts import Facts
 from jouletrace.report import program, reasons, serving
 from jouletrace.report.facts import power_channels, sensor_line
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import WORKLOAD, Part, Parts
 from jouletrace.run.recording_names import recording_of
-from jouletrace.sensor.gain import stated_gain
-from jouletrace.stats.interval import total
 
 _DIGITS, _ROUGH = 3, 0.02
 """Significant digits of what stands beside the energy, and the relative half-width from which it has its interval."""
@@ -30,10 +26,10 @@ _MOST_LEVELS = 1
 """Devices whose idle and working levels are stated one by one."""
 
 
-def verdict(run: Run, results: Parts) -> list[str]:
+def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
     """What a Run took: energy, power and time, and what shaped them."""
     if results.units("load"):
-        return serving.verdict(run, results)
+        return serving.verdict(run, results, known)
     if run.kind == "program":
         return program.verdict(run, results)
     if run.kind == "calibrate":
@@ -41,23 +37,22 @@ def verdict(run: Run, results: Parts) -> list[str]:
         stored = not any(warning.code == "not_stored" for warning in run.warnings)
         return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
     if "energy_total_j" in results.whole.figures or "latency_s" in results.whole.figures:
-        return _iterations(run, results)
-    return _watched(run, results)
+        return _iterations(run, results, known)
+    return _watched(run, results, known)
 
 
-def gain_line(run: Run, results: Parts) -> list[str]:
+def gain_line(run: Run, results: Parts, known: Facts) -> list[str]:
     """What the ± of an absolute energy is of, and what it leaves out: "± 0.0005 %" alone would read as that of a meter.
 
     A simulated GPU's gain is known, and in a comparison of two sides on one GPU the gain cancels.
     """
-    gain = stated_gain(run)
     figures = (one for part in (results.whole, *results.all()) for one in part.figures.items())
     energies = (found for name, found in figures if name.startswith("energy") and found.half_width)
     of = {results.measurand(found) for found in energies}
-    if not gain or not of or run.simulated or run.kind in ("ab", "calibrate"):
+    if not known.gain or not of or run.simulated or run.kind in ("ab", "calibrate"):
         return []
-    where = " (show --budget)" if serving.budgeted(run) or not results.units("load") else ""
-    return [f"± is of {_measurand(of)}; the sensor's gain, ±{NBSP}{100 * gain:g}{NBSP}%, is not in it{where}"]
+    where = " (show --budget)" if serving.budgeted(run, known) or not results.units("load") else ""
+    return [f"± is of {_measurand(of)}; the sensor's gain, ±{NBSP}{100 * known.gain:g}{NBSP}%, is not in it{where}"]
 
 
 def _measurand(of: set[str]) -> str:
@@ -80,7 +75,7 @@ def _beside(estimate: Estimate, unit: str) -> str:
     return figure(estimate, unit)
 
 
-def _iterations(run: Run, results: Parts) -> list[str]:
+def _iterations(run: Run, results: Parts, known: Facts) -> list[str]:
     """What an iteration took: energy, also per sample or token; power, time; how much of it is idle power."""
     energy, power = results.get("energy_total_j"), results.get("power_w")
     time = results.get("iteration_time_s")
@@ -88,19 +83,19 @@ def _iterations(run: Run, results: Parts) -> list[str]:
     whole = run.kind == "import" and not recording_of(run).get("iterations_by")
     inference = results.get("energy_per_inference_j")
     if energy.value is None and inference.value is not None:
-        return [_inference(run, results, inference), *_watched(run, results)]
+        return [_inference(results, known, inference), *_watched(run, results, known)]
     if energy.value is None:
         why = f"; energy unknown: {reasons.reason(energy.reason)}" if energy.reason else ""
         each = "" if whole else " per iteration"
-        return [f"{_beside(time, 's')}{each}{why}"] if time.value is not None else _watched(run, results)
-    if whole and energy.method.startswith(STATED):
+        return [f"{_beside(time, 's')}{each}{why}"] if time.value is not None else _watched(run, results, known)
+    if whole and energy.method.startswith("stated by "):
         said = f"{figure(energy, 'J')} in {brief(results.get('time_s').value, 's')}, {energy.method}"
-        return [said, *_watched(run, results)]
+        return [said, *_watched(run, results, known)]
     if whole:
         return [f"{figure(energy, 'J')}{_paid(energy)} in {_beside(time, 's')}, {_beside(power, 'W')} on average"]
     beside = [_beside(one, unit) for one, unit in ((power, "W"), (time, "s")) if one.value is not None]
     lines = [f"{figure(energy, 'J')} per iteration: {', '.join([*_of_each(run, results), *beside])}"]
-    return lines + _shares(run, results, energy)
+    return lines + _shares(run, results, known, energy)
 
 
 def _of_each(run: Run, results: Parts) -> list[str]:
@@ -112,7 +107,7 @@ def _of_each(run: Run, results: Parts) -> list[str]:
     return [f"{figure(results.get('energy_total_j').scaled(1 / items), 'J')} per sample"] if items > 1 else []
 
 
-def _shares(run: Run, results: Parts, energy: Estimate) -> list[str]:
+def _shares(run: Run, results: Parts, known: Facts, energy: Estimate) -> list[str]:
     """How much of the energy is active, and what of it is idle power; whether the power cap held it."""
     active, idle = results.get("energy_active_over_context_idle_j").value, results.get("baseline_context_idle_w").value
     parts = []
@@ -120,7 +115,7 @@ def _shares(run: Run, results: Parts, energy: Estimate) -> list[str]:
         share = round(100 * active / energy.value)
         drawn = f"{100 - share}{NBSP}% is the GPU's idle power ({brief(idle, 'W')})"
         parts.append(f"{share}{NBSP}% of it active, {drawn}" if 0 < share < 100 else drawn)
-    capped = (conditions(run)["throttle_reasons"] or {}).get("sw_power_cap", 0.0)
+    capped = (known.conditions["throttle_reasons"] or {}).get("sw_power_cap", 0.0)
     if capped >= _CAPPED:
         limit = run.devices[0].power_limit_w
         watts = "" if limit is None else f" ({limit:g}{NBSP}W)"
@@ -129,23 +124,23 @@ def _shares(run: Run, results: Parts, energy: Estimate) -> list[str]:
     return ["; ".join(parts)] if parts else []
 
 
-def _watched(run: Run, results: Parts) -> list[str]:
+def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     """What devices drew over the time that they were watched: energy, power, time, levels, work."""
     units = results.units("device")
     if not units:
         return []
     energies = [unit.get("energy_total_j") for unit in units]
-    known = [one for one in energies if one.value is not None]
+    there = [one for one in energies if one.value is not None]
     seconds = max(unit.get("time_s").value or 0.0 for unit in units)
-    if not known:
+    if not there:
         return [_without(energies, seconds)]
-    energy = known[0] if len(known) == 1 else total(known)
+    energy = there[0] if len(there) == 1 else known.together
     # device by device: records may be of different lengths
     powers = [one for unit in units if (one := unit.get("power_w").value) is not None]
     power = sum(powers) if powers else None
-    some = f"{len(known)} of {len(units)}" if len(known) < len(units) else f"{len(units)}"
-    of = "" if len(units) == 1 else f", {some} devices{' together' if len(known) > 1 else ''}"
-    of += ", by the energy counter" if any(ALONE in one.flags for one in energies) else ""
+    some = f"{len(there)} of {len(units)}" if len(there) < len(units) else f"{len(units)}"
+    of = "" if len(units) == 1 else f", {some} devices{' together' if len(there) > 1 else ''}"
+    of += ", by the energy counter" if any("counter_alone" in one.flags for one in energies) else ""
     lines = [f"{figure(energy, 'J')}{_paid(energy)} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
     lines += _without_levels(results, units) if run.kind == "monitor" else []
@@ -155,15 +150,15 @@ def _watched(run: Run, results: Parts) -> list[str]:
         lines.append(f"{figure(work, 'J')} per unit of work, {counted} of {run.settings.get('per') or 'it'} counted")
     inference = results.get("energy_per_inference_j")
     if inference.value is not None and "latency_s" not in results.whole.figures:  # else it stands before
-        lines.insert(0, _inference(run, results, inference))
+        lines.insert(0, _inference(results, known, inference))
     return lines
 
 
-def _inference(run: Run, results: Parts, inference: Estimate) -> str:
+def _inference(results: Parts, known: Facts, inference: Estimate) -> str:
     """Energy of an inference by the levels of a log and a latency, with what it follows from."""
     levels = [unit.get("power_difference_w") for unit in results.units("device")]
     above = "".join(f"{_beside(level, 'W')} above idle in " for level in levels if level.value is not None)
-    return f"{figure(inference, 'J')} per inference: {above}{_beside(stated_latency(run), 's')}"
+    return f"{figure(inference, 'J')} per inference: {above}{_beside(known.inference_s, 's')}"
 
 
 def _paid(energy: Estimate) -> str:

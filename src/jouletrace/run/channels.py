@@ -68,8 +68,3 @@ THROTTLE_REASONS: dict[int, str] = {
     0x100: "display_clocks",
 }
 """Bits of ``throttle_bits``, numbered like NVML's clocksEventReasons."""
-
-
-def throttle_names(bits: int) -> list[str]:
-    """The reasons in a bit mask, "gpu_idle" and bits without a name left out."""
-    return [name for bit, name in THROTTLE_REASONS.items() if bits & bit and name != "gpu_idle"]

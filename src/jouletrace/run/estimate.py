@@ -109,3 +109,25 @@ class Estimate:
             "method": self.method,
             "reason": self.reason,
         }
+
+
+def widened(estimate: Estimate, half: float) -> Estimate:
+    """The same figure with one more independent source of uncertainty in its interval.
+
+    Each end moves in quadrature, so that an interval that isn't symmetric about its value stays so. A figure without an
+    interval counts as exact.
+
+    Args:
+        estimate: The figure.
+        half: 95 % half-width of that source, in the figure's unit: 1.96 standard uncertainties, Student's
+            quantile times one that is estimated itself, or a limit.
+
+    Returns:
+        The figure with the wider interval; a null one as it is.
+    """
+    if estimate.value is None:
+        return estimate
+    low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
+    low = estimate.value - math.hypot(estimate.value - low, half)
+    high = estimate.value + math.hypot(high - estimate.value, half)
+    return Estimate(estimate.value, low, high, estimate.n, estimate.method)

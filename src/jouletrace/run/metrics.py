@@ -104,3 +104,9 @@ METRICS: dict[str, Metric] = {
     "iteration_time_spread_between_pct": Metric("Time, sd of runs", "pct", "time, sd of runs"),
 }
 """In order of display. ``share`` is stored as a fraction and printed in percent."""
+
+CLOSURES = ("closure_layers", "closure_kernels", "closure_kernels_time")
+"""Metrics of the model that should be 1."""
+
+OF_PARTS = (*CLOSURES, "residual_w", "sample_rate_hz", "powers_possible")
+"""Metrics of the model that say how far its parts can be trusted; listed under the parts."""

@@ -24,11 +24,6 @@ def gain_of(run: Run, unstated_pct: float = GAIN_PCT) -> float:
     return max(stated, default=0.0) / 100
 
 
-def stated_gain(run: Run) -> float:
-    """The same by what sensors state alone, for absolute figures; 0 where none does, as of a meter."""
-    return gain_of(run, unstated_pct=0.0)
-
-
 def gain_between(*gains: float) -> float:
     """Relative gain error between the sensors of GPUs, from that of each.
 

@@ -6,7 +6,6 @@ which no software can see, is in none of them: it is stated apart.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -100,28 +99,6 @@ def standard_error(estimate: Estimate) -> tuple[float, float]:
     free = float(estimate.n - 1) if estimate.n >= 2 else np.inf
     half = estimate.half_width or 0.0
     return half / student(_TAIL, free), free
-
-
-def widened(estimate: Estimate, half: float) -> Estimate:
-    """The same figure with one more independent source of uncertainty in its interval.
-
-    Each end moves in quadrature, so that an interval that isn't symmetric about its value stays so. A figure without an
-    interval counts as exact.
-
-    Args:
-        estimate: The figure.
-        half: 95 % half-width of that source, in the figure's unit: ``Z95`` times a standard uncertainty, Student's
-            quantile times one that is estimated itself, or a limit.
-
-    Returns:
-        The figure with the wider interval; a null one as it is.
-    """
-    if estimate.value is None:
-        return estimate
-    low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
-    low = estimate.value - math.hypot(estimate.value - low, half)
-    high = estimate.value + math.hypot(high - estimate.value, half)
-    return Estimate(estimate.value, low, high, estimate.n, estimate.method)
 
 
 def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, method: str = "sum") -> Estimate:

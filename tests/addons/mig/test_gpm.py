@@ -29,9 +29,9 @@ from jouletrace.devices.nvml.gpu import NvmlGpu
 from jouletrace.devices.nvml.mig import NvmlMig, instance_activity
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.profiler.backends import torch as torch_backend
-from jouletrace.report.facts import condition_lines
 from jouletrace.run import DeviceInfo, Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS
+from shown import fact_of
 
 GRAPHICS, SM, DRAM, PCIE_TX = 1, 2, 10, 20
 UNINITIALIZED = 1
@@ -257,8 +257,7 @@ def test_activity_is_shown_beside_power():
     samples = [{"time_ns": int(t * 1e9), "device": "GPU-1", "channel": c, "value": v} for t, c, v in rows]
     run = Run(devices=[device], samples=tables.from_rows(samples, "samples"))
     assert conditions(run)["activity"] == pytest.approx({"graphics": 0.91, "sm": 0.75})
-    (line,) = [text for name, text in condition_lines(run) if name == "Activity"]
-    assert line.replace("\u00a0", " ") == "graphics engine 91 % · SMs 75 %"
+    assert fact_of(run, "Activity") == "graphics engine 91 % · SMs 75 %"
     assert "activity" not in conditions(Run(devices=[device]))
 
 

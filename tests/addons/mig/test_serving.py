@@ -25,11 +25,11 @@ from jouletrace.profiler.serving.bench import BenchSettings
 from jouletrace.profiler.serving.load import Lengths, open_levels
 from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
-from jouletrace.report.cost import cost_line, tariff
-from jouletrace.report.serving import verdict
+from jouletrace.report.cost import tariff
 from jouletrace.run import load as load_run
 from jouletrace.run.parts import Parts
 from jouletrace.simulator.boards.mig_state import profiles
+from shown import verdict_of
 
 GPU = "sim:h100?cap=off&seed=4"
 PROFILES = ("3g.40gb", "2g.20gb", "1g.10gb")
@@ -136,7 +136,7 @@ def test_loads_are_shown_and_computed_again(served):
 def test_the_verdict_has_each_server_by_itself_and_the_whole_gpu(served):
     run, _ = served
     results = Parts(run)
-    lines = [line.replace("\u00a0", " ") for line in verdict(run, results)]
+    lines = verdict_of(run, tariff("0.3EUR/kWh", None))
     assert sum("modelled: at " in line for line in lines) == 3, "models aren't ranked against each other"
     assert "slices by their activity" not in lines[0]
     for rate in ("1/s", "2.5/s"):
@@ -148,7 +148,7 @@ def test_the_verdict_has_each_server_by_itself_and_the_whole_gpu(served):
     parts_w = sum(results[one].get("power_w").value for one in mine)
     unused_w = results[unit].get("baseline_context_idle_w").value / 7
     assert parts_w + unused_w == pytest.approx(results[unit].get("power_gpu_w").value, rel=1e-6)
-    assert len(cost_line(run, results, tariff("0.3EUR/kWh", None))) == 3
+    assert sum("EUR per million output tokens" in line for line in lines) == 3
 
 
 class Steady:

@@ -10,9 +10,9 @@ import import_timelines as make
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.formats.importers import import_files
-from jouletrace.report.trust import trust
 from jouletrace.run import load
 from places import DATA
+from shown import trust_of
 
 SECOND_US = 1e6
 FAULTS = DATA / "faults"
@@ -121,7 +121,7 @@ def test_one_kernel_at_an_impossible_time_moves_no_other(tmp_path, form, how, se
     assert times(run) == {**expected, spoilt: None}
     assert warnings(run)["impossible_times"].startswith("1 of 30 kernels")
     assert spoilt in warnings(run)["impossible_times"]
-    assert trust(run).level != "yes"
+    assert trust_of(run)["level"] != "yes"
     id = next(row["id"] for row in run.units.to_pylist() if row["name"] == spoilt)
     assert run.result("time_s", id).reason == "impossible_times"
     assert run.result("time_s").value < 0.01
@@ -175,7 +175,7 @@ def test_clocks_that_differ_cost_no_kernel(tmp_path):
     run = read(kineto(tmp_path / "t.json", kernels))
     assert None not in times(run).values()
     assert "the clocks of host and GPU differ" in warnings(run)["before_launch"]
-    assert trust(run).level != "yes"
+    assert trust_of(run)["level"] != "yes"
 
 
 def test_part_of_a_name_is_flagged_and_its_energy_null(tmp_path):
@@ -221,7 +221,7 @@ def test_kernels_that_are_there_twice_count_once(tmp_path, write):
     run = read(path)
     assert times(run) == {name: length for name, _, _, _, length in kernels}
     assert "30 there twice" in warnings(run)["impossible_times"]
-    assert trust(run).level != "yes"
+    assert trust_of(run)["level"] != "yes"
 
 
 def test_no_kernel_takes_no_time_where_stamps_are_of_nanoseconds(tmp_path):

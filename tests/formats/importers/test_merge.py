@@ -12,8 +12,8 @@ from jouletrace.formats.importers import import_files
 from jouletrace.formats.importers.base import NO_CLOCK, RELATIVE, UNIX, ImportOptions, new_run
 from jouletrace.formats.importers.columns import block
 from jouletrace.formats.importers.merge import extent, merge
-from jouletrace.report.facts import methods
 from jouletrace.run import ChannelInfo, DeviceInfo, tables
+from shown import methods_of
 
 
 def log(path, start_ns, n=10, clock=UNIX, device="imported:0", name="device 0", index=0):
@@ -153,11 +153,11 @@ def test_a_trace_and_its_log_merge_from_files(tmp_path):
 
 def test_the_methods_of_an_import_say_that_others_measured(tmp_path):
     run = merged(tmp_path, lambda p: kernels(p, make.BASE_NS), lambda p: log(p, make.BASE_NS))
-    assert methods(run).startswith("Recorded with other tools on device 0, and imported with jouletrace")
-    assert "(made: 0.file; made: 1.file)" in methods(run)
+    assert "\n\nRecorded with other tools on device 0, and imported with jouletrace" in methods_of(run)
+    assert "(made: 0.file; made: 1.file)" in methods_of(run)
     run.kind = "profile"
-    assert methods(run).startswith("Measured with jouletrace")
-    assert "Imported beside it (made: 0.file; made: 1.file)." in methods(run)
+    assert "\n\nMeasured with jouletrace" in methods_of(run)
+    assert "Imported beside it (made: 0.file; made: 1.file)." in methods_of(run)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from jouletrace.profiler.program import program as recording
 from jouletrace.profiler.program import tracer
 from jouletrace.profiler.program.command import program_of
 from jouletrace.profiler.program.script import Script
-from jouletrace.report.trust import trust
 from jouletrace.run import load
 from jouletrace.run.recording_names import recording_of
+from shown import fact_of, failed_of, trust_of
 
 
 @pytest.fixture(autouse=True)
@@ -159,14 +159,14 @@ def test_a_program_beside_an_idle_simulated_gpu_is_not_trusted(tmp_path):
     path.write_text("pass")
     for spec, levels in (("sim:h100", ["no"]), ("sim:h100?load=1:300", [])):
         found, _ = recording.run_program(Script(str(path), []), device=[spec])
-        assert [one.level for one in trust(found).failed if one.code == "simulated_idle"] == levels
+        assert [one["level"] for one in failed_of(found, "simulated_idle")] == levels
 
 
 def test_a_program_without_a_gpu_has_no_tracing_to_fail(tmp_path):
     path = tmp_path / "quick.py"
     path.write_text("pass")
     found, _ = recording.run_program(Script(str(path), []), device=["cpu"])
-    asked = trust(found)
-    assert [one.check for one in asked.failed if one.check != "power sensor"] == []
-    assert "tracing" not in asked.passed
-    assert asked.level != "no", "the machine can't measure the energy"
+    asked = trust_of(found)
+    assert [one for one in asked["failed"] if one["check"] != "power sensor"] == []
+    assert "tracing" not in fact_of(found, "Passed")
+    assert asked["level"] != "no", "the machine can't measure the energy"

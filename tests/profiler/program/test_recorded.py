@@ -145,8 +145,9 @@ def test_energy_is_divided_by_gpu_and_across_them(place, shown):
         rest = ("idle", "before the first kernel")
         kernels = [row for row in shown["kernels"] if row["device"] == rank and row["name"] not in rest]
         assert by_gpu[rank,]["value"] == pytest.approx(sum_of(kernels)[0], rel=0.01)
-    for (op,), energy in by_op.items():
-        if op and ("rank-0", op) in by_both and ("rank-1", op) in by_both:
+    for path, energy in by_op.items():
+        op = "".join(path)
+        if ("rank-0", op) in by_both and ("rank-1", op) in by_both:
             each = [by_both[rank, op] for rank in ("rank-0", "rank-1")]
             assert energy["value"] == pytest.approx(sum(one["value"] for one in each), rel=1e-6)
             apart = [(one["high"] - one["low"]) / 2 for one in each]

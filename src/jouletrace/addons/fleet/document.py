@@ -8,16 +8,17 @@ from collections.abc import Callable, Sequence
 from jouletrace.addons.fleet.findings import CONDITIONS, Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, Place
+from jouletrace.analysis.checks import Failure, Outcomes, of
+from jouletrace.analysis.rules import CARE, YES, rule
 from jouletrace.report import reasons
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, NoFootnotes, printable
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.rules import CARE, YES, rule
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, fixed, unit_for
 from jouletrace.report.scale import figure as with_unit
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document
-from jouletrace.report.trust import Failed, Trust, of
+from jouletrace.report.trust import lines as trust_lines
 from jouletrace.run import Estimate
 
 NAMES = {"time_s": "time of an iteration", "energy_j": "energy of an iteration", "power_w": "power"}
@@ -57,7 +58,7 @@ def document(fleet: Fleet, found: Sequence[Findings], top: int | None = None, ta
         page.verdict += _verdict(one)
         page.sections += sections(one, marks, top)
         page.facts += facts(one, tariff)
-    page.verdict += _trust(fleet, found).lines()
+    page.verdict += trust_lines(_outcomes(fleet, found))
     page.warnings = warnings(fleet, found)
     return page.printable()
 
@@ -70,7 +71,7 @@ def short(fleet: Fleet, found: Sequence[Findings], top: int | None = None, tarif
         section = _gpus(one, NoFootnotes(), top)
         section.notes = [note for note in section.notes if "left out" in note]
         page.sections.append(section)
-    page.verdict += _trust(fleet, found).lines()
+    page.verdict += trust_lines(_outcomes(fleet, found))
     return page.printable()
 
 
@@ -116,18 +117,19 @@ def _with_gain(found: Findings) -> str:
     return f", with their sensors' gain (±{NBSP}{gain}) by {low} to {high}{NBSP}%"
 
 
-def _trust(fleet: Fleet, found: Sequence[Findings]) -> Trust:
-    """Whether all results are there, and whether they can distinguish GPUs from runs."""
-    failed = [Failed("all results there", CARE, "run_failed", line, "") for line in warnings(fleet, found)]
+def _outcomes(fleet: Fleet, found: Sequence[Findings]) -> Outcomes:
+    """The checks of a fleet: all results are there, and they can distinguish GPUs from runs."""
+    lost = warnings(fleet, found)
+    failed = [Failure("all results there", CARE, "run_failed", message=line, action="") for line in lost]
     splits = [spread.split for one in found for spread in one.spreads.values() if spread.split is not None]
     codes = dict.fromkeys(part.sd.reason for split in splits for part in split.components if part.sd.value is None)
     for code in codes:
-        own = rule(code or "unknown")
-        if own.level != YES:
-            failed.append(Failed("repeats", own.level, code or "unknown", reason(code), own.action))
+        level = rule(code or "unknown").level
+        if level != YES:
+            failed.append(Failure("repeats", level, code or "unknown", message=reason(code)))
     if any(one.hides_in_gain for one in found):
         text = f"the differences in energy are {reason('sensor_gain')}"
-        failed.append(Failed("gain of the sensors", CARE, "sensor_gain", text, ""))
+        failed.append(Failure("gain of the sensors", CARE, "sensor_gain", message=text, action=""))
     return of(["all results there", "repeats", "gain of the sensors"], failed)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from jouletrace.addons.mig.plan import Plan
+from jouletrace.analysis.checks import Failure, of
+from jouletrace.analysis.rules import CARE
 from jouletrace.devices.mig import GpuInstance, MigBackend, Profile
 from jouletrace.errors import NotPossibleError
-from jouletrace.report.rules import CARE
 from jouletrace.report.scale import NBSP, NONE, figure
 from jouletrace.report.table import Column, Table
 from jouletrace.report.terminal import text
-from jouletrace.report.trust import Failed, Trust, of
+from jouletrace.report.trust import headline
 from jouletrace.run import Estimate
 
 
@@ -143,7 +144,7 @@ def summary(rows: Sequence[dict[str, Any]], *, simulated: bool = False, verbose:
     failures = dict.fromkeys(f"! {row['detail']}" for row in rows if row["status"] != "done")
     if failures:
         parts.append("\n".join(failures))
-    parts.insert(1 if simulated else 0, _trust(rows).headline())
+    parts.insert(1 if simulated else 0, _trust(rows))
     if verbose and any(row["power_w"] is not None for row in rows):
         parts.append(
             "Power of a slice is modelled: the GPU's power above idle, split by activity; intervals are 95 %. "
@@ -206,16 +207,16 @@ def _best(groups: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     return found
 
 
-def _trust(rows: Sequence[dict[str, Any]]) -> Trust:
-    """Whether all slices were measured."""
+def _trust(rows: Sequence[dict[str, Any]]) -> str:
+    """Says if all slices were measured."""
     failed = [
-        Failed("all slices measured", CARE, str(row["reason"]), str(row["detail"]), "")
+        Failure("all slices measured", CARE, str(row["reason"]), message=str(row["detail"]), action="")
         for row in rows
         if row["status"] != "done"
     ]
     modelled = any(row["power_w"] is not None for row in rows)
-    note = "slices are modelled, the GPU is measured" if modelled else ""
-    return replace(of(["all slices measured", "power sensor"], failed), note=note)
+    note = "; slices are modelled, the GPU is measured" if modelled else ""
+    return headline(of(["all slices measured", "power sensor"], failed)) + note
 
 
 def _mean(rows: Sequence[dict[str, Any]], name: str) -> float | None:

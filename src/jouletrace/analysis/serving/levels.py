@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from jouletrace.analysis.checks import doubts
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, join, no_power_reason, window_sources
@@ -34,9 +35,6 @@ from jouletrace.stats.regression import equivalent_noise
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATENCIES = ("ttft", "tpot", "e2e")
 """Time to first token, per output token after the first, end to end."""
-
-SLO_SHARE = 0.95
-"""A level meets the SLO if so many of its requests do."""
 
 LATE_S, LATE_SHARE = 0.01, 0.1
 """The client keeps up if 99 % of requests are late by no more than this, or this share of the mean time between two."""
@@ -80,16 +78,8 @@ CODES = (
 )
 
 
-INVALID = ("load_not_steady", "requests_failed", "client_late", "rate_not_reached", "given_up", OTHER_GPU)
-"""Warnings that make a load's figures invalid: what a request or token costs at it is not stated."""
-
 PRICES = ("energy_per_request_j", "energy_per_output_token_j", "energy_per_any_token_j", "tokens_per_j")
 """Metrics that say what a load costs."""
-
-
-def doubts(run: Run, name: str) -> list[str]:
-    """Codes of what makes the figures of the load of that name invalid."""
-    return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
 
 
 def add_serving(run: Run, figures: Figures) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from jouletrace.analysis.facts import facts_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters.output import new_file
 from jouletrace.report.tree import tree
@@ -81,7 +82,8 @@ def _stacks(run: Run) -> list[tuple[list[str], float]]:
     Raises:
         BadInputError: If the Run has no energies.
     """
-    nodes = tree(run, Parts(run))
+    parts = Parts(run)
+    nodes = tree(run, parts, facts_of(run, parts).together)
     own = {node.key: node.energy.value or 0.0 for node in nodes}
     names: dict[str, list[str]] = {}
     for node in nodes:

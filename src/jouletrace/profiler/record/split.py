@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.spans import of_kind, phase_edges
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
@@ -23,7 +24,7 @@ from jouletrace.report.program import main_parts, verdict
 from jouletrace.report.reasons import reason
 from jouletrace.report.results import printed
 from jouletrace.report.scale import NBSP, figure, quantity
-from jouletrace.report.trust import trust
+from jouletrace.report.trust import lines as trust_lines
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
@@ -155,7 +156,7 @@ def summary(run: Run, split: Run | None) -> str:
     else:
         results = Parts(split)
         lines = [f"{mark}{name}: {line}" if i == 0 else line for i, line in enumerate(verdict(split, results))]
-        lines += trust(split, results).lines()
+        lines += trust_lines(outcomes(split, results))
         lines += _largest(results)
     return "\n".join(printable(line.replace(NBSP, " ")) for line in lines)
 

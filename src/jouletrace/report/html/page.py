@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from jouletrace.analysis.facts import facts_of
 from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.report import charts, comparison, content, parts, reasons, serving
@@ -146,11 +147,12 @@ def _templates() -> Environment:
 def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: Tariff | None) -> dict[str, Any]:
     """One Run as the template takes it."""
     results = Parts(run)
+    known = facts_of(run, results)
     document = content.document(run, tariff=tariff)
     cards, footnotes = _cards(run, results, marks)
-    specs = {"latency": charts.histogram(run), "frontier": serving.frontier(run, results)}
+    specs = {"latency": charts.histogram(known), "frontier": serving.frontier(run, results, known)}
     if run.kind != "ab":  # its two sides are no parts of one whole
-        nodes = tree(run, results)
+        nodes = tree(run, results, known.together)
         specs |= {by: charts.icicle(nodes, by) for by in ("energy", "time")}
     plots = {name: spec for name, spec in specs.items() if spec is not None}
     over_time = timeline(run, results)
@@ -179,7 +181,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
             *tables.traced(run, results),
             *tables.counters(run),
         ],
-        "latency": tables.percentiles(run),
+        "latency": tables.percentiles(known),
         "sensors": content.sensor_section(run.channels).shown() if run.channels else None,
         "checks": checks.shown() if checks.rows else None,
         "provenance": tables.provenance(run),

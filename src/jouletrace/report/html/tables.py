@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jouletrace.analysis.latency import distribution
+from jouletrace.analysis.facts import Facts
 from jouletrace.report import parts, reasons
 from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.table import Cell, Column, Table
@@ -139,9 +139,9 @@ def counters(run: Run) -> list[Table]:
     return [_listed("counters", "Hardware counters", columns, rows)]
 
 
-def percentiles(run: Run) -> Table | None:
+def percentiles(known: Facts) -> Table | None:
     """The distribution of latency in figures."""
-    found = distribution(run)
+    found = known.latency
     if not found["n"]:
         return None
     rows = [(name, None if found[name] is None else found[name] / 1e3) for name in _PERCENTILES]  # type: ignore[operator]  # not None

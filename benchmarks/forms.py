@@ -1,0 +1,173 @@
+"""Walk the calls of a print: stays in packages, and the kinds of object between a recorded kernel and printed text.
+
+    python benchmarks/forms.py RUN            # a Run with kernels; its analysis may take half a minute
+
+Two counts of a print, over packages of ``jouletrace`` (single modules beside them don't count):
+
+- **stays**: how often control enters a package coming from another one, by a call or by a return. Calls into ``run``
+  belong to the package that makes them: its types are the data that all packages share, and reading a figure of
+  one leads nowhere.
+- **tour**: the same over the first call of each function alone, ``run`` included: what a reader visits who follows the
+  print through the source and reads each function once.
+
+And two lists of classes, of instances that calls took or returned:
+
+- of the analysis: classes that hold a table, an array or a list with more than three entries;
+- of the print: classes whose instances hold the name of a kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import jouletrace as jt
+from jouletrace.analysis import analyse
+from jouletrace.report import render
+from jouletrace.run import Run, tables
+
+ROOT = f"{Path(jt.__file__).parent}/"
+DATA = "run"
+MARK = "marked_kernel"
+FORMS = {
+    "show": str,
+    "show -v --detail kernel": lambda run: render([run], verbose=True, detail="kernel"),
+    "show --json": lambda run: render([run], "json"),
+}
+"""Prints of a loaded Run by the command that makes them."""
+
+_DEPTH, _SAMPLE, _ROWS = 6, 12, 3
+
+
+def walked(call: Callable[[], object], see: Callable[[FrameType, str, Any], None]) -> None:
+    """Call ``see`` with each frame of ours, "call" or "return", and the returned value while ``call`` runs."""
+    sys.setprofile(lambda frame, event, value: see(frame, event, value) if event in ("call", "return") else None)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+
+
+def package(frame: FrameType) -> str | None:
+    """The package of a frame; None if it isn't in one of ours."""
+    path = frame.f_code.co_filename
+    name, _, rest = path.removeprefix(ROOT).partition("/")
+    return name if rest and path.startswith(ROOT) else None
+
+
+def stays(call: Callable[[], object]) -> int:
+    """How often control enters a package coming from another one, ``run`` being no package of its own."""
+    found: list[str] = []
+
+    def see(frame: FrameType, event: str, value: Any) -> None:
+        at: FrameType | None = frame if event == "call" else frame.f_back
+        while at is not None and package(at) in (None, DATA):
+            at = at.f_back
+        name = at and package(at)
+        if name and found[-1:] != [name]:
+            found.append(name)
+
+    walked(call, see)
+    return len(found)
+
+
+def tour(call: Callable[[], object]) -> int:
+    """The same over the first call of each function, ``run`` included."""
+    first: dict[tuple[str, str], str] = {}
+
+    def see(frame: FrameType, event: str, value: Any) -> None:
+        name, code = package(frame), frame.f_code
+        if event == "call" and name is not None:
+            first.setdefault((code.co_filename, code.co_qualname.partition(".<locals>")[0]), name)
+
+    walked(call, see)
+    names = list(first.values())
+    return sum(one != before for before, one in zip([None, *names], names, strict=False))
+
+
+def forms(call: Callable[[], object], holds: Callable[[Any], bool]) -> set[str]:
+    """Names of the classes of ours of which a call took or returned an instance that ``holds`` says yes to."""
+    found: set[str] = set()
+
+    def see(frame: FrameType, event: str, value: Any) -> None:
+        code = frame.f_code
+        if not code.co_filename.startswith(ROOT):
+            return
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        there = [value] if event == "return" else [frame.f_locals[name] for name in names if name in frame.f_locals]
+        for one in (own for each in there for own in _ours(each)):
+            name = f"{type(one).__module__.removeprefix('jouletrace.')}.{type(one).__qualname__}"
+            if name not in found and holds(one):
+                found.add(name)
+
+    walked(call, see)
+    return found
+
+
+def has_rows(one: Any) -> bool:
+    """True if an object holds a table, an array or a list with more than three entries."""
+    kinds = (pa.Table, np.ndarray, list, tuple)
+    return any(isinstance(each, kinds) and np.ndim(each) != 0 and len(each) > _ROWS for each in _contents(one))
+
+
+def has_text(one: Any, text: str, depth: int = _DEPTH) -> bool:
+    """True if an object holds a text, at any of some depths, in the first entries of what it holds."""
+    if isinstance(one, str) and text in one:
+        return True
+    if isinstance(one, pa.Table):
+        return text in str(one.slice(0, 1000).to_pylist())
+    return depth > 0 and any(has_text(each, text, depth - 1) for each in _contents(one))
+
+
+def _contents(one: Any) -> list[Any]:
+    """What an object holds: of a container its entries, else its attributes."""
+    if isinstance(one, Mapping):
+        return list(one.values())
+    if isinstance(one, list | tuple | set | frozenset):
+        return list(one)
+    slots = [getattr(one, name, None) for name in getattr(type(one), "__slots__", ())]
+    return [*vars(one).values(), *slots] if hasattr(one, "__dict__") else slots
+
+
+def _ours(value: Any, depth: int = 2) -> Iterator[Any]:
+    """Instances of our classes among a value and the first entries of what it holds."""
+    if type(value).__module__.startswith("jouletrace."):
+        yield value
+    elif depth and isinstance(value, list | tuple | dict):
+        for one in _contents(value)[:_SAMPLE]:
+            yield from _ours(one, depth - 1)
+
+
+def printed(run: Run) -> set[str]:
+    """Classes whose instances hold the name of the costliest kernel while its row is printed."""
+    units = run.units.to_pylist()
+    kernels = {row["id"] for row in units if row["level"] == "kernel"}
+    figures = (row for row in run.results.to_pylist() if row["unit"] in kernels and row["metric"] == "energy_total_j")
+    costliest = max(figures, key=lambda row: row["value"] or 0.0)["unit"]
+    rows = [row | {"name": MARK, "op": None} if row["id"] == costliest else row for row in units]
+    run.units = tables.from_rows(rows, "units")
+    return forms(lambda: render([run], detail="kernel"), lambda one: has_text(one, MARK))
+
+
+def main() -> None:
+    """Print counts and lists of a Run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    path = parser.parse_args().run
+    for name, call in FORMS.items():
+        call(jt.load(path))  # modules are imported
+        first, second = jt.load(path), jt.load(path)
+        print(f"{name}: {stays(lambda: call(first))} stays, tour {tour(lambda: call(second))}")  # noqa: B023
+    print("print:", *sorted(printed(jt.load(path))))
+    print("analysis:", *sorted(forms(lambda: analyse(jt.load(path)), has_rows)))
+
+
+if __name__ == "__main__":
+    main()

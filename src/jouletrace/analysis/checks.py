@@ -1,0 +1,272 @@
+"""The checks that are made of a Run and their outcomes, as data; ``report.trust`` words them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pyarrow.compute as pc
+
+from jouletrace.analysis.conditions import UNKNOWN, Conditions, conditions
+from jouletrace.analysis.rules import ATTRIBUTION, CARE, INVALID, NO, NONE, YES, rule
+from jouletrace.run import Estimate, Run, RunWarning
+from jouletrace.run.channels import ENERGY_COUNTER, POWER
+from jouletrace.run.forms import Serving
+from jouletrace.run.metrics import OF_PARTS
+from jouletrace.run.parts import ABSENT, Parts
+
+T = TypeVar("T")
+
+CLOSED = 0.02
+"""Parts whose sum is that close to the whole make it up; tracing itself costs as much (docs/results)."""
+
+ENDINGS = ("interrupted", "failed", "incomplete")
+"""Codes of warnings that say that a Run ended early."""
+
+_LEVELS = (YES, CARE, NO)
+
+_DAY_NS = 86_400_000_000_000
+"""A calibration that is younger needs no repetition."""
+
+_LONG_THROTTLE = 0.02
+"""Share of the time from which lowered clocks qualify a figure."""
+
+_ALL_THAT_IS = ("no_power_reading", "power_all_zero", "not_a_counter")
+"""Codes that leave no figure, unless another device or a counter has one."""
+
+_OF_SAMPLES = ("sample_rate", "placebo")
+"""Checks of sensors alone that sample."""
+
+_OF_LOADS = ("steady load", "requests answered", "client on time", "the server's GPU", "tokens counted")
+"""Checks of a server under load."""
+
+_UNSAID = RunWarning("incomplete", "the run did not end by itself: the figures rest on what was recorded until then")
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """How a Run was made, as far as it decides what to do about a check that failed.
+
+    Attributes:
+        kind: ``Run.kind``.
+        simulated: True if a simulated GPU was measured.
+        warmup_s: Length of a warm-up that would be long enough, in seconds.
+        max_time_s: Limit of the time for windows that would be long enough, in seconds.
+        calibrated: True if its sensors were calibrated less than a day before or after.
+    """
+
+    kind: str = "profile"
+    simulated: bool = False
+    warmup_s: float = 15.0
+    max_time_s: float = 60.0
+    calibrated: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A check that was not passed.
+
+    Attributes:
+        check: Its name.
+        level: ``CARE`` or ``NO``.
+        code: Of the warning, flag or reason behind it.
+        where: The phase, channel, file or device concerned; "" where it is the whole.
+        figure: The figure or the share behind it: a null one that is missing, how far parts make the whole, the share
+            of the time in which clocks were lowered; None where the code says all.
+        message: What is wrong, in words of its own; "" where the code says it.
+        action: What to do, where that is stated here; None for that of the code.
+        made: How the Run was made.
+    """
+
+    check: str
+    level: str
+    code: str
+    where: str = ""
+    figure: Estimate | float | None = None
+    message: str = ""
+    action: str | None = None
+    made: Circumstances = Circumstances()
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Which checks were passed and which were not; made by ``of``.
+
+    Attributes:
+        level: The worst level of what failed; ``YES`` if nothing did, ``NONE`` if there is no figure and no doubt.
+        asked: Names of all checks that were made.
+        passed: Names of those that were passed.
+        failed: What was not, the worst first; a check may fail for several reasons.
+        claimed: True if there is any figure to trust.
+        closure: How far parts make the whole, 1 if they do; null without parts, and of several Runs.
+        conditions: Those of the Run, on which the check of its clocks rests.
+    """
+
+    level: str
+    asked: tuple[str, ...]
+    passed: tuple[str, ...]
+    failed: tuple[Failure, ...]
+    claimed: bool = True
+    closure: Estimate = ABSENT
+    conditions: Conditions = field(default_factory=lambda: UNKNOWN)
+
+
+def of(names: Iterable[str], failed: Sequence[Failure], *, claimed: bool = True) -> Outcomes:
+    """Outcomes from the names of the checks that were made, what failed, and whether there is a figure to trust."""
+    lost = {one.check for one in failed}
+    asked = tuple(dict.fromkeys([*names, *(one.check for one in failed)]))
+    ranked = sorted(failed, key=lambda one: -_LEVELS.index(one.level))
+    worst = ranked[0].level if ranked else YES
+    level = worst if claimed or worst == NO else NONE
+    return Outcomes(level, asked, tuple(name for name in asked if name not in lost), tuple(ranked), claimed)
+
+
+def joined(several: Sequence[Outcomes]) -> Outcomes:
+    """The outcomes of several together: what failed in any failed."""
+    failed = [one for each in several for one in each.failed]
+    names = [name for each in several for name in each.asked]
+    return of(names, failed, claimed=any(each.claimed for each in several))
+
+
+def outcomes(run: Run, parts: Parts) -> Outcomes:
+    """The outcomes of all checks of a Run, whose figures ``parts`` holds."""
+    return once(run, "checks", lambda: _made(run, parts))
+
+
+def once(run: Run, name: str, compute: Callable[[], T]) -> T:
+    """The result of ``compute``, kept by name until a Run has other results or warnings."""
+    warned = tuple((one.code, one.message, one.where) for one in run.warnings)
+    return run.remember("results", (name, run.kind, run.complete, warned), lambda _: compute())
+
+
+def endings(run: Run) -> list[RunWarning]:
+    """What says that a Run ended early, at least one of each that did; empty of a whole one."""
+    return [] if run.complete else [one for one in run.warnings if one.code in ENDINGS] or [_UNSAID]
+
+
+def others(run: Run) -> list[RunWarning]:
+    """All other warnings of a Run."""
+    return [one for one in run.warnings if run.complete or one.code not in ENDINGS]
+
+
+def doubts(run: Run, name: str) -> list[str]:
+    """Codes of what makes the figures of the load of that name invalid."""
+    return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
+
+
+def _made(run: Run, parts: Parts) -> Outcomes:
+    """The outcomes of all checks; what a flag repeats of a warning is left out, since the warning says more."""
+    under = conditions(run)
+    made = _circumstances(run)
+    by_code: dict[str, list[Failure]] = {}
+    for code, where, found, message in _raised(run, parts, under):
+        check, usual = rule(code)
+        level = _level(run, code, usual)
+        there = by_code.get(code, [])
+        one = Failure(check, level, code, where, found, message, None, made)
+        if level != YES and one not in there and (message or found is not None or not there):
+            by_code.setdefault(code, there).append(one)
+    failed = [one for some in by_code.values() for one in some]
+    stated = run.results["value"].null_count < len(run.results)
+    claimed = stated or len(run.windows) > 0 or run.kind == "calibrate"  # that states a sensor's response
+    made_of = of(_asked(run, parts, under), failed, claimed=claimed)
+    return replace(made_of, closure=parts.get("closure_kernels"), conditions=under)
+
+
+def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:
+    """Names of the checks that are made of a Run: what its kind and its sensors allow."""
+    power = any(run.channel(device.id, POWER) is not None for device in run.devices)
+    counter = any(run.channel(device.id, ENERGY_COUNTER) is not None for device in run.devices)
+    gpus = any(device.kind != "cpu" for device in run.devices)
+    measured = run.kind != "import"
+    timed = run.kind in ("profile", "ab")
+    there = {name: one for part in (parts.whole, *parts.gpus.values()) for name, one in part.figures.items()}
+    made = {
+        "complete": measured,
+        "power sensor": power or counter or measured,
+        "power record": power,
+        "sensor response": power and measured,
+        "other processes": run.kind in ("profile", "ab", "calibrate", "program"),
+        "warm-up": timed,
+        "idle power": run.kind == "profile" and power,
+        "clocks": power and under["throttle_reasons"] is not None,
+        "aliasing": power and timed,
+        "precision": timed,
+        "inputs and outputs": timed,
+        "tracing": (run.kind == "program" and gpus) or bool(parts.units("kernel")),
+        "parts and whole": any(there[name].value is not None for name in OF_PARTS if name in there),
+        "ranges": bool(parts.units("range")) and run.kind in ("record", "monitor", "measure"),
+        "ranks": bool(run.settings.get("ranks")) or len(run.workload.get("recordings", ())) > 1,
+        "counter of work": bool(run.settings.get("per")),
+        **dict.fromkeys(_OF_LOADS, bool(parts.units("load"))),
+        "stamps": bool(run.clock_pairs) or not measured,
+        "files": not measured,
+    }
+    names = [name for name, is_made in made.items() if is_made]
+    if parts.get("closure_kernels").value is not None and "residual_w" in there:
+        lacks = set() if "sample_rate_hz" in there else set(_OF_SAMPLES)
+        lacks |= set() if "powers_possible" in there else {"powers"}  # a Run of an earlier version
+        names += [check for name, check in ATTRIBUTION.items() if name not in lacks]
+    return names
+
+
+def _raised(run: Run, parts: Parts, under: Conditions) -> Iterator[tuple[str, str, Estimate | float | None, str]]:
+    """Code, place, figure and message: of warnings, of what is missing of the whole, of flags, of clocks, of parts."""
+    for warning in endings(run):  # its words stand at the head of all that is shown
+        yield warning.code, "", None, ""
+    for warning in others(run):
+        yield warning.code, warning.where, None, warning.message
+    if run.kind in ("profile", "program", "monitor", "record", "import"):  # they are made for an energy
+        devices = parts.units("device")
+        for part in [parts.whole] if "energy_total_j" in parts.whole.figures else devices:
+            own = part.get("energy_total_j")
+            if own.value is None and "energy_total_j" in part.figures:
+                where = part.name if part.level == "device" and len(devices) > 1 else ""
+                yield own.reason or "unknown", where, own, ""
+    stated = (one for part in (parts.whole, *parts.all()) for one in part.figures.values() if one.value is not None)
+    for code in dict.fromkeys(code for one in stated for code in one.flags):
+        yield code, "", None, ""
+    if run.kind in ("profile", "ab", "program", "import"):
+        for name, share in (under["throttle_reasons"] or {}).items():
+            if share >= _LONG_THROTTLE:
+                yield name, "", share, ""
+    for where, part in {"": parts.whole, **parts.gpus}.items():
+        own = part.get("closure_kernels")
+        if own.low is None or own.high is None or "traced_at_cap" in own.flags:
+            continue
+        if own.low > 1 + CLOSED or own.high < 1 - CLOSED:  # beyond their interval and what tracing costs
+            yield "closure", where, own, ""
+
+
+def _level(run: Run, code: str, level: str) -> str:
+    """The level of a code in this Run."""
+    loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
+    if code in INVALID and all(doubts(run, load["name"]) for load in loads):
+        return NO
+    energies = run.results.filter(pc.equal(run.results["metric"], "energy_total_j"))["value"]
+    if code in _ALL_THAT_IS and energies.null_count == len(energies):
+        return NO
+    if code == "long_average" and not len(run.spans):
+        return YES  # there is no burst to read too low: the whole is right
+    if code == "unmodelled" and any(one.code == "sensor_unknown" for one in run.warnings):
+        return YES  # the model is a guess there, which that warning says
+    if code != "not_settled":
+        return level
+    # What was seen to drift spoils a mean; too short to see it may be harmless, and A and B alternating cancels it.
+    about: Any = run.workload.get("warm_up") or {}
+    drifting = False in (about.get("latency_settled"), about.get("power_settled"))
+    return NO if drifting and run.kind != "ab" else CARE
+
+
+def _circumstances(run: Run) -> Circumstances:
+    """How a Run was made, with longer times in place of those that were too short."""
+    settings: Any = run.settings
+    about: Any = run.workload.get("warm_up") or {}
+    warmup, most, ran = settings.get("warmup_s"), settings.get("max_time_s"), about.get("seconds")
+    warmup_s = 3 * warmup if isinstance(warmup, int | float) and warmup > 0 else 15.0
+    if isinstance(ran, int | float):  # a block of long iterations exceeds the limit
+        warmup_s = max(warmup_s, 2 * ran // 1 + 1)
+    most_s = 3 * most if isinstance(most, int | float) and most > 0 else 60.0
+    ages = [abs(run.created_ns - done.get("time_ns", 0)) for done in run.calibration.values()]
+    return Circumstances(run.kind, run.simulated, warmup_s, most_s, bool(ages) and max(ages) < _DAY_NS)

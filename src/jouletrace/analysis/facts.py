@@ -1,0 +1,89 @@
+"""What reports state of a Run beside its parts, computed once a print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from jouletrace.analysis.checks import Outcomes, doubts, endings, once, others, outcomes
+from jouletrace.analysis.conditions import Conditions
+from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
+from jouletrace.run import Estimate, Run, RunWarning
+from jouletrace.run.forms import Serving
+from jouletrace.run.parts import ABSENT, Parts
+from jouletrace.sensor.gain import gain_of
+from jouletrace.stats.interval import total
+
+
+class Untouched(NamedTuple):
+    """The windows in which a workload ran with nothing attached: how many, their iterations and seconds in all."""
+
+    windows: int
+    iterations: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What reports state of a Run beside its parts.
+
+    Attributes:
+        checks: The outcomes of its checks.
+        conditions: Clocks, temperature, throttling and limit while energy was measured.
+        ended: Warnings that say that it ended early; empty of a whole Run.
+        warnings: All other warnings.
+        seconds: Of each iteration that was timed one by one, shape (n,).
+        latency: Their distribution in milliseconds (``latency.distribution``).
+        blocks: The same of means of blocks (``latency.block_means``).
+        untouched: What the energy of an iteration is the mean of.
+        gain: Relative gain error that the sensors state; 0 where none does.
+        together: Energy of all devices that have one, in J; null without any.
+        inference_s: Seconds of an inference as given, stated or timed; null where no energy of one follows.
+        doubted: Names of loads whose figures are not valid.
+    """
+
+    checks: Outcomes
+    conditions: Conditions
+    ended: list[RunWarning]
+    warnings: list[RunWarning]
+    seconds: NDArray[np.float64]
+    latency: Mapping[str, float | None]
+    blocks: Mapping[str, float | None]
+    untouched: Untouched
+    gain: float
+    together: Estimate
+    inference_s: Estimate
+    doubted: frozenset[str]
+
+
+def facts_of(run: Run, parts: Parts) -> Facts:
+    """The facts of a Run, whose figures ``parts`` holds."""
+    return once(run, "facts", lambda: _facts(run, parts))
+
+
+def _facts(run: Run, parts: Parts) -> Facts:
+    checks = outcomes(run, parts)
+    windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
+    ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0
+    energies = [part.get("energy_total_j") for part in parts.units("device")]
+    known = [one for one in energies if one.value is not None]
+    loads = (run.workload.get("serving") or Serving(levels=[]))["levels"]
+    return Facts(
+        checks,
+        checks.conditions,
+        endings(run),
+        others(run),
+        latencies_s(run),
+        distribution(run),
+        block_means(run, run.settings.get("block") or 100),
+        Untouched(len(windows), pc.sum(windows["replays"]).as_py() or 0, ns / 1e9),
+        gain_of(run, unstated_pct=0.0),
+        total(known) if known else ABSENT,
+        stated_latency(run) if "energy_per_inference_j" in parts.whole.figures else ABSENT,
+        frozenset(load["name"] for load in loads if doubts(run, load["name"])),
+    )

@@ -1,0 +1,49 @@
+"""Walks of the calls that a print makes: stays in packages, and what carries rows from ``Parts`` to printed text."""
+
+import sys
+
+import pytest
+
+import jouletrace as jt
+from make_runs import profile_run
+from places import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+from forms import FORMS, printed, stays, tour
+
+RUNS = [
+    REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip",
+    REPOSITORY / "docs" / "results" / "runs" / "serving-rates-a-h200.zip",
+    REPOSITORY / "tests" / "frozen" / "programs" / "compiled_train.zip",
+]
+"""A profile with layers, a server under load, a program: each the longest way of its kind."""
+
+MOST_STAYS, MOST_OF_TOUR = 7, 31
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_a_print_enters_few_packages(path, name):
+    """Stays: how often control enters a package coming from another one, by a call or by a return.
+
+    Calls into ``run`` belong to whoever makes them: its types are the data that all packages share. A tour counts the
+    first call of each function alone, ``run`` included, as a reader follows them.
+    """
+    FORMS[name](jt.load(path))  # modules are imported
+    first, second = jt.load(path), jt.load(path)
+    assert stays(lambda: FORMS[name](first)) <= MOST_STAYS
+    assert tour(lambda: FORMS[name](second)) <= MOST_OF_TOUR
+
+
+def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():
+    """From the stored Run: its parts, tables of cells, the document, and columns as a terminal sets them."""
+    assert printed(profile_run(kernels=8)) == {
+        "run.model.Run",
+        "run.parts.Parts",
+        "run.parts.Part",
+        "report.table.Cell",
+        "report.table.Table",
+        "report.text.Document",
+        "report.terminal._Shown",
+    }
