@@ -147,7 +147,7 @@ def test_energy_is_divided_by_gpu_and_across_them(place, shown):
         assert by_gpu[rank,]["value"] == pytest.approx(sum_of(kernels)[0], rel=0.01)
     for path, energy in by_op.items():
         op = "".join(path)
-        if ("rank-0", op) in by_both and ("rank-1", op) in by_both:
+        if op and ("rank-0", op) in by_both and ("rank-1", op) in by_both:
             each = [by_both[rank, op] for rank in ("rank-0", "rank-1")]
             assert energy["value"] == pytest.approx(sum(one["value"] for one in each), rel=1e-6)
             apart = [(one["high"] - one["low"]) / 2 for one in each]
