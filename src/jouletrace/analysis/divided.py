@@ -11,13 +11,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jouletrace.analysis.analyse import figures_of
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_times import Kinds, no_kinds
 from jouletrace.analysis.parts import Parts
+from jouletrace.analysis.program import BEFORE
 from jouletrace.errors import BadInputError
-from jouletrace.run import DeviceInfo, Estimate, Run
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE, of_equal_layers
-from jouletrace.stats.interval import total
+from jouletrace.stats.interval import Z95, total
 
 KINDS = ("device", "phase", "module", "op", "shapes", "kernel")
 """Kinds of steps by which energy can be divided."""
@@ -33,8 +35,8 @@ class Share:
     """Energy of one division in an iteration, or in all of a program.
 
     Attributes:
-        path: A step for each kind by which was divided; ``IDLE`` for the time between kernels; () for ``count`` paths
-            together that aren't listed.
+        path: A step for each kind by which was divided; one step of kind "idle" for the time between kernels, or before
+            the first; () for ``count`` paths together that aren't listed.
         count: How many paths it sums up.
         seconds: Time in which their kernels ran, s; kernels that overlap count each.
         energy: In joules; null where the readings don't resolve the sum.
@@ -52,6 +54,8 @@ class Share:
 
 def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Share]:
     """A Run's energy by steps of these kinds, the largest first, then what isn't listed as one, then idle time.
+
+    Of a program what was before its first kernel comes last; so the rows make up the whole.
 
     Args:
         run: A Run with a recording of kernels.
@@ -71,7 +75,8 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
             f"--by {','.join(kinds)}: {run.workload.get('name') or run.kind} holds no recording of kernels: "
             "profile with --detail kernel, or jouletrace run the program"
         )
-    found = _Division(run.devices, recorded, kinds)
+    whole = figures.get(MODEL_UNIT, "energy_total_j").value
+    found = _Division(run.devices, recorded, kinds, whole)
     alone = {path: found.share([path]) for path in found.paths}
     known = [one for one in alone.values() if one.energy.value is not None]
     listed = sorted(known, key=lambda one: -(one.energy.value or 0.0))[:top]
@@ -79,7 +84,22 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     rest = [path for path in alone if path not in shown]
     while rest and listed and found.share(rest).energy.value is None:  # the smallest with which it is resolved
         rest.append(listed.pop().path)
-    return [*listed, *([found.share(rest)] if rest else []), found.idle()]
+    return [*listed, *([found.share(rest)] if rest else []), found.idle(), *_before(figures, whole)]
+
+
+def _before(figures: Figures, whole: float | None) -> list[Share]:
+    """What a program takes before its first kernel; nothing of other Runs."""
+    ids = [row["id"] for row in figures.units().to_pylist() if row["level"] == "op" and row["name"] == BEFORE]
+    if not ids:
+        return []
+    energy, seconds = (total([figures.get(id, metric) for id in ids]) for metric in ("energy_total_j", "time_s"))
+    budget = {} if energy.half_width is None else {"readings before the first kernel": energy.half_width / Z95}
+    return [Share((Step("idle", BEFORE),), 1, seconds.value or 0.0, energy, _of(energy, whole), budget)]
+
+
+def _of(energy: Estimate, whole: float | None) -> Estimate:
+    """The share of an energy in that of the whole."""
+    return energy.scaled(1 / whole) if whole else Estimate.null("not_measured")
 
 
 class _Division:
@@ -89,8 +109,10 @@ class _Division:
         paths: All paths, reduced to these steps, in the order in which they first occur.
     """
 
-    def __init__(self, devices: Sequence[DeviceInfo], recorded: Sequence[Parts], kinds: Sequence[str]) -> None:
-        self._recorded = recorded
+    def __init__(
+        self, devices: Sequence[DeviceInfo], recorded: Sequence[Parts], kinds: Sequence[str], whole: float | None
+    ) -> None:
+        self._recorded, self._whole = recorded, whole
         self._seconds: list[dict[Path, Kinds]] = []
         for one in recorded:
             named = next((device.name for device in devices if device.id == one.times.device), one.times.device)
@@ -101,8 +123,6 @@ class _Division:
                 inside.setdefault(path, no_kinds())[part.kind] += part.seconds
             self._seconds.append(inside)
         self.paths = list(dict.fromkeys(path for inside in self._seconds for path in inside))
-        wholes = [one.whole.value for one in recorded]
-        self._whole = sum(value for value in wholes if value is not None) if None not in wholes else None
 
     def share(self, paths: Collection[Path]) -> Share:
         """What some paths take together."""
@@ -127,7 +147,7 @@ class _Division:
         """The sum of seconds of kinds, and of idle time, in several recordings, whose errors are independent."""
         energies = [one.drawn(kinds, idle_s).energy for one, kinds, idle_s in rows]
         energy = energies[0] if len(energies) == 1 else total(energies)
-        share = energy.scaled(1 / self._whole) if self._whole else Estimate.null("not_measured")
+        share = _of(energy, self._whole)
         budget: dict[str, float] = {}
         for one, kinds, idle_s in rows if energy.value is not None else ():
             for cause, u in one.sources(kinds, idle_s).items():

@@ -83,7 +83,6 @@ class Parts:
         """
         self.figures.keep(self.times.units.values())
         self.figures.recorded.append(self)
-        self.whole = whole or self.figures.get(MODEL_UNIT, "energy_total_j")
         whole_s = self.iteration_s.value or 0.0 if whole_s is None else whole_s
         # Tracing delays the host, not the GPU: what is left of an untraced iteration is idle.
         self.idle_s = max(whole_s - self.times.busy_s, 0.0)
@@ -96,7 +95,7 @@ class Parts:
         flags = ["traced_at_cap"] if self.factor != 1.0 else [] if scaled else ["traced_whole"]
         if self.powers is not None and self.times.about["iterations"] > 1:
             self.run.waveform = table_of(self.run, self.powers.fit, self.times.about["iterations"])
-        return self.add_checks(self.whole, flags)
+        return self.add_checks(whole or self.figures.get(MODEL_UNIT, "energy_total_j"), flags)
 
     @property
     def iteration_s(self) -> Estimate:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from jouletrace.analysis.divided import IDLE, Share
+from jouletrace.analysis.divided import Share
 from jouletrace.report.reasons import reason
-from jouletrace.report.results import NO_KERNEL
+from jouletrace.report.results import printed
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run.names import short_names
@@ -40,8 +40,8 @@ def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str, 
 
 def _named(one: Share, width: int, short: dict[str, str]) -> list[str]:
     """A cell for each kind of step: kernels by their short names, if they have one."""
-    if one.path == IDLE or not one.path:
-        return [NO_KERNEL if one.path else f"{one.count} more, together", *[""] * (width - 1)]
+    if not one.path or one.path[0].kind == "idle":
+        return [printed(one.path[0].name) if one.path else f"{one.count} more, together", *[""] * (width - 1)]
     names = [(short.get(step.name, step.name), step.name or "–") for step in one.path]
     return [Cell(brief or name, full=name if brief != name else "") for brief, name in names]
 

@@ -1,0 +1,74 @@
+"""A sharded training on two H200s (FSDP of torch 2.11, 8 s), recorded as one Run: what every command makes of it."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+from commands import done
+from jouletrace.analysis import analyse
+from jouletrace.run import load
+from places import REPOSITORY
+
+RUN = REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"
+RANKS = {"rank-0", "rank-1"}
+
+pytestmark = [pytest.mark.usefixtures("fits_once"), pytest.mark.thorough]
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return json.loads(done("show", str(RUN), "--json").out)
+
+
+def test_parts_of_both_gpus_make_the_whole(shown):
+    closure = shown["closure"]["kernels"]
+    assert closure["low"] < 1 < closure["high"]
+    assert closure["value"] == pytest.approx(1, abs=0.02)
+    assert shown["trust"]["level"] == "yes"
+    whole = shown["model"]["energy_j"]["total"]["value"]
+    for kind in ("devices", "phases"):  # some kernels are too short to have an energy of their own
+        known = [row["energy_j"]["value"] for row in shown[kind] if row["energy_j"]["value"] is not None]
+        assert sum(known) == pytest.approx(whole, rel=0.02), kind
+
+
+def test_operators_and_kernels_of_each_gpu_are_there(shown):
+    for kind in ("operators", "kernels", "layers"):
+        assert {row["device"] for row in shown[kind]} == RANKS, kind
+    for rank in RANKS:
+        named = {row["op"] for row in shown["operators"] if row["device"] == rank}
+        assert {"aten.mm", "aten.addmm", "c10d._allgather_base_", "c10d._reduce_scatter_base_"} <= named
+
+
+def test_divisions_make_up_the_whole(shown):
+    for kinds in ("op", "device,phase", "kernel"):
+        rows = json.loads(done("show", str(RUN), "--by", kinds, "--json").out)
+        assert sum(row["share"]["value"] for row in rows) == pytest.approx(1, abs=0.02)
+        assert [row["path"][0][1] for row in rows[-2:]] == ["idle", "before the first kernel"]
+    by_rank = json.loads(done("show", str(RUN), "--by", "device", "--json").out)
+    assert {row["path"][0][1] for row in by_rank[:2]} == RANKS
+
+
+def test_it_is_analysed_again_to_what_is_stored():
+    run = load(RUN)
+    stated = {row["id"]: run.result("energy_total_j", row["id"]) for row in run.units.to_pylist()}
+    analyse(run)
+    for id, before in stated.items():
+        if before.value is not None:
+            assert run.result("energy_total_j", id).value == pytest.approx(before.value, rel=1e-4), id
+
+
+def test_it_is_compared_reported_and_exported_as_one(tmp_path):
+    found = json.loads(done("compare", str(RUN), str(shutil.copy(RUN, tmp_path / "same.zip")), "--json").out)
+    assert all(row["change"]["value"] in (0, None) for row in found["rows"])
+    assert {row["where"].split()[0] for row in found["rows"] if row["level"] == "phase"} == RANKS
+    done("report", str(RUN), "-o", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text()
+    assert "rank-0" in page
+    assert "rank-1" in page
+    done("export", str(RUN), "--format", "csv", "-o", str(tmp_path / "csv"))
+    with (tmp_path / "csv" / "activity.csv").open() as file:
+        assert {row["device"] for row in csv.DictReader(file)} == {device.id for device in load(RUN).devices}
+    done("export", str(RUN), "--format", "collapsed", "-o", str(tmp_path / "stacks"))
+    assert all(any(f";{rank}" in line for line in (tmp_path / "stacks").read_text().splitlines()) for rank in RANKS)
