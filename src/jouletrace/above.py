@@ -1,4 +1,4 @@
-"""Means of higher packages for lower ones, which never name them: ``jouletrace/__init__.py``, above all, sets them."""
+"""Functions of higher packages that lower ones call without naming them: ``jouletrace/__init__.py`` sets them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Above:
-    """The means that were handed down.
+    """Functions and names that were handed down.
 
     Attributes:
         text_of: Returns the text of a Run, a comparison or an Estimate as ``print`` shows it.

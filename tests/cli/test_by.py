@@ -52,9 +52,18 @@ def test_a_sum_has_the_covariance_of_its_rows(by):
 
 
 def test_every_division_comes_to_the_same_sum(by):
-    sums = [together(by(kinds)) for kinds in ("op", "module", "kernel", "phase,module,op,shapes,kernel", "device")]
+    sums = [together(by(kinds)) for kinds in ("op", "module", "phase", "device")]
     assert sums == pytest.approx([sums[0]] * len(sums), rel=1e-9)
     assert sums[0] == pytest.approx(load(LAYERS).result("energy_total_j").value, rel=0.005)
+
+
+def test_what_is_resolved_is_listed_and_the_rest_says_that_it_is_not(by):
+    """A row isn't given up so that the rest may have an energy."""
+    *listed, rest, idle = by("phase,module,op,shapes,kernel")
+    assert all(row["energy_j"]["value"] is not None for row in listed)
+    assert rest["energy_j"]["value"] is not None or rest["energy_j"]["reason"] == "not_resolved"
+    known = sum(row["share"]["value"] or 0 for row in (*listed, rest, idle))
+    assert 0.97 < known < 1.01
 
 
 def test_rows_are_those_that_the_run_states_of_the_same_parts(by):
@@ -89,7 +98,7 @@ def test_what_is_not_listed_is_one_row_with_its_own_interval(by):
     assert rest["paths"] > 3
     assert idle["path"] == [["idle", "idle"]]
     assert rest["energy_j"]["low"] is not None
-    assert together(rows) == pytest.approx(together(by("kernel")), rel=1e-9)
+    assert together(rows) == pytest.approx(together(by("op")), rel=1e-9)
 
 
 def test_a_program_has_its_operators_whatever_module_calls_them(by):
@@ -118,12 +127,25 @@ def test_other_formats_hold_the_same_rows(capsys, form):
         (["--by", ""], "give one or some of"),
         (["--by", "op", "--detail", "layer"], "without --detail"),
         (["--by", "op", "--budget"], "without --detail"),
+        (["--by", "op", "--price", "0.3EUR/kWh"], "without --detail"),
+        (["--by", "op,op"], "each once"),
+        ([str(LAYERS), "--by", "op"], "a view of one Run"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_in_one_line(capsys, arguments, words):
     said = command(capsys, "show", str(LAYERS), *arguments)
     assert said.code == 2
     assert words in said.complaint
+
+
+def test_control_characters_of_names_are_spelt_out(capsys, tmp_path):
+    run = load(LAYERS)
+    run.workload["name"] = "evil\x1b[31m"
+    run.save(str(tmp_path / "run"))
+    for form in ("table", "markdown", "latex", "csv"):
+        said = command(capsys, "show", str(tmp_path / "run"), "--by", "op", "--format", form)
+        assert said.code == 0, said.err
+        assert "\x1b" not in said.out
 
 
 def test_a_run_without_kernels_says_how_to_record_them(capsys):

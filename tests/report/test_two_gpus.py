@@ -42,10 +42,13 @@ def test_operators_and_kernels_of_each_gpu_are_there(shown):
 
 
 def test_divisions_make_up_the_whole(shown):
-    for kinds in ("op", "device,phase", "kernel"):
+    for kinds in ("op", "device,phase"):
         rows = json.loads(done("show", str(RUN), "--by", kinds, "--json").out)
         assert sum(row["share"]["value"] for row in rows) == pytest.approx(1, abs=0.02)
-        assert [row["path"][0][1] for row in rows[-2:]] == ["idle", "before the first kernel"]
+        last = rows[-4:] if "device" in kinds else rows[-2:]
+        assert [row["path"][-1][1] for row in last] == sorted(
+            ["idle", "before the first kernel"] * (len(last) // 2), reverse=True
+        )
     by_rank = json.loads(done("show", str(RUN), "--by", "device", "--json").out)
     assert {row["path"][0][1] for row in by_rank[:2]} == RANKS
 

@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from jouletrace.analysis.analyse import figures_of
+from jouletrace.analysis.analyse import analyse
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.metrics import METRICS
+from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_of
 from jouletrace.stats.interval import Z95
 
@@ -73,34 +74,47 @@ class Budget:
 
 
 def budgets(run: Run, parts: Iterable[int] = ()) -> list[Budget]:
-    """Budgets of a Run's energies, and of the power of a whole, computed again from its raw tables, in order of units.
+    """Budgets of a Run's energies, and of the power of a whole, in order of units; of an older Run computed again.
 
     Args:
         run: A Run.
         parts: Ids of units that are wanted beside the whole, or beside devices and served loads where these alone have
             a budget. One without an energy has none.
     """
-    figures = figures_of(replace(run, warnings=list(run.warnings)))  # which prepares the units of the Run
-    rows = {row["id"]: row for row in figures.units().to_pylist()}
-    known = {unit for unit, _ in figures.sources}
-    apart = (id for id, row in rows.items() if row["level"] in ("device", "load"))
-    wanted = {*parts, *([MODEL_UNIT] if MODEL_UNIT in known else apart)}
+    found = Parts(run)
+    if not any(figure.budget for part in found.rows() for figure in part.figures.values()):  # an older Run
+        found = Parts(analyse(replace(run, warnings=list(run.warnings))))
+    apart = (part.id for part in found.rows() if part.level in ("device", "load"))
+    has_whole = any(figure.budget for figure in found.whole.figures.values())
+    wanted = {*parts, *([MODEL_UNIT] if has_whole else apart)}
+    rows = sorted((part for part in found.rows() if part.id in wanted), key=lambda part: part.id)
+    return [
+        Budget(
+            part.id,
+            f"{part.gpu}: {part.name}" if part.gpu else str(part.name),
+            metric,
+            figure,
+            _terms(run, part, metric, figure),
+        )
+        for part in rows
+        for metric, figure in part.figures.items()
+        if figure.budget
+    ]
+
+
+def _terms(run: Run, part: Part, metric: str, figure: Estimate) -> tuple[Term, ...]:
+    """The stated terms of a figure, and what no software sees."""
     gpus = [device for device in run.devices if device.kind != "cpu"] or run.devices
-    found = []
-    for unit, metric in sorted(figures.sources, key=lambda of: of[0]):  # of a unit in the order in which they came
-        figure = figures.get(unit, metric)
-        if unit not in wanted or figure.value is None:
-            continue
-        row = rows[unit]
-        time = figures.get(unit, "time_s" if unit != MODEL_UNIT else "iteration_time_s").value
-        terms = [Term(source, u, stated=True) for source, u in figures.sources[unit, metric]().items()]
-        own = [device for device in run.devices if device.id == row["module"]] if row["level"] == "device" else gpus
-        gain = 100 * gain_of(replace(run, devices=own))
-        terms.append(Term(GAIN.format(gain), abs(figure.value) * gain / 100 / math.sqrt(3), stated=False))
-        sensors = len(gpus) if unit == MODEL_UNIT or row["level"] == "load" else 1  # all at the same limit
-        over = 1.0 if METRICS[metric].unit == "W" else time or 0.0
-        if "_active_" in metric:  # the baseline has the same offset
-            over = 0.0
-        terms.append(Term(OFFSET.format(OFFSET_W), sensors * OFFSET_W * over / math.sqrt(3), stated=False))
-        found.append(Budget(unit, str(row["name"]), metric, figure, tuple(terms)))
-    return found
+    own = [device for device in run.devices if device.id == part.module] if part.level == "device" else gpus
+    gain = 100 * gain_of(replace(run, devices=own))
+    time = part.get("time_s" if part.id != MODEL_UNIT else "iteration_time_s").value
+    sensors = len(gpus) if part.id == MODEL_UNIT or part.level == "load" else 1  # all at the same limit
+    over = 1.0 if METRICS[metric].unit == "W" else time or 0.0
+    if "_active_" in metric:  # the baseline has the same offset
+        over = 0.0
+    unseen = {
+        GAIN.format(gain): abs(figure.value or 0.0) * gain / 100 / math.sqrt(3),
+        OFFSET.format(OFFSET_W): sensors * OFFSET_W * over / math.sqrt(3),
+    }
+    stated = [Term(source, u, stated=True) for source, u in figure.budget.items()]
+    return (*stated, *(Term(source, u, stated=False) for source, u in unseen.items()))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -15,8 +15,6 @@ from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.forms import Serving
 from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import ABSENT, Parts
-
-T = TypeVar("T")
 
 CLOSED = 0.02
 """Parts whose sum is that close to the whole make it up; tracing itself costs as much (docs/results)."""
@@ -109,7 +107,7 @@ class Outcomes:
     failed: tuple[Failure, ...]
     claimed: bool = True
     closure: Estimate = ABSENT
-    conditions: Conditions = field(default_factory=lambda: UNKNOWN)
+    conditions: Conditions = field(default_factory=UNKNOWN.copy)
 
 
 def of(names: Iterable[str], failed: Sequence[Failure], *, claimed: bool = True) -> Outcomes:
@@ -130,33 +128,7 @@ def joined(several: Sequence[Outcomes]) -> Outcomes:
 
 
 def outcomes(run: Run, parts: Parts) -> Outcomes:
-    """The outcomes of all checks of a Run, whose figures ``parts`` holds."""
-    return once(run, "checks", lambda: _made(run, parts))
-
-
-def once(run: Run, name: str, compute: Callable[[], T]) -> T:
-    """The result of ``compute``, kept by name until a Run has other results or warnings."""
-    warned = tuple((one.code, one.message, one.where) for one in run.warnings)
-    return run.remember("results", (name, run.kind, run.complete, warned), lambda _: compute())
-
-
-def endings(run: Run) -> list[RunWarning]:
-    """What says that a Run ended early, at least one of each that did; empty of a whole one."""
-    return [] if run.complete else [one for one in run.warnings if one.code in ENDINGS] or [_UNSAID]
-
-
-def others(run: Run) -> list[RunWarning]:
-    """All other warnings of a Run."""
-    return [one for one in run.warnings if run.complete or one.code not in ENDINGS]
-
-
-def doubts(run: Run, name: str) -> list[str]:
-    """Codes of what makes the figures of the load of that name invalid."""
-    return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
-
-
-def _made(run: Run, parts: Parts) -> Outcomes:
-    """The outcomes of all checks; what a flag repeats of a warning is left out, since the warning says more."""
+    """The outcomes of all checks of a Run, whose figures ``parts`` holds, without flags that repeat a warning."""
     under = conditions(run)
     made = _circumstances(run)
     by_code: dict[str, list[Failure]] = {}
@@ -172,6 +144,21 @@ def _made(run: Run, parts: Parts) -> Outcomes:
     claimed = stated or len(run.windows) > 0 or run.kind == "calibrate"  # that states a sensor's response
     made_of = of(_asked(run, parts, under), failed, claimed=claimed)
     return replace(made_of, closure=parts.get("closure_kernels"), conditions=under)
+
+
+def endings(run: Run) -> list[RunWarning]:
+    """What says that a Run ended early, at least one of each that did; empty of a whole one."""
+    return [] if run.complete else [one for one in run.warnings if one.code in ENDINGS] or [_UNSAID]
+
+
+def others(run: Run) -> list[RunWarning]:
+    """All other warnings of a Run."""
+    return [one for one in run.warnings if run.complete or one.code not in ENDINGS]
+
+
+def doubts(run: Run, name: str) -> list[str]:
+    """Codes of what makes the figures of the load of that name invalid."""
+    return [one.code for one in run.warnings if one.code in INVALID and one.where in ("", name)]
 
 
 def _asked(run: Run, parts: Parts, under: Conditions) -> list[str]:

@@ -77,7 +77,7 @@ def conditions(run: Run, device: str | None = None) -> Conditions:
     """Conditions while energy was measured, on one device: ``DeviceInfo.id``, the first if None."""
     info = next((d for d in run.devices if device in (None, d.id)), None)
     if info is None:
-        return UNKNOWN
+        return UNKNOWN.copy()
     shares = {name: _readings(run, info.id, channel) for name, channel in ACTIVITY.items()}
     active = {name: float(values.mean()) for name, values in shares.items() if len(values)}
     found: Conditions = {

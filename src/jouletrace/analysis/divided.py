@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from jouletrace.analysis.analyse import figures_of
 from jouletrace.analysis.figures import Figures
@@ -16,7 +17,7 @@ from jouletrace.analysis.kernel_times import Kinds, no_kinds
 from jouletrace.analysis.parts import Parts
 from jouletrace.analysis.program import BEFORE
 from jouletrace.errors import BadInputError
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE, of_equal_layers
 from jouletrace.stats.interval import Z95, total
@@ -24,7 +25,8 @@ from jouletrace.stats.interval import Z95, total
 KINDS = ("device", "phase", "module", "op", "shapes", "kernel")
 """Kinds of steps by which energy can be divided."""
 
-IDLE: Path = (Step("idle", IDLE_NAME),)
+NOT_RECORDED = "kernels not recorded"
+"""Name of what a GPU takes of which no kernels were recorded, beside others of the Run."""
 
 _MISSING = {"module": OUTSIDE}
 """Name of a step that a path lacks, where it isn't empty."""
@@ -35,8 +37,8 @@ class Share:
     """Energy of one division in an iteration, or in all of a program.
 
     Attributes:
-        path: A step for each kind by which was divided; one step of kind "idle" for the time between kernels, or before
-            the first; () for ``count`` paths together that aren't listed.
+        path: A step for each kind by which was divided; a step of kind "idle" for what no recorded kernel takes (behind
+            that of the device, where it was divided by these); () for ``count`` paths together that aren't listed.
         count: How many paths it sums up.
         seconds: Time in which their kernels ran, s; kernels that overlap count each.
         energy: In joules; null where the readings don't resolve the sum.
@@ -65,9 +67,8 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     Raises:
         BadInputError: If there is no such kind, or the Run has no recording of kernels.
     """
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown or not kinds:
-        raise BadInputError(f"--by {','.join(kinds)}: give one or some of {', '.join(KINDS)}")
+    if not kinds or len(set(kinds)) < len(kinds) or set(kinds) - set(KINDS):
+        raise BadInputError(f"--by {','.join(kinds)}: give one or some of {', '.join(KINDS)}, each once")
     figures = figures_of(replace(run, warnings=list(run.warnings)))
     recorded = [one for one in figures.recorded if isinstance(one, Parts)]
     if not recorded:
@@ -76,25 +77,56 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
             "profile with --detail kernel, or jouletrace run the program"
         )
     whole = figures.get(MODEL_UNIT, "energy_total_j").value
-    found = _Division(run.devices, recorded, kinds, whole)
+    names = {device.id: device.name for device in run.devices}
+    names |= {one.times.device: str(one.times.about["name"]) for one in recorded if one.times.about.get("name")}
+    found = _Division(names, recorded, kinds, whole)
     alone = {path: found.share([path]) for path in found.paths}
     known = [one for one in alone.values() if one.energy.value is not None]
     listed = sorted(known, key=lambda one: -(one.energy.value or 0.0))[:top]
     shown = {one.path for one in listed}
     rest = [path for path in alone if path not in shown]
-    while rest and listed and found.share(rest).energy.value is None:  # the smallest with which it is resolved
-        rest.append(listed.pop().path)
-    return [*listed, *([found.share(rest)] if rest else []), found.idle(), *_before(figures, whole)]
+    beside = [*found.idle(), *_beside(figures, {one.times.device for one in recorded})]
+    return [*listed, *([found.share(rest)] if rest else []), *_added(beside, names, "device" in kinds, whole)]
 
 
-def _before(figures: Figures, whole: float | None) -> list[Share]:
-    """What a program takes before its first kernel; nothing of other Runs."""
-    ids = [row["id"] for row in figures.units().to_pylist() if row["level"] == "op" and row["name"] == BEFORE]
-    if not ids:
-        return []
-    energy, seconds = (total([figures.get(id, metric) for id in ids]) for metric in ("energy_total_j", "time_s"))
-    budget = {} if energy.half_width is None else {"readings before the first kernel": energy.half_width / Z95}
-    return [Share((Step("idle", BEFORE),), 1, seconds.value or 0.0, energy, _of(energy, whole), budget)]
+class _Beside(NamedTuple):
+    """Energy of a device, in J, and time in s, in which no recorded kernel runs; ``budget`` by cause."""
+
+    device: str
+    name: str
+    seconds: float
+    energy: Estimate
+    budget: Mapping[str, float]
+
+
+def _beside(figures: Figures, recorded: Collection[str]) -> list[_Beside]:
+    """What devices take before the first kernel of a program, and GPUs of which no kernels were recorded in all."""
+    rows = figures.units().to_pylist()
+    devices = {row["id"]: str(row["module"]) for row in rows if row["level"] == "device"}
+    found = []
+    for row in rows:
+        before = row["level"] == "op" and row["name"] == BEFORE
+        if before or (row["level"] == "device" and row["module"] not in recorded and row["parent"] == MODEL_UNIT):
+            energy, time = (figures.get(row["id"], metric) for metric in ("energy_total_j", "time_s"))
+            budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
+            device = devices.get(row["parent"] if before else row["id"], "")
+            found.append(_Beside(device, BEFORE if before else NOT_RECORDED, time.value or 0.0, energy, budget))
+    return found
+
+
+def _added(rows: Sequence[_Beside], names: Mapping[str, str], apart: bool, whole: float | None) -> list[Share]:
+    """A row for each name, or for each device and name where devices are ``apart``."""
+    groups: dict[Path, list[_Beside]] = {}
+    for row in rows:
+        path = (*((Step("device", names.get(row.device, row.device)),) if apart else ()), Step("idle", row.name))
+        groups.setdefault(path, []).append(row)
+    found = []
+    for path, some in groups.items():
+        energy = some[0].energy if len(some) == 1 else total([one.energy for one in some])
+        causes = dict.fromkeys(cause for one in some for cause in one.budget) if energy.value is not None else {}
+        budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in some)) for cause in causes}
+        found.append(Share(path, 1, sum(one.seconds for one in some), energy, _of(energy, whole), budget))
+    return found
 
 
 def _of(energy: Estimate, whole: float | None) -> Estimate:
@@ -110,49 +142,42 @@ class _Division:
     """
 
     def __init__(
-        self, devices: Sequence[DeviceInfo], recorded: Sequence[Parts], kinds: Sequence[str], whole: float | None
+        self, names: Mapping[str, str], recorded: Sequence[Parts], kinds: Sequence[str], whole: float | None
     ) -> None:
         self._recorded, self._whole = recorded, whole
         self._seconds: list[dict[Path, Kinds]] = []
         for one in recorded:
-            named = next((device.name for device in devices if device.id == one.times.device), one.times.device)
-            name = str(one.times.about.get("name") or named)
+            device = Step("device", names.get(one.times.device, one.times.device))
             inside: dict[Path, Kinds] = {}
             for part in one.times.parts:
-                path = _reduced((Step("device", name), *one.path(part)), kinds)
+                path = _reduced((device, *one.path(part)), kinds)
                 inside.setdefault(path, no_kinds())[part.kind] += part.seconds
             self._seconds.append(inside)
         self.paths = list(dict.fromkeys(path for inside in self._seconds for path in inside))
 
     def share(self, paths: Collection[Path]) -> Share:
         """What some paths take together."""
-        seconds, rows = 0.0, []
+        rows = []
         for one, inside in zip(self._recorded, self._seconds, strict=True):
             together = no_kinds()
             for path in paths:
                 for kind, some in inside.get(path, no_kinds()).items():
                     together[kind] += some
             if together:
-                seconds += sum(together.values())
-                rows.append((one, together, 0.0))
-        path = next(iter(paths)) if len(paths) == 1 else ()
-        return self._share(path, len(paths), seconds, rows)
+                rows.append(_drawn(one, together, 0.0))
+        (share,) = _added(rows, {}, apart=False, whole=self._whole)
+        return replace(share, path=next(iter(paths)) if len(paths) == 1 else (), count=len(paths))
 
-    def idle(self) -> Share:
-        """What is drawn while no kernel runs."""
-        rows = [(one, no_kinds(), one.idle_s) for one in self._recorded]
-        return self._share(IDLE, 1, sum(one.idle_s for one in self._recorded), rows)
+    def idle(self) -> list[_Beside]:
+        """What each device draws while no kernel runs."""
+        return [_drawn(one, no_kinds(), one.idle_s) for one in self._recorded]
 
-    def _share(self, path: Path, count: int, seconds: float, rows: Sequence[tuple[Parts, Kinds, float]]) -> Share:
-        """The sum of seconds of kinds, and of idle time, in several recordings, whose errors are independent."""
-        energies = [one.drawn(kinds, idle_s).energy for one, kinds, idle_s in rows]
-        energy = energies[0] if len(energies) == 1 else total(energies)
-        share = _of(energy, self._whole)
-        budget: dict[str, float] = {}
-        for one, kinds, idle_s in rows if energy.value is not None else ():
-            for cause, u in one.sources(kinds, idle_s).items():
-                budget[cause] = math.hypot(budget.get(cause, 0.0), u)
-        return Share(path, count, seconds, energy, share, budget)
+
+def _drawn(one: Parts, kinds: Kinds, idle_s: float) -> _Beside:
+    """Seconds of kinds, or of idle time, of a recording."""
+    energy = one.drawn(kinds, idle_s).energy
+    budget = one.sources(kinds, idle_s) if energy.value is not None else {}
+    return _Beside(one.times.device, IDLE_NAME, sum(kinds.values()) + idle_s, energy, budget)
 
 
 def _reduced(path: Path, kinds: Sequence[str]) -> Path:

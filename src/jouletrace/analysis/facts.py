@@ -1,4 +1,4 @@
-"""What reports state of a Run beside its parts, computed once a print."""
+"""Facts of a Run that reports state beside its parts, computed once a print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.checks import Outcomes, doubts, endings, once, others, outcomes
+from jouletrace.analysis.checks import Outcomes, doubts, endings, others, outcomes
 from jouletrace.analysis.conditions import Conditions
 from jouletrace.analysis.latency import block_means, distribution, latencies_s, stated_latency
 from jouletrace.run import Estimate, Run, RunWarning
@@ -30,7 +30,7 @@ class Untouched(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What reports state of a Run beside its parts.
+    """Facts of a Run that reports state beside its parts.
 
     Attributes:
         checks: The outcomes of its checks.
@@ -63,10 +63,6 @@ class Facts:
 
 def facts_of(run: Run, parts: Parts) -> Facts:
     """The facts of a Run, whose figures ``parts`` holds."""
-    return once(run, "facts", lambda: _facts(run, parts))
-
-
-def _facts(run: Run, parts: Parts) -> Facts:
     checks = outcomes(run, parts)
     windows = run.windows.filter(pc.equal(run.windows["variant"], "untouched"))
     ns = pc.sum(pc.subtract(windows["end_ns"], windows["start_ns"])).as_py() or 0

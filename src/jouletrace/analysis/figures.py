@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -89,10 +90,22 @@ class Figures:
     def results(self) -> pa.Table:
         """The ``results`` table."""
         rows: list[dict[str, object]] = [
-            {"unit": unit, "metric": metric, **estimate.to_dict(), "flags": ",".join(flags) or None}
+            {
+                "unit": unit,
+                "metric": metric,
+                **estimate.to_dict(),
+                "flags": ",".join(flags) or None,
+                "budget": self._budget(unit, metric, estimate),
+            }
             for (unit, metric), (estimate, flags) in self._figures.items()
         ]
         return tables.from_rows(rows, "results")
+
+    def _budget(self, unit: int, metric: str, estimate: Estimate) -> str | None:
+        """What the interval of a figure consists of, as JSON; None where that isn't known."""
+        if (unit, metric) not in self.sources or estimate.value is None:
+            return json.dumps(dict(estimate.budget)) if estimate.budget else None
+        return json.dumps(self.sources[unit, metric]())
 
     def units(self) -> pa.Table:
         """The ``units`` table."""

@@ -80,12 +80,14 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
             for one in run.warnings
             if one.code not in ("not_attributed", "powers_doubtful") or one.where not in ("", times.device)
         ]
+    name = times.about.get("name") if times.top != MODEL_UNIT else None
+    whose = f" of {name}" if name else ""
     if doubt:
-        where, name = (times.device, times.about.get("name")) if times.top != MODEL_UNIT else ("", None)
-        run.warn("not_attributed", f"no energies of kernels{f' of {name}' if name else ''}: {doubt}", where)
+        where = times.device if times.top != MODEL_UNIT else ""
+        run.warn("not_attributed", f"no energies of kernels{whose}: {doubt}", where)
         return "not_attributed"
     found = KernelPowers(fit, times, most_kernels_w(run, times.device))
     check = check_powers(found.p_value, found.most_w)
     if not check.passed:
-        run.warn("powers_doubtful", f"{check.says}: single rows may be off by more than ±", times.device)
+        run.warn("powers_doubtful", f"{check.says}: single rows{whose} may be off by more than ±", times.device)
     return found

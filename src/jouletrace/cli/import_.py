@@ -188,7 +188,7 @@ def _counted(facts: dict[str, Any]) -> str:
 
 def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
     """The same as readable lines."""
-    from jouletrace.run.recording_names import recording_of
+    from jouletrace.run.recording_names import has_recording, recording_of
 
     lines = []
     for one in facts["files"]:
@@ -211,7 +211,8 @@ def _lines(run: Run, facts: dict[str, Any]) -> list[str]:
             lines.append("  not read: " + ", ".join(f"{table} ({n} rows)" for table, n in one["not_read"].items()))
     lines.append(_counted(facts))
     lines += [f"device {one['id']}: {one['name']}" for one in facts["devices"]]
-    if about := recording_of(run):
+    if has_recording(run):
+        about = recording_of(run)
         by = about["iterations_by"]
         each = f"per iteration, {about['iterations']} of {by}" if by else "of the whole recording: it has no marks"
         lines.append(

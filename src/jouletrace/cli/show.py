@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,10 +53,9 @@ def show(
 
     form, given = check_form(form, json), tariff(price, carbon)
     if by is not None:
-        if budget or detail or verbose:
-            raise BadInputError("--by: a view of its own, without --detail, --budget and -v")
-        for path in runs:
-            _print_by(opened(path), by.split(","), form, top)
+        if budget or detail or verbose or price or carbon or len(runs) > 1:
+            raise BadInputError("--by: a view of one Run, without --detail, --budget, --price, --carbon and -v")
+        _print_by(opened(runs[0]), by.split(","), form, top)
         return
     if budget:
         shown = [opened(path) for path in runs]
@@ -83,7 +81,7 @@ def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> Non
     from jouletrace.report.by import render
 
     found = divided(run, kinds, 20 if top is None and form == "table" else top)
-    sys.stdout.write(render(str(run.workload.get("name") or run.kind), found, kinds, form))
+    put(render(str(run.workload.get("name") or run.kind), found, kinds, form).rstrip("\n"))
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:

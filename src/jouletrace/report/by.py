@@ -15,7 +15,7 @@ from jouletrace.run.names import short_names
 _HEADINGS = {"op": "operator"}
 
 
-def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str, *, colour: bool = False) -> str:
+def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str) -> str:
     """The divisions of a Run's energy in a format of ``show``."""
     if form == "json":
         return json.dumps([_as_json(one) for one in found], indent=2) + "\n"
@@ -28,22 +28,28 @@ def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str, 
         Column("energy", unit="J", key="energy_total_j", ends=True),
         Column("share", unit="%", key="share", brief=True, ends=True),
     ]
-    rows = [
-        [*_named(one, len(kinds), short if form != "csv" else {}), one.seconds, one.energy, one.share] for one in found
-    ]
+    rows = [[*_named(one, kinds, short if form != "csv" else {}), one.seconds, one.energy, one.share] for one in found]
     why = dict.fromkeys(one.energy.reason for one in found if one.energy.reason)
     table = Table("", columns, rows, [f"–: {reason(code)}" for code in why])
     if form == "csv":
         return table.csv()
-    return typeset(Document(f"{title}: energy by {', '.join(heads)}", sections=[table]), form, colour=colour)
+    return typeset(Document(f"{title}: energy by {', '.join(heads)}", sections=[table]).printable(), form)
 
 
-def _named(one: Share, width: int, short: dict[str, str]) -> list[str]:
+def _named(one: Share, kinds: Sequence[str], short: dict[str, str]) -> list[str]:
     """A cell for each kind of step: kernels by their short names, if they have one."""
-    if not one.path or one.path[0].kind == "idle":
-        return [printed(one.path[0].name) if one.path else f"{one.count} more, together", *[""] * (width - 1)]
-    names = [(short.get(step.name, step.name), step.name or "–") for step in one.path]
-    return [Cell(brief or name, full=name if brief != name else "") for brief, name in names]
+    names = {step.kind: step.name for step in one.path}
+    rest = printed(names["idle"]) if "idle" in names else "" if one.path else f"{one.count} more, together"
+    cells: list[str] = []
+    for kind in kinds:
+        name = names.get(kind) or ""
+        brief = short.get(name, name) if kind == "kernel" else name
+        missing = kind not in names and rest
+        cells.append(rest if missing else Cell(brief, full=name if brief != name else ""))
+        rest = "" if missing else rest
+    if rest:  # there are devices alone
+        cells[-1] = f"{cells[-1]}, {rest}"
+    return cells
 
 
 def _as_json(one: Share) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """The JSON object of a Run: the contract with other programs, described by ``schema.json``.
 
-Additions are allowed within schema 2; nothing is renamed or removed. Figures are
-``{"value", "low", "high", "n", "method", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of"; the
+Additions are allowed within schema 2; nothing is renamed or removed, but for "workload", which is as in the Run. Figures
+are ``{"value", "low", "high", "n", "method", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of"; the
 distribution of latency, throughput and shares are plain numbers. ``upgraded`` reads schema 1.
 """
 
@@ -84,11 +84,11 @@ def to_json_object(
         "ranges": parts("range"),
         "devices": parts("device"),
         "closure": {
-            "layers": results.get("closure_layers").to_dict(),
-            "kernels": results.get("closure_kernels").to_dict(),
+            "layers": _e(results.get("closure_layers")),
+            "kernels": _e(results.get("closure_kernels")),
         },
-        "perturbation": results.get("perturbation").to_dict(),
-        "checks": {name: results.get(name).to_dict() for name in OF_PARTS if name in results.whole.figures},
+        "perturbation": _e(results.get("perturbation")),
+        "checks": {name: _e(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": known.conditions,
         "warnings": [warning.to_dict() for warning in (*known.ended, *known.warnings)],
@@ -127,8 +127,9 @@ def _stated(found: Any, of: str) -> Any:
         return [_stated(one, of) for one in found]
     if not isinstance(found, dict):
         return found
-    if set(found) - {"of"} == _FIGURE:
-        return {**found, "of": None if found["low"] is None else found.get("of", of), "budget": None}
+    if set(found) - {"of", "budget"} == _FIGURE:
+        known = None if found["low"] is None else found.get("of", of)
+        return {**found, "of": known, "budget": found.get("budget")}
     # a comparison has a schema of its own
     return {name: one if name == "comparison" else _stated(one, of) for name, one in found.items()}
 
@@ -204,10 +205,10 @@ def _part(results: Parts, unit: Part, level: str) -> dict[str, Any]:
         **{name: getattr(unit, name) for name in ("name", "op", "shapes", "module", "count")},
         **named,
         **({"device": unit.gpu} if unit.gpu else {}),
-        "time_ms": unit.get("time_s").scaled(1e3).to_dict(),
-        "power_w": unit.get("power_w").to_dict(),
-        "energy_j": unit.get("energy_total_j").to_dict(),
-        "energy_active_j": unit.get("energy_active_j").to_dict(),
+        "time_ms": _e(unit.get("time_s").scaled(1e3)),
+        "power_w": _e(unit.get("power_w")),
+        "energy_j": _e(unit.get("energy_total_j")),
+        "energy_active_j": _e(unit.get("energy_active_j")),
         "share": unit.get("share").value,
         "flags": list(flags),
         "other": _other(results, unit, set(_PART_METRICS)),
@@ -219,5 +220,10 @@ def _other(results: Parts, unit: Part, known: set[str]) -> dict[str, Any]:
     return {name: _with_measurand(results, f) for name, f in unit.figures.items() if name not in known}
 
 
+def _e(found: Estimate) -> dict[str, Any]:
+    """A figure with its budget."""
+    return found.to_dict() | {"budget": dict(found.budget) or None}
+
+
 def _with_measurand(results: Parts, found: Estimate) -> dict[str, Any]:
-    return found.to_dict() | {"of": results.measurand(found)}
+    return _e(found) | {"of": results.measurand(found)}

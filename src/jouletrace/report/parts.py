@@ -155,7 +155,8 @@ def table(
     units = results.ranked(level) if ranked else results.units(level)
     if level == "phase" and units and not results.units("length"):  # of a training step
         units = units + results.outside()
-        units.sort(key=lambda unit: _place(results, unit.gpu))
+        if not ranked:
+            units.sort(key=lambda unit: _place(results, unit.gpu))
     names = ordered({name for unit in units for name in unit.figures} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
     if known:

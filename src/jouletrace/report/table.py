@@ -32,7 +32,17 @@ _TEX = {char: "\\" + char for char in "{}$&#%_"} | {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "`": r"\textasciigrave{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\char34{}", "–": r"\textendash{}"},
     **{char: f"{{{char}}}" for char in "[]*"},  # at the start of a row they would be arguments of the line break
-    **{"±": r"$\pm$", "−": "$-$", "·": r"$\cdot$", "×": r"$\times$", "µ": r"$\mu$", "°": r"$^\circ$", NBSP: "~"},
+    **{
+        "✓": r"$\surd$",
+        "✗": r"$\times$",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "·": r"$\cdot$",
+        "×": r"$\times$",
+        "µ": r"$\mu$",
+        "°": r"$^\circ$",
+        NBSP: "~",
+    },
 }
 
 

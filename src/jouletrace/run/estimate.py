@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ class Estimate:
         reason: A code for why ``value`` is None; None where there is a value.
         unit: SI unit for printing, as in ``run.metrics``; "" where it isn't known.
         flags: Codes of what a reader must know about it.
+        budget: Standard uncertainties by cause, in the unit of ``value``; empty where they aren't stated.
     """
 
     value: float | None
@@ -34,6 +36,7 @@ class Estimate:
     reason: str | None = None
     unit: str = field(default="", compare=False)
     flags: tuple[str, ...] = field(default=(), compare=False)
+    budget: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if (self.value is None) != (self.reason is not None):
@@ -63,7 +66,7 @@ class Estimate:
             return cls(None, n=n, method=method, reason=reason, flags=flags)
         if low is None or high is None or not (math.isfinite(low) and math.isfinite(high) and low <= high):
             low = high = None
-        return cls(value, low, high, n, method, flags=flags)
+        return cls(value, low, high, n, method, flags=flags, budget=_budget(data.get("budget")))
 
     def __str__(self) -> str:
         """The figure as reports print it, with its unit: "86.10 ± 0.15 J"; "– (reason)" without a value."""
@@ -97,7 +100,8 @@ class Estimate:
         low, high = self.low, self.high
         if low is not None and high is not None:
             low, high = sorted((low * factor, high * factor))
-        return Estimate(self.value * factor, low, high, self.n, self.method, flags=self.flags)
+        budget = {cause: u * abs(factor) for cause, u in self.budget.items()}
+        return Estimate(self.value * factor, low, high, self.n, self.method, flags=self.flags, budget=budget)
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's ``E`` object: value, low, high, n, method, reason."""
@@ -131,3 +135,13 @@ def widened(estimate: Estimate, half: float) -> Estimate:
     low = estimate.value - math.hypot(estimate.value - low, half)
     high = estimate.value + math.hypot(high - estimate.value, half)
     return Estimate(estimate.value, low, high, estimate.n, estimate.method)
+
+
+def _budget(text: object) -> dict[str, float]:
+    """A stored budget; empty if another program wrote something else."""
+    try:
+        found = json.loads(text) if isinstance(text, str) and text else {}
+    except (ValueError, RecursionError):
+        return {}
+    known = found if isinstance(found, dict) else {}
+    return {str(cause): float(u) for cause, u in known.items() if isinstance(u, int | float) and 0 <= u < math.inf}

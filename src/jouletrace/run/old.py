@@ -1,4 +1,4 @@
-"""Runs of older formats, turned into the present one as they are opened: the only file that knows schemas 1 and 2.
+"""Runs of older formats, turned into the present one as they are opened: formats 1.0 to 1.2 of ``run.json``.
 
 What they lack stays missing: a Run of a program on several GPUs was one of each GPU, saved apart, and one of the whole,
 which states the phases of each GPU and holds no kernels.

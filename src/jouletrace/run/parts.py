@@ -155,6 +155,10 @@ class Parts:
         """
         return WORKLOAD if STORED_SCATTER in found.flags else self._of
 
+    def rows(self) -> list[Part]:
+        """The whole and all that is stored below it."""
+        return [self.whole, *(part for part in self._all if part.id != MODEL_UNIT)]
+
     def all(self) -> list[Part]:
         """All parts, with the causes of idle."""
         return self._all + self._causes

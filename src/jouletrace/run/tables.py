@@ -133,6 +133,7 @@ RESULTS = _schema(
     _field("method", _NAME, "", "how it was obtained"),
     _field("flags", pa.string(), "", "comma-separated codes"),
     _field("reason", pa.string(), "", "why value is null"),
+    _field("budget", pa.string(), "by metric", "standard uncertainties by cause, a JSON object; null where not stated"),
 )
 
 COUNTERS = _schema(

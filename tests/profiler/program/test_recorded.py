@@ -140,8 +140,11 @@ def test_energy_is_divided_by_gpu_and_across_them(place, shown):
         return {tuple(name for _, name in row["path"]): row["energy_j"] for row in rows}
 
     by_gpu, by_op, by_both = (divided(kinds) for kinds in ("device", "op", "device,op"))
-    assert set(by_gpu) == {("rank-0",), ("rank-1",), ("idle",)}
-    for rank in ("rank-0", "rank-1"):
+    for device in shown["devices"]:
+        rank = device["name"].partition(":")[0]
+        assert {path[1:] for path in by_gpu if path[0] == rank} == {(), ("idle",), ("before the first kernel",)}
+        of_gpu = sum(energy["value"] for path, energy in by_gpu.items() if path[0] == rank)
+        assert of_gpu == pytest.approx(device["energy_j"]["value"], rel=0.015)
         rest = ("idle", "before the first kernel")
         kernels = [row for row in shown["kernels"] if row["device"] == rank and row["name"] not in rest]
         assert by_gpu[rank,]["value"] == pytest.approx(sum_of(kernels)[0], rel=0.01)

@@ -46,9 +46,9 @@ def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[list[dict[str
         device = pa.DictionaryArray.from_arrays(np.zeros(len(rows.activity["unit"]), np.int32), [gpu.id])
         activity.append(tables.conform(pa.table({**rows.activity, "device": device}), "activity"))
         about = facts_of(gpu, rows)
-        if len(gpus) > 1:
+        if several:
             about["name"] = name
-            if gpu.rank is not None:
+            if gpu.rank is not None and len(gpus) > 1:
                 about |= {"last": waits.last.get(gpu.rank, 0), "collectives": waits.matched}
         recordings.append(about)
     run.workload[RECORDINGS] = recordings
