@@ -58,6 +58,20 @@ MUTANTS = [
         ("clock's change of an overlap counted for each", "+= slow[k] / len(members)", "+= slow[k] * len(members)"),
     ),
     *_of(
+        "run/estimate.py",
+        ["stats/test_interval.py"],
+        (
+            "widening drops what it adds",
+            "math.hypot(high - estimate.value, half)",
+            "high - estimate.value",
+        ),
+        (
+            "widening makes an interval symmetric",
+            "math.hypot(estimate.value - low, half)",
+            "math.hypot(high - estimate.value, half)",
+        ),
+    ),
+    *_of(
         "stats/interval.py",
         ["stats/test_interval.py"],
         (
@@ -75,16 +89,6 @@ MUTANTS = [
             "what all values share dropped from a mean",
             "Z95 * common_sd))\n    return Estimate(mean,",
             "0 * common_sd))\n    return Estimate(mean,",
-        ),
-        (
-            "widening drops what it adds",
-            "math.hypot(high - estimate.value, half)",
-            "high - estimate.value",
-        ),
-        (
-            "widening makes an interval symmetric",
-            "math.hypot(estimate.value - low, half)",
-            "math.hypot(high - estimate.value, half)",
         ),
         (
             "factors of a sum dropped from its variance",

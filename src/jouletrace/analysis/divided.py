@@ -7,12 +7,12 @@ than independent ones would be, and may be resolved where none of its rows is.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jouletrace.analysis.analyse import figures_of
-from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_times import Kinds, no_kinds
 from jouletrace.analysis.parts import Parts
 from jouletrace.analysis.program import BEFORE
@@ -77,7 +77,9 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
             "profile with --detail kernel, or jouletrace run the program"
         )
     whole = figures.get(MODEL_UNIT, "energy_total_j").value
-    names = {device.id: device.name for device in run.devices}
+    alike = Counter(device.name for device in run.devices)
+    numbered = {device.id: f"{i}: {device.name}" for i, device in enumerate(run.devices) if alike[device.name] > 1}
+    names = {device.id: device.name for device in run.devices} | numbered
     names |= {one.times.device: str(one.times.about["name"]) for one in recorded if one.times.about.get("name")}
     found = _Division(names, recorded, kinds, whole)
     alone = {path: found.share([path]) for path in found.paths}
@@ -85,7 +87,7 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     listed = sorted(known, key=lambda one: -(one.energy.value or 0.0))[:top]
     shown = {one.path for one in listed}
     rest = [path for path in alone if path not in shown]
-    beside = [*found.idle(), *_beside(figures, {one.times.device for one in recorded})]
+    beside = [*found.idle(), *_beside(figures.units().to_pylist(), figures.get, {one.times.device for one in recorded})]
     return [*listed, *([found.share(rest)] if rest else []), *_added(beside, names, "device" in kinds, whole)]
 
 
@@ -99,15 +101,16 @@ class _Beside(NamedTuple):
     budget: Mapping[str, float]
 
 
-def _beside(figures: Figures, recorded: Collection[str]) -> list[_Beside]:
+def _beside(
+    rows: Sequence[Mapping[str, Any]], figure: Callable[[int, str], Estimate], recorded: Collection[str]
+) -> list[_Beside]:
     """What devices take before the first kernel of a program, and GPUs of which no kernels were recorded in all."""
-    rows = figures.units().to_pylist()
     devices = {row["id"]: str(row["module"]) for row in rows if row["level"] == "device"}
     found = []
     for row in rows:
         before = row["level"] == "op" and row["name"] == BEFORE
         if before or (row["level"] == "device" and row["module"] not in recorded and row["parent"] == MODEL_UNIT):
-            energy, time = (figures.get(row["id"], metric) for metric in ("energy_total_j", "time_s"))
+            energy, time = (figure(row["id"], metric) for metric in ("energy_total_j", "time_s"))
             budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
             device = devices.get(row["parent"] if before else row["id"], "")
             found.append(_Beside(device, BEFORE if before else NOT_RECORDED, time.value or 0.0, energy, budget))

@@ -49,6 +49,11 @@ def add_program(run: Run, figures: Figures) -> None:
             add_device(device, f"{names.get(device.id, '')}{device.name}", own, energy.value)
     found = [_add_parts(run, figures, about, begin, end) for about in recordings] if has_recording(run) else []
     if len(gpus) > 1 and found:
+        traced = {about.get("device") for about in recordings}
+        for device, own in zip(gpus, whole, strict=True):
+            if device.id not in traced and own.value and energy.value:
+                share = 100 * own.value / energy.value
+                run.warn("kernels_not_recorded", f"no kernels were recorded of {share:.0f} % of the energy", device.id)
         parts, wholes = (total(side) for side in zip(*found, strict=True))
         figures.add(MODEL_UNIT, "closure_kernels", ratio(parts, wholes, found[0][0].method), ["traced_whole"])
     for device in run.devices if gpus is not run.devices else ():

@@ -64,7 +64,7 @@ attribution | yes | not_resolved pooled overlapped ran_beside_others not_disting
 powers of kernels | no | powers_doubtful
 tracing | no | records_dropped
 tracing | with care | not_traced kernels_not_joined profiler_inside graphs_hide_kernels one_device
-tracing | with care | outside_of_iterations device_assumed not_recorded
+tracing | with care | outside_of_iterations device_assumed not_recorded kernels_not_recorded
 tracing | yes | no_gpu nodes_not_timed traced_by_torch kernels_overlap
 ranges | with care | ranges_overlap ranges_crossed ranges_too_deep ranges_not_begun ranges_not_ended spans_left_out
 ranges | with care | too_many_names record_within update_failed

@@ -55,7 +55,7 @@ def show(
     if by is not None:
         if budget or detail or verbose or price or carbon or len(runs) > 1:
             raise BadInputError("--by: a view of one Run, without --detail, --budget, --price, --carbon and -v")
-        _print_by(opened(runs[0]), by.split(","), form, top)
+        _print_by(opened(runs[0]), [kind.strip() for kind in by.split(",")], form, top)
         return
     if budget:
         shown = [opened(path) for path in runs]
@@ -77,11 +77,18 @@ def show(
 
 def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> None:
     """The energy of a Run by kinds of steps."""
+    from jouletrace.analysis.checks import outcomes
     from jouletrace.analysis.divided import divided
     from jouletrace.report.by import render
+    from jouletrace.report.trust import lines
+    from jouletrace.run.parts import Parts
 
     found = divided(run, kinds, 20 if top is None and form == "table" else top)
-    put(render(str(run.workload.get("name") or run.kind), found, kinds, form).rstrip("\n"))
+    put(
+        render(str(run.workload.get("name") or run.kind), found, kinds, form, lines(outcomes(run, Parts(run)))).rstrip(
+            "\n"
+        )
+    )
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:

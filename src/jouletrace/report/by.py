@@ -15,8 +15,8 @@ from jouletrace.run.names import short_names
 _HEADINGS = {"op": "operator"}
 
 
-def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str) -> str:
-    """The divisions of a Run's energy in a format of ``show``."""
+def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
+    """The divisions of a Run's energy in a format of ``show``; ``remarks`` on trust stand above a table."""
     if form == "json":
         return json.dumps([_as_json(one) for one in found], indent=2) + "\n"
     short = short_names(step.name for one in found for step in one.path if step.kind == "kernel")
@@ -33,7 +33,9 @@ def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str) 
     table = Table("", columns, rows, [f"–: {reason(code)}" for code in why])
     if form == "csv":
         return table.csv()
-    return typeset(Document(f"{title}: energy by {', '.join(heads)}", sections=[table]).printable(), form)
+    return typeset(
+        Document(f"{title}: energy by {', '.join(heads)}", verdict=list(remarks), sections=[table]).printable(), form
+    )
 
 
 def _named(one: Share, kinds: Sequence[str], short: dict[str, str]) -> list[str]:

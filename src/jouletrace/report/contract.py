@@ -1,8 +1,8 @@
 """The JSON object of a Run: the contract with other programs, described by ``schema.json``.
 
-Additions are allowed within schema 2; nothing is renamed or removed, but for "workload", which is as in the Run. Figures
-are ``{"value", "low", "high", "n", "method", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of"; the
-distribution of latency, throughput and shares are plain numbers. ``upgraded`` reads schema 1.
+Additions are allowed within schema 2; nothing is renamed or removed but in "workload", which is as in the Run. Figures
+are ``{"value", "low", "high", "n", "method", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of";
+the distribution of latency, throughput and shares are plain numbers. ``upgraded`` reads schema 1.
 """
 
 from __future__ import annotations

@@ -200,6 +200,7 @@ _CODES_BY_ACTION = {
     "record the power of the others, too": "one_device",
     "mark the iterations around all kernels": "outside_of_iterations",
     "say which by --device": "device_assumed",
+    "record the program's GPUs alone, by --device, if it used no other": "kernels_not_recorded",
     "open ranges in one thread": "ranges_overlap",
     "end the inner range before the outer one": "ranges_crossed",
     "mark fewer ranges inside others": "ranges_too_deep",

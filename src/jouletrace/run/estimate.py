@@ -134,7 +134,7 @@ def widened(estimate: Estimate, half: float) -> Estimate:
     low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
     low = estimate.value - math.hypot(estimate.value - low, half)
     high = estimate.value + math.hypot(high - estimate.value, half)
-    return Estimate(estimate.value, low, high, estimate.n, estimate.method)
+    return replace(estimate, low=low, high=high)
 
 
 def _budget(text: object) -> dict[str, float]:

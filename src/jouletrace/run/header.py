@@ -20,6 +20,7 @@ from jouletrace.run.info import Integer
 from jouletrace.run.limits import DEEPEST_JSON, MOST_JSON_BYTES, MOST_JSON_VALUES
 from jouletrace.run.masking import masked_all
 from jouletrace.run.model import Run
+from jouletrace.run.sound import check_recordings
 
 Checksums = dict[str, str | int]
 """By file name: SHA-256 in hexadecimal, or CRC-32 as a number in old Runs."""
@@ -123,7 +124,12 @@ def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
     stated = header.get("checksums")
     valid = stated.items() if isinstance(stated, dict) else ()
     checksums = {name: value for name, value in valid if type(value) is int or _DIGEST.fullmatch(str(value))}
-    return _typed(header, where), checksums
+    run = _typed(header, where)
+    try:
+        check_recordings(run)
+    except ValueError as error:
+        raise BadInputError(f"{where}: {error}") from None
+    return run, checksums
 
 
 def _parse(data: bytes, where: str) -> Any:

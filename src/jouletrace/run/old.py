@@ -54,7 +54,8 @@ def _gpu(stated: Any) -> Any:
 def _recorded(header: dict[str, Any]) -> str:
     """The id of the device whose rate is stored: that of the recording, or the first."""
     workload, devices = header.get("workload"), header.get("devices")
-    places = [*(workload.get("recordings") or [] if isinstance(workload, dict) else []), *(devices or [])]
+    recordings = workload.get("recordings") if isinstance(workload, dict) else None
+    places = [one for some in (recordings, devices) if isinstance(some, list) for one in some]
     ids = [one.get("device") or one.get("id") for one in places if isinstance(one, dict)]
     return next((one for one in ids if isinstance(one, str)), "")
 

@@ -5,14 +5,15 @@ A valid Parquet file may still violate them, if another program wrote it or a us
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jouletrace.run.forms import Recording
 from jouletrace.run.lazily import compute as pc
-from jouletrace.run.model import MODEL_UNIT
+from jouletrace.run.model import MODEL_UNIT, Run
 
 MOST_NS = 2**62 + 2**61
 """The year 2189: the difference of any two earlier times fits into 64 bits."""
@@ -45,6 +46,9 @@ _COUNTS = {
 
 Mask = NDArray[np.bool_]
 
+_LONGEST_NS = 10**15
+"""Eleven days: the first kernel of a recording lies no further away."""
+
 
 def check(table: pa.Table, name: str) -> None:
     """Refuse a table that violates an invariant.
@@ -55,6 +59,58 @@ def check(table: pa.Table, name: str) -> None:
     for wrong, words in _rules(table, name):
         if wrong.any():
             raise ValueError(f"row {int(np.argmax(wrong))}: {words}")
+
+
+def check_recordings(run: Run) -> None:
+    """Refuse facts about recordings that contradict one another, or the devices of their Run.
+
+    Raises:
+        ValueError: With one line that names the first wrong one.
+    """
+    recordings = run.workload.get("recordings", [])
+    known, seen = {device.id for device in run.devices}, set[str]()
+    for i, one in enumerate(recordings):
+        for wrong, words in _wrong_recording(one, known, seen, several=len(recordings) > 1):
+            if wrong:
+                raise ValueError(f"workload.recordings[{i}]: {words}")
+        seen.add(one.get("device", ""))
+    if len({"start_ns" in one for one in recordings}) > 1:
+        raise ValueError("workload.recordings: some have kernels (start_ns) and some have none")
+
+
+def _wrong_recording(
+    one: Recording, known: Collection[str], seen: Collection[str], *, several: bool
+) -> Iterator[tuple[bool, str]]:
+    """For each rule of a recording, whether it is violated, and the message."""
+    device, start, end = one.get("device", ""), one.get("start_ns"), one.get("end_ns", 0)
+    yield "device" not in one and (several or "name" in one), "it has no device"
+    yield "device" in one and bool(known) and device not in known, f"the Run has no device {device[:80]!r}"
+    yield device in seen, f"the device {device[:80]!r} has another"
+    if start is not None:
+        first = one.get("first_ns", start)
+        yield not {"end_ns", "iterations"} <= one.keys(), "it has no end_ns or iterations"
+        yield not start - _LONGEST_NS <= first <= end or start > end, "its start, first kernel and end are in no order"
+    units_s = one.get("seconds", [])
+    wrong = any(unit != int(unit) or site != int(site) or not 0 <= s <= MOST_NS for unit, site, s in units_s)
+    yield wrong, "its seconds have a wrong unit or time"
+    yield not 0 <= one.get("last", 0) <= one.get("collectives", one.get("last", 0)), "last is not within collectives"
+    yield "collectives" in one and not {"name", "last"} <= one.keys(), "it has collectives without name or last"
+
+
+def check_kernels(run: Run) -> None:
+    """Refuse kernels of devices that have no recording, where several have one.
+
+    Raises:
+        ValueError: With one line that names the first wrong row.
+    """
+    recordings = run.workload.get("recordings", [])
+    if run.kind == "program" and len(run.activity) and any("start_ns" not in one for one in recordings):
+        raise ValueError("it has kernels, and a recording in run.json has no start_ns")
+    if len(recordings) > 1 and len(run.activity):
+        devices = pa.array([one.get("device", "") for one in recordings], pa.string())
+        wrong = ~np.asarray(pc.is_in(run.activity["device"].cast(pa.string()), devices).to_numpy(), bool)
+        if wrong.any():
+            raise ValueError(f"row {int(np.argmax(wrong))}: its device has no recording")
 
 
 def sound_rows(table: pa.Table, name: str) -> pa.Table:

@@ -5,12 +5,14 @@ import json
 from math import hypot
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import jouletrace as jt
 import two_gpus
-from commands import done
+from commands import command, done
 from jouletrace.analysis import analyse
 from jouletrace.run import tables
 
@@ -200,3 +202,69 @@ def test_it_is_exported_as_one(place, tmp_path, form):
         assert lines[0] == lines[1]
     else:
         assert (tmp_path / "out.perfetto").stat().st_size
+
+
+def _swap(facts):
+    facts[1] = facts[0]
+
+
+def _without_last(facts):
+    facts[0].pop("last", None)
+    facts[0]["collectives"] = 7
+
+
+WRONG = {
+    "it has no device": lambda facts: facts[0].pop("device"),
+    "the device 'GPU-0' has another": _swap,
+    "the Run has no device 'GPU-9'": lambda facts: facts[0].update(device="GPU-9"),
+    "first kernel and end are in no order": lambda facts: facts[0].update(first_ns=-5),
+    "it has no end_ns or iterations": lambda facts: facts[1].pop("iterations"),
+    "its seconds have a wrong unit or time": lambda facts: facts[0].update(seconds=[[2, 3, -100.0]]),
+    "last is not within collectives": lambda facts: facts[0].update(last=9, collectives=1),
+    "it has collectives without name or last": lambda facts: (
+        facts[0].pop("last", None) or facts[0].update(collectives=7)
+    ),
+    "some have kernels": lambda facts: facts[1].pop("start_ns"),
+    "a recording in run.json has no start_ns": lambda facts: [one.pop("start_ns") for one in facts],
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_facts_of_recordings_that_contradict_one_another_are_refused(place, tmp_path, capsys, words):
+    done("export", str(place), "--format", "parquet", "-o", str(tmp_path / "run"))
+    path = tmp_path / "run" / "run.json"
+    header = json.loads(path.read_text())
+    WRONG[words](header["workload"]["recordings"])
+    path.write_text(json.dumps(header))
+    for arguments in ((), ("--by", "device"), ("--json",)):
+        said = command(capsys, "show", str(tmp_path / "run"), *arguments)
+        assert said.code == 2
+        assert words in said.complaint
+
+
+def test_kernels_of_a_gpu_without_a_recording_are_refused(place, tmp_path, capsys):
+    done("export", str(place), "--format", "parquet", "-o", str(tmp_path / "run"))
+    table = pq.read_table(tmp_path / "run" / "activity.parquet")
+    wrong = pa.array(["GPU-9"] * len(table), table.schema.field("device").type)
+    pq.write_table(
+        table.set_column(table.schema.get_field_index("device"), "device", wrong), tmp_path / "run" / "activity.parquet"
+    )
+    said = command(capsys, "show", str(tmp_path / "run"))
+    assert said.code == 2
+    assert "row 0: its device has no recording" in said.complaint
+
+
+def test_a_gpu_without_kernels_is_a_remark_and_a_row(tmp_path, monkeypatch):
+    """Half of the energy has no parts: a closure of the other half alone says nothing of it."""
+    monkeypatch.setenv("JOULETRACE_CACHE", str(tmp_path / "cache"))
+    two_gpus.record(tmp_path / "run")
+    run = jt.load(tmp_path / "run" / "kernels")
+    run.workload["recordings"] = run.workload["recordings"][:1]
+    run.activity = run.activity.filter(pc.equal(run.activity["device"], "GPU-0"))
+    analyse(run).save(str(tmp_path / "half"))
+    found = json.loads(done("show", str(tmp_path / "half"), "--json").out)
+    assert found["trust"]["level"] == "with care"
+    assert any("no kernels were recorded of 48 % of the energy" in one["message"] for one in found["trust"]["failed"])
+    rows = json.loads(done("show", str(tmp_path / "half"), "--by", "op", "--json").out)
+    assert [["idle", "kernels not recorded"]] in [row["path"] for row in rows]
+    assert sum(row["share"]["value"] or 0 for row in rows) == pytest.approx(1, abs=0.02)

@@ -156,7 +156,7 @@ def provenance(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
         ("Command", {"command": run.command, "kind": run.kind, "complete": run.complete}),
         ("Workload", run.workload),
         ("Settings", run.settings),
-        *((f"Device {device.name}", device.to_dict()) for device in run.devices),
+        *((printable(f"Device {device.name}"), device.to_dict()) for device in run.devices),
         ("Versions", dict(run.versions)),
         ("Environment", dict(run.environment)),
         ("Stored figures", run.stored),
