@@ -88,7 +88,11 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     shown = {one.path for one in listed}
     rest = [path for path in alone if path not in shown]
     beside = [*found.idle(), *_beside(figures.units().to_pylist(), figures.get, {one.times.device for one in recorded})]
-    return [*listed, *([found.share(rest)] if rest else []), *_added(beside, names, "device" in kinds, whole)]
+    return [
+        *listed,
+        *([found.share(rest, remainder=len(rest) > 1)] if rest else []),
+        *_added(beside, names, "device" in kinds, whole),
+    ]
 
 
 class _Beside(NamedTuple):
@@ -158,8 +162,8 @@ class _Division:
             self._seconds.append(inside)
         self.paths = list(dict.fromkeys(path for inside in self._seconds for path in inside))
 
-    def share(self, paths: Collection[Path]) -> Share:
-        """What some paths take together."""
+    def share(self, paths: Collection[Path], *, remainder: bool = False) -> Share:
+        """The energy of some paths together; of a ``remainder`` also where the readings resolve it badly."""
         rows = []
         for one, inside in zip(self._recorded, self._seconds, strict=True):
             together = no_kinds()
@@ -167,7 +171,7 @@ class _Division:
                 for kind, some in inside.get(path, no_kinds()).items():
                     together[kind] += some
             if together:
-                rows.append(_drawn(one, together, 0.0))
+                rows.append(_drawn(one, together, 0.0, remainder=remainder))
         (share,) = _added(rows, {}, apart=False, whole=self._whole)
         return replace(share, path=next(iter(paths)) if len(paths) == 1 else (), count=len(paths))
 
@@ -176,9 +180,9 @@ class _Division:
         return [_drawn(one, no_kinds(), one.idle_s) for one in self._recorded]
 
 
-def _drawn(one: Parts, kinds: Kinds, idle_s: float) -> _Beside:
+def _drawn(one: Parts, kinds: Kinds, idle_s: float, *, remainder: bool = False) -> _Beside:
     """Seconds of kinds, or of idle time, of a recording."""
-    energy = one.drawn(kinds, idle_s).energy
+    energy = one.drawn(kinds, idle_s, remainder=remainder).energy
     budget = one.sources(kinds, idle_s) if energy.value is not None else {}
     return _Beside(one.times.device, IDLE_NAME, sum(kinds.values()) + idle_s, energy, budget)
 

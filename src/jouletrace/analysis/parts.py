@@ -280,8 +280,12 @@ class Parts:
         ]
         return tuple(Step(kind, name) for kind, name in steps if name)
 
-    def drawn(self, kinds: Kinds, idle_s: float = 0.0, reason: str = "") -> Row:
-        """What seconds of kinds draw, scaled; without an energy if there is a reason, or they aren't resolved."""
+    def drawn(self, kinds: Kinds, idle_s: float = 0.0, reason: str = "", *, remainder: bool = False) -> Row:
+        """What seconds of kinds draw, scaled; without an energy if there is a reason, or they aren't resolved.
+
+        A ``remainder`` is what a resolved sum leaves to some parts, so that it has the energy that is left, however wide
+        its interval.
+        """
         seconds = sum(kinds.values()) + idle_s
         unseen = sum(some for kind, some in kinds.items() if not self.times.total_s[kind])
         if unseen > UNSEEN * seconds:  # it ran outside of the part of a program that is analysed
@@ -290,7 +294,7 @@ class Parts:
         if self.powers is None or reason:
             return Row(seconds, Estimate.null(reason, METHOD), 0.0)
         row = self.powers.drawn(kinds, idle_s)
-        if not self.powers.determines(kinds, idle_s):
+        if not remainder and not self.powers.determines(kinds, idle_s):
             return replace(row, energy=Estimate.null("not_resolved", METHOD))
         return row if idle_s else replace(row, energy=self._scaled(row.energy))
 
