@@ -283,8 +283,8 @@ class Parts:
     def drawn(self, kinds: Kinds, idle_s: float = 0.0, reason: str = "", *, remainder: bool = False) -> Row:
         """What seconds of kinds draw, scaled; without an energy if there is a reason, or they aren't resolved.
 
-        A ``remainder`` is what a resolved sum leaves to some parts, so that it has the energy that is left, however wide
-        its interval.
+        A ``remainder`` is what a resolved sum leaves to some parts: it has the energy that is left, however wide its
+        interval.
         """
         seconds = sum(kinds.values()) + idle_s
         unseen = sum(some for kind, some in kinds.items() if not self.times.total_s[kind])
