@@ -44,7 +44,7 @@ _UNSAID = RunWarning("incomplete", "the run did not end by itself: the figures r
 
 @dataclass(frozen=True)
 class Circumstances:
-    """How a Run was made, as far as it decides what to do about a check that failed.
+    """Circumstances of a Run that decide what to do about a check that failed.
 
     Attributes:
         kind: ``Run.kind``.
@@ -89,7 +89,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Which checks were passed and which were not; made by ``of``.
+    """Checks that were passed and that were not; made by ``of``.
 
     Attributes:
         level: The worst level of what failed; ``YES`` if nothing did, ``NONE`` if there is no figure and no doubt.
@@ -147,7 +147,7 @@ def outcomes(run: Run, parts: Parts) -> Outcomes:
 
 
 def endings(run: Run) -> list[RunWarning]:
-    """What says that a Run ended early, at least one of each that did; empty of a whole one."""
+    """Warnings that a Run ended early, at least one of each that did; none of a whole one."""
     return [] if run.complete else [one for one in run.warnings if one.code in ENDINGS] or [_UNSAID]
 
 
@@ -247,7 +247,7 @@ def _level(run: Run, code: str, level: str) -> str:
 
 
 def _circumstances(run: Run) -> Circumstances:
-    """How a Run was made, with longer times in place of those that were too short."""
+    """Circumstances of a Run, with longer times in place of those that were too short."""
     settings: Any = run.settings
     about: Any = run.workload.get("warm_up") or {}
     warmup, most, ran = settings.get("warmup_s"), settings.get("max_time_s"), about.get("seconds")

@@ -108,7 +108,7 @@ class _Beside(NamedTuple):
 def _beside(
     rows: Sequence[Mapping[str, Any]], figure: Callable[[int, str], Estimate], recorded: Collection[str]
 ) -> list[_Beside]:
-    """What devices take before the first kernel of a program, and GPUs of which no kernels were recorded in all."""
+    """Energies of devices before the first kernel of a program, and of GPUs of which no kernels were recorded."""
     devices = {row["id"]: str(row["module"]) for row in rows if row["level"] == "device"}
     found = []
     for row in rows:
@@ -176,7 +176,7 @@ class _Division:
         return replace(share, path=next(iter(paths)) if len(paths) == 1 else (), count=len(paths))
 
     def idle(self) -> list[_Beside]:
-        """What each device draws while no kernel runs."""
+        """Energy of each device while no kernel runs."""
         return [_drawn(one, no_kinds(), one.idle_s) for one in self._recorded]
 
 

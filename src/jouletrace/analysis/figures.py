@@ -102,7 +102,7 @@ class Figures:
         return tables.from_rows(rows, "results")
 
     def _budget(self, unit: int, metric: str, estimate: Estimate) -> str | None:
-        """What the interval of a figure consists of, as JSON; None where that isn't known."""
+        """The budget of a figure as JSON; None where it isn't known."""
         if (unit, metric) not in self.sources or estimate.value is None:
             return json.dumps(dict(estimate.budget)) if estimate.budget else None
         return json.dumps(self.sources[unit, metric]())

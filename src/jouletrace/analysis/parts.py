@@ -281,7 +281,7 @@ class Parts:
         return tuple(Step(kind, name) for kind, name in steps if name)
 
     def drawn(self, kinds: Kinds, idle_s: float = 0.0, reason: str = "", *, remainder: bool = False) -> Row:
-        """What seconds of kinds draw, scaled; without an energy if there is a reason, or they aren't resolved.
+        """Energy of seconds of kinds, scaled; null if there is a reason, or the readings don't resolve it.
 
         A ``remainder`` is what a resolved sum leaves to some parts: it has the energy that is left, however wide its
         interval.

@@ -13,7 +13,7 @@ missing although it can be measured; there is no figure, and so nothing to trust
 
 
 class Rule(NamedTuple):
-    """What a code means for trust.
+    """Meaning of a code for trust.
 
     Attributes:
         check: Name of the check that it fails.
@@ -123,5 +123,5 @@ ATTRIBUTION = {
 
 
 def rule(code: str) -> Rule:
-    """What a code means; one that isn't in the table qualifies figures, so that nothing is lost."""
+    """The rule of a code; one that isn't in the table qualifies figures, so that nothing is lost."""
     return RULES.get(code) or Rule(code.replace("_", " "), CARE)

@@ -121,7 +121,7 @@ def _mean_mhz(clock: Spread | None) -> float:
 
 
 def response(run: Run) -> str | None:
-    """How the response of the power sensor is known; None without one."""
+    """The origin of what is known of the power sensor's response; None without a sensor."""
     channels = [run.channel(device.id, POWER) for device in run.devices[:1]]
     return channels[0].origin if channels and channels[0] is not None else None
 

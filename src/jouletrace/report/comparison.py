@@ -206,7 +206,9 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
     columns = [Column("operator" if level == "op" else level, long="start" if level == "layer" else "middle")]
     placed = any(row.where and row.where != row.name for row in listed)
     if placed:
-        columns.append(Column("device" if level == "phase" else "module", wide=0 if twice else 1, long="start"))
+        several = any(row.where for row in found.rows if row.level == "phase")  # phases are in no module
+        heading = "device" if level == "phase" else "device, module" if several else "module"
+        columns.append(Column(heading, wide=0 if twice else 1, long="start"))
     title = "Kernels" if level == "kernel" else LEVELS[level]
     section = Table(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
     for name, row in zip(_named(shown), shown, strict=True):

@@ -173,7 +173,7 @@ def _number(value: float) -> str:
 
 
 def verdict(found: Comparison) -> list[str]:
-    """How B differs from A in energy, time and power, each with its verdict; and the checks that were asked for."""
+    """Lines on the differences of B from A in energy, time and power, and on the checks that were asked for."""
     rows = found.whole
     time = next((name for name in ("iteration_time_s", "latency_s") if name in rows), "time_s")
     checks = [f"check {check.text}: {check.outcome.upper()}: {says(check)}" for check in found.checks]

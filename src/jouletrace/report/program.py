@@ -32,7 +32,7 @@ def verdict(run: Run, results: Parts) -> list[str]:
 
 
 def main_parts(results: Parts) -> list[Part]:
-    """What the energy went to: phases of several GPUs, else outermost ranges or modules; and what no kernel took."""
+    """Parts that the energy went to: phases of several GPUs, else outermost ranges or modules; and idle."""
     if phases := results.units("phase") if results.gpus else []:
         return phases + results.outside()
     tops = [unit for unit in results.units("layer") if results.is_top(unit)]
@@ -40,7 +40,7 @@ def main_parts(results: Parts) -> list[Part]:
 
 
 def _of_ranks(run: Run, results: Parts) -> list[str]:
-    """Which rank the others wait for."""
+    """A line on the rank for which the others wait."""
     ranked = [one for one in run.workload.get("recordings", ()) if one.get("collectives")]
     if len(ranked) < 2:
         return []

@@ -41,7 +41,7 @@ _HARD = "\ue000"
 
 
 def printed(parts: Callable[[int], Sequence[RenderableType]], width: int | None, *, colour: bool) -> str:
-    """What ``parts`` of a width gives as text of so many columns; None asks the terminal."""
+    """Text of what ``parts`` returns for a width, in so many columns; None asks the terminal."""
     sink = StringIO()
     console = writer(sink, width, colour=colour)
     console.print(Group(*parts(console.width)))
@@ -151,7 +151,7 @@ def _room(shown: Sequence[_Shown], width: int) -> int:
 
 
 def _fits(shown: Sequence[_Shown], width: int) -> bool:
-    """Whether names of some length and figures beside their intervals fit on a line."""
+    """True if names of some length and figures beside their intervals fit on a line."""
     total = sum(one.unbroken if one.column.numeric else min(one.natural, _LONG) for one in shown)
     return total <= _room(shown, width)
 
@@ -178,13 +178,13 @@ def _widths(shown: Sequence[_Shown], room: int) -> list[int]:
 
 
 def _readable(shown: Sequence[_Shown], widths: Sequence[int]) -> bool:
-    """Whether no figure is broken inside, and no name into snippets."""
+    """True if no figure is broken inside, and no name into snippets."""
     least = [one.word if one.column.numeric else min(one.word, _SHORT.get(one.column.long, _READABLE)) for one in shown]
     return all(width >= needed for width, needed in zip(widths, least, strict=True))
 
 
 def _broken(shown: Sequence[_Shown], widths: Sequence[int], room: int) -> bool:
-    """Whether a figure would be broken inside, which reads as two: no table may do that."""
+    """True if a figure would be broken inside, which reads as two: no table may do that."""
     figures = [(one, width) for one, width in zip(shown, widths, strict=True) if one.column.numeric]
     return bool(figures) and (sum(widths) > room or any(width < one.inner for one, width in figures))
 

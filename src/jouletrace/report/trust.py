@@ -20,7 +20,7 @@ _OF_MEASURING = re.compile(r"--(detail-time|max-time|duty)|for longer")
 
 
 def message(one: Failure) -> str:
-    """What is wrong; without a message's own words of trust and of what to do."""
+    """The message of a failure, without its own words of trust and of the action."""
     if one.message:
         text = one.message.replace("trust: no, ", "").removesuffix(": see --max-time")
         return text.partition(_ADVICE)[0] if one.action is None else text
@@ -34,7 +34,7 @@ def message(one: Failure) -> str:
 
 
 def action(one: Failure) -> str:
-    """What to do about it; "" where nothing can be done."""
+    """The action that a failure asks for; "" where nothing can be done."""
     if one.action is not None:
         return one.action
     _, _, advice = one.message.removesuffix(": see --max-time").partition(_ADVICE)
@@ -87,12 +87,12 @@ def lines(found: Outcomes) -> list[str]:
 
 
 def _once(found: Outcomes) -> list[Failure]:
-    """What failed; several places or Runs that state it in equal words count once."""
+    """Failures; several places or Runs that state one in equal words count once."""
     return list({(one.code, one.level, message(one)): one for one in found.failed}.values())
 
 
 def _line(one: Failure) -> str:
-    """What is wrong and what to do."""
+    """The message of a failure and the action."""
     text, advice = message(one).rstrip("."), _OPTION.sub(rf"\1{NBSP}", action(one))
     return f"{text}: {advice}" if advice and advice not in text else text
 

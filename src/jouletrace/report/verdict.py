@@ -36,7 +36,8 @@ def verdict(run: Run, results: Parts, known: Facts) -> list[str]:
         lines = [f"{channel.name}: {sensor_line(channel)}" for channel in power_channels(run)]
         stored = not any(warning.code == "not_stored" for warning in run.warnings)
         return [*lines, *(["stored: all later measurements of this GPU use it"] if stored else [])]
-    if "energy_total_j" in results.whole.figures or "latency_s" in results.whole.figures:
+    stated = results.whole.figures.keys() & {"energy_total_j", "latency_s"}
+    if stated and not (run.kind == "record" and results.units("device")):
         return _iterations(run, results, known)
     return _watched(run, results, known)
 

@@ -149,7 +149,7 @@ class Parts:
         return self.whole.get(metric)
 
     def measurand(self, found: Estimate = ABSENT) -> str:
-        """What a figure's interval is of, ``RUN`` or ``WORKLOAD``; without a figure, that of most.
+        """The measurand of a figure's interval, ``RUN`` or ``WORKLOAD``; without a figure, that of most others.
 
         Intervals contain the scatter between runs if it was measured by repeats, or taken as stored.
         """

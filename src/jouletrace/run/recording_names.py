@@ -1,4 +1,4 @@
-"""What a traced recording is called in a Run, for who writes one and for who reads it."""
+"""Names under which a Run states a traced recording."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def has_recording(run: Run) -> bool:
 
 
 def recording_of(run: Run) -> Recording:
-    """How the recording of a Run of one device was made, the first of several; empty without one."""
+    """Facts of the recording of a Run, of the first of several; empty without one."""
     return next(iter(run.workload.get("recordings", ())), Recording())
