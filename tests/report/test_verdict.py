@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from commands import done
 from compare_runs import side
 from jouletrace import report
 from jouletrace.compare.compare import compare
@@ -226,3 +227,19 @@ def test_what_stands_beside_a_figure_has_three_digits():
     assert brief(691.72, "W").replace("\u00a0", " ") == "692 W"
     assert brief(0.0068172, "s").replace("\u00a0", " ") == "6.82 ms"
     assert brief(None, "s") == "unknown"
+
+
+RUNS = REPOSITORY / "docs" / "results" / "runs"
+
+
+def test_a_skewed_interval_that_excludes_zero_is_never_stated_as_one_that_holds_it():
+    runs = (RUNS / f"minilm-256-{mode}-h100.zip" for mode in ("eager", "compile"))
+    text = done("compare", *map(str, runs)).out
+    assert "± 32" not in text
+    assert re.search(r"B takes 2\d(\.\d)? % \(0\.\d+ % to 6\d(\.\d)? %\)\s+more\s+time", text)
+
+
+def test_print_of_a_comparison_of_two_sides_begins_with_it():
+    run = load(RUNS / "fp32-fp16-h100.zip")
+    assert str(run).splitlines()[0].startswith("A: deit-base")
+    assert "less energy per iteration: better" in str(run)

@@ -86,6 +86,7 @@ def render(
 
 def text_of(value: Run | Comparison | Estimate) -> str:
     """The text that ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
+    from jouletrace.compare.paired import own_sides
     from jouletrace.compare.pairs import Comparison
     from jouletrace.report.comparison import render as of_comparison
     from jouletrace.report.reasons import reason
@@ -93,7 +94,8 @@ def text_of(value: Run | Comparison | Estimate) -> str:
     from jouletrace.run import Run
 
     if isinstance(value, Run):
-        return render([value], detail=default_detail(value)).rstrip("\n")
+        compared = [own_sides(value)] if value.kind == "ab" else []
+        return render([value], detail=default_detail(value), compared=compared).rstrip("\n")
     if isinstance(value, Comparison):
         return of_comparison(value).rstrip("\n")
     text = figure(value, value.unit or "1").replace(NBSP, " ")

@@ -216,6 +216,8 @@ def _size(change: Estimate, noun: str) -> str:
         return f"{cell(replace(change, value=value + 1, low=low, high=high), Unit(1.0, ''))} times the {noun} of A"
     shown = change.scaled(-1.0) if value < 0 else change
     size = percent(abs(value)) if shown.low is None else f"{cell(shown, _PERCENT)}{NBSP}%"
+    if shown.low is not None and shown.high is not None and shown.low > 0 and abs(value) <= (shown.half_width or 0.0):
+        size = f"{percent(abs(value))} ({percent(shown.low)} to {percent(shown.high)})"  # ± would hold 0
     return f"{size} {'less' if value < 0 else 'more'} {noun}"
 
 

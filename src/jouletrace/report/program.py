@@ -57,6 +57,7 @@ def _of_ranks(run: Run, results: Parts) -> list[str]:
 def _causes(run: Run, results: Parts) -> list[str]:
     """The phases, ranges or modules, or else operators, and the time without a kernel with most of the energy."""
     parts = main_parts(results)
+    parts += [unit for unit in results.outside() if unit not in parts]
     if len({unit.name for unit in parts if unit.level in ("phase", "layer")}) < 2:
         parts = results.units("kernel")
     shares: dict[object, float] = {}
