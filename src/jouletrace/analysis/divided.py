@@ -95,8 +95,8 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     ]
 
 
-class _Beside(NamedTuple):
-    """Energy of a device, in J, and time in s, in which no recorded kernel runs; ``budget`` by cause."""
+class _Taken(NamedTuple):
+    """Energy that a device takes for something, in J, with its budget by cause, and the time of it, in s."""
 
     device: str
     name: str
@@ -107,7 +107,7 @@ class _Beside(NamedTuple):
 
 def _beside(
     rows: Sequence[Mapping[str, Any]], figure: Callable[[int, str], Estimate], recorded: Collection[str]
-) -> list[_Beside]:
+) -> list[_Taken]:
     """Energies of devices before the first kernel of a program, and of GPUs of which no kernels were recorded."""
     devices = {row["id"]: str(row["module"]) for row in rows if row["level"] == "device"}
     found = []
@@ -117,23 +117,25 @@ def _beside(
             energy, time = (figure(row["id"], metric) for metric in ("energy_total_j", "time_s"))
             budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
             device = devices.get(row["parent"] if before else row["id"], "")
-            found.append(_Beside(device, BEFORE if before else NOT_RECORDED, time.value or 0.0, energy, budget))
+            found.append(_Taken(device, BEFORE if before else NOT_RECORDED, time.value or 0.0, energy, budget))
     return found
 
 
-def _added(rows: Sequence[_Beside], names: Mapping[str, str], apart: bool, whole: float | None) -> list[Share]:
+def _added(rows: Sequence[_Taken], names: Mapping[str, str], apart: bool, whole: float | None) -> list[Share]:
     """A row for each name, or for each device and name where devices are ``apart``."""
-    groups: dict[Path, list[_Beside]] = {}
+    groups: dict[Path, list[_Taken]] = {}
     for row in rows:
         path = (*((Step("device", names.get(row.device, row.device)),) if apart else ()), Step("idle", row.name))
         groups.setdefault(path, []).append(row)
-    found = []
-    for path, some in groups.items():
-        energy = some[0].energy if len(some) == 1 else total([one.energy for one in some])
-        causes = dict.fromkeys(cause for one in some for cause in one.budget) if energy.value is not None else {}
-        budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in some)) for cause in causes}
-        found.append(Share(path, 1, sum(one.seconds for one in some), energy, _of(energy, whole), budget))
-    return found
+    return [_summed(path, 1, some, whole) for path, some in groups.items()]
+
+
+def _summed(path: Path, count: int, rows: Sequence[_Taken], whole: float | None) -> Share:
+    """The sum of what several devices take, whose errors are independent."""
+    energy = rows[0].energy if len(rows) == 1 else total([one.energy for one in rows])
+    causes = dict.fromkeys(cause for one in rows for cause in one.budget) if energy.value is not None else {}
+    budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in rows)) for cause in causes}
+    return Share(path, count, sum(one.seconds for one in rows), energy, _of(energy, whole), budget)
 
 
 def _of(energy: Estimate, whole: float | None) -> Estimate:
@@ -172,19 +174,18 @@ class _Division:
                     together[kind] += some
             if together:
                 rows.append(_drawn(one, together, 0.0, remainder=remainder))
-        (share,) = _added(rows, {}, apart=False, whole=self._whole)
-        return replace(share, path=next(iter(paths)) if len(paths) == 1 else (), count=len(paths))
+        return _summed(next(iter(paths)) if len(paths) == 1 else (), len(paths), rows, self._whole)
 
-    def idle(self) -> list[_Beside]:
+    def idle(self) -> list[_Taken]:
         """Energy of each device while no kernel runs."""
         return [_drawn(one, no_kinds(), one.idle_s) for one in self._recorded]
 
 
-def _drawn(one: Parts, kinds: Kinds, idle_s: float, *, remainder: bool = False) -> _Beside:
+def _drawn(one: Parts, kinds: Kinds, idle_s: float, *, remainder: bool = False) -> _Taken:
     """Seconds of kinds, or of idle time, of a recording."""
     energy = one.drawn(kinds, idle_s, remainder=remainder).energy
     budget = one.sources(kinds, idle_s) if energy.value is not None else {}
-    return _Beside(one.times.device, IDLE_NAME, sum(kinds.values()) + idle_s, energy, budget)
+    return _Taken(one.times.device, IDLE_NAME, sum(kinds.values()) + idle_s, energy, budget)
 
 
 def _reduced(path: Path, kinds: Sequence[str]) -> Path:

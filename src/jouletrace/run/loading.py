@@ -167,7 +167,7 @@ class Verified:
 
     @property
     def whole(self) -> bool:
-        """Whether every file exists and is what was saved."""
+        """True if every file exists and is what was saved."""
         return not self.problems
 
 
