@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.program import BEFORE
 from jouletrace.run import load, tables
-from jouletrace.run.recording_names import SAMPLE_RATE, WAITING
+from jouletrace.run.recording_names import BEFORE, SAMPLE_RATE, WAITING
 from places import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("fits_once")

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from jouletrace.analysis.analyse import figures_of
 from jouletrace.analysis.kernel_times import Kinds, no_kinds
 from jouletrace.analysis.parts import Parts
-from jouletrace.analysis.program import BEFORE
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.parts import Path, Step
-from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE, of_equal_layers
+from jouletrace.run.recording_names import BEFORE, IDLE_NAME, OUTSIDE, of_equal_layers
 from jouletrace.stats.interval import Z95, total
 
 KINDS = ("device", "phase", "module", "op", "shapes", "kernel")

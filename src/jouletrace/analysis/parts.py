@@ -22,7 +22,7 @@ from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import Recording
-from jouletrace.run.parts import Path, Step
+from jouletrace.run.parts import Path, path_of
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
 
@@ -271,14 +271,8 @@ class Parts:
         """Phase, modules, operator, shapes and kernel of what one site launches, as far as they are known."""
         unit = self.times.units[part.unit]
         site = self.times.units.get(part.site, unit)
-        steps = [("phase", unit["phase"] or site["phase"])]
-        steps += [("module", word) for word in (site["module"] or unit["module"] or "").split(".")]
-        steps += [
-            ("op", (unit["op"] or "").removeprefix("aten.")),
-            ("shapes", unit["shapes"]),
-            ("kernel", unit["name"]),
-        ]
-        return tuple(Step(kind, name) for kind, name in steps if name)
+        phase, module = unit["phase"] or site["phase"], site["module"] or unit["module"]
+        return path_of(phase, module, unit["op"], unit["shapes"], unit["name"])
 
     def drawn(self, kinds: Kinds, idle_s: float = 0.0, reason: str = "", *, remainder: bool = False) -> Row:
         """Energy of seconds of kinds, scaled; null if there is a reason, or the readings don't resolve it.

@@ -9,11 +9,8 @@ from jouletrace.analysis.kernel_times import recorded_units
 from jouletrace.analysis.power import no_power_reason, power_record, window_estimate, window_sources
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run
 from jouletrace.run.forms import Recording
-from jouletrace.run.recording_names import has_recording
+from jouletrace.run.recording_names import BEFORE, has_recording
 from jouletrace.stats.interval import ratio, total
-
-BEFORE = "before the first kernel"
-"""Name of the unit for the time in which the program imports, reads and sets up."""
 
 
 def add_program(run: Run, figures: Figures) -> None:

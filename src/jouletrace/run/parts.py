@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from jouletrace.run.estimate import Estimate
 from jouletrace.run.forms import Recording
 from jouletrace.run.model import MODEL_UNIT, Run
-from jouletrace.run.recording_names import IDLE_NAME
+from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
 _CAUSES = {
     "host": "waiting for the host",
@@ -32,7 +33,7 @@ RUN, WORKLOAD = "run", "workload"
 
 
 class Step(NamedTuple):
-    """One name on a path, and of what kind it is: "device", "phase", "module", "op", "shapes", "kernel" or "idle"."""
+    """One name on a path, and of what kind it is: "device", "phase", "module", "op", "shapes", "kernel", "idle", ..."""
 
     kind: str
     name: str
@@ -40,6 +41,20 @@ class Step(NamedTuple):
 
 Path = tuple[Step, ...]
 """Where something ran, from the outside in: a module is as many steps as its name has words; () is the whole."""
+
+
+def path_of(
+    phase: str | None = None,
+    module: str | None = None,
+    op: str | None = None,
+    shapes: str | None = None,
+    kernel: str | None = None,
+) -> Path:
+    """The path of a kernel, or of an operator or module, by what is known of it."""
+    modules = [("module", word) for word in (module or "").split(".")]
+    operator = (op or "").removeprefix("aten.")
+    steps = [("phase", phase), *modules, ("op", operator), ("shapes", shapes), ("kernel", kernel)]
+    return tuple(Step(kind, name) for kind, name in steps if name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +85,28 @@ class Part:
     count: int | None = None
     figures: dict[str, Estimate] = field(default_factory=dict)
     gpu: str = ""
+
+    @cached_property
+    def path(self) -> Path:
+        """Where it ran, from the device down; the last step says of what kind it is."""
+        device = (Step("device", self.gpu),) if self.gpu else ()
+        return (*device, *self._below_device())
+
+    def _below_device(self) -> Path:
+        name, kernel = self.name, self.name if self.level == "kernel" else None
+        if self.op or self.level in ("kernel", "site"):
+            return path_of(self.phase, self.module, self.op, self.shapes, kernel)
+        if self.level == "layer":
+            call = name.removeprefix(self.module or "").strip()
+            return (*path_of(module=self.module), *((Step("call", call),) if call else ()))
+        if self.level == "range":
+            return tuple(Step("range", word) for word in name.split("/"))
+        ways: dict[str, Path] = {
+            "model": (),
+            "cause": (Step("idle", IDLE_NAME), Step("cause", name)),
+            "op": (Step("idle" if name in (IDLE_NAME, BEFORE) else "pool", name),),
+        }
+        return ways.get(self.level, (Step(self.level, name),))
 
     def get(self, metric: str) -> Estimate:
         """A figure; null with reason ``not_measured`` if it isn't there."""

@@ -17,6 +17,9 @@ SAMPLE_RATE: Final = "sample_rate_hz"
 IDLE_NAME = "idle"
 """Name of the unit for the time in which no kernel runs."""
 
+BEFORE = "before the first kernel"
+"""Name of the unit for the time in which a program imports, reads and sets up."""
+
 OUTSIDE = "(outside of modules)"
 """Name of the row for operators that no submodule calls."""
 
