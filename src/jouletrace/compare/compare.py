@@ -3,50 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from jouletrace.compare.by_path import Found, Matched, match, parts_of
 from jouletrace.compare.checks import evaluate, parse
-from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
+from jouletrace.compare.contrast import ALPHA, Contrast, Group
 from jouletrace.compare.loads import pair
-from jouletrace.compare.match import Figures, Matched, match, parts_of
 from jouletrace.compare.pairs import (
     BETTER,
     DIFFERENT,
     HIGHER,
     INCONCLUSIVE,
-    LEVELS,
     LOAD,
     LOWER,
     SAME,
     WORSE,
     Comparison,
-    Key,
     Note,
     Row,
     Side,
 )
 from jouletrace.compare.setup import differences, response, warnings
 from jouletrace.compare.sides import (
-    LOAD_METRICS,
-    MODEL_METRICS,
-    PART_METRICS,
     REPEATS,
     WATCHED_METRICS,
     Source,
     boards,
     in_common,
+    metrics_of,
     same_thing,
     sensor_gain,
     sources,
 )
-from jouletrace.compare.spread import Entry, of_side, solve
+from jouletrace.compare.spread import solve
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load
+from jouletrace.run.estimate import widened
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.run.parts import ABSENT, STORED_SCATTER, Part
 from jouletrace.sensor.gain import shown
+from jouletrace.stats.interval import Z95
+from jouletrace.stats.several import holm
 
 Runs = Sequence[tuple[Run, str]]
 """Runs and their origins."""
@@ -92,30 +92,24 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         )
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
-    name = side_b[0].run.workload.get("name") or side_b[0].run.kind
-    of_each = [[source.model for source in side] for side in (side_a, side_b)]
     df = [min(source.scatter_df for source in side) for side in (side_a, side_b)]
-    entries = _entries(Key("model", name), (*MODEL_METRICS, "time_s"), of_each, scale, df=df)
-    parts_a, parts_b = parts_of(side_a, LEVELS), parts_of(side_b, LEVELS)
-    matched = match(list(parts_a), list(parts_b))
-    for key_a, key_b, flags in matched.pairs:
-        metrics = LOAD_METRICS if key_b.level == LOAD else PART_METRICS
-        entries += _entries(key_b, metrics, (parts_a[key_a], parts_b[key_b]), scale, flags)
-    if not any(entry.measured for entry in entries):
+    rows = _rows("model", [[source.whole for source in side] for side in (side_a, side_b)], scale, df=df)
+    parts_a, parts_b = parts_of(side_a), parts_of(side_b)
+    matched = match(parts_a, parts_b)
+    for level, parts, flags in matched.pairs:
+        rows += _rows(level, parts, scale, flags)
+    if not any(row.measured for row in rows):
         where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
-        loads = [[key.name for key in parts if key.level == LOAD] for parts in (parts_a, parts_b)]
+        loads = [[path[-1].name for level, path, _ in parts if level == LOAD] for parts in (parts_a, parts_b)]
         if all(loads):
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    solve(entries, gain, watched)
+    rows = solve(rows, gain, watched)
     if len(side_a) == len(side_b) == 1:
-        pair(entries, side_a[0].run, side_b[0].run)
-        for one in entries:
-            if one.key.level == "model" and one.contrast is not None and not watched:
-                one.flags = (*one.flags, STORED_SCATTER)
+        rows = pair(rows, side_a[0].run, side_b[0].run)
     neutral = WATCHED_METRICS if watched else NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
-    rows = judge(entries, margin, neutral=neutral)
+    rows = judge(rows, margin, neutral=neutral)
     shared = in_common(side_a, side_b)
     return Comparison(
         a=_side("A", side_a),
@@ -129,7 +123,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         margin=margin,
         gain=gain,
         simulated=any(source.run.simulated for source in (*side_a, *side_b)),
-        checks=evaluate(checks, entries, rows),
+        checks=evaluate(checks, rows),
         runs=_runs(side_a, side_b),
         doubts=_doubts(side_a, side_b),
         same=any(note.code == "same_run" for note in shared),
@@ -137,28 +131,36 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     )
 
 
-def _entries(
-    key: Key,
-    metrics: Sequence[str],
-    sides: Sequence[Sequence[Mapping[str, Estimate]]],
+def _rows(
+    level: str,
+    sides: Sequence[Sequence[Part | None]],
     scale: tuple[float, float],
     flags: tuple[str, ...] = (),
     df: Sequence[float] = (math.inf, math.inf),
-) -> list[Entry]:
-    """A row per metric of one unit, from its figures in each run of A and of B.
+) -> list[Row]:
+    """A row per metric of one part, from its figures in each run of A and of B.
 
-    ``scale`` makes the sides refer to the same work; ``flags`` say how the unit differs between them; ``df`` are the
+    ``scale`` makes the sides refer to the same work; ``flags`` say how the part differs between them; ``df`` are the
     most degrees of freedom of an interval in each.
     """
+    of_b = next(part for part in sides[1] if part is not None)
     found = []
-    for metric in metrics:
+    for metric in metrics_of(level):
         factors = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
-        a, b = (of_side([run.get(metric) for run in sides[i]], factors[i], df[i]) for i in (0, 1))
-        found.append(Entry(key, metric, a, b, flags))
-    return [entry for entry in found if entry.stated]
+        a, b = (Group.of([_figure(part, metric) for part in sides[i]], factors[i], df[i]) for i in (0, 1))
+        found.append(Row(level, of_b, metric, (a, b), flags))
+    return [row for row in found if row.stated]
 
 
-def _on_parts(matched: Matched, a: Figures, b: Figures) -> list[Note]:
+def _figure(part: Part | None, metric: str) -> Estimate:
+    """A figure of a part, its interval widened by the chance within the run where that is stated apart."""
+    if part is None:
+        return ABSENT
+    found, chance = part.get(metric), part.get(f"{metric.removesuffix('_j')}_error_pct")
+    return found if chance.value is None else widened(found, Z95 * chance.value / 100 * abs(found.value or 0.0))
+
+
+def _on_parts(matched: Matched, a: Found, b: Found) -> list[Note]:
     """Remarks on the lists of parts, where they hardly match."""
     if bool(a) != bool(b):
         return [Note("no_parts", ("B" if a else "A",))]
@@ -203,46 +205,37 @@ def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> No
     return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 
-def judge(
-    entries: Sequence[Entry], margin: float, unknown: str = "one_run", neutral: Sequence[str] = NEUTRAL
-) -> list[Row]:
-    """Rows with verdicts, in the order of the entries.
+def judge(rows: Sequence[Row], margin: float, unknown: str = "one_run", neutral: Sequence[str] = NEUTRAL) -> list[Row]:
+    """The rows with verdicts.
 
     Half of the permitted error is for the model's figures, and half is shared evenly by the levels of parts;
     within each, rows are corrected by Holm's procedure.
 
     Args:
-        entries: The rows to judge, with their contrasts.
+        rows: The rows to judge, with their contrasts.
         margin: Relative difference below which two sides count as equal.
-        unknown: Reason for entries without a contrast.
+        unknown: Reason for rows without a contrast.
         neutral: Metrics of which neither more nor less is better.
     """
-    parts = {entry.key.level for entry in entries} - {"model"}
+    parts = {row.level for row in rows} - {"model"}
     alphas = {**dict.fromkeys(parts, ALPHA / 2 / max(len(parts), 1)), "model": ALPHA / 2 if parts else ALPHA}
     tests: dict[int, tuple[bool, float]] = {}
     for level, alpha in alphas.items():
-        p = {
-            i: one.contrast.p() for i, one in enumerate(entries) if one.key.level == level and one.contrast is not None
-        }
+        p = {i: row.contrast.p() for i, row in enumerate(rows) if row.level == level and row.contrast is not None}
         tests |= zip(p, holm(list(p.values()), alpha), strict=True)
     return [
-        _row(entry, *tests.get(i, (False, alphas[entry.key.level])), margin, unknown, neutral)
-        for i, entry in enumerate(entries)
+        _judged(row, *tests.get(i, (False, alphas[row.level])), margin, unknown, neutral) for i, row in enumerate(rows)
     ]
 
 
-def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
-    a, b, contrast, key = entry.a.mean(), entry.b.mean(), entry.contrast, entry.key
-    shared = (key.level, key.name or key.op, key.where, key.shapes, entry.metric, a, b)
-    if contrast is None:
-        reason = unknown if entry.measured else a.reason or b.reason or "not_measured"
-        return Row(*shared, *_without_interval(a, b, reason), 1 - alpha, None, INCONCLUSIVE, reason, None, entry.flags)
-    change, flags = contrast.change(alpha), entry.flags
-    verdict, open_ = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
-    if verdict in DIFFERENT and _within(change, margin):
-        flags = (*flags, "below_margin")
-    figures = (contrast.difference(alpha), change, 1 - alpha, contrast.p())
-    return Row(*shared, *figures, verdict, open_, contrast.detectable(alpha), flags)
+def _judged(row: Row, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
+    row = replace(row, alpha=alpha)
+    if row.contrast is None:
+        reason = unknown if row.measured else row.a.reason or row.b.reason
+        return replace(row, verdict=INCONCLUSIVE, reason=reason)
+    verdict, reason = _verdict(row.metric in neutral, row.contrast, row.change, rejected, margin)
+    below = ("below_margin",) if verdict in DIFFERENT and _within(row.change, margin) else ()
+    return replace(row, verdict=verdict, reason=reason, flags=(*row.flags, *below))
 
 
 def _verdict(
@@ -261,16 +254,6 @@ def _verdict(
 
 def _within(change: Estimate, margin: float) -> bool:
     return change.low is not None and change.high is not None and -margin <= change.low and change.high <= margin
-
-
-def _without_interval(a: Estimate, b: Estimate, reason: str) -> tuple[Estimate, Estimate]:
-    """The plain difference, where both sides have figures."""
-    if a.value is None or b.value is None:
-        return Estimate.null(reason, METHOD), Estimate.null(reason, METHOD)
-    difference = Estimate(b.value - a.value, n=1, method=METHOD)
-    if a.value <= 0:
-        return difference, Estimate.null("denominator_near_zero", METHOD)
-    return difference, Estimate(b.value / a.value - 1, n=1, method=METHOD)
 
 
 def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[Note]]:

@@ -13,23 +13,20 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import FLAG, of_whole
-from jouletrace.analysis.figures import Figures as Results
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, NEUTRAL, judge
-from jouletrace.compare.contrast import ALPHA, Contrast
-from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Key, Note, Side
-from jouletrace.compare.spread import Entry, Figures
+from jouletrace.compare.contrast import ALPHA, Contrast, Floats, Group
+from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Note, Row, Side
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.run.parts import Part
 from jouletrace.stats.quantiles import student
-
-Floats = NDArray[np.float64]
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 """Variants of the windows, and suffixes of the lanes of timed iterations."""
@@ -107,20 +104,20 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     margin = run.settings.get("margin", MARGIN)
     blocks = blocks_of(run)
     scale = _per_sample(run)
-    key = Key("model", run.workload.get("name") or "ab")
+    whole = Part(MODEL_UNIT, None, "model", run.workload.get("name") or "ab")
     device = run.devices[0].id
     aliased = dict.fromkeys(flag for side in SIDES for flag in of_whole(run, device, side))
-    entries = []
+    rows = []
     for metric, found in blocks.items():
         by = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
         scaled = Blocks(found.a * by[0], found.b * by[1])
         of_power = metric in ("power_w", "energy_total_j")
         reason, flags = (no_power_reason(run, device), tuple(aliased)) if of_power else ("not_measured", ())
-        a, b = (Figures(values, np.full(len(values), np.nan), reason) for values in (scaled.a, scaled.b))
+        groups = [Group(values, np.full(len(values), np.nan), reason) for values in (scaled.a, scaled.b)]
         contrast = _contrast(scaled, run.settings.get("first_stage") or 0)
-        entries.append(Entry(key, metric, a, b, flags, contrast))
+        rows.append(Row("model", whole, metric, (groups[0], groups[1]), flags, contrast))
     neutral = NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
-    rows = judge(entries, margin, unknown="few_blocks", neutral=neutral)
+    rows = judge(rows, margin, unknown="few_blocks", neutral=neutral)
     notes = [] if scale == (1.0, 1.0) else [Note(PER_SAMPLE)]
     named = zip("AB", _titles(run), strict=True)
     side_a, side_b = (Side(name, run, (title,), tuple(run.devices), 1, title) for name, title in named)
@@ -134,7 +131,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         margin=margin,
         simulated=run.simulated,
         runs=[run],
-        checks=evaluate([parse(text) for text in fail_if], entries, rows),
+        checks=evaluate([parse(text) for text in fail_if], rows),
     )
 
 
@@ -145,7 +142,7 @@ def own_sides(run: Run) -> Comparison | None:
 
 def add_results(run: Run, comparison: Comparison) -> None:
     """Add the figures of both sides to a Run, so that ``show`` can print them."""
-    results = Results()
+    results = Figures()
     results.unit(MODEL_UNIT, "model", run.workload.get("name") or "ab", count=1)
     for number, (side, title) in enumerate(zip(SIDES, _titles(run), strict=True), start=1):
         results.unit(number, "range", f"{side.upper()}: {title}", MODEL_UNIT, count=1)

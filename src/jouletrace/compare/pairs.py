@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from jouletrace.above import Above
+from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, Group
 from jouletrace.run import DeviceInfo, Estimate, Run
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.run.parts import STORED_SCATTER, Part
 from jouletrace.run.shown import Shown
 
 BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
@@ -33,35 +35,37 @@ _JUDGED = ("energy_total_j", "iteration_time_s")
 
 
 @dataclass(frozen=True)
-class Key:
-    """The properties by which a unit is recognised.
+class Listed:
+    """A part in the list of a level: that of kernels holds operators, too, whose kernels aren't known.
 
     Attributes:
-        level: Its level.
-        name: Label of a range, qualified name of a layer, name of a kernel or operator.
-        op, shapes, module, phase: As in the ``units`` table; "" for none.
-        number: Distinguishes units that agree in all the others.
-        device: Of several, the name of that on which it runs; "" for none.
+        level: "model", "load", "phase", "layer", "op", "kernel" or "range".
+        part: The part; of a row, that of B.
     """
 
     level: str
-    name: str
-    op: str = ""
-    shapes: str = ""
-    module: str = ""
-    phase: str = ""
-    number: int = 0
-    device: str = ""
+    part: Part = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Label of a range, qualified name of a layer, name of a kernel or operator."""
+        return _plain((self.part.level == "op" and self.part.op) or self.part.name)
 
     @property
     def called(self) -> str:
         """Its name, behind that of the device of several."""
-        return ": ".join(filter(None, (self.device, self.name or self.op)))
+        return ": ".join(filter(None, (self.part.gpu, self.name)))
 
     @property
     def where(self) -> str:
         """The device of several, and the module it is in; "" if that says nothing."""
-        return " ".join(filter(None, (self.device, self.module if self.module != self.name else "")))
+        module = _plain(self.part.module)
+        return " ".join(filter(None, (self.part.gpu, module if module != self.name else "")))
+
+    @property
+    def shapes(self) -> str:
+        """Shapes of an operator's inputs; "" for none."""
+        return _plain(self.part.shapes)
 
 
 @dataclass(frozen=True)
@@ -73,41 +77,81 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One metric of one unit on both sides.
+class Row(Listed):
+    """One metric of one part on both sides: ``spread`` adds the contrast, then ``judge`` the verdict.
 
     Attributes:
-        level: "model", "load", "phase", "layer", "op", "kernel" or "range".
-        name: Of the unit, as it is called in B.
-        where: Module it is in; "" if that says nothing.
-        shapes: Input shapes of an operator; "" if none.
         metric: Name in ``run.metrics``.
-        a, b: Mean of each side's runs, in SI units; ``n`` is the runs.
-        difference: B - A, with the same confidence as ``change``.
-        change: B / A - 1; null with a reason where A may be nothing.
-        confidence: Of both intervals: 95 % over all rows together.
-        p: Probability of such a difference by chance, if there is none; None where it can't be determined.
-        verdict: One of the verdicts.
-        reason: Why it is inconclusive, by code; None otherwise.
-        detectable: Smallest relative change that would be detected with probability 0.9; None where unknown.
+        groups: The figures of the runs of A, and those of B.
         flags: Codes of what a reader must know ("shapes_differ", "below_margin", ...).
+        contrast: Of the means of both sides; None where the spread is unknown.
+        alpha: Probability of a false alarm at which it is tested, so that they hold over all rows together.
+        verdict: One of the verdicts; "" before it is judged.
+        reason: Why it is inconclusive, by code; None otherwise.
     """
 
-    level: str
-    name: str
-    where: str
-    shapes: str
     metric: str
-    a: Estimate
-    b: Estimate
-    difference: Estimate
-    change: Estimate
-    confidence: float
-    p: float | None
-    verdict: str
-    reason: str | None = None
-    detectable: float | None = None
+    groups: tuple[Group, Group] = field(repr=False)
     flags: tuple[str, ...] = ()
+    contrast: Contrast | None = field(default=None, repr=False)
+    alpha: float = ALPHA
+    verdict: str = ""
+    reason: str | None = None
+
+    @cached_property
+    def a(self) -> Estimate:
+        """Mean of the runs of A, in SI units; ``n`` is the runs."""
+        return self.groups[0].mean()
+
+    @cached_property
+    def b(self) -> Estimate:
+        """Mean of the runs of B."""
+        return self.groups[1].mean()
+
+    @property
+    def measured(self) -> bool:
+        """True if both sides have a figure."""
+        return all(len(group.known) for group in self.groups)
+
+    @property
+    def stated(self) -> bool:
+        """True if a side states a figure, or A why it is missing."""
+        return any(len(group.known) for group in self.groups) or self.groups[0].reason != "not_measured"
+
+    @property
+    def difference(self) -> Estimate:
+        """B - A, with the same confidence as ``change``."""
+        if self.contrast is not None:
+            return self.contrast.difference(self.alpha)
+        if self.a.value is None or self.b.value is None:
+            return Estimate.null(self.reason or "not_measured", METHOD)
+        return Estimate(self.b.value - self.a.value, n=1, method=METHOD)
+
+    @cached_property
+    def change(self) -> Estimate:
+        """B / A - 1; null with a reason where A may be nothing."""
+        if self.contrast is not None:
+            return self.contrast.change(self.alpha)
+        if self.a.value is None or self.b.value is None:
+            return Estimate.null(self.reason or "not_measured", METHOD)
+        if self.a.value <= 0:
+            return Estimate.null("denominator_near_zero", METHOD)
+        return Estimate(self.b.value / self.a.value - 1, n=1, method=METHOD)
+
+    @property
+    def confidence(self) -> float:
+        """Of both intervals: 95 % over all rows together."""
+        return 1 - self.alpha
+
+    @property
+    def p(self) -> float | None:
+        """Probability of such a difference by chance, if there is none; None where it can't be determined."""
+        return None if self.contrast is None else self.contrast.p()
+
+    @property
+    def detectable(self) -> float | None:
+        """Smallest relative change that would be detected with probability 0.9; None where unknown."""
+        return None if self.contrast is None else self.contrast.detectable(self.alpha)
 
 
 @dataclass(frozen=True)
@@ -139,14 +183,15 @@ class Check:
         text: As written.
         outcome: "failed", "passed" or "inconclusive".
         metric: Its metric, by the word of the check.
-        deciding: The rows that decide it: those that failed, those that leave it open, or all; each with the smallest
-            relative change that the check would have detected, None where that isn't known.
+        deciding: The rows that decide it: those that failed, those that leave it open, or all.
+        alpha: Probability of a false alarm of a two-sided test of the same power.
     """
 
     text: str
     outcome: str
     metric: str
-    deciding: tuple[tuple[Row, float | None], ...]
+    deciding: tuple[Row, ...]
+    alpha: float
 
 
 @dataclass
@@ -157,7 +202,7 @@ class Comparison(Shown):
         a, b: The sides.
         rows: The model's figures first, then parts by level, in the order of B.
         method: How the figures came about.
-        unmatched_a, unmatched_b: Units of one side only.
+        unmatched_a, unmatched_b: Parts of one side only.
         notes: What differs in how the sides were run, and how the spread is known.
         warnings: Known failures that touch the figures.
         margin: Relative difference below which sides count as equal.
@@ -175,8 +220,8 @@ class Comparison(Shown):
     b: Side
     rows: list[Row]
     method: Note
-    unmatched_a: list[Key] = field(default_factory=list)
-    unmatched_b: list[Key] = field(default_factory=list)
+    unmatched_a: list[Listed] = field(default_factory=list)
+    unmatched_b: list[Listed] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     warnings: list[Note] = field(default_factory=list)
     margin: float = 0.01
@@ -240,3 +285,8 @@ class Comparison(Shown):
     def __str__(self) -> str:
         """The tables of the terminal."""
         return Above.text_of(self)
+
+
+def _plain(text: str | None) -> str:
+    """A text on one line, without spaces that say nothing."""
+    return " ".join((text or "").split())

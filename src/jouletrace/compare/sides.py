@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import per_iteration
-from jouletrace.compare.pairs import Note
+from jouletrace.compare.pairs import LOAD, Note
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import DeviceInfo, Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
-from jouletrace.run.parts import Parts
+from jouletrace.run.parts import Part, Parts
 from jouletrace.sensor.gain import gain_between, gain_of
 from jouletrace.stats.interval import mean_estimate, total
 
@@ -42,7 +42,13 @@ LOAD_METRICS = (
     "energy_per_request_j",
     *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),
 )
-"""Of a load on a server, in place of those of a part."""
+
+
+def metrics_of(level: str) -> tuple[str, ...]:
+    """The metrics that are compared of parts of a level, and of the whole."""
+    of_whole = (*MODEL_METRICS, "time_s")
+    return of_whole if level == "model" else LOAD_METRICS if level == LOAD else PART_METRICS
+
 
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _ITERATIONS_OF_A_RUN = 1_000_000_000
@@ -57,13 +63,13 @@ class Source:
     Attributes:
         run: The Run, with its figures.
         place: Path, or a description.
-        model: The model's figures by metric.
+        whole: The model, or all that was recorded, with its figures; its name is that of the workload.
         watched: True if devices were watched, without iterations: the figures are those of all its devices together.
     """
 
     run: Run
     place: str
-    model: dict[str, Estimate]
+    whole: Part
     watched: bool = False
 
     @property
@@ -140,10 +146,10 @@ def _number(path: Path) -> tuple[int, str]:
 
 def _independent(run: Run, place: str) -> list[Source]:
     """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
-    results = Parts(run)
-    whole = {name: results.get(name) for name in MODEL_METRICS}
-    if not any(name in results.whole.figures for name in MODEL_METRICS) and results.units("device"):
-        return [Source(run, place, _of_devices(results), watched=True)]
+    parts = Parts(run)
+    whole = replace(parts.whole, name=run.workload.get("name") or run.kind)
+    if whole.figures.keys().isdisjoint(MODEL_METRICS) and parts.units("device"):
+        return [Source(run, place, replace(whole, figures=_of_devices(parts)), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
         return [Source(run, place, whole)]
     energy, block = per_iteration(run, "energy_j")
@@ -160,18 +166,18 @@ def _independent(run: Run, place: str) -> list[Source]:
         }
         # Parts belong to the first process only.
         own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
-        found.append(Source(own, f"{place}{_BLOCK}{number + 1}", each))
+        found.append(Source(own, f"{place}{_BLOCK}{number + 1}", replace(whole, figures=each)))
     return found or [Source(run, place, whole)]
 
 
-def _of_devices(results: Parts) -> dict[str, Estimate]:
+def _of_devices(parts: Parts) -> dict[str, Estimate]:
     """Energy and power of all devices together, and the longest time; null where a device lacks the figure."""
     found: dict[str, Estimate] = {}
     for name in ("energy_total_j", "power_w"):
-        each = [unit.get(name) for unit in results.units("device")]
+        each = [unit.get(name) for unit in parts.units("device")]
         lacking = next((one for one in each if one.value is None), None)
         found[name] = lacking or (each[0] if len(each) == 1 else total(each))
-    times = [unit.get("time_s") for unit in results.units("device")]
+    times = [unit.get("time_s") for unit in parts.units("device")]
     found["time_s"] = max(times, key=lambda one: one.value or 0.0)
     return found
 
@@ -242,7 +248,7 @@ def _check_no_doubles(found: Sequence[Source], name: str) -> None:
     """Refuse a Run given twice, which would seem to have no spread."""
     for i, one in enumerate(found):
         for other in found[:i]:
-            if one.model == other.model and same_record(one.run, other.run):
+            if one.whole.figures == other.whole.figures and same_record(one.run, other.run):
                 raise BadInputError(f"{name}: {other.place} and {one.place} are the same Run, given twice")
             if _repeats(one.run, other.run):
                 raise BadInputError(f"{name}: {other.place} and {one.place} {SIMULATED_TWICE}")

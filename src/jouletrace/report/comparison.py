@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Key, Row
+from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Listed, Row
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report import trust
 from jouletrace.report.comparison_words import (
     PER_ITERATION,
     each,
-    in_module,
     note,
     percent,
+    placed,
     says,
     side_devices,
     side_title,
     signed,
     trusted,
-    unit,
     verdict,
 )
 from jouletrace.report.document import FORMATS, Footnotes, NoFootnotes
@@ -44,14 +42,17 @@ TOP = 10
 
 def to_dict(found: Comparison) -> dict[str, Any]:
     """The object that ``--format json`` prints."""
-    rows = [{one.name: getattr(row, one.name) for one in fields(row)} for row in found.rows]
+    rows = [{name: getattr(row, name) for name in _ROW} for row in found.rows]
     for row in rows:
         row |= {name: value.to_dict() for name, value in row.items() if isinstance(value, Estimate)}
     a, b = (
         {"name": one.name, "title": side_title(one), "runs": one.runs, "devices": side_devices(one), "count": one.count}
         for one in (found.a, found.b)
     )
-    only = ([{"level": key.level, "name": unit(key)} for key in own] for own in (found.unmatched_a, found.unmatched_b))
+    only = (
+        [{"level": one.level, "name": placed(one.name, one)} for one in own]
+        for own in (found.unmatched_a, found.unmatched_b)
+    )
     stated = {
         "schema": 1,
         "simulated": found.simulated,
@@ -97,22 +98,23 @@ def render(
     return typeset(shown, form, colour=colour)
 
 
-_NAMES = ("simulated", "level", "name", "where", "shapes", "metric")
+_NAMES = ("level", "name", "where", "shapes", "metric")
 _FIGURES = ("a", "b", "difference", "change")
-_REST = ("confidence", "p", "detectable", "verdict", "reason", "flags")
+_ROW = (*_NAMES, *_FIGURES, "confidence", "p", "verdict", "reason", "detectable", "flags")
+"""What JSON states of a row."""
+
+_CSV = ("simulated", *_NAMES, *_FIGURES, "confidence", "p", "detectable", "verdict", "reason", "flags")
 
 
 def _csv(found: Comparison) -> str:
     """A row a unit and metric, then units of one side only with the side as verdict; changes are fractions."""
     rows: list[dict[str, object]] = [
-        {**{one.name: getattr(row, one.name) for one in fields(row)}, "flags": ",".join(row.flags)}
-        for row in found.rows
+        {**{name: getattr(row, name) for name in _ROW}, "flags": ",".join(row.flags)} for row in found.rows
     ]
-    for outcome, units in (("only in A", found.unmatched_a), ("only in B", found.unmatched_b)):
-        rows += [{"level": key.level, "name": unit(key), "verdict": outcome} for key in units]
-    names = (*_NAMES, *_FIGURES, *_REST)
-    table = Table("", [Column(name, ends=name in _FIGURES) for name in names])
-    table.rows = [[({"simulated": str(found.simulated).lower()} | row).get(name) for name in names] for row in rows]
+    for outcome, parts in (("only in A", found.unmatched_a), ("only in B", found.unmatched_b)):
+        rows += [{"level": one.level, "name": placed(one.name, one), "verdict": outcome} for one in parts]
+    table = Table("", [Column(name, ends=name in _FIGURES) for name in _CSV])
+    table.rows = [[({"simulated": str(found.simulated).lower()} | row).get(name) for name in _CSV] for row in rows]
     return table.csv()
 
 
@@ -148,9 +150,9 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
     if empty:
         shown.facts.append(("Not listed", f"{empty} rows without a figure on either side: json and csv hold them"))
-    for side, units in ((found.a, found.unmatched_a), (found.b, found.unmatched_b)):
-        if units:
-            names = _only(units)
+    for side, parts in ((found.a, found.unmatched_a), (found.b, found.unmatched_b)):
+        if parts:
+            names = _only(parts)
             more = f", and {len(names) - _UNMATCHED_SHOWN} more" if len(names) > _UNMATCHED_SHOWN else ""
             shown.facts.append((f"Only in {side.name}", ", ".join(names[:_UNMATCHED_SHOWN]) + more))
     shown.facts += [(f"Check {check.text}", f"{check.outcome.upper()}: {says(check)}") for check in found.checks]
@@ -254,10 +256,10 @@ def _named(rows: Sequence[Row]) -> list[Cell]:
     return [Cell(name, full=row.name if name != row.name else "") for name, row in zip(names, rows, strict=True)]
 
 
-def _only(units: Sequence[Key]) -> list[str]:
-    """Units of one side, each with its level; kernels by short names, with where they are."""
-    short = short_names(key.name or key.op for key in units if key.level == "kernel")
+def _only(parts: Sequence[Listed]) -> list[str]:
+    """Parts of one side, each with its level; kernels by short names, with where they are."""
+    short = short_names(one.name for one in parts if one.level == "kernel")
     return [
-        f"kernel {short[key.name or key.op]}{in_module(key)}" if key.level == "kernel" else f"{key.level} {unit(key)}"
-        for key in units
+        f"{one.level} {placed(short.get(one.name, one.name) if one.level == 'kernel' else one.name, one)}"
+        for one in parts
     ]

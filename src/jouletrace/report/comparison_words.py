@@ -7,7 +7,7 @@ from typing import Any
 
 from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
 from jouletrace.analysis.rules import CARE, NO, YES, rule
-from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Key, Note, Row, Side
+from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Listed, Note, Row, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, reason
@@ -120,31 +120,27 @@ def side_devices(side: Side) -> list[str]:
     return [f"{device.name} ({device.id})" for device in side.devices]
 
 
-def unit(key: Key) -> str:
-    """A unit of one side only: its name, with its module and its shapes."""
-    return f"{key.name or key.op}{in_module(key)}"
-
-
-def in_module(key: Key) -> str:
-    """The module and the shapes of a unit, behind its name."""
-    return f"{f' in {key.where}' if key.where else ''}{f' ({key.shapes})' if key.shapes else ''}"
+def placed(name: str, one: Listed) -> str:
+    """The name of a part of one side only, with its module and its shapes."""
+    return f"{name}{f' in {one.where}' if one.where else ''}{f' ({one.shapes})' if one.shapes else ''}"
 
 
 def says(check: Check) -> str:
     """The rows that decide a check: which rows, by how much, what could have been detected."""
     said = []
-    for row, least in check.deciding[:_SHOWN]:
-        name = "" if row.level == "model" else f"{row.name}: "
-        why = f", {_why(row, least)}" if check.outcome == INCONCLUSIVE else ""
+    for row in check.deciding[:_SHOWN]:
+        name = "" if row.level == "model" else f"{row.called}: "
+        why = f", {_why(row, check.alpha)}" if check.outcome == INCONCLUSIVE else ""
         said.append(f"{name}{check.metric} {signed(row.change)}{why}")
     more = f"; and {len(check.deciding) - _SHOWN} more" if len(check.deciding) > _SHOWN else ""
     return "; ".join(said) + more
 
 
-def _why(row: Row, least: float | None) -> str:
-    """Why a row leaves a check open; ``least`` is the change that would have been detected."""
-    if row.p is None:
+def _why(row: Row, alpha: float) -> str:
+    """Why a row leaves a check open, which tests at ``alpha``."""
+    if row.contrast is None:
         return reason(row.reason)
+    least = row.contrast.detectable(alpha)
     return "A may be zero" if least is None else f"smallest detectable change {percent(least)}"
 
 

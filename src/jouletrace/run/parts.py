@@ -96,6 +96,8 @@ class Part:
         name, kernel = self.name, self.name if self.level == "kernel" else None
         if self.op or self.level in ("kernel", "site"):
             return path_of(self.phase, self.module, self.op, self.shapes, kernel)
+        if self.level == "phase":
+            return path_of(name, shapes=self.shapes)
         if self.level == "layer":
             call = name.removeprefix(self.module or "").strip()
             return (*path_of(module=self.module), *((Step("call", call),) if call else ()))
