@@ -265,6 +265,18 @@ def test_b_may_have_a_batch_of_its_own(capsys, workspace):
     out, err = capsys.readouterr()
     assert code == 0, err
     assert "per sample" in out
+    assert "A: mine.py:mlp · batch 1  →  B: mine.py:mlp · batch 8" in out
+
+
+def test_batches_of_workloads_that_choose_them_are_stated_where_they_differ(capsys, workspace):
+    (workspace / "mine.py").write_text(
+        "import torch\n"
+        "def one(batch=2):\n    return torch.nn.Linear(64, 64), (torch.ones(batch, 64),)\n"
+        "def other():\n    return torch.nn.Linear(64, 64), (torch.ones(16, 64),)\n"
+    )
+    said = command(capsys, "ab", "mine.py:one", "mine.py:other", "-d", "sim:h100", "--max-time", "4", "--warmup", "1")
+    assert said.code == 0
+    assert "A: mine.py:one · batch 2  →  B: mine.py:other · batch 16" in " ".join(said.out.split("\n"))
 
 
 @pytest.mark.parametrize(

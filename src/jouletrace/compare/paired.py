@@ -34,6 +34,9 @@ SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 LEAST_BLOCKS = 3
 METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
 
+_OPTIONS = {"batch": "batch {}", "seq_len": "{} tokens", "dtype": "{}", "mode": "{}"}
+"""Options that may differ between the sides, and how a title says one."""
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -166,14 +169,14 @@ def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
 
 
 def _titles(run: Run) -> list[str]:
-    """The title of each side: its workload, and its options where they differ."""
+    """The title of each side: its workload, and its options where they differ, as they were resolved."""
     sides = _sides(run)
-    apart = [key for key in ("dtype", "mode") if sides[0].get(key) != sides[1].get(key)]
     full = [own.get("name") or side for own, side in zip(sides, SIDES, strict=True)]
     short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
     names = short if (short[0] == short[1]) == (full[0] == full[1]) else full
+    apart = {key: words for key, words in _OPTIONS.items() if sides[0].get(key) != sides[1].get(key)}
     return [
-        " · ".join([name, *(str(own.get(key)) for key in apart if own.get(key))])
+        " · ".join([name, *(words.format(own[key]) for key, words in apart.items() if own.get(key))])
         for name, own in zip(names, sides, strict=True)
     ]
 

@@ -231,7 +231,7 @@ def _doubt(found: Comparison) -> list[Failure]:
     if code is None:
         return []
     if code == STORED_SCATTER:
-        return [stored_scatter()]
+        return [stored_scatter(ACTIONS["one_run"])]
     if found.same or energy is None or energy.verdict != INCONCLUSIVE:
         return [Failure("verdict", CARE, code, message=reason(code), action=_MORE_RUNS)]
     level = NO if rule(code).level == YES else rule(code).level
@@ -240,7 +240,7 @@ def _doubt(found: Comparison) -> list[Failure]:
     return [Failure("verdict", level, code, message=reason(energy.reason), action=action, made=made)]
 
 
-def stored_scatter() -> Failure:
+def stored_scatter(action: str) -> Failure:
     """The failure that qualifies a verdict on single runs: how runs differ is known from another GPU only."""
     message = "one run each: the scatter between runs is a stored one"
-    return Failure("verdict", CARE, STORED_SCATTER, message=message, action=ACTIONS["one_run"])
+    return Failure("verdict", CARE, STORED_SCATTER, message=message, action=action)
