@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from jouletrace.run import Estimate
 from jouletrace.run.parts import STORED_SCATTER
@@ -149,4 +148,6 @@ class Contrast:
         return 0.0 if apart == 0 else math.copysign(math.inf, apart)
 
     def _tail(self, statistic: float) -> float:
+        from scipy import special  # slow to import, in every process
+
         return float(special.stdtr(self.df, -statistic) if math.isfinite(self.df) else special.ndtr(-statistic))

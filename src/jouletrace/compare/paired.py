@@ -7,7 +7,7 @@ Its figure is the logarithm of B over A, and blocks are independent of one anoth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -170,8 +170,8 @@ def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
 
 def _titles(run: Run) -> list[str]:
     """The title of each side: its workload, and its options where they differ, as they were resolved."""
-    sides = _sides(run)
-    full = [own.get("name") or side for own, side in zip(sides, SIDES, strict=True)]
+    sides: Sequence[Mapping[str, object]] = _sides(run)
+    full = [str(own.get("name") or side) for own, side in zip(sides, SIDES, strict=True)]
     short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
     names = short if (short[0] == short[1]) == (full[0] == full[1]) else full
     apart = {key: words for key, words in _OPTIONS.items() if sides[0].get(key) != sides[1].get(key)}
