@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jouletrace.compare.pairs import LEVELS, Listed
-from jouletrace.compare.sides import Source, metrics_of
+from jouletrace.compare.pairs import LEVELS, Listed, Side
+from jouletrace.compare.sides import metrics_of
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.parts import Part, Parts, Path
 
@@ -29,17 +29,17 @@ class Matched(NamedTuple):
     only_b: list[Listed]
 
 
-def parts_of(side: Sequence[Source]) -> Found:
+def parts_of(side: Side) -> Found:
     """The parts of a side's runs that have figures to compare."""
     found: Found = {}
-    for i, source in enumerate(side):
+    for i, source in enumerate(side.sources):
         parts = Parts(source.run)
         for level in LEVELS:
             seen: Counter[Path] = Counter()
             for part in parts.units(level):
                 if part.id == MODEL_UNIT or part.figures.keys().isdisjoint(metrics_of(level)):
                     continue
-                found.setdefault((level, part.path, seen[part.path]), [None for _ in side])[i] = part
+                found.setdefault((level, part.path, seen[part.path]), [None] * side.count)[i] = part
                 seen[part.path] += 1
     return found
 

@@ -29,13 +29,12 @@ from jouletrace.compare.setup import differences, response, warnings
 from jouletrace.compare.sides import (
     REPEATS,
     WATCHED_METRICS,
-    Source,
-    boards,
     in_common,
     metrics_of,
     same_thing,
+    scatter_df,
     sensor_gain,
-    sources,
+    side_of,
 )
 from jouletrace.compare.spread import solve
 from jouletrace.errors import BadInputError
@@ -57,11 +56,7 @@ MARGIN = 0.01
 MOST = 8
 """Largest number of comparisons: more Runs are a sweep, for which a comparison with the first means little."""
 
-NEUTRAL = ("power_w",)
-"""Metrics of which less isn't necessarily better; nor is it of the latency of iterations that hold other numbers of
-samples, and of anything where devices were watched, whatever they did."""
-
-_OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
+OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
 
@@ -81,53 +76,45 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     if not 0 < margin < 1:
         raise BadInputError(f"--margin {margin:g}: must lie between 0 and 100 %")
     checks = [parse(text) for text in fail_if]
-    (side_a, notes_a), (side_b, notes_b) = sources(a, "A"), sources(b, "B")
-    kinds = [side[0].run.kind for side in (side_a, side_b)]
-    watched = all(source.watched for source in (*side_a, *side_b))
-    if kinds[0] != kinds[1] and not watched:
-        places = [side[0].place for side in (side_a, side_b)]
-        raise BadInputError(
-            f"A is {with_article(kinds[0])} ({places[0]}), B {with_article(kinds[1])} ({places[1]}): "
-            "they can't be compared"
-        )
+    (side_a, notes_a), (side_b, notes_b) = side_of("A", a), side_of("B", b)
+    watched = side_a.watched and side_b.watched
+    if side_a.run.kind != side_b.run.kind and not watched:
+        kinds, places = ([with_article(one.run.kind) for one in (side_a, side_b)], (side_a.runs[0], side_b.runs[0]))
+        text = f"A is {kinds[0]} ({places[0]}), B {kinds[1]} ({places[1]}): they can't be compared"
+        raise BadInputError(text)
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
-    df = [min(source.scatter_df for source in side) for side in (side_a, side_b)]
-    rows = _rows("model", [[source.whole for source in side] for side in (side_a, side_b)], scale, df=df)
+    wholes = [[source.whole for source in side.sources] for side in (side_a, side_b)]
+    rows = _rows("model", wholes, scale, df=(scatter_df(side_a), scatter_df(side_b)))
     parts_a, parts_b = parts_of(side_a), parts_of(side_b)
     matched = match(parts_a, parts_b)
     for level, parts, flags in matched.pairs:
         rows += _rows(level, parts, scale, flags)
     if not any(row.measured for row in rows):
-        where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
+        where = " and ".join(", ".join(side.runs) for side in (side_a, side_b))
         loads = [[path[-1].name for level, path, _ in parts if level == LOAD] for parts in (parts_a, parts_b)]
         if all(loads):
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
     rows = solve(rows, gain, watched)
-    if len(side_a) == len(side_b) == 1:
-        rows = pair(rows, side_a[0].run, side_b[0].run)
-    neutral = WATCHED_METRICS if watched else NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
-    rows = judge(rows, margin, neutral=neutral)
-    shared = in_common(side_a, side_b)
+    if side_a.count == side_b.count == 1:
+        rows = pair(rows, side_a.run, side_b.run)
+    rows = judge(rows, margin, "one_run", scale)
     return Comparison(
-        a=_side("A", side_a),
-        b=_side("B", side_b),
+        a=side_a,
+        b=side_b,
         rows=rows,
         method=_method(side_a, side_b, rows),
         unmatched_a=matched.only_a,
         unmatched_b=matched.only_b,
         notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b],
-        warnings=[*shared, *warnings(side_a, side_b)],
+        warnings=[*in_common(side_a, side_b), *warnings(side_a, side_b)],
         margin=margin,
         gain=gain,
-        simulated=any(source.run.simulated for source in (*side_a, *side_b)),
         checks=evaluate(checks, rows),
         runs=_runs(side_a, side_b),
         doubts=_doubts(side_a, side_b),
-        same=any(note.code == "same_run" for note in shared),
-        programs=side_a[0].run.kind == "program",
     )
 
 
@@ -146,7 +133,7 @@ def _rows(
     of_b = next(part for part in sides[1] if part is not None)
     found = []
     for metric in metrics_of(level):
-        factors = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
+        factors = (1.0, 1.0) if metric in OF_NO_COUNT else scale
         a, b = (Group.of([_figure(part, metric) for part in sides[i]], factors[i], df[i]) for i in (0, 1))
         found.append(Row(level, of_b, metric, (a, b), flags))
     return [row for row in found if row.stated]
@@ -171,41 +158,38 @@ def _on_parts(matched: Matched, a: Found, b: Found) -> list[Note]:
     return []
 
 
-def _side(name: str, found: Sequence[Source]) -> Side:
-    places, devices = (source.place for source in found), boards(found).values()
-    return Side(name, found[0].run, tuple(places), tuple(devices), len(found))
-
-
-def _runs(*sides: Sequence[Source]) -> list[Run]:
+def _runs(*sides: Side) -> list[Run]:
     """Each Run, and each Run of several processes as a whole, which may show more."""
-    places = dict.fromkeys(Path(source.place).parent for side in sides for source in side)
+    places = dict.fromkeys(Path(place).parent for side in sides for place in side.runs)
     wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
-    return [*(source.run for side in sides for source in side), *map(load, wholes)]
+    return [*(source.run for side in sides for source in side.sources), *map(load, wholes)]
 
 
-def _doubts(*sides: Sequence[Source]) -> list[Note]:
+def _doubts(*sides: Side) -> list[Note]:
+    """What leaves open that the sides can be compared: sensors calibrated in some Runs, other workloads and GPUs."""
     found = []
-    if len({response(source.run) for side in sides for source in side if not source.watched}) > 1:
+    if len({response(source.run) for side in sides for source in side.sources if not source.watched}) > 1:
         found.append(Note("calibration_differs"))
-    names = [{(source.run.workload.get("name"), source.run.kind) for source in side} for side in sides]
-    boards_of = [{device.name for source in side for device in source.run.devices} for side in sides]
-    if not names[0] & names[1] and all(boards_of) and not boards_of[0] & boards_of[1]:
+    names = [{(source.run.workload.get("name"), source.run.kind) for source in side.sources} for side in sides]
+    gpus = [{device.name for device in side.boards.values()} for side in sides]
+    if not names[0] & names[1] and all(gpus) and not gpus[0] & gpus[1]:
         imported = any(kind == "import" for side in names for _, kind in side)
         found.append(Note("gpus_and_workloads_differ", (imported,)))
     return found
 
 
-def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> Note:
-    if len(a) + len(b) > 2:
-        return Note("runs", (len(a), len(b)))
-    if a[0].run.kind == "bench":
+def _method(a: Side, b: Side, rows: Sequence[Row]) -> Note:
+    """How the differences came about."""
+    if a.count + b.count > 2:
+        return Note("runs", (a.count, b.count))
+    if a.run.kind == "bench":
         return Note("loads")
-    if a[0].watched and b[0].watched:
+    if a.watched and b.watched:
         return Note("records")
     return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 
-def judge(rows: Sequence[Row], margin: float, unknown: str = "one_run", neutral: Sequence[str] = NEUTRAL) -> list[Row]:
+def judge(rows: Sequence[Row], margin: float, unknown: str, scale: tuple[float, float]) -> list[Row]:
     """The rows with verdicts.
 
     Half of the permitted error is for the model's figures, and half is shared evenly by the levels of parts;
@@ -215,8 +199,9 @@ def judge(rows: Sequence[Row], margin: float, unknown: str = "one_run", neutral:
         rows: The rows to judge, with their contrasts.
         margin: Relative difference below which two sides count as equal.
         unknown: Reason for rows without a contrast.
-        neutral: Metrics of which neither more nor less is better.
+        scale: Factors of figures of iterations, which hold other numbers of samples if these differ.
     """
+    neutral = _neutral(rows, scale)
     parts = {row.level for row in rows} - {"model"}
     alphas = {**dict.fromkeys(parts, ALPHA / 2 / max(len(parts), 1)), "model": ALPHA / 2 if parts else ALPHA}
     tests: dict[int, tuple[bool, float]] = {}
@@ -226,6 +211,17 @@ def judge(rows: Sequence[Row], margin: float, unknown: str = "one_run", neutral:
     return [
         _judged(row, *tests.get(i, (False, alphas[row.level])), margin, unknown, neutral) for i, row in enumerate(rows)
     ]
+
+
+def _neutral(rows: Sequence[Row], scale: tuple[float, float]) -> tuple[str, ...]:
+    """Metrics of which less isn't necessarily better.
+
+    That is power; latency of iterations that hold other numbers of samples; and anything of devices that were watched,
+    whatever they did, of which the whole has a time.
+    """
+    if any(row.level == "model" and row.metric == "time_s" for row in rows):
+        return WATCHED_METRICS
+    return ("power_w",) if scale[0] == scale[1] else ("power_w", "latency_s")
 
 
 def _judged(row: Row, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:

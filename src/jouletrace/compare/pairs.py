@@ -155,24 +155,60 @@ class Row(Listed):
 
 
 @dataclass(frozen=True)
+class Source:
+    """An independent run of a side.
+
+    Attributes:
+        run: The Run, with its figures.
+        place: Path, or a description.
+        whole: The model, or all that was recorded, with its figures; its name is that of the workload.
+        watched: True if devices were watched, without iterations: the figures are those of all its devices together.
+    """
+
+    run: Run
+    place: str
+    whole: Part
+    watched: bool = False
+
+
+@dataclass(frozen=True)
 class Side:
-    """One side of a comparison.
+    """One side of a comparison: runs of one thing.
 
     Attributes:
         name: "A" or "B".
-        run: Its first Run.
-        runs: Where the runs are from.
-        devices: The GPUs.
-        count: Independent runs.
+        sources: Its independent runs.
         title: Of a side within one Run: its workload; "" where the Run says it.
     """
 
     name: str
-    run: Run = field(repr=False)
-    runs: tuple[str, ...]
-    devices: tuple[DeviceInfo, ...]
-    count: int
+    sources: tuple[Source, ...] = field(repr=False)
     title: str = ""
+
+    @property
+    def run(self) -> Run:
+        """Its first Run."""
+        return self.sources[0].run
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Where the runs are from."""
+        return tuple(source.place for source in self.sources)
+
+    @property
+    def boards(self) -> dict[str, DeviceInfo]:
+        """The devices of its runs, by id."""
+        return {device.id: device for source in self.sources for device in source.run.devices}
+
+    @property
+    def count(self) -> int:
+        """Number of independent runs."""
+        return len(self.sources)
+
+    @property
+    def watched(self) -> bool:
+        """True if devices were watched, without iterations."""
+        return all(source.watched for source in self.sources)
 
 
 @dataclass(frozen=True)
@@ -208,12 +244,9 @@ class Comparison(Shown):
         margin: Relative difference below which sides count as equal.
         alpha: Probability of a false alarm over all rows.
         gain: Relative gain error between different GPUs' sensors; 0 on one GPU.
-        simulated: True if some GPU was simulated.
         checks: Outcomes of ``--fail-if``.
         runs: All Runs whose checks concern the comparison.
         doubts: What leaves open that the sides can be compared at all.
-        same: True if both sides are the same Runs, of which there is nothing to compare.
-        programs: True if the sides are programs under ``run``, which iterate nothing and have no ``--repeats``.
     """
 
     a: Side
@@ -227,12 +260,9 @@ class Comparison(Shown):
     margin: float = 0.01
     alpha: float = 0.05
     gain: float = 0.0
-    simulated: bool = False
     checks: list[Check] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list, repr=False)
     doubts: list[Note] = field(default_factory=list)
-    same: bool = False
-    programs: bool = False
 
     def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
         """A row by metric, and by name below the model.
@@ -249,6 +279,21 @@ class Comparison(Shown):
     def whole(self) -> dict[str, Row]:
         """The rows of the model by metric."""
         return {row.metric: row for row in self.rows if row.level == "model"}
+
+    @property
+    def simulated(self) -> bool:
+        """True if some GPU was simulated."""
+        return any(source.run.simulated for side in (self.a, self.b) for source in side.sources)
+
+    @property
+    def same(self) -> bool:
+        """True if both sides are the same Runs, of which there is nothing to compare."""
+        return any(one.code == "same_run" for one in self.warnings)
+
+    @property
+    def programs(self) -> bool:
+        """True if the sides are programs under ``run``, which iterate nothing and have no ``--repeats``."""
+        return self.a.run.kind == "program"
 
     @property
     def watched(self) -> bool:

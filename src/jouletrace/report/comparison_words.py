@@ -117,7 +117,7 @@ def side_title(side: Side) -> str:
 
 def side_devices(side: Side) -> list[str]:
     """Names and ids of a side's GPUs."""
-    return [f"{device.name} ({device.id})" for device in side.devices]
+    return [f"{device.name} ({device.id})" for device in side.boards.values()]
 
 
 def placed(name: str, one: Listed) -> str:
