@@ -424,7 +424,7 @@ def test_a_changed_part_is_measured_among_many():
 def test_units_of_one_side_are_listed():
     a, b = {"one": 0.4, "two": 0.4}, {"one": 0.4, "three": 0.4}
     found = compare(side(1.0, 1.01, parts=a), side(1.0, 1.01, parts=b))
-    assert [[(key.level, key.name) for key in side] for side in (found.unmatched_a, found.unmatched_b)] == [
+    assert [[(key.level, key.name) for key in side] for side in (found.a.only, found.b.only)] == [
         [("layer", "two")],
         [("layer", "three")],
     ]
@@ -459,7 +459,7 @@ def mm(shapes, **more):
 def matched(found, level="op"):
     """Flags of the parts of both sides at a level, and names of those of one side."""
     both = [row.flags for row in found.rows if row.level == level]
-    only = ([one.name for one in own if one.level == level] for own in (found.unmatched_a, found.unmatched_b))
+    only = ([one.name for one in own if one.level == level] for own in (found.a.only, found.b.only))
     return both, *only
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from jouletrace.compare.pairs import LEVELS, Listed, Side
+from jouletrace.compare.pairs import LEVELS
 from jouletrace.compare.sides import metrics_of
+from jouletrace.compare.source import Listed, Side
 from jouletrace.run import MODEL_UNIT
 from jouletrace.run.parts import Part, Parts, Path
 
@@ -17,21 +19,34 @@ _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
 Ident = tuple[str, Path, int]
 """Level, path, and a number that distinguishes parts of one level and path."""
 
-Found = dict[Ident, list[Part | None]]
-"""The parts of a side, each as every run of the side has it; None in runs that lack it."""
+
+class Pair(NamedTuple):
+    """A part of both sides, as each run has it, with flags of how it differs between them."""
+
+    level: str
+    parts: tuple[list[Part | None], list[Part | None]]
+    flags: tuple[str, ...]
 
 
-class Matched(NamedTuple):
-    """Level, and both sides of parts of both, with flags of how they differ; and parts of one side only."""
+def matched(a: Side, b: Side) -> tuple[list[Pair], Side, Side]:
+    """Parts of equal paths in the order of B, of others those that agree in ever less and are unique; what is left."""
+    of_a, of_b = _parts(a), _parts(b)
+    pairs: dict[Ident, tuple[Ident, tuple[str, ...]]] = {}
+    left_a, left_b = list(of_a), list(of_b)
+    for reduced, flags in _WAYS:
+        short_a, short_b = _by(left_a, reduced), _by(left_b, reduced)
+        for key, own in short_a.items():
+            if len(own) == len(short_b.get(key, ())) == 1:
+                pairs[short_b[key][0]] = own[0], flags
+        done = {own for own, _ in pairs.values()}
+        left_a, left_b = [own for own in left_a if own not in done], [own for own in left_b if own not in pairs]
+    both = [Pair(own[0], (of_a[pairs[own][0]], parts), pairs[own][1]) for own, parts in of_b.items() if own in pairs]
+    return both, _with(a, of_a, left_a), _with(b, of_b, left_b)
 
-    pairs: list[tuple[str, tuple[list[Part | None], list[Part | None]], tuple[str, ...]]]
-    only_a: list[Listed]
-    only_b: list[Listed]
 
-
-def parts_of(side: Side) -> Found:
-    """The parts of a side's runs that have figures to compare."""
-    found: Found = {}
+def _parts(side: Side) -> dict[Ident, list[Part | None]]:
+    """The parts that have figures to compare, each as every run of the side has it; None in runs that lack it."""
+    found: dict[Ident, list[Part | None]] = {}
     for i, source in enumerate(side.sources):
         parts = Parts(source.run)
         for level in LEVELS:
@@ -44,22 +59,9 @@ def parts_of(side: Side) -> Found:
     return found
 
 
-def match(a: Found, b: Found) -> Matched:
-    """Pair parts of equal paths, in the order of B, then those whose paths agree in ever less and are unique."""
-    pairs: dict[Ident, tuple[Ident, tuple[str, ...]]] = {}
-    left_a, left_b = list(a), list(b)
-    for reduced, flags in _WAYS:
-        of_a, of_b = _by(left_a, reduced), _by(left_b, reduced)
-        pairs |= {of_b[key][0]: (own[0], flags) for key, own in of_a.items() if len(own) == len(of_b.get(key, ())) == 1}
-        done_a = {own for own, _ in pairs.values()}
-        left_a, left_b = [own for own in left_a if own not in done_a], [own for own in left_b if own not in pairs]
-    both = [(own[0], (a[pairs[own][0]], b[own]), pairs[own][1]) for own in b if own in pairs]
-    only_a, only_b = ([_listed(own, side) for own in left] for left, side in ((left_a, a), (left_b, b)))
-    return Matched(both, only_a, only_b)
-
-
-def _listed(own: Ident, side: Found) -> Listed:
-    return Listed(own[0], next(part for part in side[own] if part is not None))
+def _with(side: Side, parts: Mapping[Ident, list[Part | None]], left: Sequence[Ident]) -> Side:
+    """The side with the parts that it alone has."""
+    return replace(side, only=tuple(Listed(own[0], next(filter(None, parts[own]))) for own in left))
 
 
 def _without_dtype(path: Path) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jouletrace.compare.by_path import Found, Matched, match, parts_of
+from jouletrace.compare.by_path import matched
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.contrast import ALPHA, Contrast, Group
 from jouletrace.compare.loads import pair
@@ -23,7 +23,6 @@ from jouletrace.compare.pairs import (
     Comparison,
     Note,
     Row,
-    Side,
 )
 from jouletrace.compare.setup import differences, response, warnings
 from jouletrace.compare.sides import (
@@ -36,6 +35,7 @@ from jouletrace.compare.sides import (
     sensor_gain,
     side_of,
 )
+from jouletrace.compare.source import Side
 from jouletrace.compare.spread import solve
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load
@@ -86,13 +86,12 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     gain = sensor_gain(side_a, side_b)
     wholes = [[source.whole for source in side.sources] for side in (side_a, side_b)]
     rows = _rows("model", wholes, scale, df=(scatter_df(side_a), scatter_df(side_b)))
-    parts_a, parts_b = parts_of(side_a), parts_of(side_b)
-    matched = match(parts_a, parts_b)
-    for level, parts, flags in matched.pairs:
-        rows += _rows(level, parts, scale, flags)
+    pairs, side_a, side_b = matched(side_a, side_b)
+    for one in pairs:
+        rows += _rows(one.level, one.parts, scale, one.flags)
     if not any(row.measured for row in rows):
         where = " and ".join(", ".join(side.runs) for side in (side_a, side_b))
-        loads = [[path[-1].name for level, path, _ in parts if level == LOAD] for parts in (parts_a, parts_b)]
+        loads = [[one.name for one in side.only if one.level == LOAD] for side in (side_a, side_b)]
         if all(loads):
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
@@ -106,9 +105,7 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
         b=side_b,
         rows=rows,
         method=_method(side_a, side_b, rows),
-        unmatched_a=matched.only_a,
-        unmatched_b=matched.only_b,
-        notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b],
+        notes=[*notes, *_on_parts(len(pairs), side_a, side_b), *notes_a, *notes_b],
         warnings=[*in_common(side_a, side_b), *warnings(side_a, side_b)],
         margin=margin,
         gain=gain,
@@ -147,15 +144,13 @@ def _figure(part: Part | None, metric: str) -> Estimate:
     return found if chance.value is None else widened(found, Z95 * chance.value / 100 * abs(found.value or 0.0))
 
 
-def _on_parts(matched: Matched, a: Found, b: Found) -> list[Note]:
+def _on_parts(pairs: int, a: Side, b: Side) -> list[Note]:
     """Remarks on the lists of parts, where they hardly match."""
-    if bool(a) != bool(b):
-        return [Note("no_parts", ("B" if a else "A",))]
-    if a and not matched.pairs:
+    if not pairs and bool(a.only) != bool(b.only):
+        return [Note("no_parts", ("B" if a.only else "A",))]
+    if not pairs and a.only:
         return [Note("other_parts")]
-    if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
-        return [Note("few_parts_in_common")]
-    return []
+    return [Note("few_parts_in_common")] if len(a.only) + len(b.only) > pairs else []
 
 
 def _runs(*sides: Side) -> list[Run]:

@@ -21,8 +21,9 @@ from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
 from jouletrace.compare.compare import MARGIN, OF_NO_COUNT, judge
 from jouletrace.compare.contrast import ALPHA, Contrast, Floats, Group
-from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Note, Row, Side, Source
+from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Note, Row
 from jouletrace.compare.setup import scale_of
+from jouletrace.compare.source import Side, Source
 from jouletrace.run import MODEL_UNIT, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.parts import Part

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from jouletrace.above import Above
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, Group
-from jouletrace.run import DeviceInfo, Estimate, Run
-from jouletrace.run.parts import STORED_SCATTER, Part
+from jouletrace.compare.source import Listed, Side
+from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.run.shown import Shown
 
 BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
@@ -32,40 +33,6 @@ PER_SAMPLE = "per_sample"
 
 _JUDGED = ("energy_total_j", "iteration_time_s")
 """Metrics of the whole by which B is judged."""
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A part in the list of a level: that of kernels holds operators, too, whose kernels aren't known.
-
-    Attributes:
-        level: "model", "load", "phase", "layer", "op", "kernel" or "range".
-        part: The part; of a row, that of B.
-    """
-
-    level: str
-    part: Part = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """Label of a range, qualified name of a layer, name of a kernel or operator."""
-        return _plain((self.part.level == "op" and self.part.op) or self.part.name)
-
-    @property
-    def called(self) -> str:
-        """Its name, behind that of the device of several."""
-        return ": ".join(filter(None, (self.part.gpu, self.name)))
-
-    @property
-    def where(self) -> str:
-        """The device of several, and the module it is in; "" if that says nothing."""
-        module = _plain(self.part.module)
-        return " ".join(filter(None, (self.part.gpu, module if module != self.name else "")))
-
-    @property
-    def shapes(self) -> str:
-        """Shapes of an operator's inputs; "" for none."""
-        return _plain(self.part.shapes)
 
 
 @dataclass(frozen=True)
@@ -155,63 +122,6 @@ class Row(Listed):
 
 
 @dataclass(frozen=True)
-class Source:
-    """An independent run of a side.
-
-    Attributes:
-        run: The Run, with its figures.
-        place: Path, or a description.
-        whole: The model, or all that was recorded, with its figures; its name is that of the workload.
-        watched: True if devices were watched, without iterations: the figures are those of all its devices together.
-    """
-
-    run: Run
-    place: str
-    whole: Part
-    watched: bool = False
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a comparison: runs of one thing.
-
-    Attributes:
-        name: "A" or "B".
-        sources: Its independent runs.
-        title: Of a side within one Run: its workload; "" where the Run says it.
-    """
-
-    name: str
-    sources: tuple[Source, ...] = field(repr=False)
-    title: str = ""
-
-    @property
-    def run(self) -> Run:
-        """Its first Run."""
-        return self.sources[0].run
-
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """Where the runs are from."""
-        return tuple(source.place for source in self.sources)
-
-    @property
-    def boards(self) -> dict[str, DeviceInfo]:
-        """The devices of its runs, by id."""
-        return {device.id: device for source in self.sources for device in source.run.devices}
-
-    @property
-    def count(self) -> int:
-        """Number of independent runs."""
-        return len(self.sources)
-
-    @property
-    def watched(self) -> bool:
-        """True if devices were watched, without iterations."""
-        return all(source.watched for source in self.sources)
-
-
-@dataclass(frozen=True)
 class Check:
     """The outcome of one ``--fail-if``.
 
@@ -238,7 +148,6 @@ class Comparison(Shown):
         a, b: The sides.
         rows: The model's figures first, then parts by level, in the order of B.
         method: How the figures came about.
-        unmatched_a, unmatched_b: Parts of one side only.
         notes: What differs in how the sides were run, and how the spread is known.
         warnings: Known failures that touch the figures.
         margin: Relative difference below which sides count as equal.
@@ -253,8 +162,6 @@ class Comparison(Shown):
     b: Side
     rows: list[Row]
     method: Note
-    unmatched_a: list[Listed] = field(default_factory=list)
-    unmatched_b: list[Listed] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     warnings: list[Note] = field(default_factory=list)
     margin: float = 0.01
@@ -330,8 +237,3 @@ class Comparison(Shown):
     def __str__(self) -> str:
         """The tables of the terminal."""
         return Above.text_of(self)
-
-
-def _plain(text: str | None) -> str:
-    """A text on one line, without spaces that say nothing."""
-    return " ".join((text or "").split())

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import per_iteration
-from jouletrace.compare.pairs import LOAD, Note, Side, Source
+from jouletrace.compare.pairs import LOAD, Note
+from jouletrace.compare.source import Side, Source
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.header import RUN_JSON

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Listed, Row
+from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Row
+from jouletrace.compare.source import Listed
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report import trust
 from jouletrace.report.comparison_words import (
@@ -49,10 +50,7 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         {"name": one.name, "title": side_title(one), "runs": one.runs, "devices": side_devices(one), "count": one.count}
         for one in (found.a, found.b)
     )
-    only = (
-        [{"level": one.level, "name": placed(one.name, one)} for one in own]
-        for own in (found.unmatched_a, found.unmatched_b)
-    )
+    only = ([{"level": one.level, "name": placed(one)} for one in side.only] for side in (found.a, found.b))
     stated = {
         "schema": 1,
         "simulated": found.simulated,
@@ -111,8 +109,8 @@ def _csv(found: Comparison) -> str:
     rows: list[dict[str, object]] = [
         {**{name: getattr(row, name) for name in _ROW}, "flags": ",".join(row.flags)} for row in found.rows
     ]
-    for outcome, parts in (("only in A", found.unmatched_a), ("only in B", found.unmatched_b)):
-        rows += [{"level": one.level, "name": placed(one.name, one), "verdict": outcome} for one in parts]
+    for side in (found.a, found.b):
+        rows += [{"level": one.level, "name": placed(one), "verdict": f"only in {side.name}"} for one in side.only]
     table = Table("", [Column(name, ends=name in _FIGURES) for name in _CSV])
     table.rows = [[({"simulated": str(found.simulated).lower()} | row).get(name) for name in _CSV] for row in rows]
     return table.csv()
@@ -150,9 +148,9 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
     if empty:
         shown.facts.append(("Not listed", f"{empty} rows without a figure on either side: json and csv hold them"))
-    for side, parts in ((found.a, found.unmatched_a), (found.b, found.unmatched_b)):
-        if parts:
-            names = _only(parts)
+    for side in (found.a, found.b):
+        if side.only:
+            names = _only(side.only)
             more = f", and {len(names) - _UNMATCHED_SHOWN} more" if len(names) > _UNMATCHED_SHOWN else ""
             shown.facts.append((f"Only in {side.name}", ", ".join(names[:_UNMATCHED_SHOWN]) + more))
     shown.facts += [(f"Check {check.text}", f"{check.outcome.upper()}: {says(check)}") for check in found.checks]
@@ -259,7 +257,4 @@ def _named(rows: Sequence[Row]) -> list[Cell]:
 def _only(parts: Sequence[Listed]) -> list[str]:
     """Parts of one side, each with its level; kernels by short names, with where they are."""
     short = short_names(one.name for one in parts if one.level == "kernel")
-    return [
-        f"{one.level} {placed(short.get(one.name, one.name) if one.level == 'kernel' else one.name, one)}"
-        for one in parts
-    ]
+    return [f"{one.level} {placed(one, short.get(one.name) if one.level == 'kernel' else None)}" for one in parts]

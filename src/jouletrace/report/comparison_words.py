@@ -7,7 +7,8 @@ from typing import Any
 
 from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
 from jouletrace.analysis.rules import CARE, NO, YES, rule
-from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Listed, Note, Row, Side
+from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Note, Row
+from jouletrace.compare.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, reason
@@ -120,9 +121,9 @@ def side_devices(side: Side) -> list[str]:
     return [f"{device.name} ({device.id})" for device in side.boards.values()]
 
 
-def placed(name: str, one: Listed) -> str:
-    """The name of a part of one side only, with its module and its shapes."""
-    return f"{name}{f' in {one.where}' if one.where else ''}{f' ({one.shapes})' if one.shapes else ''}"
+def placed(one: Listed, name: str | None = None) -> str:
+    """The name of a part of one side only, or a shorter one, with its module and its shapes."""
+    return f"{name or one.name}{f' in {one.where}' if one.where else ''}{f' ({one.shapes})' if one.shapes else ''}"
 
 
 def says(check: Check) -> str:
