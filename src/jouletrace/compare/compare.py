@@ -131,7 +131,10 @@ def _rows(
     found = []
     for metric in metrics_of(level):
         factors = (1.0, 1.0) if metric in OF_NO_COUNT else scale
-        a, b = (Group.of([_figure(part, metric) for part in sides[i]], factors[i], df[i]) for i in (0, 1))
+        a, b = (
+            Group(tuple(_figure(part, metric).scaled(factor) for part in side), most)
+            for side, factor, most in zip(sides, factors, df, strict=True)
+        )
         found.append(Row(level, of_b, metric, (a, b), flags))
     return [row for row in found if row.stated]
 

@@ -7,14 +7,14 @@ Interval and test therefore never contradict each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.run import Estimate
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.run.parts import ABSENT, STORED_SCATTER
 from jouletrace.sensor.gain import with_gain
 from jouletrace.stats.interval import fieller, mean_estimate
 from jouletrace.stats.quantiles import student
@@ -31,59 +31,54 @@ POWER = 0.9
 
 @dataclass(frozen=True)
 class Group:
-    """A metric of a part in each run of a side; NaN where it is missing.
+    """A metric of a part in the runs of a side.
 
     Attributes:
-        value: Shape (runs,).
-        within: Standard error that the run states, shape (runs,).
-        reason: Why it is missing in every run.
-        df: Degrees of freedom of the standard error of a single run.
-        stored: True if the interval of a single run holds a stored scatter between runs.
+        figures: The figure of each run, all of the same work.
+        most_df: Most degrees of freedom that an interval may have: those of a stored scatter between runs in it.
     """
 
-    value: Floats
-    within: Floats
-    reason: str = "not_measured"
-    df: float = math.inf
-    stored: bool = False
+    figures: tuple[Estimate, ...]
+    most_df: float = math.inf
 
-    @classmethod
-    def of(cls, estimates: Sequence[Estimate], factor: float, df: float) -> Group:
-        """A group from the figure of each run.
-
-        Args:
-            estimates: The figures.
-            factor: What figures are multiplied by, so that sides refer to the same work.
-            df: Most degrees of freedom that an interval may have: those of a stored scatter between runs in it.
-        """
-        value, within = np.full(len(estimates), np.nan), np.full(len(estimates), np.nan)
-        reason = cls.reason
-        for i, one in enumerate(estimates):
-            if one.value is None:
-                reason = one.reason if one.reason and one.reason != cls.reason else reason
-                continue
-            value[i] = factor * one.value
-            if one.half_width is not None:
-                df = min(df, one.n - 1 if one.n > 1 else math.inf)
-                within[i] = factor * one.half_width / student(0.975, df)
-        return cls(value, within, reason, df, all(STORED_SCATTER in one.flags for one in estimates))
+    @cached_property
+    def value(self) -> Floats:
+        """The value of each run, NaN where it is missing, shape (runs,)."""
+        return np.array([math.nan if one.value is None else one.value for one in self.figures])
 
     @property
     def known(self) -> Floats:
         """Values of the runs that have the metric."""
         return self.value[np.isfinite(self.value)]
 
+    @property
+    def reason(self) -> str:
+        """Why runs lack it, where one says more than that it wasn't measured."""
+        return next((one.reason for one in self.figures if one.reason not in (None, ABSENT.reason)), "not_measured")
+
+    @property
+    def stored(self) -> bool:
+        """True if the interval of a single run holds a stored scatter between runs."""
+        return all(STORED_SCATTER in one.flags for one in self.figures)
+
+    def error(self) -> tuple[float, float]:
+        """Standard error that a single run states, NaN if it doesn't, and its degrees of freedom."""
+        (one,) = (one for one in self.figures if one.value is not None)
+        df = min(self.most_df, one.n - 1 if one.n > 1 else math.inf)
+        return math.nan if one.half_width is None else one.half_width / student(0.975, df), df
+
     def mean(self) -> Estimate:
-        """Mean of the runs with its t-interval; for a single run its own interval; null where all lack the metric."""
-        known = self.known
-        if len(known) > 1:
-            return mean_estimate(known, method=METHOD)
-        if not len(known):
+        """Mean of the runs with its t-interval; for a single run its half-width; null where all lack the metric."""
+        if not len(self.known):
             return Estimate.null(self.reason, METHOD)
-        mean, half = float(known[0]), student(0.975, self.df) * float(self.within[np.isfinite(self.value)][0])
-        if not math.isfinite(half):
-            return Estimate(mean, n=1, method=METHOD)
-        return Estimate(mean, mean - half, mean + half, 1, METHOD)
+        if len(self.known) > 1:
+            return mean_estimate(self.known, method=METHOD)
+        value, half = next((one.value, one.half_width) for one in self.figures if one.value is not None)
+        return (
+            Estimate(value, n=1, method=METHOD)
+            if half is None
+            else Estimate(value, value - half, value + half, 1, METHOD)
+        )
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from jouletrace.compare.contrast import ALPHA, Contrast, Floats, Group
 from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Note, Row
 from jouletrace.compare.setup import scale_of
 from jouletrace.compare.source import Side, Source
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.parts import Part
 from jouletrace.stats.quantiles import student
@@ -62,6 +62,11 @@ def blocks_of(run: Run) -> dict[str, list[Floats]]:
         latencies = (latencies_s(run, lane(side, number)) for number in numbers)
         found["latency_s"].append(np.array([np.median(each) if len(each) else math.nan for each in latencies]))
     return found
+
+
+def _group(values: Floats, reason: str) -> Group:
+    """The values of a side; NaN is missing for the reason."""
+    return Group(tuple(Estimate.null(reason) if math.isnan(value) else Estimate(value) for value in values.tolist()))
 
 
 def _logs(a: Floats, b: Floats) -> Floats:
@@ -108,7 +113,7 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         of_power = metric in ("power_w", "energy_total_j")
         reason, flags = (no_power_reason(run, device), tuple(aliased)) if of_power else ("not_measured", ())
         per = (1.0, 1.0) if metric in OF_NO_COUNT else scale
-        a, b = (Group(factor * one, np.full(len(one), np.nan), reason) for one, factor in zip(both, per, strict=True))
+        a, b = (_group(factor * one, reason) for one, factor in zip(both, per, strict=True))
         contrast = _contrast(a.value, b.value, run.settings.get("first_stage") or 0)
         rows.append(Row("model", whole, metric, (a, b), flags, contrast))
     rows = judge(rows, margin, "few_blocks", scale)

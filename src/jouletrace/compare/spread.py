@@ -85,13 +85,13 @@ def _within_runs(row: Row, gain: float) -> Contrast | None:
 
     Of a load the intervals hold the chance within each run. The time of a record is exact.
     """
-    errors = [float(group.within[np.isfinite(group.value)][0]) for group in row.groups]
+    errors, dfs = zip(*(group.error() for group in row.groups), strict=True)
     if row.metric == "time_s":
-        errors = [0.0 if math.isnan(error) else error for error in errors]
+        errors = tuple(0.0 if math.isnan(error) else error for error in errors)
     if not all(math.isfinite(error) for error in errors):
         return None
     variances = [error**2 for error in errors]
-    df = CHANCE_DF if row.level == LOAD else satterthwaite(variances, [group.df for group in row.groups])
+    df = CHANCE_DF if row.level == LOAD else satterthwaite(variances, dfs)
     return _contrast(row, variances, df, gain)
 
 
