@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Row
@@ -197,15 +196,13 @@ def _model_section(found: Comparison, marks: Footnotes) -> Table:
 def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) -> Table:
     """The rows of a level, without those that have no figure, and operators in the place of unknown kernels."""
     footnotes = marks.of_table()
-    what = attrgetter("name", "where", "shapes", "metric", "a.value", "b.value")
-    ops = {what(row) for row in found.rows if row.level == "op"} if level == "kernel" else set()
-    own = [row for row in found.rows if row.level == level and what(row) not in ops]
+    own = [row for row in found.rows if row.level == level == row.part.level]
     listed = _ranked([row for row in own if row.a.value is not None or row.b.value is not None])
     shown, rest = listed[:top], listed[top:]
     twice = len({(row.name, row.metric) for row in listed}) < len(listed)
     columns = [Column("operator" if level == "op" else level, long="start" if level == "layer" else "middle")]
-    placed = any(row.where and row.where != row.name for row in listed)
-    if placed:
+    in_places = any(row.where and row.where != row.name for row in listed)
+    if in_places:
         several = any(row.where for row in found.rows if row.level == "phase")  # phases are in no module
         heading = "device" if level == "phase" else "device, module" if several else "module"
         columns.append(Column(heading, wide=0 if twice else 1, long="start"))
@@ -213,7 +210,7 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
     section = Table(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
     for name, row in zip(_named(shown), shown, strict=True):
         words = metric(row.metric).short or metric(row.metric).label
-        names = [name, *([row.where] if placed else []), Cell(words, full=row.metric)]
+        names = [name, *([row.where] if in_places else []), Cell(words, full=row.metric)]
         section.rows.append([*names, *_figures(row, footnotes)])
     section.notes = footnotes.lines()
     if rest:
