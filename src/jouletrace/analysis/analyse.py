@@ -22,8 +22,8 @@ from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.work import add_work
 from jouletrace.errors import BrokenOffError, JouletraceError
 from jouletrace.run import DeviceInfo, Run, tables
+from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import has_recording
-from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.stats.one_thread import one_thread
 
 _RECORD_WARNINGS = {
@@ -120,9 +120,9 @@ def _warn_of_record(run: Run) -> None:
                 run.warn(f"record_{code}", words.format(n=count, code=code.replace("_", " ")), device.id)
 
 
-def _warn_of_zeros(run: Run, device: DeviceInfo, record: PowerRecord) -> None:
+def _warn_of_zeros(run: Run, device: DeviceInfo, record: Readings) -> None:
     """Say so if readings are 0 W: a GPU that is on never draws that, whatever a meter behind which nothing is may."""
-    zero = record.power_w == 0
+    zero = record.value == 0
     if not zero.any():
         return
     if zero.all():

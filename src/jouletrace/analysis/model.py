@@ -15,8 +15,8 @@ from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
+from jouletrace.run.readings import IMPLAUSIBLE
 from jouletrace.sensor.baseline import quiet_level
-from jouletrace.sensor.power_record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
@@ -214,7 +214,7 @@ def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
     by_phase: list[float] = []
     for name in IDLE_PHASES[kind]:
         of_name = [
-            quiet_level(record.power_w[(record.time_ns >= start + settle_ns) & (record.time_ns <= end)], method="idle")
+            quiet_level(record.value[(record.time_ns >= start + settle_ns) & (record.time_ns <= end)], method="idle")
             for start, end in zip(*phase_edges(run, name), strict=True)
         ]
         seen = [level for level in of_name if level.value is not None]

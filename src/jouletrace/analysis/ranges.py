@@ -22,7 +22,7 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.analysis.spans import Path, PathSpans, phase_edges
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.sensor.power_record import PowerRecord
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.windows.energy import T95, WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.sensor.windows.response import Response
@@ -205,7 +205,7 @@ def _time(spans: PathSpans) -> Estimate:
 
 def _energy(
     device: str,
-    record: PowerRecord,
+    record: Readings,
     response: Response,
     spans: PathSpans,
     marked: Sequence[PathSpans],
@@ -236,7 +236,7 @@ def _follow(spans: PathSpans) -> NDArray[np.bool_]:
     return np.asarray(near & (spans.lane[1:] == spans.lane[:-1]))
 
 
-def _of_blocks(record: PowerRecord, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
+def _of_blocks(record: Readings, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
     """Many steps in a row as one window, divided by how many they are."""
     if np.any(spans.end[:-1] > spans.start[1:]):  # of several threads: what was drawn was for all of them
         return Estimate.null("ranges_overlap", "windows"), []
@@ -258,7 +258,7 @@ def _of_blocks(record: PowerRecord, response: Response, spans: PathSpans) -> tup
     return _mean(energies, np.array(counts, np.float64)[chosen])
 
 
-def _of_windows(record: PowerRecord, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
+def _of_windows(record: Readings, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
     """Each span as a window; of very many, so many as are enough, evenly spread."""
     chosen = _spread(len(spans))
     # Shorter than an update, whatever the readings around it say, could be lost in one of them.
@@ -307,7 +307,7 @@ def _together(energies: WindowEnergies, good: NDArray[np.bool_], counts: NDArray
     return Estimate(value, value - half, value + half, 1, TOGETHER)
 
 
-def _of_repetitions(record: PowerRecord, response: Response, siblings: Sequence[PathSpans]) -> dict[Path, Estimate]:
+def _of_repetitions(record: Readings, response: Response, siblings: Sequence[PathSpans]) -> dict[Path, Estimate]:
     """Regression over all spans with the same parent, which share the readings; of very many, those in the middle."""
     number = np.concatenate([np.full(len(spans), i) for i, spans in enumerate(siblings)])
     start, end = (np.concatenate([getattr(spans, edge) for spans in siblings]) for edge in ("start", "end"))
@@ -326,7 +326,7 @@ def _of_repetitions(record: PowerRecord, response: Response, siblings: Sequence[
     return {spans.path: found[i] for i, spans in enumerate(siblings)}
 
 
-def _apart(record: PowerRecord, response: Response, start: Ints, end: Ints) -> PowerRecord:
+def _apart(record: Readings, response: Response, start: Ints, end: Ints) -> Readings:
     """The record without readings that see what ran outside: before, after, or in a long pause between the spans.
 
     A regression treats all that as the same rest as lies between spans, of which it may contain little
@@ -347,10 +347,10 @@ def _apart(record: PowerRecord, response: Response, start: Ints, end: Ints) -> P
     keep = ~seen
     if len(at):
         keep[[0, -1]] = True  # which say that there is a record around it
-    return replace(record, time_ns=at[keep], power_w=record.power_w[keep])
+    return replace(record, time_ns=at[keep], value=record.value[keep])
 
 
-def _regression(record: PowerRecord, response: Response, start: Ints, end: Ints, number: Ints) -> dict[int, Estimate]:
+def _regression(record: Readings, response: Response, start: Ints, end: Ints, number: Ints) -> dict[int, Estimate]:
     """Mean energy by number of the kind of spans in order of start."""
     there, kinds = np.unique(number, return_inverse=True)
     if np.any(end[:-1] > start[1:]):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import join, no_power_reason, power_record
 from jouletrace.run import Estimate, Run, tables
-from jouletrace.sensor.power_record import PowerRecord
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.sensor.windows.response import Response
@@ -145,7 +145,7 @@ def _of_kind(
     spans: _Spans,
     kind: str,
     device: str,
-    found: tuple[PowerRecord, Response] | None,
+    found: tuple[Readings, Response] | None,
     flags: list[str],
     no_power: str,
 ) -> list[NamedEnergy]:
@@ -229,7 +229,7 @@ class _Followed:
         return max(sorted(set(reasons)), key=reasons.count) if reasons else "sensor_too_slow"
 
 
-def _followed(spans: _Spans, record: PowerRecord, response: Response, use: NDArray[np.bool_]) -> _Followed:
+def _followed(spans: _Spans, record: Readings, response: Response, use: NDArray[np.bool_]) -> _Followed:
     """Integrate the spans that last an update of the sensor or longer; shorter ones hold no reading of their own."""
     long = use & (spans.end - spans.start >= response.period_s * 1e9)
     place = np.full(len(spans.start), -1, np.int64)
@@ -241,7 +241,7 @@ def _followed(spans: _Spans, record: PowerRecord, response: Response, use: NDArr
 class _Repeated:
     """Mean energy of spans too short to be followed, by regression over all that repeat beside them."""
 
-    def __init__(self, spans: _Spans, record: PowerRecord, response: Response, seconds: NDArray[np.float64]) -> None:
+    def __init__(self, spans: _Spans, record: Readings, response: Response, seconds: NDArray[np.float64]) -> None:
         self._spans, self._record, self._response = spans, record, response
         share = seconds / max(float(seconds.sum()), 1e-12)
         # other names are pooled: a regression can separate only so many
