@@ -30,7 +30,7 @@ class Readings:
             "no_samples", "one_sample".
         implausible_ns: Stamps of readings that were left out since no GPU draws so much, int64, sorted.
         origin_ns: Zero of seconds.
-        true_s: When they were taken, as far as the stamps tell, in seconds since ``origin_ns``; None where these do.
+        true_s: When they were taken, as far as the stamps show it, in seconds since ``origin_ns``; None where these do.
         rest_w: Prior of the power with nothing running, and its standard deviation; GPUs with a context draw 110 to
             140 W.
     """
