@@ -12,11 +12,11 @@ from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_reason, power_record, reads_zero
-from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.readings import Readings
+from jouletrace.run.spans import spans_of
 from jouletrace.sensor.baseline import idle_and_working_levels
 from jouletrace.sensor.windows.energy import T95
 from jouletrace.sensor.windows.response import Response
@@ -176,7 +176,7 @@ def _watched(run: Run, device: str, record: Readings, response: Response) -> tup
     """
     delay_ns = int(response.delay_s * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
-    starts, ends = device_phase_edges(run, "monitor", device)
+    starts, ends = spans_of(run, "phase").named("monitor").on(device).edges_ns
     if len(starts) == 0:  # cut off before its end: all that there is
         return start if run.kind == "import" else max(start, run.created_ns), end
     start = max(start, int(starts.min()))
