@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -34,28 +34,7 @@ METRICS = {
 _EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
 
 
-@dataclass(frozen=True)
-class Expression:
-    """A parsed check.
-
-    Attributes:
-        text: The text as written.
-        level: "model" or a level of parts.
-        pattern: Pattern of the parts; "" for the model.
-        metric: Word of ``METRICS``.
-        above: True if a change of more than ``change`` fails, False if one of less than it does.
-        change: Relative change.
-    """
-
-    text: str
-    level: str
-    pattern: str
-    metric: str
-    above: bool
-    change: float
-
-
-def parse(text: str) -> Expression:
+def parse(text: str) -> Check:
     """Read an expression.
 
     Raises:
@@ -70,10 +49,10 @@ def parse(text: str) -> Expression:
     for word, known, what in ((level or "model", (*LEVELS, "model"), "level"), (metric, METRICS, "metric")):
         if word not in known:
             raise BadInputError(f"--fail-if '{text}': the {what} is one of {', '.join(known)}{_near(word, known)}")
-    return Expression(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
+    return Check(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
-def evaluate(checks: Sequence[Expression], rows: Sequence[Row]) -> list[Check]:
+def evaluate(checks: Sequence[Check], rows: Sequence[Row]) -> list[Check]:
     """The outcome of each check on the rows.
 
     Raises:
@@ -90,11 +69,12 @@ def evaluate(checks: Sequence[Expression], rows: Sequence[Row]) -> list[Check]:
         failed, open_ = [k for k in own if beyond[k]], [k for k in own if not beyond[k] and not short[k]]
         outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
         deciding = tuple(asked[k][1] for k in failed or open_ or own)
-        found.append(Check(check.text, outcome, check.metric, deciding, 2 * ALPHA / len(asked)))  # one-sided
+        alpha = 2 * ALPHA / len(asked)  # of a one-sided test
+        found.append(replace(check, outcome=outcome, deciding=deciding, alpha=alpha))
     return found
 
 
-def _meant(check: Expression, rows: Sequence[Row]) -> list[Row]:
+def _meant(check: Check, rows: Sequence[Row]) -> list[Row]:
     metric = METRICS[check.metric][check.level != "model"]
     at_level = [row for row in rows if row.level == check.level]
     named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
@@ -115,7 +95,7 @@ def _fits(row: Row, pattern: str) -> bool:
     return any(text and (fnmatchcase(text, pattern) or text == pattern) for text in texts)
 
 
-def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
+def _p(check: Check, contrast: Contrast | None, beyond: bool) -> float:
     """Probability of the observed means if the change weren't beyond the limit, or weren't within it.
 
     The sensors' gain weakens either conclusion. A row without a contrast takes part with probability 1.

@@ -123,21 +123,29 @@ class Row(Listed):
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one ``--fail-if``.
+    """One ``--fail-if``, from its expression to its outcome.
 
     Attributes:
         text: As written.
-        outcome: "failed", "passed" or "inconclusive".
+        level: "model" or a level of parts.
+        pattern: Pattern of the parts; "" for the model.
         metric: Its metric, by the word of the check.
+        above: True if a change of more than ``change`` fails, False if one of less than it does.
+        change: Relative change.
+        outcome: "failed", "passed" or "inconclusive"; "" before it is evaluated.
         deciding: The rows that decide it: those that failed, those that leave it open, or all.
         alpha: Probability of a false alarm of a two-sided test of the same power.
     """
 
     text: str
-    outcome: str
+    level: str
+    pattern: str
     metric: str
-    deciding: tuple[Row, ...]
-    alpha: float
+    above: bool
+    change: float
+    outcome: str = ""
+    deciding: tuple[Row, ...] = ()
+    alpha: float = ALPHA
 
 
 @dataclass
