@@ -7,7 +7,7 @@ Its figure is the logarithm of B over A, and blocks are independent of one anoth
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +37,9 @@ METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
 
 _OPTIONS = {"batch": "batch {}", "seq_len": "{} tokens", "dtype": "{}", "mode": "{}"}
 """Options that may differ between the sides, and how a title says one."""
+
+_IN_NAMES = ("dtype", "mode")
+"""Those in the name of a side's range, by which Runs of all versions are recognised."""
 
 
 def lane(side: str, block: int) -> str:
@@ -117,7 +120,10 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
         contrast = _contrast(a.value, b.value, run.settings.get("first_stage") or 0)
         rows.append(Row("model", whole, metric, (a, b), flags, contrast))
     rows = judge(rows, margin, "few_blocks", scale)
-    sides = [Side(name, (Source(run, title, whole),), title) for name, title in zip("AB", _titles(run), strict=True)]
+    sides = [
+        Side(name, (Source(run, title, whole),), title)
+        for name, title in zip("AB", _titles(run, _OPTIONS), strict=True)
+    ]
     notes = {PER_SAMPLE: scale != (1.0, 1.0), "ended_early": not run.complete}
     return Comparison(
         sides[0],
@@ -141,7 +147,7 @@ def add_results(run: Run, comparison: Comparison) -> None:
     """Add the figures of both sides to a Run, so that ``show`` can print them."""
     results = Figures()
     results.unit(MODEL_UNIT, "model", run.workload.get("name") or "ab", count=1)
-    for number, (side, title) in enumerate(zip(SIDES, _titles(run), strict=True), start=1):
+    for number, (side, title) in enumerate(zip(SIDES, _titles(run, _IN_NAMES), strict=True), start=1):
         results.unit(number, "range", f"{side.upper()}: {title}", MODEL_UNIT, count=1)
         for row in comparison.rows:
             if row.metric != "latency_s":
@@ -163,13 +169,13 @@ def _contrast(a: Floats, b: Floats, first_stage: int) -> Contrast | None:
     return Contrast(mean, of_b, 0.0, (of_b * error) ** 2, float(len(first) - 1))
 
 
-def _titles(run: Run) -> list[str]:
-    """The title of each side: its workload, and its options where they differ, as they were resolved."""
+def _titles(run: Run, options: Collection[str]) -> list[str]:
+    """The title of each side: its workload, and which of the options differ, as they were resolved."""
     sides: Sequence[Mapping[str, object]] = _sides(run)
     full = [str(own.get("name") or side) for own, side in zip(sides, SIDES, strict=True)]
     short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
     names = short if (short[0] == short[1]) == (full[0] == full[1]) else full
-    apart = {key: words for key, words in _OPTIONS.items() if sides[0].get(key) != sides[1].get(key)}
+    apart = {key: _OPTIONS[key] for key in options if sides[0].get(key) != sides[1].get(key)}
     return [
         " · ".join([name, *(words.format(own[key]) for key, words in apart.items() if own.get(key))])
         for name, own in zip(names, sides, strict=True)
