@@ -38,24 +38,25 @@ MODEL_METRICS = (
 )
 WATCHED_METRICS = ("energy_total_j", "power_w", "time_s")
 """Of a record of devices without iterations, such as a log of a night: of all its devices together."""
-PART_METRICS = ("time_s", "power_w", "energy_total_j")
-LOAD_METRICS = (
-    "energy_per_output_token_j",
-    "energy_per_request_j",
-    *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),
-)
-
-
-def metrics_of(level: str) -> tuple[str, ...]:
-    """The metrics that are compared of parts of a level, and of the whole."""
-    of_whole = (*MODEL_METRICS, "time_s")
-    return of_whole if level == "model" else LOAD_METRICS if level == LOAD else PART_METRICS
-
+_PART_METRICS = ("time_s", "power_w", "energy_total_j")
+_METRICS = {
+    "model": (*MODEL_METRICS, "time_s"),
+    LOAD: (
+        *("energy_per_output_token_j", "energy_per_request_j"),
+        *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),
+    ),
+}
+"""By level, in place of those of a part."""
 
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _ITERATIONS_OF_A_RUN = 1_000_000_000
 _BLOCK = ", run "
 """Separates the place of a Run of several processes from the number of a process."""
+
+
+def metrics_of(level: str) -> tuple[str, ...]:
+    """The metrics that are compared of the parts of a level, and of the whole."""
+    return _METRICS.get(level, _PART_METRICS)
 
 
 def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:

@@ -32,7 +32,6 @@ from jouletrace.report.results import metric, printed
 from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
-from jouletrace.run import Estimate
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
 
@@ -44,12 +43,12 @@ def to_dict(found: Comparison) -> dict[str, Any]:
     """The object that ``--format json`` prints."""
     rows = [{name: getattr(row, name) for name in _ROW} for row in found.rows]
     for row in rows:
-        row |= {name: value.to_dict() for name, value in row.items() if isinstance(value, Estimate)}
+        row |= {name: row[name].to_dict() for name in _FIGURES}
     a, b = (
         {"name": one.name, "title": side_title(one), "runs": one.runs, "devices": side_devices(one), "count": one.count}
         for one in (found.a, found.b)
     )
-    only = ([{"level": one.level, "name": placed(one)} for one in side.only] for side in (found.a, found.b))
+    only_a, only_b = ([{"level": one.level, "name": placed(one)} for one in side.only] for side in (found.a, found.b))
     stated = {
         "schema": 1,
         "simulated": found.simulated,
@@ -59,7 +58,7 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         "alpha": found.alpha,
         "sensor_gain": found.gain,
         "rows": rows,
-        "unmatched": dict(zip("ab", only, strict=True)),
+        "unmatched": {"a": only_a, "b": only_b},
         "checks": [{"check": one.text, "outcome": one.outcome, "says": says(one)} for one in found.checks],
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
@@ -115,7 +114,6 @@ def _csv(found: Comparison) -> str:
     return table.csv()
 
 
-_KINDS = {BETTER: "better", WORSE: "worse"}
 _MARKS = {BETTER: "✓ ", WORSE: "✗ "}
 """Marks before printed verdicts, which distinguish them without colour."""
 
@@ -239,7 +237,7 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     figures = zip([*sides, signed(row.change)], (row.a, row.b, row.change), strict=True)
     return [
         *(Cell(text, one.value, one.low, one.high) for text, one in figures),
-        Cell(verdict, hint="; ".join(remarks), full=row.verdict, kind=_KINDS.get(row.verdict, "")),
+        Cell(verdict, hint="; ".join(remarks), full=row.verdict, kind=row.verdict if row.verdict in _MARKS else ""),
         Cell(NONE if row.detectable is None else percent(row.detectable), row.detectable),
     ]
 
