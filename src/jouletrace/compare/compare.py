@@ -79,9 +79,8 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     (side_a, notes_a), (side_b, notes_b) = side_of("A", a), side_of("B", b)
     watched = side_a.watched and side_b.watched
     if side_a.run.kind != side_b.run.kind and not watched:
-        kinds, places = ([with_article(one.run.kind) for one in (side_a, side_b)], (side_a.runs[0], side_b.runs[0]))
-        text = f"A is {kinds[0]} ({places[0]}), B {kinds[1]} ({places[1]}): they can't be compared"
-        raise BadInputError(text)
+        which = [f"{with_article(side.run.kind)} ({side.runs[0]})" for side in (side_a, side_b)]
+        raise BadInputError(f"A is {which[0]}, B {which[1]}: they can't be compared")
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
     wholes = [[source.whole for source in side.sources] for side in (side_a, side_b)]

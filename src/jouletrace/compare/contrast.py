@@ -69,16 +69,13 @@ class Group:
 
     def mean(self) -> Estimate:
         """Mean of the runs with its t-interval; for a single run its half-width; null where all lack the metric."""
-        if not len(self.known):
-            return Estimate.null(self.reason, METHOD)
-        if len(self.known) > 1:
-            return mean_estimate(self.known, method=METHOD)
-        value, half = next((one.value, one.half_width) for one in self.figures if one.value is not None)
-        return (
-            Estimate(value, n=1, method=METHOD)
-            if half is None
-            else Estimate(value, value - half, value + half, 1, METHOD)
-        )
+        known = [one for one in self.figures if one.value is not None]
+        if len(known) != 1:
+            return mean_estimate(self.known, method=METHOD) if known else Estimate.null(self.reason, METHOD)
+        (value,), half = self.known.tolist(), known[0].half_width
+        if half is None:
+            return Estimate(value, n=1, method=METHOD)
+        return Estimate(value, value - half, value + half, 1, METHOD)
 
 
 @dataclass(frozen=True)
