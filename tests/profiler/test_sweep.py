@@ -423,7 +423,7 @@ def test_points_are_judged_with_care_where_their_intervals_hold_a_stored_scatter
     assert said not in " ".join(render(entries("between_runs_stored")[:1]).split())
 
 
-def test_points_that_are_single_runs_are_told_how_to_compare_them(capsys, workspace, monkeypatch):
+def test_single_runs_in_a_sweep_come_with_the_way_to_compare_them(capsys, workspace, monkeypatch):
     class Stored(Runner):
         def __call__(self, workload, settings, folder, limit_s):
             run = profile_run(batch=settings.batch)

@@ -10,7 +10,6 @@ from jouletrace.above import Above
 from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, Group
 from jouletrace.compare.source import Listed, Side
 from jouletrace.run import Estimate, Run
-from jouletrace.run.parts import STORED_SCATTER
 from jouletrace.run.shown import Shown
 
 BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
@@ -230,17 +229,6 @@ class Comparison(Shown):
         """True if the whole has verdicts, none of which a narrower interval would change."""
         judged = [row.verdict for metric, row in self.whole.items() if metric in _JUDGED]
         return bool(judged) and INCONCLUSIVE not in judged
-
-    @property
-    def doubt(self) -> str | None:
-        """By code, what qualifies the verdict on the energy; None where nothing does."""
-        energy = self.whole.get("energy_total_j")
-        if energy is not None and not self.same and energy.verdict == INCONCLUSIVE:
-            return energy.reason or "unknown"
-        if energy is not None and not self.same and STORED_SCATTER in energy.flags:
-            return STORED_SCATTER
-        differs = any(row.level == LOAD and row.verdict in DIFFERENT for row in self.rows)
-        return "one_run" if self.single_loads and differs else None
 
     def __str__(self) -> str:
         """The tables of the terminal."""

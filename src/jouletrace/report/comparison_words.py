@@ -7,7 +7,7 @@ from typing import Any
 
 from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
 from jouletrace.analysis.rules import CARE, NO, YES, rule
-from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Note, Row
+from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, LOAD, PER_SAMPLE, SAME, Check, Comparison, Note, Row
 from jouletrace.compare.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
@@ -228,17 +228,18 @@ def trusted(found: Comparison) -> Outcomes:
 
 def _doubt(found: Comparison) -> list[Failure]:
     """Failures that qualify the verdict on the energy: one or none."""
-    code, energy = found.doubt, found.whole.get("energy_total_j")
-    if code is None:
-        return []
-    if code == STORED_SCATTER:
+    energy = None if found.same else found.whole.get("energy_total_j")
+    if energy is not None and energy.verdict == INCONCLUSIVE:
+        code = energy.reason or "unknown"
+        level = NO if rule(code).level == YES else rule(code).level
+        action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
+        made = Circumstances(max_time_s=80.0)
+        return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
+    if energy is not None and STORED_SCATTER in energy.flags:
         return [stored_scatter(ACTIONS["one_run"])]
-    if found.same or energy is None or energy.verdict != INCONCLUSIVE:
-        return [Failure("verdict", CARE, code, message=reason(code), action=_MORE_RUNS)]
-    level = NO if rule(code).level == YES else rule(code).level
-    action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
-    made = Circumstances(max_time_s=80.0)
-    return [Failure("verdict", level, code, message=reason(energy.reason), action=action, made=made)]
+    if found.single_loads and any(row.level == LOAD and row.verdict in DIFFERENT for row in found.rows):
+        return [Failure("verdict", CARE, "one_run", message=reason("one_run"), action=_MORE_RUNS)]
+    return []
 
 
 def stored_scatter(action: str) -> Failure:
