@@ -18,7 +18,7 @@ from jouletrace.compare.pairs import Comparison
 from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
-from jouletrace.report.divisions import Row, as_json, divisions, kept
+from jouletrace.report.divisions import Row, as_json, costliest_of, divisions
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
@@ -55,7 +55,7 @@ def to_json_object(
 
     Args:
         run: The Run.
-        top: Keep only so many rows of each division, the costliest first, and all that is idle.
+        top: Keep only so many rows of each division but the whole, the costliest first, and all that is idle.
         compared: What a Run of ``ab`` says of its two sides: the object has it as "comparison".
         tariff: What a kWh costs and emits: the object has "cost".
         divided: Rows of divisions that take the place of all but the whole.
@@ -72,6 +72,8 @@ def to_json_object(
     parts = divisions(run, results)
     if divided is not None:
         parts = {"whole": parts["whole"], **divided}
+    if top is not None:
+        parts = {name: rows if name == "whole" else costliest_of(rows, top) for name, rows in parts.items()}
     found = {
         "schema": SCHEMA,
         "kind": run.kind,
@@ -81,7 +83,7 @@ def to_json_object(
         "simulated": run.simulated,
         "trust": trust.to_dict(known.checks),
         "model": model(results, known, stated),
-        "parts": {name: [as_json(row, stated) for row in kept(rows, top)] for name, rows in parts.items()},
+        "parts": {name: [as_json(row, stated) for row in rows] for name, rows in parts.items()},
         "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": known.conditions,
@@ -121,7 +123,7 @@ def figure(found: Estimate, of: str) -> dict[str, Any]:
 
 
 def cost(tariff: Tariff, run: Run, results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
-    """What the energy costs and emits; without a budget, since the gain of the sensor is in these intervals alone."""
+    """The object "cost"; without budgets, since the gain of the sensor is in these intervals alone."""
     found = tariff.to_dict(*priced(run, results, known), known.gain)
     return {name: stated(Estimate.from_dict(one)) if isinstance(one, dict) else one for name, one in found.items()}
 

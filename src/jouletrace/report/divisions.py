@@ -94,13 +94,11 @@ def _rows(results: Parts, part: Part) -> Iterator[Row]:
         yield Row((*path, Step("own", "own operators")), own)
 
 
-def kept(rows: Sequence[Row], top: int | None) -> list[Row]:
-    """The ``top`` costliest rows; the whole and all that is idle beyond them. All rows as they are, if None."""
-    if top is None:
-        return list(rows)
+def costliest_of(rows: Sequence[Row], top: int) -> list[Row]:
+    """The ``top`` costliest rows, the costliest first, and all that is idle beyond them."""
     left = iter(range(top))
     ranked = (rows[n] for n in costliest([row.figures for row in rows]))
-    return [row for row in ranked if not row.path or _idle(row) or next(left, None) is not None]
+    return [row for row in ranked if _idle(row) or next(left, None) is not None]
 
 
 def _idle(row: Row) -> bool:
