@@ -48,6 +48,7 @@ def children(found, division):
     return [(above[path], inside) for path, inside in below.items()]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_rows_of_a_committed_run_are_described_and_add_up(path):
     found = shown(path)

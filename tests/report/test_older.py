@@ -30,6 +30,7 @@ def values(found, division):
     return sorted((row["energy_j"]["value"] or 0.0, round(1e9 * (row["time_s"]["value"] or 0.0))) for row in own)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_an_upgraded_object_validates_and_has_the_figures_of_the_new_one(path):
     now, before = both(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,22 +35,23 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
         return found
     if found.get("schema") not in (1, 2):
         raise BadInputError(f"schema {found.get('schema')!r}: this jouletrace reads 1 to {SCHEMA}")
-    gone = {"device", "closure", "perturbation", *LISTS}
-    now = {name: _walked(one) for name, one in found.items() if name not in gone}
-    if isinstance(clocks := (found.get("conditions") or {}).get("clocks_mhz"), dict):
+    gone = {"device", "closure", "perturbation", "comparison", *LISTS}
+    now = json.loads(json.dumps({key: one for key, one in found.items() if key not in gone}), object_hook=_figure)
+    if isinstance(clocks := (now.get("conditions") or {}).get("clocks_mhz"), dict):
         known: dict[str, Any] = {"sm_reported": None, "sm_measured": None}
         now["conditions"]["clocks_mhz"] = known | {_CLOCKS.get(name, name): value for name, value in clocks.items()}
-    device, model = found.get("device"), found["model"]
+    device = found.get("device")
     only = None if device is None or found.get("devices") else device["id"]
-    whole = {"time_ms": {}, "energy_j": model["energy_j"]["total"], "power_w": model["power_w"], "module": only}
+    whole = {"time_ms": {}, "energy_j": now["model"]["energy_j"]["total"], "power_w": now["model"]["power_w"]}
     rows = [(level, old) for name, level in LISTS.items() for old in found.get(name, [])]
     operators, ranks = {_key(old) for level, old in rows if level == "op"}, {old.get("device") for _, old in rows}
     parts: dict[str, list[dict[str, Any]]] = {}
-    for level, old in [("model", whole), *rows]:
+    for level, old in [("model", {**whole, "module": only}), *rows]:
         if level != "kernel" or _key(old) not in operators:  # both lists have what has no kernels
             parts.setdefault(LEVELS.get(level, "whole"), []).append(_row(level, old, ranks))
-    closures = {f"closure_{key}": one for key, one in found.get("closure", {}).items() if one["value"] is not None}
-    checks = _walked({**closures, **found.get("checks", {})})
+    closures = {f"closure_{key}": _figure(one) for key, one in found.get("closure", {}).items() if one["value"]}
+    now |= {"comparison": found["comparison"]} if "comparison" in found else {}
+    checks = closures | now.get("checks", {})
     return {**now, "schema": SCHEMA, "devices": [device] if device else [], "parts": parts, "checks": checks}
 
 
@@ -59,8 +61,8 @@ def _key(old: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _row(level: str, old: Mapping[str, Any], ranks: set[Any]) -> dict[str, Any]:
     """A row; a device whose kernels were recorded is named as on their paths."""
-    gpu, name = old.get("device", ""), str(old.get("name") or "")
-    name = name.removeprefix(f"{gpu}: ")
+    gpu = old.get("device", "")
+    name = str(old.get("name") or "").removeprefix(f"{gpu}: ")
     own: dict[str, Any] = {key: old.get(key) for key in ("op", "shapes", "module", "count")}
     path = Part(0, None, "op" if name in (IDLE_NAME, BEFORE) else level, name, gpu=gpu, **own).path
     if level == "device" and (rank := name.partition(":")[0]) in ranks:
@@ -74,8 +76,6 @@ def _row(level: str, old: Mapping[str, Any], ranks: set[Any]) -> dict[str, Any]:
     return as_json(Row(path, figures, own["count"], device), lambda one: figure(one, of))
 
 
-def _walked(found: Any) -> Any:
-    """The same with figures of schema 3."""
-    if isinstance(found, dict) and {"value", "low", "high", "n"} <= found.keys():
-        return figure(Estimate.from_dict(found), found.get("of") or RUN)
-    return {name: _walked(one) for name, one in found.items()} if isinstance(found, dict) else found
+def _figure(old: dict[str, Any]) -> dict[str, Any]:
+    """A figure as one of schema 3; any other object as it is."""
+    return figure(Estimate.from_dict(old), old.get("of") or RUN) if {"value", "low", "n"} <= old.keys() else old
