@@ -12,7 +12,7 @@ from jouletrace.compare.pairs import LEVELS
 from jouletrace.compare.sides import metrics_of
 from jouletrace.compare.source import Listed, Side
 from jouletrace.run import MODEL_UNIT
-from jouletrace.run.parts import Part, Parts, Path
+from jouletrace.run.parts import Part, Parts, Path, Step
 
 _DTYPE = re.compile(r"\b(?:b?f|i|u)\d+\b|\bbool\b")
 
@@ -54,8 +54,10 @@ def _parts(side: Side) -> dict[Ident, list[Part | None]]:
             for part in parts.units(level):
                 if part.id == MODEL_UNIT or part.figures.keys().isdisjoint(metrics_of(level)):
                     continue
-                found.setdefault((level, part.path, seen[part.path]), [None] * side.count)[i] = part
-                seen[part.path] += 1
+                # the lengths of a phase distinguish it, too
+                path = (*part.path, Step("shapes", part.shapes)) if level == "phase" and part.shapes else part.path
+                found.setdefault((level, path, seen[path]), [None] * side.count)[i] = part
+                seen[path] += 1
     return found
 
 

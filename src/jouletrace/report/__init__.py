@@ -42,6 +42,7 @@ def render(
     verbose: bool = False,
     colour: bool = False,
     tariff: Tariff | None = None,
+    schema: int = 3,
 ) -> str:
     """One Run, or several side by side, as text; with a finer ``detail`` than "model", each by itself below that.
 
@@ -56,6 +57,7 @@ def render(
         verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
         colour: Colours and bars in a "table".
         tariff: What a kWh costs and emits, which adds a line (in JSON, "cost") to all formats but CSV.
+        schema: Of JSON, 3 or 2.
 
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
@@ -73,9 +75,11 @@ def render(
 
         compared = [own_sides(run) for run in runs]
     if form == "json":
-        from jouletrace.report.contract import json_text
+        from jouletrace.report.contract import json_text, to_json_object
+        from jouletrace.report.schema2 import to_schema_2
 
-        return json_text(runs, top=top, compared=compared, tariff=tariff)
+        write = to_schema_2 if schema == 2 else to_json_object
+        return json_text(runs, compared=compared, write=write, top=top, tariff=tariff)
     if form == "csv":
         from jouletrace.report.csv import csv_text
 
