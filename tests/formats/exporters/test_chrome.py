@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import math
+import resource
 import subprocess
 import sys
 from decimal import Decimal
@@ -13,7 +15,6 @@ import pytest
 from check_trace import problems, read
 from jouletrace.errors import BadInputError
 from jouletrace.formats import exporters
-from jouletrace.formats.exporters import chrome
 from jouletrace.run import Run, tables
 from jouletrace.sensor.power_record import integrate
 from make_runs import GPU, ODD, START, all_runs, profile_run, random_table, simulated_run
@@ -92,6 +93,36 @@ def test_tracks_are_named_by_device_kind_and_lane(document):
     assert ("of a newer version", "Host", "Novelty") in where
     assert (SCRIPT, "Host", "Ranges") in where
     assert ("energy", board, "Phases, profile") in where
+
+
+def test_kinds_of_their_own_come_after_the_known_ones(tmp_path):
+    rows = [span(i, kind, kind, i, i + 1) for i, kind in enumerate(("group", "kernel", "op", "novelty"))]
+    document = read(exporters.export(Run(spans=tables.from_rows(rows, "spans")), "chrome", tmp_path / "trace.json"))
+    named = [event["args"]["name"] for event in of_phase(document, "M") if event["name"] == "thread_name"]
+    assert named == ["Operators", "Kernels", "Group", "Novelty"]
+
+
+def test_spans_of_which_only_times_are_known_are_drawn(tmp_path):
+    rows = [{"id": 1, "start_ns": START, "end_ns": START + 1}]
+    document = read(exporters.export(Run(spans=tables.from_rows(rows, "spans")), "chrome", tmp_path / "trace.json"))
+    (drawn,) = of_phase(document, "X")
+    assert (drawn["name"], drawn["cat"], drawn["args"]) == ("(no name)", "other", {})
+
+
+def test_readings_of_no_device_are_the_hosts(tmp_path):
+    rows = [{"time_ns": START + i, "channel": "temperature_c", "value": 40.0 + i} for i in (1, 0)]
+    run = Run(samples=tables.from_rows(rows, "samples"))
+    document = read(exporters.export(run, "chrome", tmp_path / "trace.json"))
+    assert tracks(document) == {(1, None): "Host"}
+    assert line(document, "Temperature (°C)") == [(START, 40.0), (START + 1, 41.0)]
+
+
+def test_counters_that_are_not_numbers_are_null(tmp_path):
+    run = Run(spans=tables.from_rows([span(1, "kernel", "gemm", 0, 1)], "spans"))
+    row = {"span": 1, "metric": "sm__cycles", "value": math.nan}
+    run.counters = tables.from_rows([row, row], "counters")
+    document = read(exporters.export(run, "chrome", tmp_path / "trace.json"))
+    assert named(document, "gemm")[0]["args"] == {"sm__cycles": None, "sm__cycles, 2": None}
 
 
 def test_tracks_come_in_the_order_of_their_ranks(document):
@@ -301,12 +332,13 @@ def test_a_name_that_ends_in_gz_is_compressed_the_same_each_time(tmp_path):
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_what_fails_half_way_leaves_nothing(tmp_path, monkeypatch, name):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(chrome, "notes", fail)
-    with pytest.raises(BadInputError, match=r"cannot write .*: No space left on device"):
-        exporters.export(timeline_run(), "chrome", tmp_path / name)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        with pytest.raises(BadInputError, match=r"cannot write .*: File too large"):
+            exporters.export(timeline_run(), "chrome", tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
 
 
