@@ -1,1 +1,1 @@
-"""The layout of a Run in trace viewers: tracks of spans, what is said of each, and counters."""
+"""The layout of a Run in trace viewers: tracks of spans with their args and arrows, and counters."""
