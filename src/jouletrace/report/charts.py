@@ -14,8 +14,9 @@ from jouletrace.analysis.facts import Facts
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity, unit_for
-from jouletrace.report.tree import ROOT, Node, widths
+from jouletrace.report.tree import Node, widths
 from jouletrace.run.names import short_name
+from jouletrace.run.parts import Path
 
 Spec = dict[str, Any]
 """A figure, as ``flame.js`` or plotly take it."""
@@ -100,7 +101,7 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         room = max(0.0, _SPREAD * high - (high - low)) / 2  # else nearly equal powers look far apart
         scale = short([low - room, high + room])
     levels = list(dict.fromkeys(node.level for node in nodes))
-    place = {node.key: number for number, node in enumerate(nodes)}
+    place = {node.path: number for number, node in enumerate(nodes)}
     drawn = [
         [
             place.get(node.parent, -1),
@@ -118,10 +119,10 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
 
 def _depths(nodes: list[Node]) -> list[int]:
     """How deep each node lies, the root at 1."""
-    depth = {"": 0}
+    depth: dict[Path, int] = {(): 0}
     for node in nodes:
-        depth[node.key] = depth[node.parent] + 1
-    return [depth[node.key] for node in nodes]
+        depth[node.path] = depth[node.parent] + 1
+    return [depth[node.path] for node in nodes]
 
 
 def _power(node: Node) -> float | None:
@@ -137,11 +138,11 @@ def _brief(node: Node) -> str:
 def _tip(node: Node, root: Node) -> str:
     """What a pointer shows: the name in full where it was cut, properties, figures, how they came about; in lines."""
     name = node.label if len(node.label) <= _WHOLE else f"{node.label[:_WHOLE]}…"
-    lines = [*([name] if _brief(node) != node.label else []), *filter(None, node.detail.split("\n"))]
+    lines = [*([name] if _brief(node) != node.label else []), *node.details]
     for name, own, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):
         if own.value is None:
             continue
-        share = f" ({100 * own.value / whole.value:.2f} %)" if whole.value and node.key != ROOT else ""
+        share = f" ({100 * own.value / whole.value:.2f} %)" if whole.value and node.parent else ""
         lines.append(f"{name} {figure(own, unit)}{share}")
     watts = _power(node)
     if watts is not None:
