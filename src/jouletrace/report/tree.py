@@ -7,7 +7,7 @@ layers, kernels in operators; of a trace kernels by name; and idle power where n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -228,25 +228,30 @@ def _rows(results: Parts, units: Sequence[Part]) -> list[Node]:
         if not elsewhere and _has_figure(unit):  # else shown within its layer, or within a pool as a whole
             kept[unit.id] = unit
 
-    def way(unit: Part | None) -> Path:
-        path: Path = ()
-        while unit is not None and len(path) < _DEEPEST:
-            path, unit = _steps(unit, in_modules=not layered) + path, kept.get(unit.parent)
-        return path
-
     # a range states what it takes on average
-    found = [_row(unit, way(unit), float(unit.count or 1) if unit.level == "range" else 1.0) for unit in kept.values()]
+    times = {id: float(unit.count or 1) if unit.level == "range" else 1.0 for id, unit in kept.items()}
+    found = [_row(unit, _way(unit, kept, in_modules=not layered), times[unit.id]) for unit in kept.values()]
     kernels: dict[int | None, list[Part]] = {}
     for unit in results.all():
         if unit.level == "kernel":
             kernels.setdefault(unit.parent, []).append(unit)
     for (layer, op), share in calls.items():
         if layer is not None and _has_figure(results[op]):
-            around = way(kept.get(layer)) + _named(results[op], results[op].shapes)
+            around = _way(kept.get(layer), kept) + _named(results[op], results[op].shapes)
             found.append(_row(results[op], around, share))
             below = filter(_has_figure, kernels.get(op, []))
             found += [_row(kernel, around + _named(kernel, kernel.shapes), share) for kernel in below]
     return found
+
+
+def _way(unit: Part | None, kept: Mapping[int | None, Part], *, in_modules: bool = False) -> Path:
+    """The path of a part within those that are kept; without these where it lies too deep."""
+    own = path = () if unit is None else _steps(unit, in_modules=in_modules)
+    while unit is not None and (unit := kept.get(unit.parent)) is not None:
+        if len(path) > _DEEPEST:
+            return own
+        path = _steps(unit, in_modules=in_modules) + path
+    return path
 
 
 def _calls(results: Parts) -> dict[tuple[int | None, int], float]:
