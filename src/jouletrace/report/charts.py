@@ -14,9 +14,8 @@ from jouletrace.analysis.facts import Facts
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity, unit_for
-from jouletrace.report.tree import Node, widths
+from jouletrace.report.tree import Node, depths, widths
 from jouletrace.run.names import short_name
-from jouletrace.run.parts import Path
 
 Spec = dict[str, Any]
 """A figure, as ``flame.js`` or plotly take it."""
@@ -114,15 +113,7 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         ]
         for node, wide, power in zip(nodes, width, watts, strict=True)
     ]
-    return {"nodes": drawn, "watts": scale, "rows": max(_depths(nodes))}
-
-
-def _depths(nodes: list[Node]) -> list[int]:
-    """How deep each node lies, the root at 1."""
-    depth: dict[Path, int] = {(): 0}
-    for node in nodes:
-        depth[node.path] = depth[node.parent] + 1
-    return [depth[node.path] for node in nodes]
+    return {"nodes": drawn, "watts": scale, "rows": max(depths(nodes).values())}
 
 
 def _power(node: Node) -> float | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from jouletrace.report import reasons
-from jouletrace.report.document import Footnotes, NoFootnotes
+from jouletrace.report.document import Footnotes
 from jouletrace.report.results import NO_KERNEL, metric, ordered, printed
 from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
 from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.tree import in_tree
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import CLOSURES, OF_PARTS
 from jouletrace.run.names import short_names
@@ -32,8 +34,15 @@ LEVELS = {
 _SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
 """Metrics of parts that are shown where there is room, the most informative first."""
 
-_LOST = {"op": "middle", "kernel": "middle", "layer": "start"}
-"""By level, what names lose where there is little room for them."""
+_NAMED = {
+    "operator": Column("operator", long="middle"),
+    "op": Column("operator", wide=2, long="middle"),
+    "layer": Column("layer", long="start"),
+    "module": Column("module", wide=2, long="start"),
+    "kernel": Column("kernel", long="middle"),
+    "shapes": Column("shapes", wide=2, long="middle"),
+}
+"""Columns that say which part a row is, by level or step: how they are headed, and what their names lose."""
 
 _LEADING = ("energy_total_j", "time_s")
 """Metrics whose scale others of the same kind take on."""
@@ -55,57 +64,72 @@ _SMALL = 0.01
 MOST_ROWS = 20
 """Rows of a table below a verdict, unless more are asked for."""
 
-_CAUSE = 0.05
-"""Share of a program's energy below which a cause of the time between kernels isn't listed below a verdict."""
-
 _SHARE_DIGITS = 3
 
 _LEAST = (0.01, 0.02, 0.05, 0.1)
 """Shares below which parts of a program are left out, the first that leaves few enough."""
 
 
-def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footnotes) -> list[Table]:
-    """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
-    checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
-    if level == "layer" and top is None:
-        if run.kind == "program":
-            return [_tree_section(results, marks, _SMALL)]
-        return [_tree_section(results, marks), *checks]
-    section, rest, unattributed = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
-    if rest:
-        section.notes.append(f"{_rest(results, rest)}; --top lists more")
-    if unattributed:
-        section.notes += _unattributed(results, unattributed, top)
-    return [section, *checks]
+class _Listing(NamedTuple):
+    """How much is listed.
+
+    Attributes:
+        ranked: Levels whose parts are always in the order of their costs; others where there is a ``top``.
+        top: Rows where none is given; None for all.
+        cause: Share of the whole from which on a cause of the time between kernels has a row.
+        summed: Metrics of which is stated what the rows left out come to.
+    """
+
+    ranked: tuple[str, ...] = ("kernel",)
+    top: int | None = None
+    cause: float = 0.0
+    summed: tuple[str, ...] = ("energy_total_j", "energy_active_j", "time_s", "share")
 
 
-def short(run: Run, results: Parts, level: str, top: int | None) -> Table:
-    """The units of a level as they stand below a verdict: those with a figure, the costliest, without footnotes."""
-    if level == "layer" and top is None:
+_ALL = _Listing()
+_BRIEF = _Listing(("kernel", "op"), MOST_ROWS, 0.05, ("energy_total_j", "share"))
+"""What stands below a verdict."""
+
+
+def sections(
+    run: Run, results: Parts, level: str, top: int | None, marks: Footnotes, *, brief: bool = False
+) -> list[Table]:
+    """The parts of a level as a terminal lists them, what is left out, and how well they make the whole.
+
+    If ``brief`` as they stand below a verdict: those with a figure, the costliest, without footnotes and checks.
+    """
+    how = _BRIEF if brief else _ALL
+    as_tree = level == "layer" and top is None
+    left: list[str] = []
+    if as_tree:
         least = _SMALL if run.kind == "program" else 0.0
-        if run.kind == "program":
-            few = (one for one in _LEAST if len(_tree_rows(results, one, brief=True)) <= MOST_ROWS)
+        if brief and least:
+            few = (one for one in _LEAST if len(_tree_rows(results, one, how)) <= MOST_ROWS)
             least = next(few, _LEAST[-1])
-        found = _tree_section(results, NoFootnotes(), least, brief=True)
-        found.notes = []
+        found = _tree_section(results, marks, least, how)
     else:
-        ranked = top is not None or level in ("kernel", "op")
-        known = level not in ("device", "range", "load")
-        found, rest, unattributed = table(
-            run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=known, cause=_CAUSE
+        ranked, known = top is not None or level in how.ranked, brief and level not in ("device", "range", "load")
+        found, rest, without = table(
+            run, results, level, top or how.top, marks, ranked=ranked, known=known, cause=how.cause
         )
-        found.notes = [_rest(results, rest, ("energy_total_j", "share"))] if rest else []
-        if unattributed:
-            found.notes.append(_without_energy(results, unattributed))
+        if rest:
+            left.append(f"{_rest(results, rest, how.summed)}{'' if brief else '; --top lists more'}")
+        if without:
+            left += [_without_energy(without)] if brief else _unattributed(without, top)
+    if not brief:
+        found.notes += left
+        checked = level in ("phase", "layer", "kernel", "op") and not (as_tree and run.kind == "program")
+        return [found, check_section(results)] if checked else [found]
+    found.notes = left
     for n, column in enumerate(found.columns):
         if column.key == "share":
             for row in found.rows:
                 share = getattr(row[n], "value", None)
                 row[n] = Cell("" if share is None else number(100 * share, _SHARE_DIGITS), share)
-    return found
+    return [found]
 
 
-def _without_energy(results: Parts, units: Sequence[Part]) -> str:
+def _without_energy(units: Sequence[Part]) -> str:
     """What the parts without an energy come to."""
     time = sum(unit.get("time_s").value or unit.get("time_traced_s").value or 0.0 for unit in units)
     rows = "1 row" if len(units) == 1 else f"{len(units)} rows"
@@ -166,28 +190,34 @@ def table(
             units = [unit for unit in units if energies[unit.id] is not None]
     shown, rest = (units, []) if top is None else (units[:top], units[top:])
     shown = [row for unit in shown for row in (unit, *_causes(results, unit, cause))]
-    columns, fields = _naming(level, shown)
-    short = short_names(unit.name or "?" for unit in shown if unit.level == "kernel")
-    labels = _labels(shown, short)
-    section = Table(LEVELS[level], columns, id=level)
-    section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
-    _add_gpus(section, [unit.gpu for unit in shown])
-    if any(unit.count is not None for unit in shown):
-        columns.append(Column("×", numeric=True, key="count"))
-        for row, unit in zip(section.rows, shown, strict=True):
-            row.append(Cell(str(unit.count or ""), unit.count))
-    figures = [unit.figures for unit in shown]
-    figures, meant = _distinguished(run, results, shown) if level == "range" else (figures, [])
-    add_figures(section, figures, names, marks, _secondary(names))
+    section = Table(LEVELS[level], *_naming(run, level, shown), id=level)
+    figures, meant = _distinguished(run, results, shown) if level == "range" else ([one.figures for one in shown], [])
+    _complete(section, shown, figures, names, marks, counted=True)
     section.notes += meant
     return section, rest, unattributed
 
 
-def _add_gpus(section: Table, gpus: Sequence[str]) -> None:
-    """Add a first column that says on which GPU of several each row ran, if any did."""
-    if any(gpus):
+def _complete(
+    section: Table,
+    units: Sequence[Part],
+    figures: Sequence[dict[str, Estimate]],
+    names: Sequence[str],
+    marks: Footnotes,
+    *,
+    counted: bool,
+) -> None:
+    """Add what all tables of parts have to rows that name these: on which GPU of several each ran, counts, figures."""
+    if any(unit.gpu for unit in units):
         section.columns.insert(0, Column("device"))
-        section.rows = [[gpu, *row] for gpu, row in zip(gpus, section.rows, strict=True)]
+        section.rows = [[unit.gpu, *row] for unit, row in zip(units, section.rows, strict=True)]
+    if counted and any(unit.count is not None for unit in units):
+        section.columns.append(Column("×", numeric=True, key="count"))
+        for row, unit in zip(section.rows, units, strict=True):
+            row.append(Cell(str(unit.count or ""), unit.count))
+    spreads = tuple(name for name in names if "_std" in name)
+    # active energy first, where the total says how much
+    secondary = (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
+    add_figures(section, figures, names, marks, secondary)
 
 
 def _place(results: Parts, gpu: str) -> int:
@@ -211,7 +241,7 @@ def _attributed(results: Parts, units: Sequence[Part]) -> tuple[list[Part], list
     return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
 
 
-def _unattributed(results: Parts, units: Sequence[Part], top: int | None) -> list[str]:
+def _unattributed(units: Sequence[Part], top: int | None) -> list[str]:
     """Kernels that no part accounts for: by name, those that ran longest first, and why."""
     short = short_names((unit.name or "?" for unit in units), _LISTED)
     launches: dict[str, int] = {}
@@ -233,41 +263,67 @@ def _unattributed(results: Parts, units: Sequence[Part], top: int | None) -> lis
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Table:
+def _tree_section(results: Parts, marks: Footnotes, least: float, how: _Listing) -> Table:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
-    rows = _tree_rows(results, least, brief=brief)
+    rows = _tree_rows(results, least, how)
     title, column = (
         (f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", "part") if least else (LEVELS["layer"], "layer")
     )
     section = Table(title, [Column(column, long="middle")], [[label] for _, label, _ in rows])
-    _add_gpus(section, [gpu for gpu, _, _ in rows])
     figures = [figures for _, _, figures in rows]
     names = ordered({name for row in figures for name in row})
-    add_figures(section, figures, names, marks, _secondary(names))
+    _complete(section, [unit for unit, _, _ in rows], figures, names, marks, counted=False)
     return section
 
 
-def _secondary(names: Sequence[str]) -> tuple[str, ...]:
-    """Metrics that stand where there is room: active energy first, where the total says how much."""
-    spreads = tuple(name for name in names if "_std" in name)
-    return (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
+def _tree_rows(results: Parts, least: float, how: _Listing) -> list[tuple[Part, str, dict[str, Estimate]]]:
+    """The layers with a share of ``least``, outer modules first, then what no operator accounts for, by GPU.
+
+    Below a verdict all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
+    """
+    units = [unit for unit in results.units("layer") if (unit.get("share").value or 0.0) >= least]
+    inside = Counter(unit.parent for unit in units)
+    hidden: dict[int | None, int] = {}
+    found: list[tuple[Part, str, dict[str, Estimate]]] = []
+    for unit, depth in in_tree(units):
+        name, figures = unit.name or "?", dict(unit.figures)
+        alone = how is _BRIEF and depth > 0 and name.endswith(".*") and inside[unit.parent] == 1
+        hidden[unit.id] = hidden.get(unit.parent, 0) + alone
+        if alone:
+            continue
+        indent = "  " * (depth - hidden[unit.id])
+        own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
+        found.append((unit, indent + (name.rpartition(".")[2] if depth else name), figures))
+        if own and not least:
+            found.append((unit, f"{indent}  (own operators)", own))
+    for unit in results.outside() if found else ():
+        found.append((unit, printed(unit.name), unit.figures))
+        found += [(cause, f"  {cause.name}", cause.figures) for cause in _causes(results, unit, how.cause)]
+    return sorted(found, key=lambda row: _place(results, row[0].gpu))
 
 
-def _naming(level: str, units: Sequence[Part]) -> tuple[list[Column], list[str]]:
-    """The columns that say which part a row is, and what of a unit each holds."""
-    if level == "device":
-        return [Column("device")], ["device"]
+def _naming(run: Run, level: str, units: Sequence[Part]) -> tuple[list[Column], list[list[Any]]]:
+    """The columns that say which part a row is, and their cells."""
+    short = short_names(unit.name or "?" for unit in units if unit.level == "kernel")
     if level == "kernel" and any(unit.op for unit in units):
         # A kernel's name says little: one serves many operators, and operators differ by where they are.
-        columns, fields = [Column("operator", long="middle"), Column("module", long="start")], ["operator", "module"]
-        columns += [Column("kernel", wide=2, long="middle"), Column("shapes", wide=4, long="middle")]
-        return columns, [*fields, "kernel", "shapes"]
-    columns, fields = [Column("operator" if level == "op" else level, long=_LOST.get(level, ""))], ["name"]
-    for key, name in (("op", "operator"), ("shapes", "shapes"), ("module", "module")):
-        if any((own := getattr(unit, key)) and own != unit.name for unit in units):
-            columns.append(Column(name, wide=2, long="start" if key == "module" else "middle"))
-            fields.append(key)
-    return columns, fields
+        labels = _labels(units, short)
+        columns = [_NAMED["operator"], replace(_NAMED["module"], wide=0)]
+        columns += [replace(_NAMED["kernel"], wide=2), replace(_NAMED["shapes"], wide=4)]
+        rows: list[list[Any]] = []
+        for unit in units:
+            kernel = _name(run, unit, short) if unit.level == "kernel" else ""
+            first = _name(run, unit, short) if unit.level == "cause" else labels[unit.id]
+            rows.append([first, unit.module or "", kernel, unit.shapes or ""])
+        return columns, rows
+    columns = [_NAMED.get("operator" if level == "op" else level, Column(level))]
+    rows = [[_name(run, unit, short)] for unit in units]
+    for key in ("op", "shapes", "module") if level != "device" else ():
+        own = [getattr(unit, key) or "" for unit in units]
+        if any(text and text != unit.name for text, unit in zip(own, units, strict=True)):
+            columns.append(_NAMED[key])
+            rows = [[*row, text] for row, text in zip(rows, own, strict=True)]
+    return columns, rows
 
 
 def _labels(units: Sequence[Part], short: dict[str, str]) -> dict[int, str]:
@@ -287,20 +343,16 @@ def _labels(units: Sequence[Part], short: dict[str, str]) -> dict[int, str]:
     return found
 
 
-def _named(run: Run, unit: Part, field: str, short: dict[str, str], labels: dict[int, str]) -> str:
-    if field == "device":
+def _name(run: Run, unit: Part, short: dict[str, str]) -> str:
+    """The name of a part as its level has it: kernels by their short names, phases with the tokens that they are of."""
+    if unit.level == "device":
         return device_name(run, unit)
     if unit.level == "cause":
-        named = field in ("operator", "name")
-        return Cell(2 * NBSP + str(unit.name), full=f"{NO_KERNEL}: {unit.name}") if named else ""
-    if field == "operator":
-        return labels[unit.id]
-    if unit.level == "kernel" and field in ("kernel", "name"):
-        name = str(unit.name or "?")
+        return Cell(2 * NBSP + unit.name, full=f"{NO_KERNEL}: {unit.name}")
+    if unit.level == "kernel":
+        name = unit.name or "?"
         return Cell(short[name], full=name if short[name] != name else "")
-    if field == "kernel":
-        return ""
-    text = printed(unit.name) if field == "name" else str(getattr(unit, field) or "")
+    text = printed(unit.name)
     return f"{text} ({_OF_TOKENS[text]})" if unit.level == "phase" and text in _OF_TOKENS else text
 
 
@@ -383,11 +435,7 @@ def _common_flags(figures: dict[str, Estimate], names: Sequence[str]) -> tuple[s
     return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
 
 
-def _rest(
-    results: Parts,
-    units: Sequence[Part],
-    names: Sequence[str] = ("energy_total_j", "energy_active_j", "time_s", "share"),
-) -> str:
+def _rest(results: Parts, units: Sequence[Part], names: Sequence[str]) -> str:
     """What the rows that are left out come to; only how many there are where they contain one another."""
     levels = {unit.id: unit.level for unit in results.all()}
     if any(levels.get(unit.parent or 0) == unit.level for unit in units):
@@ -399,37 +447,6 @@ def _rest(
             unknown = f" ({len(units) - len(known)} unknown)" if len(known) < len(units) else ""
             parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
     return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
-
-
-def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tuple[str, str, dict[str, Estimate]]]:
-    """The layers with a share of ``least``, outer modules first, then what no operator accounts for, each with its GPU.
-
-    If ``brief``, all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
-    """
-    units = [u for u in results.units("layer") if (u.get("share").value or 0.0) >= least]
-    known = {unit.id for unit in units}
-    children: dict[int | None, list[Part]] = {}
-    for unit in units:
-        children.setdefault(unit.parent if unit.parent in known else None, []).append(unit)
-    found: list[tuple[str, str, dict[str, Estimate]]] = []
-    waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
-    while waiting:
-        unit, depth = waiting.pop()
-        if brief and depth and str(unit.name).endswith(".*") and len(children[unit.parent]) == 1:
-            waiting += [(child, depth) for child in reversed(children.get(unit.id, []))]
-            continue
-        figures, name = dict(unit.figures), str(unit.name or "?")
-        own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
-        found.append((unit.gpu, "  " * depth + (name.rpartition(".")[2] if depth else name), figures))
-        if own and not least:
-            found.append((unit.gpu, "  " * (depth + 1) + "(own operators)", own))
-        waiting += [(child, depth + 1) for child in reversed(children.get(unit.id, []))]
-    for unit in results.outside() if found else ():
-        found.append((unit.gpu, printed(unit.name), unit.figures))
-        causes = _causes(results, unit, _CAUSE if brief else 0.0)
-        found += [(unit.gpu, f"  {cause.name}", cause.figures) for cause in causes]
-    found.sort(key=lambda row: _place(results, row[0]))
-    return found
 
 
 _SPREAD = "±: how they differ from one to the next, steps in blocks of many"

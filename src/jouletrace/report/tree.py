@@ -158,6 +158,14 @@ def widths(nodes: Sequence[Node], metric: str) -> list[float]:
     return [width[node.path] for node in nodes]
 
 
+def depths(nodes: Sequence[Node]) -> dict[Path, int]:
+    """How deep each node of a tree lies, in its order; the whole at 1."""
+    found: dict[Path, int] = {}
+    for node in nodes:
+        found[node.path] = found.get(node.parent, 0) + 1
+    return found
+
+
 def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
     """All parts that have energy or time, each behind the one around it; the whole alone without parts.
 
@@ -252,6 +260,16 @@ def _way(unit: Part | None, kept: Mapping[int | None, Part], *, in_modules: bool
             return own
         path = _steps(unit, in_modules=in_modules) + path
     return path
+
+
+def in_tree(units: Sequence[Part]) -> list[tuple[Part, int]]:
+    """Parts of one level, each behind the one around it, with how many of them it lies in."""
+    top, kept = Step("model", ""), dict[int | None, Part]({unit.id: unit for unit in units})
+    rows: dict[Path, list[Part]] = {(top,): []}
+    for unit in units:
+        rows.setdefault((top, Step("device", unit.gpu), *_way(unit, kept)), []).append(unit)
+    deep = depths(nested([Node(path) for path in rows]))
+    return [(unit, depth - 3) for path, depth in deep.items() for unit in rows.get(path, ())]
 
 
 def _calls(results: Parts) -> dict[tuple[int | None, int], float]:
