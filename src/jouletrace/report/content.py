@@ -47,6 +47,8 @@ _COMPARED = (
 )
 """Metrics of Runs side by side."""
 
+ENERGY = "energy_total_j"
+
 _NEED_POWER = {*PROFILE, "counter_ratio"} - {"latency_s", "throughput_per_s"}
 
 
@@ -64,7 +66,7 @@ def document(
     found = Document(facts.title(run), facts.SIMULATED if run.simulated else "")
     found.subtitle = [facts.device_line(device) for device in run.devices]
     found.subtitle += [line for line in (facts.weights(run), facts.when(run)) if line]
-    names = ", ".join(dict.fromkeys(device.name for device in run.devices))
+    names = ", ".join(facts.counted([device.name for device in run.devices]))
     found.caption = f"{found.title}, on {names}" if names else found.title
     found.sections = [model_section(run, results, marks)]
     shown, hidden = levels_shown(results, detail), list[str]()
@@ -159,7 +161,8 @@ def _asked(run: Run, trusted: Outcomes) -> list[tuple[str, str]]:
 
 def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tariff | None = None) -> Document:
     """Several Runs (at least one) in one table, one row each; common properties are stated once."""
-    entries = [entry for run in runs for entry in _entries(run)]
+    there = [(run, results, facts_of(run, results)) for run in runs for results in (Parts(run),)]
+    entries = [entry for one in there for entry in _entries(*one)]
     own = [row for row, _ in entries]
     names = list(own[0])
     varying = [name for name in names if len({row[name] for row in own}) > 1] or names[:1]
@@ -181,10 +184,8 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tari
     sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
     found.facts = [("Sensor", line) for line in sensors]
     texts: dict[str, list[str]] = {}
-    for run in runs:
+    for run, results, known in there:
         name = facts.SEPARATOR.join(filter(None, (identity(run)[key] for key in varying)))
-        results = Parts(run)
-        known = facts_of(run, results)
         found.unfinished += _unfinished(known, f"{name}: ")
         found.warnings.extend(f"{name}: {said(warning)}" for warning in known.warnings)
         texts.setdefault(methods(run, results, known), []).append(name)
@@ -296,13 +297,20 @@ def identity(run: Run) -> dict[str, str]:
     return {"workload": name, **values, "device": ", ".join(dict.fromkeys(devices))}
 
 
-def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
-    """The rows that a Run has in a comparison: one, or one a device where several were watched."""
-    results = Parts(run)
-    devices = results.units("device")
+def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
+    """The rows that a Run has in a comparison: the whole, and each device where several were watched."""
+    devices, whole = results.units("device"), dict(results.whole.figures)
     if not devices:
-        return [(identity(run), results.whole.figures)]
-    return [({**identity(run), "device": parts.device_name(run, unit)}, unit.figures) for unit in devices]
+        return [(identity(run), whole)]
+    found = [({**identity(run), "device": parts.device_name(run, unit)}, unit.figures) for unit in devices]
+    hosts = {device.id for device in run.devices if device.kind == "cpu"}
+    if sum(unit.module not in hosts for unit in devices) == 1:
+        return found
+    # the energy of a program is that of its GPUs; a record has only what its devices drew together
+    named = [device.name for device in run.devices if ENERGY not in whole or device.id not in hosts]
+    whole = {ENERGY: known.together, "time_s": results.get("iteration_time_s"), **whole}
+    whole = {name: one for name, one in whole.items() if one.value is not None}
+    return [({**identity(run), "device": ", ".join(facts.counted(named))}, whole), *found] if whole else found
 
 
 def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:

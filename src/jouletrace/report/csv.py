@@ -34,12 +34,15 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
     """What each row is of, and its figures."""
     results = Parts(run)
     own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
+    if results.gpus:  # where the kernels of several were recorded
+        own["device"] = ", ".join(results.gpus)
+    ranks = {device.id: name for name, device in results.gpus.items()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
     yield {**own, "level": "model"}, {**stated, **results.whole.figures}
     for level in levels_shown(results, detail):
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
             if unit.id != MODEL_UNIT:
-                gpu = {"device": unit.gpu} if unit.gpu else {}
+                gpu = {"device": name} if (name := unit.gpu or ranks.get(unit.id)) else {}
                 yield {**own, **gpu, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
 
 

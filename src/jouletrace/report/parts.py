@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from jouletrace.report import reasons
 from jouletrace.report.document import Footnotes
 from jouletrace.report.results import NO_KERNEL, metric, ordered, printed
-from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
+from jouletrace.report.scale import NBSP, NONE, Unit, cell, figure, number, quantity, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.tree import in_tree
 from jouletrace.run import Estimate, Run
@@ -125,7 +125,8 @@ def sections(
         if column.key == "share":
             for row in found.rows:
                 share = getattr(row[n], "value", None)
-                row[n] = Cell("" if share is None else number(100 * share, _SHARE_DIGITS), share)
+                missing = "" if column.name == metric("share").short else NONE  # in a column of shares of time
+                row[n] = Cell(missing if share is None else number(100 * share, _SHARE_DIGITS), share)
     return [found]
 
 
@@ -381,12 +382,16 @@ def add_figures(
         secondary: Metrics that are shown where there is room.
     """
     footnotes = marks.of_table()
+    timed = any(_is_of_time(row) for row in figures)
+    if timed:  # a column states one thing
+        other = Estimate.null("not_of_time")
+        figures = [{**row, "share": other} if "share" in row and not _is_of_time(row) else row for row in figures]
     units = _units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in secondary]) for found in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
     places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
     for name in names:
-        unit, short = units[name], "share of time" if _of_time(name, figures) else metric(name).short
+        unit, short = units[name], "share of time" if timed and name == "share" else metric(name).short
         section.columns.append(Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit))
         for row, found, shared in zip(section.rows, figures, common, strict=True):
             if name not in found and (name in secondary or name in _A_TOKEN or section.title == LEVELS["layer"]):
@@ -403,10 +408,10 @@ def add_figures(
     section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
 
 
-def _of_time(name: str, figures: Sequence[dict[str, Estimate]]) -> bool:
-    """Whether shares are of time, as where energies aren't known."""
-    shares = [row[name] for row in figures if name == "share" and name in row]
-    return any(one.value is not None for one in shares) and all(one.method == "trace" for one in shares)
+def _is_of_time(figures: Mapping[str, Estimate]) -> bool:
+    """True if a share is one of time, as where the energy isn't known."""
+    share = figures.get("share", ABSENT)
+    return share.value is not None and share.method == "trace"
 
 
 def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:

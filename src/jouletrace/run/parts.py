@@ -68,7 +68,7 @@ class Part:
         name: Its name as stored.
         op, shapes, module, phase: Its operator, the operator's inputs, its module and phase; None where it has none.
         call: For a site: index of the call of each module in its qualified name.
-        count: How often it runs in an iteration.
+        count: How often it runs in an iteration; None where that isn't known.
         figures: By metric, in stored order.
         gpu: Name of the GPU ("rank-0") on which it ran, where the kernels of several were recorded; "" otherwise.
     """
@@ -138,7 +138,12 @@ class Parts:
             return "" if parent is None else devices[parent]
 
         self._all = [
-            Part(**{name: row[name] for name in _COLUMNS}, figures=figures.get(row["id"], {}), gpu=gpu(row["parent"]))
+            Part(
+                **{name: row[name] for name in _COLUMNS},
+                count=None if row["count"] == 0 and row["level"] == "op" else row["count"],  # older Runs: 0 if unknown
+                figures=figures.get(row["id"], {}),
+                gpu=gpu(row["parent"]),
+            )
             for row in rows
         ]
         self.gpus = {devices[part.id]: part for part in self._all if devices.get(part.id)}
@@ -163,7 +168,7 @@ class Parts:
         found = []
         for id, (name, share) in enumerate(idle_by(about).items(), 1 + max(part.id for part in self.all())):
             figures = {
-                metric: one if metric == "power_w" else replace(one.scaled(share), method="share")
+                metric: one if metric == "power_w" else replace(one.scaled(share), method=_of_cause(metric, one))
                 for metric, one in idle.figures.items()
             }
             found.append(replace(idle, id=id, parent=idle.id, level="cause", name=name, count=None, figures=figures))
@@ -242,7 +247,12 @@ class Parts:
         return parts
 
 
-_COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")
+def _of_cause(metric: str, found: Estimate) -> str:
+    """How a figure of a cause came about: a share of time stays one."""
+    return found.method if (metric, found.method) == ("share", "trace") else "share"
+
+
+_COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call")
 
 
 def idle_by(about: Recording) -> dict[str, float]:
