@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 
 from jouletrace.analysis.divided import Share
-from jouletrace.report.reasons import reason
-from jouletrace.report.results import printed
+from jouletrace.report.reasons import printed, reason
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run.names import short_names

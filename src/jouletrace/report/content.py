@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jouletrace.analysis.checks import Outcomes, joined, outcomes
+from jouletrace.analysis.checks import Outcomes, joined
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.compare.pairs import Comparison
 from jouletrace.report import facts, parts, program, reasons, serving
@@ -14,14 +14,13 @@ from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line
 from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import methods, said
-from jouletrace.report.results import PROFILE, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run
-from jouletrace.run.metrics import OF_PARTS
+from jouletrace.run.metrics import OF_PARTS, metric, ordered
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import recording_of
 
@@ -46,6 +45,18 @@ _COMPARED = (
     "time_s",
 )
 """Metrics of Runs side by side."""
+
+PROFILE = (
+    "latency_s",
+    "throughput_per_s",
+    "power_w",
+    "energy_total_j",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "baseline_context_idle_w",
+    "baseline_deep_idle_w",
+)
+"""What a profile always states: a figure, or why there is none."""
 
 ENERGY = "energy_total_j"
 
@@ -159,8 +170,13 @@ def _asked(run: Run, trusted: Outcomes) -> list[tuple[str, str]]:
     return passed + ([("Operators", words)] if (words := program.matched(run)) else [])
 
 
-def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tariff | None = None) -> Document:
-    """Several Runs (at least one) in one table, one row each; common properties are stated once."""
+def comparison(
+    runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tariff | None = None, *, brief: bool = False
+) -> Document:
+    """Several Runs (at least one) in one table, one row each; common properties are stated once.
+
+    If ``brief``, the table without notes, and how far all can be trusted together.
+    """
     there = [(run, results, facts_of(run, results)) for run in runs for results in (Parts(run),)]
     entries = [entry for one in there for entry in _entries(*one)]
     own = [row for row, _ in entries]
@@ -191,6 +207,9 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tari
         texts.setdefault(methods(run, results, known), []).append(name)
         found.verdict.extend(f"{name}: {line}" for line in cost_line(run, results, known, tariff))
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
+    if brief:
+        section.notes, found.facts, found.warnings, found.methods = [], [], [], []
+        found.verdict += lines(joined([known.checks for _, _, known in there]))
     return found.printable()
 
 
@@ -213,16 +232,25 @@ def documents(
         verbose: Everything; else verdicts with one table each.
         tariff: What a kWh costs and emits, for a line of it; None for none.
     """
-    if not verbose:
-        return _short_documents(runs, detail, top, compared, tariff)
-    marks = Footnotes()
-    found = [comparison_document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
+    marks = Footnotes() if verbose else NoFootnotes()
+    sides = [one for one in compared if one is not None]
+    if verbose:
+        found = [comparison_document(one, top=top or TOP, marks=marks) for one in sides]
+    else:
+        found = [short_comparison(one, top=top or TOP) for one in sides]
     stated = [line for one in found for line in one.warnings]
     if len(runs) > 1:
-        found.append(comparison(runs, marks, tariff))
-    if len(runs) == 1 or detail != "model":
-        found += [document(run, detail=detail, top=top, marks=marks, tariff=tariff) for run in runs]
-    if len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
+        found.append(comparison(runs, marks, tariff, brief=not verbose))
+    if detail != "model" or (len(runs) == 1 and (verbose or not found)):
+        found += [
+            document(run, detail=detail, top=top, marks=marks, tariff=tariff)
+            if verbose
+            else short(run, detail=detail, top=top, tariff=tariff)
+            for run in runs
+        ]
+    elif len(runs) == 1:
+        found[0].unfinished = _unfinished(facts_of(runs[0], Parts(runs[0])))
+    if verbose and len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
         found[-1].warnings = [line for line in found[-1].warnings if line not in stated]
         found[0].unfinished, rest = found[-1].unfinished, found[1:]
         found[-1].verdict = found[-1].verdict if len(found) == 1 else []
@@ -231,40 +259,6 @@ def documents(
         for one in rest:
             one.unfinished = []
     return found
-
-
-def _short_documents(
-    runs: Sequence[Run],
-    detail: str,
-    top: int | None,
-    compared: Sequence[Comparison | None],
-    tariff: Tariff | None,
-) -> list[Document]:
-    """The same as verdicts, each with one table."""
-    found = [short_comparison(one, top=top or TOP) for one in compared if one is not None]
-    if len(runs) > 1:
-        found.append(_short_table(runs, tariff))
-    if (len(runs) == 1 and not found) or detail != "model":
-        found += [short(run, detail=detail, top=top, tariff=tariff) for run in runs]
-    elif found and len(runs) == 1:
-        found[0].unfinished = _unfinished(facts_of(runs[0], Parts(runs[0])))
-    return found
-
-
-def _short_table(runs: Sequence[Run], tariff: Tariff | None) -> Document:
-    """Several Runs in one table, with how far they can be trusted together."""
-    whole = comparison(runs, NoFootnotes(), tariff)
-    for section in whole.sections:
-        section.notes = []
-    trusted = joined([outcomes(run, Parts(run)) for run in runs])
-    return Document(
-        whole.title,
-        whole.simulated,
-        whole.unfinished,
-        subtitle=whole.subtitle,
-        verdict=[*whole.verdict, *lines(trusted)],
-        sections=whole.sections,
-    )
 
 
 def levels_shown(results: Parts, detail: str) -> list[str]:

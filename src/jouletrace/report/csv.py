@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jouletrace.report.content import identity, levels_shown
-from jouletrace.report.results import PROFILE, ordered
+from jouletrace.report.content import PROFILE, identity, levels_shown
 from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.metrics import ordered
 from jouletrace.run.parts import ABSENT, Parts
 
 _UNIT = ("level", "name", "op", "shapes", "module", "count")

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from jouletrace.report import reasons
 from jouletrace.report.document import Footnotes
-from jouletrace.report.results import NO_KERNEL, metric, ordered, printed
+from jouletrace.report.reasons import NO_KERNEL, printed
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, figure, number, quantity, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.tree import in_tree
 from jouletrace.run import Estimate, Run
-from jouletrace.run.metrics import CLOSURES, OF_PARTS
+from jouletrace.run.metrics import CLOSURES, OF_PARTS, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import ABSENT, Part, Parts
 

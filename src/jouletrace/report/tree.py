@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.report.results import printed
+from jouletrace.report.reasons import printed
 from jouletrace.run import Estimate, Run
 from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE

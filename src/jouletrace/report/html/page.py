@@ -19,13 +19,13 @@ from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
-from jouletrace.report.results import metric
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.report.text import Document
 from jouletrace.report.tree import by_name, tree
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
+from jouletrace.run.metrics import metric
 from jouletrace.run.names import short_name
 from jouletrace.run.parts import Parts
 from jouletrace.version import __version__
