@@ -15,6 +15,7 @@ from jouletrace.report import reasons
 from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity, unit_for
 from jouletrace.report.tree import Node, depths, widths
+from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
 
 Spec = dict[str, Any]
@@ -90,7 +91,7 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
     width = widths(nodes, by)
     if len(nodes) < 3 or sum(w > 0 for w in width) < 3:
         return None
-    watts = [_power(node) for node in nodes]
+    watts = [power(node.energy, node.time) for node in nodes]
     known = [w for w in watts if w is not None]
     scale = None
     if len(known) > len(nodes) / 2:
@@ -108,17 +109,18 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
             figure(node.energy if by == "energy" else node.time, "J" if by == "energy" else "s"),
             _tip(node, nodes[0]),
             float(f"{wide:.6g}"),
-            None if power is None else float(f"{power:.4g}"),
+            None if mean is None else float(f"{mean:.4g}"),
             levels.index(node.level),
         ]
-        for node, wide, power in zip(nodes, width, watts, strict=True)
+        for node, wide, mean in zip(nodes, width, watts, strict=True)
     ]
     return {"nodes": drawn, "watts": scale, "rows": max(depths(nodes).values())}
 
 
-def _power(node: Node) -> float | None:
-    energy, seconds = node.energy.value, node.time.value
-    return energy / seconds if energy is not None and seconds and energy > 0 and seconds > 0 else None
+def power(energy: Estimate, time: Estimate) -> float | None:
+    """Mean power of what takes an energy in a time, W, if it is one."""
+    joules, seconds = energy.value, time.value
+    return joules / seconds if joules is not None and seconds and joules > 0 and seconds > 0 else None
 
 
 def _brief(node: Node) -> str:
@@ -135,7 +137,7 @@ def _tip(node: Node, root: Node) -> str:
             continue
         share = f" ({100 * own.value / whole.value:.2f} %)" if whole.value and node.parent else ""
         lines.append(f"{name} {figure(own, unit)}{share}")
-    watts = _power(node)
+    watts = power(node.energy, node.time)
     if watts is not None:
         lines.append(f"power {quantity(watts, 'W')}")
     if how := node.how or reasons.method(node.energy.method or node.time.method):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from jouletrace.analysis.checks import Outcomes, joined
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.compare.pairs import Comparison
-from jouletrace.report import facts, parts, program, reasons, serving
+from jouletrace.report import columns, facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
@@ -195,7 +195,7 @@ def comparison(
     metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
     section = Table("", [Column(name) for name in varying], apart=True)
     section.rows = [[row[name] for name in varying] for row in own]
-    parts.add_figures(section, figures, metrics, marks or Footnotes())
+    columns.add_figures(section, figures, metrics, marks or Footnotes())
     found.sections = [section]
     sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
     found.facts = [("Sensor", line) for line in sensors]
@@ -320,11 +320,10 @@ def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
         names = [name for name in names if name not in _NEED_POWER]
     for name in names:
         found, words = results.get(name), metric(name)
-        estimate = found
-        how = reasons.method(estimate.method) if estimate.reason is None else reasons.reason(estimate.reason)
+        how = reasons.method(found.method) if found.reason is None else reasons.reason(found.reason)
         how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
         label = words.label.replace(" ", NBSP)
-        section.rows.append([label, figure(estimate, words.unit), str(estimate.n or ""), how])
+        section.rows.append([label, figure(found, words.unit), str(found.n or ""), how])
     if missing is not None:
         section.rows.append([f"Power{NBSP}and{NBSP}energy", NONE, "", reasons.reason(missing)])
     section.notes = footnotes.lines()

@@ -142,7 +142,7 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     of += ", by the energy counter" if any("counter_alone" in one.flags for one in energies) else ""
     lines = [f"{figure(energy, 'J')}{_paid(energy)} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
-    lines += _without_levels(results, units) if run.kind == "monitor" else []
+    lines += _without_levels(units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")
     if work.value is not None:
         counted = quantity(results.get("work_done").value, "1")
@@ -178,7 +178,7 @@ def _levels(run: Run, results: Parts, unit: Part) -> list[str]:
     return [said, *twice]
 
 
-def _without_levels(results: Parts, units: list[Part]) -> list[str]:
+def _without_levels(units: list[Part]) -> list[str]:
     """Why devices have no idle and working level."""
     why: dict[str, list[str]] = {}
     for unit in units:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from jouletrace.analysis.facts import facts_of
 from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
-from jouletrace.report import charts, comparison, content, parts, reasons, serving
+from jouletrace.report import charts, columns, comparison, content, reasons, serving
 from jouletrace.report.comparison_words import note
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
@@ -158,7 +158,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
     over_time = timeline(run, results)
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
     headline = content.model_section(run, results, marks)
-    checks = parts.check_section(results)
+    checks = columns.check_section(results)
     of_all = "of the recording" if len(run.results) else "of all that was traced"
     return {
         "id": f"run{number}",
@@ -241,17 +241,16 @@ def _cards(run: Run, results: Parts, marks: Footnotes) -> tuple[list[Card], list
     footnotes = Footnotes(marks)
     for name in names:
         found, words = whole.get(name), metric(name)
-        estimate = found
-        if (estimate.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
+        if (found.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
             continue
-        unit = unit_for([estimate.value], words.unit)
-        value, interval = split(cell(estimate, unit))
-        if estimate.half_width and estimate.value:
-            interval += f" ({100 * estimate.half_width / abs(estimate.value):.2g}{NBSP}%)" if interval else ""
+        unit = unit_for([found.value], words.unit)
+        value, interval = split(cell(found, unit))
+        if found.half_width and found.value:
+            interval += f" ({100 * found.half_width / abs(found.value):.2g}{NBSP}%)" if interval else ""
         label = words.label.strip()
         said = "".join(footnotes.mark(reasons.flag(code)) for code in found.flags)
-        if estimate.value is None:
-            cards.append(Card(label, value, marks=said, reason=reasons.reason(estimate.reason)))
+        if found.value is None:
+            cards.append(Card(label, value, marks=said, reason=reasons.reason(found.reason)))
         else:
             label = f"Energy, {label}" if label.startswith("active") else label
             cards.append(Card(label, value, unit.name, interval or "no interval", said))

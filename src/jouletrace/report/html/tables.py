@@ -105,16 +105,15 @@ def traced(run: Run, results: Parts) -> list[Table]:
     if results.units("kernel") or not found:
         return []
     whole = sum(one.total_s for one in found)
-    columns = [("kernel", ""), ("kind", ""), ("launches", "1"), ("time", "s"), ("share", "%")]
-    columns += [("mean", "s"), ("shortest", "s"), ("longest", "s")]
+    several = len({one.device for one in found}) > 1
+    columns = [("kernel", ""), ("kind", ""), *([("device", "")] if several else []), ("launches", "1"), ("time", "s")]
+    columns += [("share", "%"), ("mean", "s"), ("shortest", "s"), ("longest", "s")]
     rows: list[list[Any]] = []
     for named, one in zip(_kernels([one.name for one in found[:MOST_ROWS]]), found, strict=False):
         share = one.total_s / whole if whole else None
-        rows.append([named, one.kind, one.count, one.total_s, share, one.total_s / one.count, one.least_s, one.most_s])
-    if len({one.device for one in found}) > 1:
-        columns.insert(2, ("device", ""))
-        for row, one in zip(rows, found, strict=False):
-            row.insert(2, one.device)
+        where = [one.device] if several else []
+        times = [one.total_s, share, one.total_s / one.count, one.least_s, one.most_s]
+        rows.append([named, one.kind, *where, one.count, *times])
     table = _listed("traced", "Kernels by name", columns, rows)
     if len(found) > len(rows):
         table.notes.append(f"{len(found) - len(rows)} more names, those with the least time, are in the Run.")
