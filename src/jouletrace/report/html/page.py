@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.analysis.facts import facts_of
@@ -28,7 +26,6 @@ from jouletrace.run import Run
 from jouletrace.run.metrics import metric
 from jouletrace.run.names import short_name
 from jouletrace.run.parts import Parts
-from jouletrace.version import __version__
 
 _CARDS = (
     "energy_total_j",
@@ -110,38 +107,19 @@ def render(
     against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
     views = [_view(run, number, runs, marks, tariff) for number, run in enumerate(runs)]
     recorded: Document = views[0]["document"]
-    library, hashes = assets.needed(view["plots"] for view in views)
-    script = assets.script()
     if len(runs) == 1 and against:  # the two sides of one recording, which come first
         against[0].document.unfinished, recorded.unfinished = recorded.unfinished, []
     first = together[0] if together else recorded
-    return (
-        _templates()
-        .get_template("page.html.j2")
-        .render(
-            title=(against[0].document if against and not together else first).title,
-            simulated=first.simulated,
-            views=views,
-            together=together,
-            comparisons=against,
-            uncompared=[printable(note(one)) for one in notes],
-            version=__version__,
-            style=Markup(assets.text("style.css")),
-            script=Markup(script),
-            library=Markup(library),
-            policy=assets.policy(assets.fingerprint(script.encode()), *hashes),
-        )
+    return assets.page(
+        "page.html.j2",
+        (view["plots"] for view in views),
+        title=(against[0].document if against and not together else first).title,
+        simulated=first.simulated,
+        views=views,
+        together=together,
+        comparisons=against,
+        uncompared=[printable(note(one)) for one in notes],
     )
-
-
-@cache
-def _templates() -> Environment:
-    """The templates, which take longer to compile than a page to write."""
-    environment = Environment(
-        loader=PackageLoader("jouletrace.report.html", ""), autoescape=True, undefined=StrictUndefined
-    )
-    environment.trim_blocks = environment.lstrip_blocks = True
-    return environment
 
 
 def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: Tariff | None) -> dict[str, Any]:
