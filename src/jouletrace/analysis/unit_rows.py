@@ -26,11 +26,10 @@ class UnitRows:
         if id == self._first + len(self.rows):
             none = dict.fromkeys(("op", "shapes", "module", "phase", "call"))
             above = self._top if parent is None else parent
-            row: dict[str, Any] = {"id": id, "parent": above, "level": level, "name": name, "count": None}
+            row = {"id": id, "parent": above, "level": level, "name": name, "count": 0}
             self.rows.append({**row, **none, **columns})
-        if count:
-            own = self.rows[id - self._first]
-            own["count"] = (own["count"] or 0) + count
+        own = self.rows[id - self._first]
+        own["count"] = (own["count"] or 0) + count or None
         return id
 
     def idle(self) -> None:

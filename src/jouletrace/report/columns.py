@@ -125,11 +125,8 @@ def distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list
     figures = [unit.figures for unit in units]
     if run.kind not in ("record", "monitor"):
         return figures, []
-    by_name = {str(unit.name): unit.figures for unit in results.units("range")}
-    kinds = [
-        {metric: _alone(metric, str(unit.name), found, by_name) for metric, found in row.items()}
-        for unit, row in zip(units, figures, strict=True)
-    ]
+    every = results.units("range")
+    kinds = [{name: _alone(name, unit, every) for name in unit.figures} for unit in units]
     there = {alone for row in kinds for alone in row.values()} - {None}
     if there != {True, False}:
         return figures, [_ALONE if True in there else _SPREAD] if there else []
@@ -140,13 +137,13 @@ def distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list
     return flagged, [f"other {_SPREAD}"]
 
 
-def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dict[str, Estimate]]) -> bool | None:
-    """Whether an interval is the sensor's alone; None where there is none."""
-    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
+def _alone(metric: str, unit: Part, every: Sequence[Part]) -> bool | None:
+    """True if the interval of a figure is the sensor's alone; None where there is none."""
+    one = unit.get(metric)
+    if one.low is None or one.high is None or one.low == one.high:
         return None
-    if estimate.method == "ranks":  # a sum over ranks is of the kind that theirs are
-        path = name.partition("/")[2]
-        own = [row[metric] for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
-        kinds = {_alone(metric, "", one, {}) for one in own if one.method != "ranks"} - {None}
-        return kinds == {True}
-    return estimate.n == 1 or estimate.method in ("repeated", "together")
+    if one.method == "ranks":  # a sum over ranks is of the kind that theirs are
+        path = unit.name.partition("/")[2]
+        own = [other for other in every if other.name.partition("/")[2] == path and other.get(metric).method != "ranks"]
+        return {_alone(metric, other, ()) for other in own} - {None} == {True}
+    return one.n == 1 or one.method in ("repeated", "together")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jouletrace.analysis.checks import Outcomes, joined
+from jouletrace.analysis.checks import joined
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.compare.pairs import Comparison
 from jouletrace.report import columns, facts, parts, program, reasons, serving
@@ -99,7 +99,7 @@ def document(
     if run.kind == "calibrate":
         found.sections.append(sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
-    found.facts = _facts(run, known) + _asked(run, known.checks)
+    found.facts = _facts(run, known)
     if hidden:
         found.facts.append(("Not listed", facts.SEPARATOR.join(hidden)))
     if detail != "model" and not results.units(detail):
@@ -162,12 +162,6 @@ def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None 
     """The verdict with what it costs, and how far it can be trusted."""
     costs = cost_line(run, results, known, tariff)
     return [*verdict(run, results, known), *costs, *gain_line(run, results, known), *lines(known.checks)]
-
-
-def _asked(run: Run, trusted: Outcomes) -> list[tuple[str, str]]:
-    """The checks that were passed, and how many kernels have an operator."""
-    passed = [("Passed", facts.SEPARATOR.join(trusted.passed))] if trusted.passed else []
-    return passed + ([("Operators", words)] if (words := program.matched(run)) else [])
 
 
 def comparison(
@@ -274,11 +268,14 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
 
 
 def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
+    """Latency, server, sensors, conditions, the checks that were passed, and how many kernels have an operator."""
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     served = serving.facts(run) if "serving" in run.workload else []
     found = facts.latency_lines(known) + served + [("Sensor", line) for line in (*sensors, *missing)]
-    return found + (facts.condition_lines(known.conditions) if len(run.devices) == 1 else [])
+    found += facts.condition_lines(known.conditions) if len(run.devices) == 1 else []
+    found += [("Passed", facts.SEPARATOR.join(known.checks.passed))] if known.checks.passed else []
+    return found + ([("Operators", words)] if (words := program.matched(run)) else [])
 
 
 def identity(run: Run) -> dict[str, str]:

@@ -23,11 +23,8 @@ def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
     metrics = ordered({name for _, figures in rows for name in figures})
     names = [*identity(runs[0]), "simulated", *_UNIT]
     columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
-    table = Table("", columns)
-    for label, figures in rows:
-        estimates = [figures.get(name, ABSENT) for name in metrics]
-        table.rows.append([*map(label.get, names), *estimates, _notes(figures)])
-    return table.csv()
+    cells = [[*map(label.get, names), *(own.get(name, ABSENT) for name in metrics), _notes(own)] for label, own in rows]
+    return Table("", columns, cells).csv()
 
 
 def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Estimate]]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from jouletrace.report.columns import add_figures, check_section, distinguished
 from jouletrace.report.document import Footnotes
 from jouletrace.report.reasons import NO_KERNEL, printed
 from jouletrace.report.scale import NBSP, NONE, number, quantity
-from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import in_tree
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
@@ -163,11 +163,9 @@ def table(
             units.sort(key=lambda unit: _place(results, unit.gpu))
     names = ordered({name for unit in units for name in unit.figures} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
-    if known:
-        energies = {unit.id: unit.get("energy_total_j").value for unit in units}
-        if any(value is not None for value in energies.values()):
-            unattributed = [*unattributed, *(unit for unit in units if energies[unit.id] is None)]
-            units = [unit for unit in units if energies[unit.id] is not None]
+    if known and any(unit.get("energy_total_j").value is not None for unit in units):
+        unattributed = [*unattributed, *(unit for unit in units if unit.get("energy_total_j").value is None)]
+        units = [unit for unit in units if unit.get("energy_total_j").value is not None]
     shown, rest = (units, []) if top is None else (units[:top], units[top:])
     shown = [row for unit in shown for row in (unit, *_causes(results, unit, cause))]
     section = Table(LEVELS[level], *_naming(run, level, shown), id=level)
@@ -212,27 +210,21 @@ def _causes(results: Parts, unit: Part, least: float) -> list[Part]:
 
 def _attributed(results: Parts, units: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
-
-    def known(unit: Part) -> bool:
-        figures = unit.figures.items()
-        return unit.level != "kernel" or any(f.value is not None for n, f in figures if n not in _SECONDARY)
-
-    there = [unit for unit in units if known(unit)]
-    return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
+    stated = [{name for name, one in unit.figures.items() if one.value is not None} for unit in units]
+    there = [u for u, names in zip(units, stated, strict=True) if u.level != "kernel" or names - {*_SECONDARY}]
+    ids = {unit.id for unit in there}
+    return (there, [unit for unit in units if unit.id not in ids]) if there else (list(units), [])
 
 
 def _unattributed(units: Sequence[Part], top: int | None) -> list[str]:
     """Kernels that no part accounts for: by name, those that ran longest first, and why."""
     short = short_names((unit.name or "?" for unit in units), _LISTED)
-    launches: dict[str, int] = {}
-    traced: dict[str, float] = {}
-    why: dict[str, None] = {}
+    launches, traced = Counter[str](), defaultdict[str, float](float)
     for unit in units:
-        name, figures = short[unit.name or "?"], unit.figures
-        launches[name] = launches.get(name, 0) + (unit.count or 1)
-        traced[name] = traced.get(name, 0.0) + (unit.get("time_traced_s").value or 0.0)
-        why |= dict.fromkeys(filter(None, (f.reason for f in figures.values())))
-    why.pop("not_measured", None)
+        launches[short[unit.name or "?"]] += unit.count or 1
+        traced[short[unit.name or "?"]] += unit.get("time_traced_s").value or 0.0
+    codes = dict.fromkeys(one.reason for unit in units for one in unit.figures.values())
+    why = [code for code in codes if code not in (None, "not_measured")]
     names = sorted(launches, key=lambda name: -traced[name])
     said = f" ({'; '.join(reasons.reason(code) for code in why)})" if why else ""
     times = [quantity(traced[name] or None, "s") for name in names[:top]]
@@ -246,11 +238,10 @@ def _unattributed(units: Sequence[Part], top: int | None) -> list[str]:
 def _tree_section(results: Parts, marks: Footnotes, least: float, how: _Listing) -> Table:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
     rows = _tree_rows(results, least, how)
-    names_of = [[label] for _, label, _ in rows]
-    section = Table(LEVELS["layer"], [Column("layer", long="middle")], names_of, id="layer")
+    section = Table(LEVELS["layer"], [Column("layer", long="middle")], [[label] for _, label, _ in rows], id="layer")
     if least:
-        title = f"Ranges and modules of {100 * least:.0f}{NBSP}% and more"
-        section = Table(title, [Column("part", long="middle")], names_of)
+        section.title, section.id = f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", ""
+        section.columns = [Column("part", long="middle")]
     figures = [figures for _, _, figures in rows]
     names = ordered({name for row in figures for name in row})
     _complete(section, [unit for unit, _, _ in rows], figures, names, marks, counted=False)
@@ -285,7 +276,7 @@ def _tree_rows(results: Parts, least: float, how: _Listing) -> list[tuple[Part, 
 
 def _naming(run: Run, level: str, units: Sequence[Part]) -> tuple[list[Column], list[list[Any]]]:
     """The columns that say which part a row is, and their cells."""
-    short = short_names(unit.name or "?" for unit in units if unit.level == "kernel")
+    short = shortened(unit.name or "?" for unit in units if unit.level == "kernel")
     if level == "kernel" and any(unit.op for unit in units):
         # A kernel's name says little: one serves many operators, and operators differ by where they are.
         labels = _labels(units, short)
@@ -307,7 +298,7 @@ def _naming(run: Run, level: str, units: Sequence[Part]) -> tuple[list[Column], 
     return columns, rows
 
 
-def _labels(units: Sequence[Part], short: dict[str, str]) -> dict[int, str]:
+def _labels(units: Sequence[Part], short: Mapping[str, Cell]) -> dict[int, str]:
     """What stands for operators: their name, with the kernel's where they launch several that differ."""
     kernels = [unit for unit in units if unit.level == "kernel" and unit.op]
     bases = {unit.id: short[unit.name or "?"].partition("<")[0] for unit in kernels}
@@ -324,15 +315,14 @@ def _labels(units: Sequence[Part], short: dict[str, str]) -> dict[int, str]:
     return found
 
 
-def _name(run: Run, unit: Part, short: dict[str, str]) -> str:
+def _name(run: Run, unit: Part, short: Mapping[str, Cell]) -> str:
     """The name of a part as its level has it: kernels by their short names, phases with the tokens that they are of."""
     if unit.level == "device":
         return device_name(run, unit)
     if unit.level == "cause":
         return Cell(2 * NBSP + unit.name, full=f"{NO_KERNEL}: {unit.name}")
     if unit.level == "kernel":
-        name = unit.name or "?"
-        return Cell(short[name], full=name if short[name] != name else "")
+        return short[unit.name or "?"]
     text = printed(unit.name)
     return f"{text} ({_OF_TOKENS[text]})" if unit.level == "phase" and text in _OF_TOKENS else text
 

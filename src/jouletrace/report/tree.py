@@ -129,21 +129,17 @@ def nested(rows: Sequence[Node]) -> list[Node]:
 
 def _summed(node: Node, parts: Sequence[Node]) -> Node:
     """A node with sums over its parts in place of figures that it lacks."""
-    energy = _or_sum(node.energy, [one.energy for one in parts])
-    return replace(node, energy=energy, time=_or_sum(node.time, [one.time for one in parts]))
-
-
-def _or_sum(own: Estimate, parts: Sequence[Estimate]) -> Estimate:
-    known = [one.value for one in parts if one.value is not None]
-    return own if own.value is not None or not known else Estimate(sum(known), method="derived")
+    joules = [one.energy.value for one in parts if one.energy.value is not None]
+    seconds = [one.time.value for one in parts if one.time.value is not None]
+    if joules and node.energy.value is None:
+        node = replace(node, energy=Estimate(sum(joules), method="derived"))
+    return replace(node, time=Estimate(sum(seconds), method="derived")) if seconds and node.time.value is None else node
 
 
 def widths(nodes: Sequence[Node], metric: str) -> list[float]:
-    """How wide each node is drawn, so that every one holds its children.
+    """How wide each node is drawn: as its value, or as all in it if that is more; 0 where it is missing or negative.
 
-    A leaf is as wide as its value, and nothing where that is negative or missing. A node around
-    others is as wide as its own value or as they are together, whichever is more: parts that were
-    measured one by one come to a little less or more than the whole.
+    Parts that were measured one by one come to a little less or more than the whole.
 
     Args:
         nodes: A tree, each node behind the one around it.
@@ -210,14 +206,13 @@ def _dividing(run: Run, results: Parts, whole: Node) -> list[Part]:
     pools = {unit.parent for unit in units if unit.level == "op"} if phases else set()
     found = []
     for unit in units:
-        is_op = unit.level == "op"
         # the calls of a layer divide it once more, beside the layers within it
         call = unit.level == "layer" and unit.module and unit.module == modules.get(unit.parent)
         if unit.level in across or call or (unit.name == IDLE_NAME and not idle_apart):
             continue
-        if is_op and unit.phase in phases and "op" not in across:
+        if unit.level == "op" and unit.phase in phases:
             found.append(replace(unit, parent=phases[unit.phase]))
-        elif not (is_op and unit.id in pools):  # a pool may hold operators of several phases
+        elif unit.level != "op" or unit.id not in pools:  # a pool may hold operators of several phases
             found.append(unit)
     return found
 
@@ -355,9 +350,7 @@ class NamedLaunches:
     """All launches of one name on one device.
 
     Attributes:
-        name: Name of the kernel or copy.
-        kind: "kernel" or "memcpy".
-        device: Name of the device.
+        name, kind, device: What it is called, whether a "kernel" or a "memcpy", and where it ran.
         count: Launches in the trace.
         total_s, least_s, most_s: Seconds of all launches together, of the shortest, of the longest.
     """

@@ -128,6 +128,8 @@ class Parts:
             if row["unit"] is not None and row["metric"] is not None:
                 figures.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
         rows, recordings = run.units.to_pylist(), run.workload.get("recordings", [])
+        for row in rows:
+            row["count"] = (row["count"] or None) if row["level"] == "op" else row["count"]  # older Runs: 0 if unknown
         names = {one["device"]: one["name"] for one in recordings if "name" in one}
         devices = {row["id"]: names.get(row["module"], "") for row in rows if row["level"] == "device"}
         above = {row["id"]: row["parent"] for row in rows}
@@ -138,12 +140,7 @@ class Parts:
             return "" if parent is None else devices[parent]
 
         self._all = [
-            Part(
-                **{name: row[name] for name in _COLUMNS},
-                count=None if row["count"] == 0 and row["level"] == "op" else row["count"],  # older Runs: 0 if unknown
-                figures=figures.get(row["id"], {}),
-                gpu=gpu(row["parent"]),
-            )
+            Part(**{name: row[name] for name in _COLUMNS}, figures=figures.get(row["id"], {}), gpu=gpu(row["parent"]))
             for row in rows
         ]
         self.gpus = {devices[part.id]: part for part in self._all if devices.get(part.id)}
@@ -168,8 +165,9 @@ class Parts:
         found = []
         for id, (name, share) in enumerate(idle_by(about).items(), 1 + max(part.id for part in self.all())):
             figures = {
-                metric: one if metric == "power_w" else replace(one.scaled(share), method=_of_cause(metric, one))
+                metric: one if metric == "power_w" else replace(one.scaled(share), method=how)
                 for metric, one in idle.figures.items()
+                for how in ("trace" if metric == "share" and one.method == "trace" else "share",)
             }
             found.append(replace(idle, id=id, parent=idle.id, level="cause", name=name, count=None, figures=figures))
         return found
@@ -247,12 +245,7 @@ class Parts:
         return parts
 
 
-def _of_cause(metric: str, found: Estimate) -> str:
-    """How a figure of a cause came about: a share of time stays one."""
-    return found.method if (metric, found.method) == ("share", "trace") else "share"
-
-
-_COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call")
+_COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")
 
 
 def idle_by(about: Recording) -> dict[str, float]:

@@ -137,6 +137,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
     headline = content.model_section(run, results, marks)
     checks = columns.check_section(results)
+    loads = [replace(serving.section(run, results, marks).shown(), id="loads")] if results.units("load") else []
     of_all = "of the recording" if len(run.results) else "of all that was traced"
     return {
         "id": f"run{number}",
@@ -154,7 +155,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
         "waveform": (Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
         "headline": replace(headline.shown(), id="figures", title="Figures") if headline.rows else None,
         "parts": [
-            *_loads(run, results, marks),
+            *loads,
             *tables.of_parts(run, results, marks),
             *tables.traced(run, results),
             *tables.counters(run),
@@ -165,13 +166,6 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
         "provenance": tables.provenance(run),
         "data": assets.embedded({"plots": plots, "timeline": over_time, "simulated": bool(document.simulated)}),
     }
-
-
-def _loads(run: Run, results: Parts, marks: Footnotes) -> list[Table]:
-    """Of a server under load, a row for each load."""
-    if not results.units("load"):
-        return []
-    return [replace(serving.section(run, results, marks).shown(), id="loads")]
 
 
 def _hint(run: Run, results: Parts) -> str:
@@ -202,11 +196,7 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
     for table in shown:
         changes = table.cells("change")
         reach = max([_LEAST_REACH, *(1.5 * abs(change.value or 0.0) for change in changes)])
-        for change in changes:
-            if change.value is not None and change.low is not None and change.high is not None:
-                # from zero in the middle; what reaches further is cut off at the edge
-                ends = (change.low, change.high, change.value, 0.0)
-                change.bar = tuple(round(50 + 50 * min(max(x / reach, -1.0), 1.0), 2) for x in ends)
+        tables.draw_bars([one for one in changes if one.low is not None], -reach, reach)
     return Compared(f"compared{number}", document, shown)
 
 
