@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 import jouletrace.bundled
 from commands import command
+from jouletrace.report.contract import json_schema
 from jouletrace.run import load
 from places import REPOSITORY
 
@@ -23,13 +25,16 @@ def by(capsys):
     def divided(kinds, path=LAYERS, *more):
         said = command(capsys, "show", str(path), "--by", kinds, "--json", *more)
         assert said.code == 0, said.err
-        return json.loads(said.out)
+        found = json.loads(said.out)
+        assert list(Draft202012Validator(json.loads(json_schema())).iter_errors(found)) == []
+        assert found["trust"]["level"] in ("yes", "with care")
+        return found["parts"][kinds]
 
     return divided
 
 
 def named(rows):
-    return {tuple(name for _, name in row["path"]): row["energy_j"] for row in rows}
+    return {tuple(step["name"] for step in row["path"]): row["energy_j"] for row in rows}
 
 
 def half(energy):
@@ -84,18 +89,18 @@ def test_rows_are_those_that_the_run_states_of_the_same_parts(by):
 def test_the_budget_of_a_row_makes_its_interval(by):
     """By cause, such as the noise of the readings; what several rows have in common isn't counted once for each."""
     for row in by("op"):
-        combined = sum(u**2 for u in row["budget_j"].values()) ** 0.5
+        combined = sum(u**2 for u in row["energy_j"]["budget"].values()) ** 0.5
         assert 1.95 * combined < half(row["energy_j"]) < 2.6 * combined, "Student's factor, of few readings more"
-        assert "noise of the readings" in row["budget_j"]
+        assert "noise of the readings" in row["energy_j"]["budget"]
 
 
 def test_what_is_not_listed_is_one_row_with_its_own_interval(by):
     rows = by("kernel", LAYERS, "--top", "3")
     *listed, rest, idle = rows
-    assert [row["paths"] for row in listed] == [1, 1, 1]
-    assert rest["path"] == []
-    assert rest["paths"] > 3
-    assert idle["path"] == [["idle", "idle"]]
+    assert len(listed) == 3
+    assert rest["path"] == [{"kind": "pool", "name": f"{rest['count']} more, together"}]
+    assert rest["count"] > 3
+    assert idle["path"] == [{"kind": "idle", "name": "idle"}]
     assert rest["energy_j"]["low"] is not None
     assert together(rows) == pytest.approx(together(by("op")), rel=1e-9)
 

@@ -260,8 +260,8 @@ def test_a_column_of_shares_of_time_has_no_share_of_energy(monkeypatch):
 
 def test_a_count_that_is_not_known_is_null():
     path = str(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
-    rows = json.loads(done("show", path, "--json").out)["operators"]
-    assert {row["count"] for row in rows if row["op"]} == {None}
+    rows = json.loads(done("show", path, "--json").out)["parts"]["code"]
+    assert {row["count"] for row in rows if row["path"][-1]["kind"] == "op"} == {None}
     table = list(csv.DictReader(io.StringIO(done("show", path, "--format", "csv", "--detail", "op").out)))
     assert {row["count"] for row in table if row["op"]} == {""}
     assert {row["count"] for row in table if row["name"] == "idle"} == {"1"}
