@@ -3,7 +3,7 @@
 import pytest
 
 from jouletrace.report.charts import icicle, plain
-from jouletrace.report.tree import ROOT, by_name, widths
+from jouletrace.report.tree import by_name, widths
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.parts import Parts
 from make_runs import e, profile_run, result
@@ -25,10 +25,10 @@ def op(id: int, module: str, name: str = "aten.mm", parent: int = 0, count: int 
 def paths(run: Run) -> dict[str, float | None]:
     """Joules of each node by the labels on the way to it."""
     nodes = nodes_of(run)
-    way = {"": ""}
+    way = {(): ""}
     for node in nodes:
-        way[node.key] = f"{way[node.parent]}/{node.label}"
-    return {way[node.key]: node.energy.value for node in nodes}
+        way[node.path] = f"{way[node.parent]}/{node.label}"
+    return {way[node.path]: node.energy.value for node in nodes}
 
 
 def test_operators_without_layers_lie_within_their_modules():
@@ -128,16 +128,22 @@ def test_next_to_nothing_does_not_set_the_scale_of_colours():
 
 
 def test_each_node_is_wide_enough_for_its_children_and_negative_ones_have_no_width():
-    run = run_of([op(1, "a"), op(2, "a"), op(3, "b")], {0: 9.0, 1: 6.0, 2: 5.0, 3: -0.5})
+    run = run_of([op(1, "a"), op(2, "a", "aten.add"), op(3, "b", "aten.sub")], {0: 9.0, 1: 6.0, 2: 5.0, 3: -0.5})
     nodes = nodes_of(run)
-    found = dict(zip([node.key for node in nodes], widths(nodes, "energy"), strict=True))
-    assert found[ROOT] == pytest.approx(11.0)  # its parts come to more than the whole
-    assert found["3"] == 0.0
+    found = dict(zip([node.label for node in nodes], widths(nodes, "energy"), strict=True))
+    assert found["net"] == pytest.approx(11.0)  # its parts come to more than the whole
+    assert found["sub"] == 0.0
     drawn = icicle(nodes, "energy")["nodes"]
     for number, (*_, room, _power, _level) in enumerate(drawn):
         assert sum(row[4] for row in drawn if row[0] == number) <= room * (1 + 1e-5)
-    negative = next(row for row, node in zip(drawn, nodes, strict=True) if node.key == "3")
+    negative = next(row for row, node in zip(drawn, nodes, strict=True) if node.label == "sub")
     assert "−500" in negative[2]  # what is written is what was measured
+
+
+def test_parts_of_one_path_are_one():
+    found = paths(run_of([op(1, "a"), op(2, "a"), op(3, "b")], {0: 9.0, 1: 4.0, 2: 2.0, 3: 3.0}))
+    assert found["/net/a/mm"] == pytest.approx(6.0)
+    assert found["/net/a"] == pytest.approx(6.0)
 
 
 def test_a_run_without_parts_shows_what_the_idle_gpu_takes():
@@ -167,7 +173,7 @@ def test_a_trace_is_summed_by_name():
     ],
 )
 def test_a_kernel_is_written_briefly_and_reported_in_full(name, shown):
-    kernels = [{"id": i, "parent": 0, "level": "kernel", "name": name} for i in (1, 2)]
+    kernels = [{"id": i, "parent": 0, "level": "kernel", "name": text} for i, text in ((1, name), (2, "gemm"))]
     run = run_of(kernels, {1: 2.0, 2: 1.0})
     _, label, _, tip, *_ = icicle(nodes_of(run), "energy")["nodes"][1]
     assert label == shown

@@ -1,15 +1,20 @@
 """Tables of parts in a terminal: one line a row, names that distinguish parts, and what is known of the rest."""
 
+import csv
+import io
+import json
 import re
 
 import pytest
 
+from commands import done
 from jouletrace import report
 from jouletrace.report.html.tables import of_parts as html_parts
 from jouletrace.report.terminal import fitted
 from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.parts import Parts
 from make_runs import e, result
+from places import REPOSITORY
 
 LONG = "void at::native::vectorized_elementwise_kernel<8, at::native::%s<c10::Half>, std::array<char*, 3ul> >(int)"
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -238,3 +243,25 @@ def test_shares_of_time_are_marked(timed):
     for verbose in (True, False):
         assert ("share of time (%)" in report.render([run], detail="phase", verbose=verbose)) == timed
     assert any("share of time" in column.name for one in html_parts(run, Parts(run)) for column in one.columns) == timed
+
+
+def test_a_column_of_shares_of_time_has_no_share_of_energy(monkeypatch):
+    """Without energies of kernels that of the time before the first one is known."""
+    monkeypatch.setenv("COLUMNS", "160")
+    path = str(REPOSITORY / "tests" / "frozen" / "programs" / "compiled_train.zip")
+    for options in ((), ("-v",)):
+        text = done("show", path, "--detail", "layer", *options).out.replace("\u00a0", " ")
+        found = lines(text, next(line for line in text.splitlines() if line.startswith("Ranges and modules")))
+        assert found[1].endswith("share of time (%)")
+        (before,) = (line for line in found if line.startswith("before the first kernel"))
+        assert re.search(r"213\.5 ± 1\.1 .*–( \[b\])?$", before)
+        assert re.search(r" 69\.0$| 68\.95$", next(line for line in found if line.startswith("no kernel running")))
+
+
+def test_a_count_that_is_not_known_is_null():
+    path = str(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
+    rows = json.loads(done("show", path, "--json").out)["parts"]["code"]
+    assert {row["count"] for row in rows if row["path"][-1]["kind"] == "op"} == {None}
+    table = list(csv.DictReader(io.StringIO(done("show", path, "--format", "csv", "--detail", "op").out)))
+    assert {row["count"] for row in table if row["op"]} == {""}
+    assert {row["count"] for row in table if row["name"] == "idle"} == {"1"}

@@ -1,7 +1,9 @@
 """A sharded training on two H200s (FSDP of torch 2.11, 8 s), recorded as one Run: what every command makes of it."""
 
 import csv
+import io
 import json
+import re
 import shutil
 
 import pytest
@@ -52,6 +54,32 @@ def test_divisions_make_up_the_whole(shown):
         )
     by_rank = rows(json.loads(done("show", str(RUN), "--by", "device", "--json").out), "device")
     assert {name_of(row, "device") for row in by_rank[:2]} == RANKS
+
+
+def test_csv_names_a_row_by_its_ranks():
+    rows = list(csv.DictReader(io.StringIO(done("show", str(RUN), "--detail", "kernel", "--format", "csv").out)))
+    devices = {
+        level: {row["device"] for row in rows if row["level"] == level} for level in ("model", "device", "kernel")
+    }
+    assert devices == {"model": {"rank-0, rank-1"}, "device": RANKS, "kernel": RANKS}
+    assert all("NVIDIA H200" in row["name"] for row in rows if row["level"] == "device")
+
+
+def test_a_citation_names_both(tmp_path):
+    done("report", str(RUN), "-o", str(tmp_path / "page.html"))
+    cited = (tmp_path / "page.html").read_text().split("How to cite</h3>")[1]
+    assert "on 2 × NVIDIA H200 (driver" in cited
+    assert "Energy is that of the GPUs" in cited
+    (caption,) = re.findall(r"\\caption\{(.*)\}", done("show", str(RUN), "--format", "latex").out)[:1]
+    assert "on 2 $\\times$ NVIDIA H200" in caption
+
+
+def test_an_overview_has_their_total_and_each(tmp_path):
+    again = shutil.copy(RUN, tmp_path / "again.zip")
+    lines = done("show", str(RUN), str(again)).out.replace("\u00a0", " ").splitlines()
+    rows = [line.split("  ")[0] for line in lines if "NVIDIA H200 " in line]
+    assert rows == ["2 × NVIDIA H200", "0: NVIDIA H200", "1: NVIDIA H200"] * 2
+    assert all("7.414 ± 0.085" in line for line in lines if "2 × NVIDIA H200" in line)
 
 
 def test_it_is_analysed_again_to_what_is_stored():

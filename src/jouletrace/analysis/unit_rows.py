@@ -21,14 +21,15 @@ class UnitRows:
         self._ids: dict[tuple[Any, ...], int] = {}
 
     def get(self, level: str, name: str, *key: Any, parent: int | None = None, count: int = 0, **columns: Any) -> int:
-        """The id of the unit with this level and key; ``count`` is added to its executions per iteration."""
+        """The id of the unit with this level and key; ``count`` is added to how often it runs, else null."""
         id = self._ids.setdefault((level, *key), self._first + len(self.rows))
         if id == self._first + len(self.rows):
             none = dict.fromkeys(("op", "shapes", "module", "phase", "call"))
             above = self._top if parent is None else parent
             row = {"id": id, "parent": above, "level": level, "name": name, "count": 0}
             self.rows.append({**row, **none, **columns})
-        self.rows[id - self._first]["count"] += count
+        own = self.rows[id - self._first]
+        own["count"] = (own["count"] or 0) + count or None
         return id
 
     def idle(self) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jouletrace.analysis.divided import Share
 from jouletrace.report.contract import json_text
 from jouletrace.report.divisions import Row
-from jouletrace.report.reasons import reason
-from jouletrace.report.results import printed
-from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.reasons import printed, reason
+from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate, Run
-from jouletrace.run.names import short_names
 from jouletrace.run.parts import Step
 
 _HEADINGS = {"op": "operator"}
@@ -23,7 +21,7 @@ def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, re
     """The divisions of a Run's energy in a format of ``show``; ``remarks`` on trust stand above a table."""
     if form == "json":
         return json_text([run], divided={",".join(kinds): [_row(one) for one in found]})
-    short = short_names(step.name for one in found for step in one.path if step.kind == "kernel")
+    short = shortened(step.name for one in found for step in one.path if step.kind == "kernel")
     heads = [_HEADINGS.get(kind, kind) for kind in kinds]
     named = zip(kinds, heads, strict=True)
     columns = [Column(head, long="start" if kind == "module" else "middle", key=kind) for kind, head in named]
@@ -41,16 +39,15 @@ def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, re
     return typeset(Document(title, verdict=list(remarks), sections=[table]).printable(), form)
 
 
-def _named(one: Share, kinds: Sequence[str], short: dict[str, str]) -> list[str]:
+def _named(one: Share, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[str]:
     """A cell for each kind of step: kernels by their short names, if they have one."""
     names = {step.kind: step.name for step in one.path}
     rest = printed(names["idle"]) if "idle" in names else "" if one.path else f"{one.count} more, together"
     cells: list[str] = []
     for kind in kinds:
         name = names.get(kind) or ""
-        brief = short.get(name, name) if kind == "kernel" else name
         missing = kind not in names and rest
-        cells.append(rest if missing else Cell(brief, full=name if brief != name else ""))
+        cells.append(rest if missing else short.get(name, name) if kind == "kernel" else name)
         rest = "" if missing else rest
     if rest:  # there are devices alone
         cells[-1] = f"{cells[-1]}, {rest}"

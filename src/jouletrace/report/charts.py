@@ -14,7 +14,8 @@ from jouletrace.analysis.facts import Facts
 from jouletrace.report import reasons
 from jouletrace.report.document import printable
 from jouletrace.report.scale import figure, quantity, unit_for
-from jouletrace.report.tree import ROOT, Node, widths
+from jouletrace.report.tree import Node, depths, widths
+from jouletrace.run import Estimate
 from jouletrace.run.names import short_name
 
 Spec = dict[str, Any]
@@ -90,7 +91,7 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
     width = widths(nodes, by)
     if len(nodes) < 3 or sum(w > 0 for w in width) < 3:
         return None
-    watts = [_power(node) for node in nodes]
+    watts = [power(node.energy, node.time) for node in nodes]
     known = [w for w in watts if w is not None]
     scale = None
     if len(known) > len(nodes) / 2:
@@ -100,7 +101,7 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
         room = max(0.0, _SPREAD * high - (high - low)) / 2  # else nearly equal powers look far apart
         scale = short([low - room, high + room])
     levels = list(dict.fromkeys(node.level for node in nodes))
-    place = {node.key: number for number, node in enumerate(nodes)}
+    place = {node.path: number for number, node in enumerate(nodes)}
     drawn = [
         [
             place.get(node.parent, -1),
@@ -108,25 +109,18 @@ def icicle(nodes: list[Node], by: str) -> Spec | None:
             figure(node.energy if by == "energy" else node.time, "J" if by == "energy" else "s"),
             _tip(node, nodes[0]),
             float(f"{wide:.6g}"),
-            None if power is None else float(f"{power:.4g}"),
+            None if mean is None else float(f"{mean:.4g}"),
             levels.index(node.level),
         ]
-        for node, wide, power in zip(nodes, width, watts, strict=True)
+        for node, wide, mean in zip(nodes, width, watts, strict=True)
     ]
-    return {"nodes": drawn, "watts": scale, "rows": max(_depths(nodes))}
+    return {"nodes": drawn, "watts": scale, "rows": max(depths(nodes).values())}
 
 
-def _depths(nodes: list[Node]) -> list[int]:
-    """How deep each node lies, the root at 1."""
-    depth = {"": 0}
-    for node in nodes:
-        depth[node.key] = depth[node.parent] + 1
-    return [depth[node.key] for node in nodes]
-
-
-def _power(node: Node) -> float | None:
-    energy, seconds = node.energy.value, node.time.value
-    return energy / seconds if energy is not None and seconds and energy > 0 and seconds > 0 else None
+def power(energy: Estimate, time: Estimate) -> float | None:
+    """Mean power of what takes an energy in a time, W, if it is one."""
+    joules, seconds = energy.value, time.value
+    return joules / seconds if joules is not None and seconds and joules > 0 and seconds > 0 else None
 
 
 def _brief(node: Node) -> str:
@@ -137,13 +131,13 @@ def _brief(node: Node) -> str:
 def _tip(node: Node, root: Node) -> str:
     """What a pointer shows: the name in full where it was cut, properties, figures, how they came about; in lines."""
     name = node.label if len(node.label) <= _WHOLE else f"{node.label[:_WHOLE]}…"
-    lines = [*([name] if _brief(node) != node.label else []), *filter(None, node.detail.split("\n"))]
+    lines = [*([name] if _brief(node) != node.label else []), *node.details]
     for name, own, whole, unit in (("energy", node.energy, root.energy, "J"), ("time", node.time, root.time, "s")):
         if own.value is None:
             continue
-        share = f" ({100 * own.value / whole.value:.2f} %)" if whole.value and node.key != ROOT else ""
+        share = f" ({100 * own.value / whole.value:.2f} %)" if whole.value and node.parent else ""
         lines.append(f"{name} {figure(own, unit)}{share}")
-    watts = _power(node)
+    watts = power(node.energy, node.time)
     if watts is not None:
         lines.append(f"power {quantity(watts, 'W')}")
     if how := node.how or reasons.method(node.energy.method or node.time.method):

@@ -27,12 +27,12 @@ from jouletrace.report.comparison_words import (
 from jouletrace.report.document import FORMATS, Footnotes, NoFootnotes
 from jouletrace.report.facts import SEPARATOR, SIMULATED
 from jouletrace.report.parts import LEVELS
-from jouletrace.report.reasons import flag, reason
-from jouletrace.report.results import metric, printed
+from jouletrace.report.reasons import flag, printed, reason
 from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
 from jouletrace.run.header import jsonable
+from jouletrace.run.metrics import metric
 from jouletrace.run.names import short_names
 
 TOP = 10

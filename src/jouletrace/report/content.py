@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jouletrace.analysis.checks import Outcomes, joined, outcomes
+from jouletrace.analysis.checks import joined
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.compare.pairs import Comparison
-from jouletrace.report import facts, parts, program, reasons, serving
+from jouletrace.report import columns, facts, parts, program, reasons, serving
 from jouletrace.report.comparison import TOP
 from jouletrace.report.comparison import document as comparison_document
 from jouletrace.report.comparison import short as short_comparison
 from jouletrace.report.cost import Tariff, cost_line
 from jouletrace.report.document import Footnotes, NoFootnotes
 from jouletrace.report.facts import methods, said
-from jouletrace.report.results import PROFILE, metric, ordered
 from jouletrace.report.scale import NBSP, NONE, figure, quantity
 from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
 from jouletrace.run import ChannelInfo, Estimate, Run
-from jouletrace.run.metrics import OF_PARTS
+from jouletrace.run.metrics import OF_PARTS, metric, ordered
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import recording_of
 
@@ -47,6 +46,20 @@ _COMPARED = (
 )
 """Metrics of Runs side by side."""
 
+PROFILE = (
+    "latency_s",
+    "throughput_per_s",
+    "power_w",
+    "energy_total_j",
+    "energy_active_over_context_idle_j",
+    "energy_active_over_deep_idle_j",
+    "baseline_context_idle_w",
+    "baseline_deep_idle_w",
+)
+"""What a profile always states: a figure, or why there is none."""
+
+ENERGY = "energy_total_j"
+
 _NEED_POWER = {*PROFILE, "counter_ratio"} - {"latency_s", "throughput_per_s"}
 
 
@@ -64,7 +77,7 @@ def document(
     found = Document(facts.title(run), facts.SIMULATED if run.simulated else "")
     found.subtitle = [facts.device_line(device) for device in run.devices]
     found.subtitle += [line for line in (facts.weights(run), facts.when(run)) if line]
-    names = ", ".join(dict.fromkeys(device.name for device in run.devices))
+    names = ", ".join(facts.counted([device.name for device in run.devices]))
     found.caption = f"{found.title}, on {names}" if names else found.title
     found.sections = [model_section(run, results, marks)]
     shown, hidden = levels_shown(results, detail), list[str]()
@@ -86,7 +99,7 @@ def document(
     if run.kind == "calibrate":
         found.sections.append(sensor_section(run.channels))
     found.sections = [section for section in found.sections if section.rows]
-    found.facts = _facts(run, known) + _asked(run, known.checks)
+    found.facts = _facts(run, known)
     if hidden:
         found.facts.append(("Not listed", facts.SEPARATOR.join(hidden)))
     if detail != "model" and not results.units(detail):
@@ -112,7 +125,8 @@ def short(run: Run, *, detail: str = "model", top: int | None = None, tariff: Ta
         found.sections[0].notes = []
     elif level and results.units(level):
         levels = dict.fromkeys([level, *["context"] * bool(results.units("context"))])
-        found.sections = [one for level in levels if (one := parts.short(run, results, level, top)).rows]
+        listed = [parts.sections(run, results, level, top, NoFootnotes(), brief=True) for level in levels]
+        found.sections = [section for sections in listed for section in sections if section.rows]
     elif run.kind == "calibrate":
         found.sections = [sensor_section([one for one in run.channels if one.origin == "calibrated"])]
         found.sections = [section for section in found.sections if section.rows]
@@ -150,15 +164,15 @@ def verdict_lines(run: Run, results: Parts, known: Facts, tariff: Tariff | None 
     return [*verdict(run, results, known), *costs, *gain_line(run, results, known), *lines(known.checks)]
 
 
-def _asked(run: Run, trusted: Outcomes) -> list[tuple[str, str]]:
-    """The checks that were passed, and how many kernels have an operator."""
-    passed = [("Passed", facts.SEPARATOR.join(trusted.passed))] if trusted.passed else []
-    return passed + ([("Operators", words)] if (words := program.matched(run)) else [])
+def comparison(
+    runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tariff | None = None, *, brief: bool = False
+) -> Document:
+    """Several Runs (at least one) in one table, one row each; common properties are stated once.
 
-
-def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tariff | None = None) -> Document:
-    """Several Runs (at least one) in one table, one row each; common properties are stated once."""
-    entries = [entry for run in runs for entry in _entries(run)]
+    If ``brief``, the table without notes, and how far all can be trusted together.
+    """
+    there = [(run, results, facts_of(run, results)) for run in runs for results in (Parts(run),)]
+    entries = [entry for one in there for entry in _entries(*one)]
     own = [row for row, _ in entries]
     names = list(own[0])
     varying = [name for name in names if len({row[name] for row in own}) > 1] or names[:1]
@@ -175,20 +189,21 @@ def comparison(runs: Sequence[Run], marks: Footnotes | None = None, tariff: Tari
     metrics = [name for name in ordered({name for row in figures for name in row}) if name in _COMPARED]
     section = Table("", [Column(name) for name in varying], apart=True)
     section.rows = [[row[name] for name in varying] for row in own]
-    parts.add_figures(section, figures, metrics, marks or Footnotes())
+    columns.add_figures(section, figures, metrics, marks or Footnotes())
     found.sections = [section]
     sensors = dict.fromkeys(facts.sensor_line(channel) for run in runs for channel in facts.power_channels(run))
     found.facts = [("Sensor", line) for line in sensors]
     texts: dict[str, list[str]] = {}
-    for run in runs:
+    for run, results, known in there:
         name = facts.SEPARATOR.join(filter(None, (identity(run)[key] for key in varying)))
-        results = Parts(run)
-        known = facts_of(run, results)
         found.unfinished += _unfinished(known, f"{name}: ")
         found.warnings.extend(f"{name}: {said(warning)}" for warning in known.warnings)
         texts.setdefault(methods(run, results, known), []).append(name)
         found.verdict.extend(f"{name}: {line}" for line in cost_line(run, results, known, tariff))
     found.methods = [f"{'; '.join(owners)}: {text}" if len(texts) > 1 else text for text, owners in texts.items()]
+    if brief:
+        section.notes, found.facts, found.warnings, found.methods = [], [], [], []
+        found.verdict += lines(joined([known.checks for _, _, known in there]))
     return found.printable()
 
 
@@ -211,16 +226,25 @@ def documents(
         verbose: Everything; else verdicts with one table each.
         tariff: What a kWh costs and emits, for a line of it; None for none.
     """
-    if not verbose:
-        return _short_documents(runs, detail, top, compared, tariff)
-    marks = Footnotes()
-    found = [comparison_document(one, top=top or TOP, marks=marks) for one in compared if one is not None]
+    marks = Footnotes() if verbose else NoFootnotes()
+    sides = [one for one in compared if one is not None]
+    if verbose:
+        found = [comparison_document(one, top=top or TOP, marks=marks) for one in sides]
+    else:
+        found = [short_comparison(one, top=top or TOP) for one in sides]
     stated = [line for one in found for line in one.warnings]
     if len(runs) > 1:
-        found.append(comparison(runs, marks, tariff))
-    if len(runs) == 1 or detail != "model":
-        found += [document(run, detail=detail, top=top, marks=marks, tariff=tariff) for run in runs]
-    if len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
+        found.append(comparison(runs, marks, tariff, brief=not verbose))
+    if detail != "model" or (len(runs) == 1 and (verbose or not found)):
+        found += [
+            document(run, detail=detail, top=top, marks=marks, tariff=tariff)
+            if verbose
+            else short(run, detail=detail, top=top, tariff=tariff)
+            for run in runs
+        ]
+    elif len(runs) == 1:
+        found[0].unfinished = _unfinished(facts_of(runs[0], Parts(runs[0])))
+    if verbose and len(runs) == 1:  # how it ended stands at the head of all, and nowhere else
         found[-1].warnings = [line for line in found[-1].warnings if line not in stated]
         found[0].unfinished, rest = found[-1].unfinished, found[1:]
         found[-1].verdict = found[-1].verdict if len(found) == 1 else []
@@ -229,40 +253,6 @@ def documents(
         for one in rest:
             one.unfinished = []
     return found
-
-
-def _short_documents(
-    runs: Sequence[Run],
-    detail: str,
-    top: int | None,
-    compared: Sequence[Comparison | None],
-    tariff: Tariff | None,
-) -> list[Document]:
-    """The same as verdicts, each with one table."""
-    found = [short_comparison(one, top=top or TOP) for one in compared if one is not None]
-    if len(runs) > 1:
-        found.append(_short_table(runs, tariff))
-    if (len(runs) == 1 and not found) or detail != "model":
-        found += [short(run, detail=detail, top=top, tariff=tariff) for run in runs]
-    elif found and len(runs) == 1:
-        found[0].unfinished = _unfinished(facts_of(runs[0], Parts(runs[0])))
-    return found
-
-
-def _short_table(runs: Sequence[Run], tariff: Tariff | None) -> Document:
-    """Several Runs in one table, with how far they can be trusted together."""
-    whole = comparison(runs, NoFootnotes(), tariff)
-    for section in whole.sections:
-        section.notes = []
-    trusted = joined([outcomes(run, Parts(run)) for run in runs])
-    return Document(
-        whole.title,
-        whole.simulated,
-        whole.unfinished,
-        subtitle=whole.subtitle,
-        verdict=[*whole.verdict, *lines(trusted)],
-        sections=whole.sections,
-    )
 
 
 def levels_shown(results: Parts, detail: str) -> list[str]:
@@ -278,11 +268,14 @@ def levels_shown(results: Parts, detail: str) -> list[str]:
 
 
 def _facts(run: Run, known: Facts) -> list[tuple[str, str]]:
+    """Latency, server, sensors, conditions, the checks that were passed, and how many kernels have an operator."""
     sensors = dict.fromkeys(facts.sensor_line(channel) for channel in facts.power_channels(run))
     missing = [str(device.details["no_power_note"]) for device in run.devices if "no_power_note" in device.details]
     served = serving.facts(run) if "serving" in run.workload else []
     found = facts.latency_lines(known) + served + [("Sensor", line) for line in (*sensors, *missing)]
-    return found + (facts.condition_lines(known.conditions) if len(run.devices) == 1 else [])
+    found += facts.condition_lines(known.conditions) if len(run.devices) == 1 else []
+    found += [("Passed", facts.SEPARATOR.join(known.checks.passed))] if known.checks.passed else []
+    return found + ([("Operators", words)] if (words := program.matched(run)) else [])
 
 
 def identity(run: Run) -> dict[str, str]:
@@ -295,13 +288,20 @@ def identity(run: Run) -> dict[str, str]:
     return {"workload": name, **values, "device": ", ".join(dict.fromkeys(devices))}
 
 
-def _entries(run: Run) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
-    """The rows that a Run has in a comparison: one, or one a device where several were watched."""
-    results = Parts(run)
-    devices = results.units("device")
+def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str], dict[str, Estimate]]]:
+    """The rows that a Run has in a comparison: the whole, and each device where several were watched."""
+    devices, whole = results.units("device"), dict(results.whole.figures)
     if not devices:
-        return [(identity(run), results.whole.figures)]
-    return [({**identity(run), "device": parts.device_name(run, unit)}, unit.figures) for unit in devices]
+        return [(identity(run), whole)]
+    found = [({**identity(run), "device": parts.device_name(run, unit)}, unit.figures) for unit in devices]
+    hosts = {device.id for device in run.devices if device.kind == "cpu"}
+    if sum(unit.module not in hosts for unit in devices) == 1:
+        return found
+    # the energy of a program is that of its GPUs; a record has only what its devices drew together
+    named = [device.name for device in run.devices if ENERGY not in whole or device.id not in hosts]
+    whole = {ENERGY: known.together, "time_s": results.get("iteration_time_s"), **whole}
+    whole = {name: one for name, one in whole.items() if one.value is not None}
+    return [({**identity(run), "device": ", ".join(facts.counted(named))}, whole), *found] if whole else found
 
 
 def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
@@ -317,11 +317,10 @@ def model_section(run: Run, results: Parts, marks: Footnotes) -> Table:
         names = [name for name in names if name not in _NEED_POWER]
     for name in names:
         found, words = results.get(name), metric(name)
-        estimate = found
-        how = reasons.method(estimate.method) if estimate.reason is None else reasons.reason(estimate.reason)
+        how = reasons.method(found.method) if found.reason is None else reasons.reason(found.reason)
         how = NBSP.join([how, *(footnotes.mark(reasons.flag(code)) for code in found.flags)])
         label = words.label.replace(" ", NBSP)
-        section.rows.append([label, figure(estimate, words.unit), str(estimate.n or ""), how])
+        section.rows.append([label, figure(found, words.unit), str(found.n or ""), how])
     if missing is not None:
         section.rows.append([f"Power{NBSP}and{NBSP}energy", NONE, "", reasons.reason(missing)])
     section.notes = footnotes.lines()

@@ -18,7 +18,9 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.parts import Parts
 
-_J_PER_KWH = 3.6e6
+J_PER_KWH, LEAST_KWH = 3.6e6, 0.1
+"""Joules of a kWh; the kWh from which on an energy is stated in these, not Wh."""
+
 _MANY = 1e6
 """Iterations, samples or tokens whose cost is stated: one costs far less than a cent."""
 
@@ -66,11 +68,11 @@ class Tariff:
 
     def cost(self, energy: Estimate) -> Estimate:
         """Cost of an energy in J, in the currency: its interval is that of the energy."""
-        return energy.scaled((self.price or 0.0) / _J_PER_KWH)
+        return energy.scaled((self.price or 0.0) / J_PER_KWH)
 
     def emitted(self, energy: Estimate) -> Estimate:
         """Grams of CO2 equivalent of an energy in J."""
-        return energy.scaled((self.carbon_g or 0.0) / _J_PER_KWH)
+        return energy.scaled((self.carbon_g or 0.0) / J_PER_KWH)
 
     def to_dict(self, energy: Estimate, per: str, gain: float = 0.0) -> dict[str, Any]:
         """The object "cost" of JSON; arguments as of ``line``."""
@@ -117,8 +119,8 @@ def tariff(price: str | None, carbon: str | None) -> Tariff | None:
 
 def kwh(energy_j: float | None) -> str:
     """An energy in kWh, in which it is paid for, or Wh, to three digits."""
-    value = (energy_j or 0.0) / _J_PER_KWH
-    return f"{number(value, _DIGITS)}{NBSP}kWh" if value >= 0.1 else f"{number(1e3 * value, _DIGITS)}{NBSP}Wh"
+    value = (energy_j or 0.0) / J_PER_KWH
+    return f"{number(value, _DIGITS)}{NBSP}kWh" if value >= LEAST_KWH else f"{number(1e3 * value, _DIGITS)}{NBSP}Wh"
 
 
 def absolute(energy: Estimate, gain: float) -> Estimate:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jouletrace.report.content import identity, levels_shown
-from jouletrace.report.results import PROFILE, ordered
+from jouletrace.report.content import PROFILE, identity, levels_shown
 from jouletrace.report.table import Column, Table
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.metrics import ordered
 from jouletrace.run.parts import ABSENT, Parts
 
 _UNIT = ("level", "name", "op", "shapes", "module", "count")
@@ -23,23 +23,23 @@ def csv_text(runs: Sequence[Run], *, detail: str, top: int | None) -> str:
     metrics = ordered({name for _, figures in rows for name in figures})
     names = [*identity(runs[0]), "simulated", *_UNIT]
     columns = [*map(Column, names), *(Column(name, ends=True) for name in metrics), Column("notes")]
-    table = Table("", columns)
-    for label, figures in rows:
-        estimates = [figures.get(name, ABSENT) for name in metrics]
-        table.rows.append([*map(label.get, names), *estimates, _notes(figures)])
-    return table.csv()
+    cells = [[*map(label.get, names), *(own.get(name, ABSENT) for name in metrics), _notes(own)] for label, own in rows]
+    return Table("", columns, cells).csv()
 
 
 def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, object], dict[str, Estimate]]]:
     """What each row is of, and its figures."""
     results = Parts(run)
     own: dict[str, object] = {**identity(run), "simulated": str(run.simulated).lower()}
+    if results.gpus:  # where the kernels of several were recorded
+        own["device"] = ", ".join(results.gpus)
+    ranks = {device.id: name for name, device in results.gpus.items()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
     yield {**own, "level": "model"}, {**stated, **results.whole.figures}
     for level in levels_shown(results, detail):
         for unit in results.units(level) if top is None else results.ranked(level)[:top]:
             if unit.id != MODEL_UNIT:
-                gpu = {"device": unit.gpu} if unit.gpu else {}
+                gpu = {"device": name} if (name := unit.gpu or ranks.get(unit.id)) else {}
                 yield {**own, **gpu, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from jouletrace.analysis.conditions import Conditions, Spread
@@ -66,9 +67,13 @@ def title(run: Run) -> str:
 
 def headline(run: Run) -> str:
     """What was run on which devices, in one line, which says if they were simulated."""
-    names = [device.name.removeprefix("SIMULATED ") for device in run.devices]
-    devices = [f"{names.count(name)} × {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
+    devices = counted([device.name.removeprefix("SIMULATED ") for device in run.devices])
     return ("SIMULATED: " if run.simulated else "") + SEPARATOR.join([title(run), *devices])
+
+
+def counted(names: Sequence[str]) -> list[str]:
+    """Each name once, with how often it is there: "2 × NVIDIA H200"."""
+    return [f"{n} × {name}" if n > 1 else name for name, n in Counter(names).items()]
 
 
 def device_line(device: DeviceInfo) -> str:
@@ -204,7 +209,7 @@ def methods(run: Run, results: Parts, known: Facts) -> str:
 
 def _what(run: Run) -> str:
     version = run.versions.get("jouletrace", __version__)
-    devices = "; ".join(dict.fromkeys(_of_device(device) for device in run.devices))
+    devices = "; ".join(counted([_of_device(device) for device in run.devices]))
     where = f" on {devices}" if devices else ""
     files = run.settings.get("imported", ())
     if not files:
@@ -242,7 +247,7 @@ def _energy(run: Run, results: Parts, measured: Untouched) -> str:
     sensors = "; ".join(dict.fromkeys(_of_sensor(channel) for channel in power_channels(run)))
     source = f", integrated from {sensors}" if sensors else ""
     if not measured.windows:
-        return f"Energy is that of the GPU{source}."
+        return f"Energy is that of the GPU{'s' if len(power_channels(run)) > 1 else ''}{source}."
     kind = _INTERVALS.get(energy.method) or f"intervals ({reasons.method(energy.method)})"
     took = f" in {quantity(measured.seconds, 's')}" if measured.seconds else ""
     over = f"{energy.n} runs in fresh processes, {measured.windows}" if energy.method == "runs" else str(energy.n)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from jouletrace.report import reasons
-from jouletrace.report.document import Footnotes, NoFootnotes
-from jouletrace.report.results import NO_KERNEL, metric, ordered, printed
-from jouletrace.report.scale import NBSP, Unit, cell, figure, number, quantity, unit_for
-from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.columns import add_figures, check_section, distinguished
+from jouletrace.report.document import Footnotes
+from jouletrace.report.reasons import NO_KERNEL, printed
+from jouletrace.report.scale import NBSP, NONE, number, quantity
+from jouletrace.report.table import Cell, Column, Table, shortened
+from jouletrace.report.tree import in_tree
 from jouletrace.run import Estimate, Run
-from jouletrace.run.metrics import CLOSURES, OF_PARTS
+from jouletrace.run.metrics import OF_PARTS, metric, ordered
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import ABSENT, Part, Parts
+from jouletrace.run.parts import Part, Parts
 
 LEVELS = {
     "phase": "Phases",
@@ -32,11 +35,15 @@ LEVELS = {
 _SECONDARY = ("power_w", "energy_own_j", "time_own_s", "time_traced_s")
 """Metrics of parts that are shown where there is room, the most informative first."""
 
-_LOST = {"op": "middle", "kernel": "middle", "layer": "start"}
-"""By level, what names lose where there is little room for them."""
-
-_LEADING = ("energy_total_j", "time_s")
-"""Metrics whose scale others of the same kind take on."""
+_NAMED = {
+    "operator": Column("operator", long="middle"),
+    "op": Column("operator", wide=2, long="middle"),
+    "layer": Column("layer", long="start"),
+    "module": Column("module", wide=2, long="start"),
+    "kernel": Column("kernel", long="middle"),
+    "shapes": Column("shapes", wide=2, long="middle"),
+}
+"""Columns that say which part a row is, by level or step: how they are headed, and what their names lose."""
 
 _LISTED = 56
 """Characters of a kernel's name in a list: a line of a terminal less what stands in front."""
@@ -47,16 +54,11 @@ _OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 _OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
 """What a module with others in it runs itself is a row among theirs."""
 
-_A_TOKEN = ("tokens_per_s", "energy_per_token_j")
-
 _SMALL = 0.01
 """Share of a program's energy below which a range or module isn't listed; --detail layer lists all."""
 
 MOST_ROWS = 20
 """Rows of a table below a verdict, unless more are asked for."""
-
-_CAUSE = 0.05
-"""Share of a program's energy below which a cause of the time between kernels isn't listed below a verdict."""
 
 _SHARE_DIGITS = 3
 
@@ -64,48 +66,67 @@ _LEAST = (0.01, 0.02, 0.05, 0.1)
 """Shares below which parts of a program are left out, the first that leaves few enough."""
 
 
-def sections(run: Run, results: Parts, level: str, top: int | None, marks: Footnotes) -> list[Table]:
-    """The units of a level as the terminal lists them, what is left out, and how well they make the whole."""
-    checks = [check_section(results)] if level in ("phase", "layer", "kernel", "op") else []
-    if level == "layer" and top is None:
-        if run.kind == "program":
-            return [_tree_section(results, marks, _SMALL)]
-        return [_tree_section(results, marks), *checks]
-    section, rest, unattributed = table(run, results, level, top, marks, ranked=top is not None or level == "kernel")
-    if rest:
-        section.notes.append(f"{_rest(results, rest)}; --top lists more")
-    if unattributed:
-        section.notes += _unattributed(results, unattributed, top)
-    return [section, *checks]
+class _Listing(NamedTuple):
+    """How much is listed.
+
+    Attributes:
+        ranked: Levels whose parts are always in the order of their costs; others where there is a ``top``.
+        top: Rows where none is given; None for all.
+        cause: Share of the whole from which on a cause of the time between kernels has a row.
+        summed: Metrics of which is stated what the rows left out come to.
+    """
+
+    ranked: tuple[str, ...] = ("kernel",)
+    top: int | None = None
+    cause: float = 0.0
+    summed: tuple[str, ...] = ("energy_total_j", "energy_active_j", "time_s", "share")
 
 
-def short(run: Run, results: Parts, level: str, top: int | None) -> Table:
-    """The units of a level as they stand below a verdict: those with a figure, the costliest, without footnotes."""
-    if level == "layer" and top is None:
+_ALL = _Listing()
+_BRIEF = _Listing(("kernel", "op"), MOST_ROWS, 0.05, ("energy_total_j", "share"))
+"""What stands below a verdict."""
+
+
+def sections(
+    run: Run, results: Parts, level: str, top: int | None, marks: Footnotes, *, brief: bool = False
+) -> list[Table]:
+    """The parts of a level as a terminal lists them, what is left out, and how well they make the whole.
+
+    If ``brief`` as they stand below a verdict: those with a figure, the costliest, without footnotes and checks.
+    """
+    how = _BRIEF if brief else _ALL
+    as_tree = level == "layer" and top is None
+    left: list[str] = []
+    if as_tree:
         least = _SMALL if run.kind == "program" else 0.0
-        if run.kind == "program":
-            few = (one for one in _LEAST if len(_tree_rows(results, one, brief=True)) <= MOST_ROWS)
+        if brief and least:
+            few = (one for one in _LEAST if len(_tree_rows(results, one, how)) <= MOST_ROWS)
             least = next(few, _LEAST[-1])
-        found = _tree_section(results, NoFootnotes(), least, brief=True)
-        found.notes = []
+        found = _tree_section(results, marks, least, how)
     else:
-        ranked = top is not None or level in ("kernel", "op")
-        known = level not in ("device", "range", "load")
-        found, rest, unattributed = table(
-            run, results, level, top or MOST_ROWS, NoFootnotes(), ranked=ranked, known=known, cause=_CAUSE
+        ranked, known = top is not None or level in how.ranked, brief and level not in ("device", "range", "load")
+        found, rest, without = table(
+            run, results, level, top or how.top, marks, ranked=ranked, known=known, cause=how.cause
         )
-        found.notes = [_rest(results, rest, ("energy_total_j", "share"))] if rest else []
-        if unattributed:
-            found.notes.append(_without_energy(results, unattributed))
+        if rest:
+            left.append(f"{_rest(results, rest, how.summed)}{'' if brief else '; --top lists more'}")
+        if without:
+            left += [_without_energy(without)] if brief else _unattributed(without, top)
+    if not brief:
+        found.notes += left
+        checked = level in ("phase", "layer", "kernel", "op") and not (as_tree and run.kind == "program")
+        return [found, check_section(results)] if checked else [found]
+    found.notes = left
     for n, column in enumerate(found.columns):
         if column.key == "share":
             for row in found.rows:
                 share = getattr(row[n], "value", None)
-                row[n] = Cell("" if share is None else number(100 * share, _SHARE_DIGITS), share)
-    return found
+                missing = "" if column.name == metric("share").short else NONE  # in a column of shares of time
+                row[n] = Cell(missing if share is None else number(100 * share, _SHARE_DIGITS), share)
+    return [found]
 
 
-def _without_energy(results: Parts, units: Sequence[Part]) -> str:
+def _without_energy(units: Sequence[Part]) -> str:
     """What the parts without an energy come to."""
     time = sum(unit.get("time_s").value or unit.get("time_traced_s").value or 0.0 for unit in units)
     rows = "1 row" if len(units) == 1 else f"{len(units)} rows"
@@ -113,23 +134,6 @@ def _without_energy(results: Parts, units: Sequence[Part]) -> str:
     if all(unit.get("time_s").reason == "impossible_times" for unit in units):
         return f"{rows} without a time that is possible"
     return f"{rows} without energy{together}: too short for the sensor"
-
-
-def check_section(results: Parts) -> Table:
-    """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
-    found = Table("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
-    for gpu, unit in {"": results.whole, **results.gpus}.items():
-        there = unit.figures
-        for name in OF_PARTS:
-            if name not in there or (name == "closure_layers" and "closure_kernels" in there):
-                continue
-            estimate = there[name]
-            remarks = [reasons.flag(code) for code in there[name].flags]
-            if name in CLOSURES and estimate.low is not None and estimate.high is not None:
-                remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
-            label = ": ".join(filter(None, (gpu, metric(name).label.strip())))
-            found.rows.append([label, figure(estimate, metric(name).unit), "; ".join(remarks)])
-    return found
 
 
 def table(
@@ -159,35 +163,39 @@ def table(
             units.sort(key=lambda unit: _place(results, unit.gpu))
     names = ordered({name for unit in units for name in unit.figures} - set(OF_PARTS))
     units, unattributed = _attributed(results, units) if level == "kernel" else (units, [])
-    if known:
-        energies = {unit.id: unit.get("energy_total_j").value for unit in units}
-        if any(value is not None for value in energies.values()):
-            unattributed = [*unattributed, *(unit for unit in units if energies[unit.id] is None)]
-            units = [unit for unit in units if energies[unit.id] is not None]
+    if known and any(unit.get("energy_total_j").value is not None for unit in units):
+        unattributed = [*unattributed, *(unit for unit in units if unit.get("energy_total_j").value is None)]
+        units = [unit for unit in units if unit.get("energy_total_j").value is not None]
     shown, rest = (units, []) if top is None else (units[:top], units[top:])
     shown = [row for unit in shown for row in (unit, *_causes(results, unit, cause))]
-    columns, fields = _naming(level, shown)
-    short = short_names(unit.name or "?" for unit in shown if unit.level == "kernel")
-    labels = _labels(shown, short)
-    section = Table(LEVELS[level], columns, id=level)
-    section.rows = [[_named(run, unit, field, short, labels) for field in fields] for unit in shown]
-    _add_gpus(section, [unit.gpu for unit in shown])
-    if any(unit.count is not None for unit in shown):
-        columns.append(Column("×", numeric=True, key="count"))
-        for row, unit in zip(section.rows, shown, strict=True):
-            row.append(Cell(str(unit.count or ""), unit.count))
-    figures = [unit.figures for unit in shown]
-    figures, meant = _distinguished(run, results, shown) if level == "range" else (figures, [])
-    add_figures(section, figures, names, marks, _secondary(names))
+    section = Table(LEVELS[level], *_naming(run, level, shown), id=level)
+    figures, meant = distinguished(run, results, shown) if level == "range" else ([one.figures for one in shown], [])
+    _complete(section, shown, figures, names, marks, counted=True)
     section.notes += meant
     return section, rest, unattributed
 
 
-def _add_gpus(section: Table, gpus: Sequence[str]) -> None:
-    """Add a first column that says on which GPU of several each row ran, if any did."""
-    if any(gpus):
+def _complete(
+    section: Table,
+    units: Sequence[Part],
+    figures: Sequence[dict[str, Estimate]],
+    names: Sequence[str],
+    marks: Footnotes,
+    *,
+    counted: bool,
+) -> None:
+    """Add what all tables of parts have to rows that name these: on which GPU of several each ran, counts, figures."""
+    if any(unit.gpu for unit in units):
         section.columns.insert(0, Column("device"))
-        section.rows = [[gpu, *row] for gpu, row in zip(gpus, section.rows, strict=True)]
+        section.rows = [[unit.gpu, *row] for unit, row in zip(units, section.rows, strict=True)]
+    if counted and any(unit.count is not None for unit in units):
+        section.columns.append(Column("×", numeric=True, key="count"))
+        for row, unit in zip(section.rows, units, strict=True):
+            row.append(Cell(str(unit.count or ""), unit.count))
+    spreads = tuple(name for name in names if "_std" in name)
+    # active energy first, where the total says how much
+    secondary = (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
+    add_figures(section, figures, names, marks, secondary)
 
 
 def _place(results: Parts, gpu: str) -> int:
@@ -202,27 +210,21 @@ def _causes(results: Parts, unit: Part, least: float) -> list[Part]:
 
 def _attributed(results: Parts, units: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     """Parts, and kernels that are known by name and at most a traced time: a row of dashes each would say no more."""
-
-    def known(unit: Part) -> bool:
-        figures = unit.figures.items()
-        return unit.level != "kernel" or any(f.value is not None for n, f in figures if n not in _SECONDARY)
-
-    there = [unit for unit in units if known(unit)]
-    return (there, [unit for unit in units if not known(unit)]) if there else (list(units), [])
+    stated = [{name for name, one in unit.figures.items() if one.value is not None} for unit in units]
+    there = [u for u, names in zip(units, stated, strict=True) if u.level != "kernel" or names - {*_SECONDARY}]
+    ids = {unit.id for unit in there}
+    return (there, [unit for unit in units if unit.id not in ids]) if there else (list(units), [])
 
 
-def _unattributed(results: Parts, units: Sequence[Part], top: int | None) -> list[str]:
+def _unattributed(units: Sequence[Part], top: int | None) -> list[str]:
     """Kernels that no part accounts for: by name, those that ran longest first, and why."""
     short = short_names((unit.name or "?" for unit in units), _LISTED)
-    launches: dict[str, int] = {}
-    traced: dict[str, float] = {}
-    why: dict[str, None] = {}
+    launches, traced = Counter[str](), defaultdict[str, float](float)
     for unit in units:
-        name, figures = short[unit.name or "?"], unit.figures
-        launches[name] = launches.get(name, 0) + (unit.count or 1)
-        traced[name] = traced.get(name, 0.0) + (unit.get("time_traced_s").value or 0.0)
-        why |= dict.fromkeys(filter(None, (f.reason for f in figures.values())))
-    why.pop("not_measured", None)
+        launches[short[unit.name or "?"]] += unit.count or 1
+        traced[short[unit.name or "?"]] += unit.get("time_traced_s").value or 0.0
+    codes = dict.fromkeys(one.reason for unit in units for one in unit.figures.values())
+    why = [code for code in codes if code not in (None, "not_measured")]
     names = sorted(launches, key=lambda name: -traced[name])
     said = f" ({'; '.join(reasons.reason(code) for code in why)})" if why else ""
     times = [quantity(traced[name] or None, "s") for name in names[:top]]
@@ -233,44 +235,70 @@ def _unattributed(results: Parts, units: Sequence[Part], top: int | None) -> lis
     return lines + ([f"{NBSP * 2}and {len(names) - len(times)} more"] if len(names) > len(times) else [])
 
 
-def _tree_section(results: Parts, marks: Footnotes, least: float = 0.0, *, brief: bool = False) -> Table:
+def _tree_section(results: Parts, marks: Footnotes, least: float, how: _Listing) -> Table:
     """Layers under the modules around them; of a program, ranges and modules with a share of ``least``."""
-    rows = _tree_rows(results, least, brief=brief)
-    title, column = (
-        (f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", "part") if least else (LEVELS["layer"], "layer")
-    )
-    section = Table(title, [Column(column, long="middle")], [[label] for _, label, _ in rows])
-    _add_gpus(section, [gpu for gpu, _, _ in rows])
+    rows = _tree_rows(results, least, how)
+    section = Table(LEVELS["layer"], [Column("layer", long="middle")], [[label] for _, label, _ in rows], id="layer")
+    if least:
+        section.title, section.id = f"Ranges and modules of {100 * least:.0f}{NBSP}% and more", ""
+        section.columns = [Column("part", long="middle")]
     figures = [figures for _, _, figures in rows]
     names = ordered({name for row in figures for name in row})
-    add_figures(section, figures, names, marks, _secondary(names))
+    _complete(section, [unit for unit, _, _ in rows], figures, names, marks, counted=False)
     return section
 
 
-def _secondary(names: Sequence[str]) -> tuple[str, ...]:
-    """Metrics that stand where there is room: active energy first, where the total says how much."""
-    spreads = tuple(name for name in names if "_std" in name)
-    return (*(("energy_active_j",) if "energy_total_j" in names else ()), *_SECONDARY, *spreads)
+def _tree_rows(results: Parts, least: float, how: _Listing) -> list[tuple[Part, str, dict[str, Estimate]]]:
+    """The layers with a share of ``least``, outer modules first, then what no operator accounts for, by GPU.
+
+    Below a verdict all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
+    """
+    units = [unit for unit in results.units("layer") if (unit.get("share").value or 0.0) >= least]
+    inside = Counter(unit.parent for unit in units)
+    hidden: dict[int | None, int] = {}
+    found: list[tuple[Part, str, dict[str, Estimate]]] = []
+    for unit, depth in in_tree(units):
+        name, figures = unit.name or "?", dict(unit.figures)
+        alone = how is _BRIEF and depth > 0 and name.endswith(".*") and inside[unit.parent] == 1
+        hidden[unit.id] = hidden.get(unit.parent, 0) + alone
+        if alone:
+            continue
+        indent = "  " * (depth - hidden[unit.id])
+        own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
+        found.append((unit, indent + (name.rpartition(".")[2] if depth else name), figures))
+        if own and not least:
+            found.append((unit, f"{indent}  (own operators)", own))
+    for unit in results.outside() if found else ():
+        found.append((unit, printed(unit.name), unit.figures))
+        found += [(cause, f"  {cause.name}", cause.figures) for cause in _causes(results, unit, how.cause)]
+    return sorted(found, key=lambda row: _place(results, row[0].gpu))
 
 
-def _naming(level: str, units: Sequence[Part]) -> tuple[list[Column], list[str]]:
-    """The columns that say which part a row is, and what of a unit each holds."""
-    if level == "device":
-        return [Column("device")], ["device"]
+def _naming(run: Run, level: str, units: Sequence[Part]) -> tuple[list[Column], list[list[Any]]]:
+    """The columns that say which part a row is, and their cells."""
+    short = shortened(unit.name or "?" for unit in units if unit.level == "kernel")
     if level == "kernel" and any(unit.op for unit in units):
         # A kernel's name says little: one serves many operators, and operators differ by where they are.
-        columns, fields = [Column("operator", long="middle"), Column("module", long="start")], ["operator", "module"]
-        columns += [Column("kernel", wide=2, long="middle"), Column("shapes", wide=4, long="middle")]
-        return columns, [*fields, "kernel", "shapes"]
-    columns, fields = [Column("operator" if level == "op" else level, long=_LOST.get(level, ""))], ["name"]
-    for key, name in (("op", "operator"), ("shapes", "shapes"), ("module", "module")):
-        if any((own := getattr(unit, key)) and own != unit.name for unit in units):
-            columns.append(Column(name, wide=2, long="start" if key == "module" else "middle"))
-            fields.append(key)
-    return columns, fields
+        labels = _labels(units, short)
+        columns = [_NAMED["operator"], replace(_NAMED["module"], wide=0)]
+        columns += [replace(_NAMED["kernel"], wide=2), replace(_NAMED["shapes"], wide=4)]
+        rows: list[list[Any]] = []
+        for unit in units:
+            kernel = _name(run, unit, short) if unit.level == "kernel" else ""
+            first = _name(run, unit, short) if unit.level == "cause" else labels[unit.id]
+            rows.append([first, unit.module or "", kernel, unit.shapes or ""])
+        return columns, rows
+    columns = [_NAMED.get("operator" if level == "op" else level, Column(level))]
+    rows = [[_name(run, unit, short)] for unit in units]
+    for key in ("op", "shapes", "module") if level != "device" else ():
+        own = [getattr(unit, key) or "" for unit in units]
+        if any(text and text != unit.name for text, unit in zip(own, units, strict=True)):
+            columns.append(_NAMED[key])
+            rows = [[*row, text] for row, text in zip(rows, own, strict=True)]
+    return columns, rows
 
 
-def _labels(units: Sequence[Part], short: dict[str, str]) -> dict[int, str]:
+def _labels(units: Sequence[Part], short: Mapping[str, Cell]) -> dict[int, str]:
     """What stands for operators: their name, with the kernel's where they launch several that differ."""
     kernels = [unit for unit in units if unit.level == "kernel" and unit.op]
     bases = {unit.id: short[unit.name or "?"].partition("<")[0] for unit in kernels}
@@ -287,20 +315,15 @@ def _labels(units: Sequence[Part], short: dict[str, str]) -> dict[int, str]:
     return found
 
 
-def _named(run: Run, unit: Part, field: str, short: dict[str, str], labels: dict[int, str]) -> str:
-    if field == "device":
+def _name(run: Run, unit: Part, short: Mapping[str, Cell]) -> str:
+    """The name of a part as its level has it: kernels by their short names, phases with the tokens that they are of."""
+    if unit.level == "device":
         return device_name(run, unit)
     if unit.level == "cause":
-        named = field in ("operator", "name")
-        return Cell(2 * NBSP + str(unit.name), full=f"{NO_KERNEL}: {unit.name}") if named else ""
-    if field == "operator":
-        return labels[unit.id]
-    if unit.level == "kernel" and field in ("kernel", "name"):
-        name = str(unit.name or "?")
-        return Cell(short[name], full=name if short[name] != name else "")
-    if field == "kernel":
-        return ""
-    text = printed(unit.name) if field == "name" else str(getattr(unit, field) or "")
+        return Cell(2 * NBSP + unit.name, full=f"{NO_KERNEL}: {unit.name}")
+    if unit.level == "kernel":
+        return short[unit.name or "?"]
+    text = printed(unit.name)
     return f"{text} ({_OF_TOKENS[text]})" if unit.level == "phase" and text in _OF_TOKENS else text
 
 
@@ -312,82 +335,7 @@ def device_name(run: Run, unit: Part) -> str:
     return str(unit.name or "?")
 
 
-def add_figures(
-    section: Table,
-    figures: Sequence[dict[str, Estimate]],
-    names: Sequence[str],
-    marks: Footnotes,
-    secondary: Sequence[str] = (),
-) -> None:
-    """Add a column a metric to the rows, with footnotes for what is missing and what is flagged.
-
-    Args:
-        section: With its rows, to which cells are added.
-        figures: By row and metric.
-        names: Of the metrics.
-        marks: Footnotes of the same output.
-        secondary: Metrics that are shown where there is room.
-    """
-    footnotes = marks.of_table()
-    units = _units_of(figures, names)
-    common = [_common_flags(found, [name for name in names if name not in secondary]) for found in figures]
-    of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
-    places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
-    for name in names:
-        unit, short = units[name], "share of time" if _of_time(name, figures) else metric(name).short
-        section.columns.append(Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit))
-        for row, found, shared in zip(section.rows, figures, common, strict=True):
-            if name not in found and (name in secondary or name in _A_TOKEN or section.title == LEVELS["layer"]):
-                row.append("")  # what isn't shown of every part is no figure that is missing
-                continue
-            one = found.get(name, ABSENT)
-            remarks = [reasons.flag(code) for code in one.flags if code not in shared]
-            row.append(_figure(one, unit, remarks, footnotes))
-    apart = [[code for code in shared if code not in of_all] for shared in common]
-    if any(apart):
-        section.columns.append(Column("", numeric=True, key="remarks"))
-        for row, codes in zip(section.rows, apart, strict=True):
-            row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
-    section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
-
-
-def _of_time(name: str, figures: Sequence[dict[str, Estimate]]) -> bool:
-    """Whether shares are of time, as where energies aren't known."""
-    shares = [row[name] for row in figures if name == "share" and name in row]
-    return any(one.value is not None for one in shares) and all(one.method == "trace" for one in shares)
-
-
-def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:
-    """A figure with the marks of its remarks behind its interval, and how it came about on request."""
-    if estimate.value is None:
-        remarks.insert(0, reasons.reason(estimate.reason))
-    text = NBSP.join(filter(None, [cell(estimate, unit), *sorted(map(footnotes.mark, remarks))]))
-    how = [reasons.method(estimate.method)] if estimate.method else []
-    hint = remarks if estimate.value is None else [*how, *([f"n = {estimate.n}"] if estimate.n else []), *remarks]
-    return Cell(text, estimate.value, estimate.low, estimate.high, hint=", ".join(hint))
-
-
-def _units_of(figures: Sequence[dict[str, Estimate]], names: Sequence[str]) -> dict[str, Unit]:
-    """A unit for each column; energies share one, and times, so that columns can be compared."""
-    found: dict[str, Unit] = {}
-    for name in names:
-        unit = metric(name).unit
-        leading = next((one for one in (*_LEADING, name) if one in names and metric(one).unit == unit), name)
-        found[name] = unit_for([row[leading].value for row in figures if leading in row], unit)
-    return found
-
-
-def _common_flags(figures: dict[str, Estimate], names: Sequence[str]) -> tuple[str, ...]:
-    """Flags that all figures of a row have, where it has several: said once, of the row."""
-    flags = [figures[name].flags for name in names if name in figures and figures[name].value is not None]
-    return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
-
-
-def _rest(
-    results: Parts,
-    units: Sequence[Part],
-    names: Sequence[str] = ("energy_total_j", "energy_active_j", "time_s", "share"),
-) -> str:
+def _rest(results: Parts, units: Sequence[Part], names: Sequence[str]) -> str:
     """What the rows that are left out come to; only how many there are where they contain one another."""
     levels = {unit.id: unit.level for unit in results.all()}
     if any(levels.get(unit.parent or 0) == unit.level for unit in units):
@@ -399,75 +347,3 @@ def _rest(
             unknown = f" ({len(units) - len(known)} unknown)" if len(known) < len(units) else ""
             parts.append(f"{metric(name).short} {quantity(sum(known), metric(name).unit)}{unknown}")
     return f"{len(units)} more{', together ' if parts else ''}{', '.join(parts)}"
-
-
-def _tree_rows(results: Parts, least: float, *, brief: bool = False) -> list[tuple[str, str, dict[str, Estimate]]]:
-    """The layers with a share of ``least``, outer modules first, then what no operator accounts for, each with its GPU.
-
-    If ``brief``, all modules of a list ("layer1.*"), which are all that the list holds, have no row of their own.
-    """
-    units = [u for u in results.units("layer") if (u.get("share").value or 0.0) >= least]
-    known = {unit.id for unit in units}
-    children: dict[int | None, list[Part]] = {}
-    for unit in units:
-        children.setdefault(unit.parent if unit.parent in known else None, []).append(unit)
-    found: list[tuple[str, str, dict[str, Estimate]]] = []
-    waiting = [(unit, 0) for unit in reversed(children.get(None, []))]
-    while waiting:
-        unit, depth = waiting.pop()
-        if brief and depth and str(unit.name).endswith(".*") and len(children[unit.parent]) == 1:
-            waiting += [(child, depth) for child in reversed(children.get(unit.id, []))]
-            continue
-        figures, name = dict(unit.figures), str(unit.name or "?")
-        own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
-        found.append((unit.gpu, "  " * depth + (name.rpartition(".")[2] if depth else name), figures))
-        if own and not least:
-            found.append((unit.gpu, "  " * (depth + 1) + "(own operators)", own))
-        waiting += [(child, depth + 1) for child in reversed(children.get(unit.id, []))]
-    for unit in results.outside() if found else ():
-        found.append((unit.gpu, printed(unit.name), unit.figures))
-        causes = _causes(results, unit, _CAUSE if brief else 0.0)
-        found += [(unit.gpu, f"  {cause.name}", cause.figures) for cause in causes]
-    found.sort(key=lambda row: _place(results, row[0]))
-    return found
-
-
-_SPREAD = "±: how they differ from one to the next, steps in blocks of many"
-_ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
-
-
-def _distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list[dict[str, Estimate]], list[str]]:
-    """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
-
-    A mean over windows or times has the interval of how these differ. One window, and the regression over all short
-    ranges, have that of the sensor: it concerns the ranges that ran, not how others would differ. Figures that other
-    tools state get no note.
-    """
-    figures = [unit.figures for unit in units]
-    if run.kind not in ("record", "monitor"):
-        return figures, []
-    by_name = {str(unit.name): unit.figures for unit in results.units("range")}
-    kinds = [
-        {metric: _alone(metric, str(unit.name), found, by_name) for metric, found in row.items()}
-        for unit, row in zip(units, figures, strict=True)
-    ]
-    there = {alone for row in kinds for alone in row.values()} - {None}
-    if there != {True, False}:
-        return figures, [_ALONE if True in there else _SPREAD] if there else []
-    flagged = [
-        {name: replace(f, flags=(*f.flags, "sensor_interval")) if row[name] else f for name, f in own.items()}
-        for row, own in zip(kinds, figures, strict=True)
-    ]
-    return flagged, [f"other {_SPREAD}"]
-
-
-def _alone(metric: str, name: str, estimate: Estimate, by_name: Mapping[str, dict[str, Estimate]]) -> bool | None:
-    """Whether an interval is the sensor's alone; None where there is none."""
-    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
-        return None
-    if estimate.method == "ranks":  # a sum over ranks is of the kind that theirs are
-        path = name.partition("/")[2]
-        own = [row[metric] for n, row in by_name.items() if n.partition("/")[2] == path and metric in row]
-        kinds = {_alone(metric, "", one, {}) for one in own if one.method != "ranks"} - {None}
-        return kinds == {True}
-    return estimate.n == 1 or estimate.method in ("repeated", "together")

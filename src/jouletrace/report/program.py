@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jouletrace.report.reasons import reason
-from jouletrace.report.results import printed
+from jouletrace.report.reasons import printed, reason
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import Run
 from jouletrace.run.names import short_names

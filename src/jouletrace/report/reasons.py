@@ -5,10 +5,17 @@ A code without words is printed as it is, so that nothing is lost when a new one
 
 from __future__ import annotations
 
+from jouletrace.run.recording_names import IDLE_NAME
+
+NO_KERNEL = "no kernel running"
+"""The time between kernels, and its energy, as it is printed: in files it is ``IDLE_NAME``, which people take for the
+power of an idle GPU."""
+
 REASONS: dict[str, str] = {
     "not_measured": "not measured",
     "unknown": "no reason was recorded",
     "not_finite": "the stored figure is not a number",
+    "not_of_time": "its share is one of the energy",
     "not_resolved": "the readings don't determine it: it is too short, or always runs beside the same kernels",
     "not_attributed": "the readings give no energies of kernels (see the warnings)",
     "no_iterations": "no single iterations were timed",
@@ -245,6 +252,13 @@ _CODES_BY_ACTION = {
 
 ACTIONS = {code: action for action, codes in _CODES_BY_ACTION.items() for code in codes.split()}
 """By code: what to do; absent where the message says so, or nothing can be done."""
+
+
+def printed(name: str | None) -> str:
+    """A unit's name as it is printed, in parentheses or not."""
+    if name is not None and name.strip("()") == IDLE_NAME:
+        return name.replace(IDLE_NAME, NO_KERNEL)
+    return str(name or "?")
 
 
 def reason(code: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jouletrace.analysis.facts import Facts
-from jouletrace.report import parts, reasons
+from jouletrace.report import columns, reasons
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.document import Footnotes
 from jouletrace.report.scale import NBSP, figure, quantity, unit_for
@@ -201,9 +201,9 @@ def section(run: Run, results: Parts, marks: Footnotes, *, brief: bool = False) 
     shown = [name for name in _SHOWN if name in known]
     own = () if brief or "energy_prefill_j" not in known else _PARTS
     secondary = [name for name in (*own, *_SECONDARY) if name in known]
-    parts.add_figures(found, figures, shown, marks)
+    columns.add_figures(found, figures, shown, marks)
     for group in (_PARTS, _SECONDARY):  # energies of windows and of requests each have a unit of their own
-        parts.add_figures(found, figures, [name for name in group if name in secondary], marks, secondary)
+        columns.add_figures(found, figures, [name for name in group if name in secondary], marks, secondary)
     found.notes = list(dict.fromkeys(found.notes))
     for place, column in enumerate(found.columns):
         if column.key in _HEADINGS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from jouletrace.report.document import printable
 from jouletrace.report.scale import NBSP, NONE, Unit, cell, unit_for
 from jouletrace.run import Estimate
+from jouletrace.run.names import short_names
 from jouletrace.spreadsheets import csv_file
 
 _LONG = 20
@@ -100,6 +101,11 @@ class Cell(str):
         for name, said in about.items():
             setattr(found, name, printable(said))
         return found
+
+
+def shortened(names: Iterable[str]) -> dict[str, Cell]:
+    """Short names of kernels, which are unique among these, by their full ones."""
+    return {name: Cell(short, full="" if short == name else name) for name, short in short_names(names).items()}
 
 
 @dataclass

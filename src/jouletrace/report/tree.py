@@ -1,34 +1,41 @@
-"""Where the energy and the time go, as a tree: model, phase, layer, operator, kernel; and kernels of a trace by name.
+"""Where the energy and the time go, as a tree made from paths; and kernels of a trace by name.
 
-What the units of a Run say of themselves is kept; what they lack to make a tree is put together:
-modules around operators that were measured without layers, operators within layers, kernels by
-name where a trace is all there is, and the part of the GPU's idle power where nothing was broken down.
+``nested`` makes a tree of any rows with paths. ``tree`` says where each part of a Run lies: operators in modules or
+layers, kernels in operators; of a trace kernels by name; and idle power where nothing was broken down.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jouletrace.report.results import printed
-from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.parts import ABSENT, Part, Parts
+from jouletrace.report.reasons import printed
+from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
 
 _WITHIN = 1.02
 """Share of the whole above which ranges together can't all lie beside one another."""
 
 ENERGY, TIME = "energy_total_j", "time_s"
-_NO_ROWS = ("site", "group", "length", "context")
+_ACROSS = ("model", "site", "group", "length", "context")
 """Levels that are no parts of the whole: where an operator is called, modules removed as a whole, forwards of one
 token or prompt."""
 
-ROOT = "0"
-"""Key of the whole."""
+_DETAIL = "detail"
+"""Kind of a step that makes no node of its own: it distinguishes the step before it from others of its name."""
+
+_LAST = {"module": 1, "op": 2}
+"""What is in no layer comes behind the layers, and what is in no module behind the modules."""
+
+_DEEPEST = 128
+"""Steps that a path has at most: what lies deeper is drawn right below the whole."""
+
+_SUM = "sum of its parts"
 
 _RUNNING = ("kernel", "memcpy")
 """Kinds of the spans of what ran on a device."""
@@ -39,232 +46,286 @@ class Node:
     """A part of the whole.
 
     Attributes:
-        key: Unique in the tree; ``ROOT`` for the whole.
-        parent: Key of the node around it; "" for the root.
-        label: What it is called, as short as its place allows.
-        level: "model", "phase", "layer", "module", "op", "kernel", "device", "range" or "part".
+        path: Its place, unique in the tree: steps from the whole down, each behind its details. The kind of its own
+            step is "model", "phase", "layer", "module", "op", "kernel", "device", "range", "cause" or "part".
         energy: Joules per iteration (or in all, where nothing is iterated).
         time: Seconds likewise.
-        detail: Properties that distinguish it from others of that name: module, shapes, how often.
         remarks: Codes of flags.
         how: "" if it was measured by itself, else how its figures came about.
     """
 
-    key: str
-    parent: str
-    label: str
-    level: str
+    path: Path
     energy: Estimate = ABSENT
     time: Estimate = ABSENT
-    detail: str = ""
     remarks: tuple[str, ...] = ()
     how: str = ""
 
+    @property
+    def level(self) -> str:
+        """The kind of its own step."""
+        return _step(self.path).kind
+
+    @property
+    def label(self) -> str:
+        """Its name, as short as its place allows: the last word of a layer or operator."""
+        kind, name = self.level, printed(_step(self.path).name)
+        if kind not in ("layer", "op") or name.endswith("."):
+            return name
+        around, _, last = name.rpartition(".")
+        return f"{around.rpartition('.')[2]}.{last}" if last.isdecimal() and around else last
+
+    @property
+    def details(self) -> list[str]:
+        """Properties that distinguish it from others of its name: module, shapes, how often."""
+        return [step.name for step in self.path[len(self.parent) + 1 :]]
+
+    @property
+    def parent(self) -> Path:
+        """The path of the node around it; () for the whole."""
+        return _around(self.path)
+
+
+def _around(path: Path) -> Path:
+    """The path around a node's own step."""
+    return path[: max(n for n, step in enumerate(path) if step.kind != _DETAIL)]
+
+
+def _step(path: Path) -> Step:
+    """The step by which a node is named."""
+    return path[len(_around(path))]
+
+
+def nested(rows: Sequence[Node]) -> list[Node]:
+    """A tree of rows, the whole first: each node behind the one around it, in the order of the rows.
+
+    Nodes that no row is of are sums of what is in them, as is the whole if it has no energy; rows of one path are one.
+    """
+    own: dict[Path, list[Node]] = {}
+    for row in rows:
+        own.setdefault(row.path, []).append(row)
+    below: dict[Path, dict[Path, None]] = {}
+    for path in own:
+        inner, outer = path, _around(path)
+        while outer:
+            below.setdefault(outer, {})[inner] = None
+            inner, outer = outer, () if outer in own else _around(outer)
+    whole, order = rows[0].path, list[Path]()
+    waiting = [whole]
+    while waiting:
+        order.append(path := waiting.pop())
+        inside = list(below.get(path, ()))
+        if path == whole:
+            inside.sort(key=lambda one: _LAST.get(_step(one).kind, 0))
+        waiting += reversed(inside)
+    found: dict[Path, Node] = {}
+    for path in reversed(order):
+        several = own.get(path, [])
+        node = several[0] if len(several) == 1 else _summed(Node(path, how=_SUM), several)
+        if not several or (path == whole and node.energy.value is None):
+            node = _summed(node, [found[one] for one in reversed(below[path])] if path in below else [])
+        found[path] = node
+    return [found[path] for path in order]
+
+
+def _summed(node: Node, parts: Sequence[Node]) -> Node:
+    """A node with sums over its parts in place of figures that it lacks."""
+    joules = [one.energy.value for one in parts if one.energy.value is not None]
+    seconds = [one.time.value for one in parts if one.time.value is not None]
+    if joules and node.energy.value is None:
+        node = replace(node, energy=Estimate(sum(joules), method="derived"))
+    return replace(node, time=Estimate(sum(seconds), method="derived")) if seconds and node.time.value is None else node
+
+
+def widths(nodes: Sequence[Node], metric: str) -> list[float]:
+    """How wide each node is drawn: as its value, or as all in it if that is more; 0 where it is missing or negative.
+
+    Parts that were measured one by one come to a little less or more than the whole.
+
+    Args:
+        nodes: A tree, each node behind the one around it.
+        metric: "energy" or "time".
+    """
+    inside: dict[Path, float] = {}
+    width: dict[Path, float] = {}
+    for node in reversed(nodes):
+        own = (node.energy if metric == "energy" else node.time).value
+        width[node.path] = max(own or 0.0, inside.get(node.path, 0.0))
+        inside[node.parent] = inside.get(node.parent, 0.0) + width[node.path]
+    return [width[node.path] for node in nodes]
+
+
+def depths(nodes: Sequence[Node]) -> dict[Path, int]:
+    """How deep each node of a tree lies, in its order; the whole at 1."""
+    found: dict[Path, int] = {}
+    for node in nodes:
+        found[node.path] = found.get(node.parent, 0) + 1
+    return found
+
 
 def tree(run: Run, results: Parts, together: Estimate) -> list[Node]:
-    """All parts that have energy or time, each behind the one around it; the root alone without parts.
+    """All parts that have energy or time, each behind the one around it; the whole alone without parts.
 
     Args:
         run: The Run.
         results: Its figures.
         together: Energy of its devices in J, the whole of a recording (``analysis.facts``).
     """
-    root = _root(run, results)
-    units = [u for u in results.all() if u.id != MODEL_UNIT and u.level not in _NO_ROWS]
-    modules: dict[int | None, str | None] = {u.id: u.module for u in units if u.level == "layer"}
-    # The calls of a layer divide it once more, beside the layers within it.
-    units = [u for u in units if u.level != "layer" or not u.module or u.module != modules.get(u.parent)]
-    # Levels whose units take time that others take too would be drawn beside one another.
-    twice = {"op"} if results.apart() else set()
-    if run.kind == "record" and results.units("range"):
-        twice.add("device")  # its ranges lie in the time and energy of the devices
-        root = _of_devices(root, results, together)
-    within = sum(unit.get(TIME).value or 0.0 for unit in results.units("range"))
-    if root.time.value and within > _WITHIN * root.time.value:
-        twice.add("range")  # they lie within one another, such as the functions of a call stack
-    phases = {str(u.name): str(u.id) for u in units if u.level == "phase" and _has_figure(results, u)}
-    if run.kind == "program":  # its phases are kinds of kernels, which operators and modules hold
-        twice |= {"phase"} if any(unit.level == "kernel" for unit in units) else set()
-    elif phases:
-        twice.add("layer")  # a layer runs in several phases
-    units = [unit for unit in units if unit.level not in twice]
-    if phases and "generation" in run.workload:  # its phases hold what the GPU takes between their kernels
-        units = [unit for unit in units if unit.name != IDLE_NAME]
-    units = _in_phases(units, phases) if phases else units
-    tops = {ROOT, *phases.values(), *(str(unit.id) for unit in units if unit.level == "device")}
-    layered = any(unit.level == "layer" for unit in units)
-    nodes = [root, *_of_units(results, units, layered)]
-    if layered:
-        nodes += _operators_in_layers(results)
-    nodes = _in_modules(_ordered(nodes), tops) if not layered else _ordered(nodes)
-    if len(nodes) == 1:
-        nodes += _of_trace(by_name(run)) or _of_baselines(results)
-    return _totalled(nodes)
+    whole = _whole(run, results, together)
+    rows = _rows(results, _dividing(run, results, whole)) or _of_trace(run) or _of_baselines(results)
+    return nested([whole, *(replace(row, path=whole.path + row.path) for row in rows)])
 
 
-def widths(nodes: Sequence[Node], metric: str) -> list[float]:
-    """How wide each node is drawn, so that every one holds its children.
-
-    A leaf is as wide as its value, and nothing where that is negative or missing. A node around
-    others is as wide as its own value or as they are together, whichever is more: parts that were
-    measured one by one come to a little less or more than the whole.
-
-    Args:
-        nodes: A tree, each node behind the one around it.
-        metric: "energy" or "time".
-    """
-    inside: dict[str, float] = {}
-    width: dict[str, float] = {}
-    for node in reversed(nodes):
-        own = (node.energy if metric == "energy" else node.time).value
-        width[node.key] = max(own or 0.0, inside.get(node.key, 0.0))
-        inside[node.parent] = inside.get(node.parent, 0.0) + width[node.key]
-    return [width[node.key] for node in nodes]
+def _whole(run: Run, results: Parts, together: Estimate) -> Node:
+    """The model, or all that was recorded: what devices drew together, as long as the longest was watched."""
+    name = str(results.whole.name or run.workload.get("name") or run.kind)
+    energy, time = results.get(ENERGY), results.get("iteration_time_s")
+    node = Node((Step("model", name),), energy, results.get(TIME) if time.value is None else time, energy.flags)
+    devices = results.units("device") if run.kind == "record" and results.units("range") else []
+    if devices and energy.value is None and together.value is not None:
+        node = replace(node, energy=together, how="sum over its devices" if len(devices) > 1 else "")
+    watched = [own for one in devices if (own := one.get(TIME)).value is not None]
+    longest = max(watched, key=lambda one: one.value or 0.0, default=ABSENT)
+    return node if node.time.value is not None or not watched else replace(node, time=longest)
 
 
-def _root(run: Run, results: Parts) -> Node:
-    names = [u.name for u in results.all() if u.id == MODEL_UNIT]
-    name = str((names and names[0]) or run.workload.get("name") or run.kind)
-    time = results.get("iteration_time_s")
-    energy = results.get(ENERGY)
-    return Node(
-        ROOT,
-        "",
-        name,
-        "model",
-        energy,
-        results.get(TIME) if time.value is None else time,
-        remarks=energy.flags,
-    )
-
-
-def _of_devices(root: Node, results: Parts, together: Estimate) -> Node:
-    """The whole of a recording: what its devices drew together, as long as the longest was watched."""
-    devices = results.units("device")
-    times = [time for one in devices if (time := one.get(TIME)).value is not None]
-    if root.energy.value is None and together.value is not None:
-        root = replace(root, energy=together, how="sum over its devices" if len(devices) > 1 else "")
-    if root.time.value is None and times:
-        root = replace(root, time=max(times, key=lambda time: time.value or 0.0))
-    return root
-
-
-def _in_phases(units: Sequence[Part], phases: dict[str, str]) -> list[Part]:
-    """Operators within their phases; pools are left out, since one may hold operators of several phases."""
-    ops = {unit.id for unit in units if unit.level == "op"}
-    pools = {unit.parent for unit in units if unit.level == "op"} & ops
-    found: list[Part] = []
+def _dividing(run: Run, results: Parts, whole: Node) -> list[Part]:
+    """Parts that divide the whole; levels whose units take time that others take too would be drawn beside these."""
+    units, across = results.all(), {*_ACROSS, *(["op"] if results.apart() else [])}
+    phases = {unit.name: unit.id for unit in units if unit.level == "phase" and _has_figure(unit)}
+    ranges = results.units("range")
+    if run.kind == "record" and ranges:
+        across.add("device")  # its ranges lie in the time and energy of the devices
+    if whole.time.value and sum(one.get(TIME).value or 0.0 for one in ranges) > _WITHIN * whole.time.value:
+        across.add("range")  # they lie within one another, such as the functions of a call stack
+    if run.kind != "program":
+        across |= {"layer"} if phases else set()  # a layer runs in several phases
+    elif any(unit.level == "kernel" for unit in units):
+        across.add("phase")  # its phases are kinds of kernels, which operators and modules hold
+    modules: dict[int | None, str | None] = {unit.id: unit.module for unit in units if unit.level == "layer"}
+    idle_apart = not phases or "generation" not in run.workload  # else phases hold what the GPU takes between kernels
+    pools = {unit.parent for unit in units if unit.level == "op"} if phases else set()
+    found = []
     for unit in units:
-        phase = phases.get(unit.phase or "")
-        if unit.level == "op" and phase is not None:
-            found.append(replace(unit, parent=int(phase)))
-        elif unit.id not in pools:
+        # the calls of a layer divide it once more, beside the layers within it
+        call = unit.level == "layer" and unit.module and unit.module == modules.get(unit.parent)
+        if unit.level in across or call or (unit.name == IDLE_NAME and not idle_apart):
+            continue
+        if unit.level == "op" and unit.phase in phases:
+            found.append(replace(unit, parent=phases[unit.phase]))
+        elif unit.level != "op" or unit.id not in pools:  # a pool may hold operators of several phases
             found.append(unit)
     return found
 
 
-def _of_units(results: Parts, units: Sequence[Part], layered: bool) -> list[Node]:
-    """A node for each unit that has a figure; operators that layers call are left to them."""
-    there = {unit.id for unit in units}
-    placed = {unit.parent for unit in results.all() if unit.level == "site"} if layered else set()
+def _rows(results: Parts, units: Sequence[Part]) -> list[Node]:
+    """A row for each part that has a figure; operators that layers call have one in each, with its share."""
+    layered = any(unit.level == "layer" for unit in units)
+    calls = _calls(results) if layered else {}
+    called = {op for _, op in calls}
     ops: dict[int | None, int | None] = {unit.id: unit.parent for unit in units if unit.level == "op"}
-    pools = {unit.parent for unit in units if unit.id in placed} & set(ops)
-    found = []
+    pools = {unit.parent for unit in units if unit.id in called} & ops.keys()
+    kept: dict[int | None, Part] = {}
     for unit in units:
-        top = unit.parent if unit.level == "kernel" else unit.id
-        if {top, unit.id} & placed or ops.get(top) in ops or unit.id in pools:
-            continue  # shown within its layer, or within a pool that is shown as a whole
-        parent = str(unit.parent) if unit.parent in there else ROOT
-        # a range states what it takes on average
-        times = float(unit.count or 1) if unit.level == "range" else 1.0
-        node = _node(results, unit, str(unit.id), parent, _detail(unit), times)
-        found += [] if node is None else [node]
-    return found
+        op = unit.parent if unit.level == "kernel" else unit.id
+        elsewhere = {op, unit.id} & called or ops.get(op) in ops or unit.id in pools
+        if not elsewhere and _has_figure(unit):  # else shown within its layer, or within a pool as a whole
+            kept[unit.id] = unit
 
-
-def _operators_in_layers(results: Parts) -> list[Node]:
-    """Operators and their kernels within the layers that call them, each with its layer's part of the figures."""
-    rows = results.all()
-    units = {unit.id: unit for unit in rows}
-    keys = {(unit.gpu, unit.name): str(unit.id) for unit in rows if unit.level == "layer"}
+    # a range states what it takes on average
+    times = {id: float(unit.count or 1) if unit.level == "range" else 1.0 for id, unit in kept.items()}
+    found = [_row(unit, _way(unit, kept, in_modules=not layered), times[unit.id]) for unit in kept.values()]
     kernels: dict[int | None, list[Part]] = {}
-    calls: dict[tuple[tuple[str, str], int | None], int] = {}
-    everywhere: Counter[int | None] = Counter()
-    for unit in rows:
+    for unit in results.all():
         if unit.level == "kernel":
             kernels.setdefault(unit.parent, []).append(unit)
-        elif unit.level == "site":
-            here = (unit.gpu, unit.module or OUTSIDE), unit.parent
-            calls[here] = calls.get(here, 0) + (unit.count or 1)
-            everywhere[unit.parent] += unit.count or 1
-    found = []
-    for (layer, op), count in calls.items():
-        if layer not in keys or op is None or op not in units:
-            continue
-        share = count / everywhere[op]
-        key = f"{keys[layer]}/{op}"
-        node = _node(results, units[op], key, keys[layer], str(units[op].shapes or ""), share)
-        if node is not None:
-            of_op = kernels.get(op, [])
-            below = (_node(results, k, f"{key}/{k.id}", key, str(k.shapes or ""), share) for k in of_op)
-            found += [node, *(kernel for kernel in below if kernel is not None)]
+    for (layer, op), share in calls.items():
+        if layer is not None and _has_figure(results[op]):
+            around = _way(kept.get(layer), kept) + _named(results[op], results[op].shapes)
+            found.append(_row(results[op], around, share))
+            below = filter(_has_figure, kernels.get(op, []))
+            found += [_row(kernel, around + _named(kernel, kernel.shapes), share) for kernel in below]
     return found
 
 
-def _has_figure(results: Parts, unit: Part) -> bool:
+def _way(unit: Part | None, kept: Mapping[int | None, Part], *, in_modules: bool = False) -> Path:
+    """The path of a part within those that are kept; without these where it lies too deep."""
+    own = path = () if unit is None else _steps(unit, in_modules=in_modules)
+    while unit is not None and (unit := kept.get(unit.parent)) is not None:
+        if len(path) > _DEEPEST:
+            return own
+        path = _steps(unit, in_modules=in_modules) + path
+    return path
+
+
+def in_tree(units: Sequence[Part]) -> list[tuple[Part, int]]:
+    """Parts of one level, each behind the one around it, with how many of them it lies in."""
+    top, kept = Step("model", ""), dict[int | None, Part]({unit.id: unit for unit in units})
+    rows: dict[Path, list[Part]] = {(top,): []}
+    for unit in units:
+        rows.setdefault((top, Step("device", unit.gpu), *_way(unit, kept)), []).append(unit)
+    deep = depths(nested([Node(path) for path in rows]))
+    return [(unit, depth - 3) for path, depth in deep.items() for unit in rows.get(path, ())]
+
+
+def _calls(results: Parts) -> dict[tuple[int | None, int], float]:
+    """Shares of the calls of each operator by the layer that makes them; None for calls of no layer with a row."""
+    layers = {(unit.gpu, unit.name): unit.id for unit in results.units("layer")}
+    found: Counter[tuple[int | None, int]] = Counter()
+    everywhere: Counter[int] = Counter()
+    for unit in results.units("site"):
+        if unit.parent is not None:
+            found[layers.get((unit.gpu, unit.module or OUTSIDE)), unit.parent] += unit.count or 1
+            everywhere[unit.parent] += unit.count or 1
+    return {(layer, op): count / everywhere[op] for (layer, op), count in found.items()}
+
+
+def _steps(unit: Part, *, in_modules: bool) -> Path:
+    """The steps of a part within what is around it: of an operator its modules, or these as a detail."""
+    module = unit.module or ""
+    if unit.level != "op":
+        return _named(unit, module if module != unit.name else "")
+    if not in_modules:
+        return _named(unit, module, unit.shapes)
+    steps: Path = ()
+    words: list[str] = []
+    for word in filter(None, module.split(".")):
+        if words and (word == "*" or word.isdecimal()):  # numbers and stars stay with what they number
+            words[-1] += f".{word}"
+            steps = steps[:-2]
+        else:
+            words.append(word)
+        steps += (Step("module", words[-1]), Step(_DETAIL, ".".join(words)))
+    return steps + _named(unit, unit.shapes)
+
+
+def _named(unit: Part, *details: str | None) -> Path:
+    """The step of a part and its details that are known."""
+    return (Step(unit.level, unit.name), *(Step(_DETAIL, text) for text in details if text))
+
+
+def _has_figure(unit: Part) -> bool:
     return any(unit.get(name).value is not None for name in (ENERGY, TIME))
 
 
-def _node(results: Parts, unit: Part, key: str, parent: str, detail: str, share: float = 1.0) -> Node | None:
-    """A unit, or a share of what it takes; None if it has no figure."""
+def _row(unit: Part, path: Path, share: float) -> Node:
+    """A share of what a part takes."""
     energy, time = (unit.get(name) for name in (ENERGY, TIME))
-    if not _has_figure(results, unit):
-        return None
     how = "" if share > 1 - 1e-9 else f"{100 * share:.3g} % of what equal operators take together"
     remarks = tuple(dict.fromkeys((*energy.flags, *time.flags)))
-    part = (energy.scaled(share), time.scaled(share))
-    return Node(key, parent, _label(unit), unit.level, *part, detail, remarks, how)
+    return Node(path, energy.scaled(share), time.scaled(share), remarks, how)
 
 
-def _in_modules(nodes: Sequence[Node], tops: Collection[str]) -> list[Node]:
-    """Operators right below nodes of these keys under the modules that call them, where no layers are shown."""
-    found: dict[str, Node] = {}
-    for node in nodes:
-        if node.level != "op" or node.parent not in tops or not node.detail:
-            found[node.key] = node
-            continue
-        module, _, shapes = node.detail.partition("\n")
-        parent, path = node.parent, ""
-        for step in _steps(module):
-            path = f"{path}.{step}" if path else step
-            key = f"{node.parent} module {path}"
-            found.setdefault(key, Node(key, parent, step, "module", detail=path, how="sum of its parts"))
-            parent = key
-        found[node.key] = replace(node, parent=parent, detail=shapes)
-    return _ordered(list(found.values()))
-
-
-def _steps(module: str) -> list[str]:
-    """Names on the way to a module; numbers and stars stay with what they number."""
-    steps: list[str] = []
-    for word in filter(None, module.split(".")):
-        if steps and (word == "*" or word.isdecimal()):
-            steps[-1] += f".{word}"
-        else:
-            steps.append(word)
-    return steps
-
-
-def _of_trace(traced: Sequence[NamedLaunches]) -> list[Node]:
+def _of_trace(run: Run) -> list[Node]:
     """Kernels by name under their devices: what a trace without energy says."""
-    nodes: dict[str, Node] = {}
-    for number, one in enumerate(traced):
-        device = f"device {one.device}"
-        nodes.setdefault(device, Node(device, ROOT, one.device or "device", "device", how="sum of its parts"))
-        seconds = Estimate(one.total_s, n=one.count, method="trace")
-        key, launches = f"k{number}", f"{one.count} launches"
-        nodes[key] = Node(key, device, one.name, "kernel", time=seconds, detail=launches)
-    return list(nodes.values())
+    found = []
+    for one in by_name(run):
+        path = (
+            Step("device", one.device or "device"),
+            Step("kernel", one.name),
+            Step(_DETAIL, f"{one.count} launches"),
+        )
+        found.append(Node(path, time=Estimate(one.total_s, n=one.count, method="trace")))
+    return found
 
 
 def _of_baselines(results: Parts) -> list[Node]:
@@ -274,67 +335,14 @@ def _of_baselines(results: Parts) -> list[Node]:
     work, kept = context.value, deep.value
     if total is None or work is None:
         return []
-    about = "active over context idle"
-    found = [Node("work", ROOT, "work", "part", context, detail=about, remarks=context.flags)]
+    path = (Step("part", "work"), Step(_DETAIL, "active over context idle"))
+    found = [Node(path, context, remarks=context.flags)]
     if kept is not None:
         part = Estimate(kept - work, method="derived")
-        found.append(Node("kept", ROOT, "context kept alive", "part", part, remarks=deep.flags))
+        found.append(Node((Step("part", "context kept alive"),), part, remarks=deep.flags))
     rest = Estimate(total - (work if kept is None else kept), method="derived")
     name = "idle power, with a context" if kept is None else "idle power"
-    return [*found, Node("idle", ROOT, name, "part", rest)]
-
-
-def _totalled(nodes: Sequence[Node]) -> list[Node]:
-    """The same, with sums where a node was not measured by itself."""
-    energy: dict[str, float] = {}
-    time: dict[str, float] = {}
-    found: list[Node] = []
-    for part in reversed(nodes):
-        node = part
-        if node.how == "sum of its parts" or (node.key == ROOT and node.energy.value is None):
-            joules, seconds = _or_sum(node.energy, energy.get(node.key)), _or_sum(node.time, time.get(node.key))
-            node = replace(node, energy=joules, time=seconds)
-        for sums, value in ((energy, node.energy.value), (time, node.time.value)):
-            if value is not None:
-                sums[node.parent] = sums.get(node.parent, 0.0) + value
-        found.append(node)
-    return found[::-1]
-
-
-def _or_sum(own: Estimate, inside: float | None) -> Estimate:
-    return own if own.value is not None or inside is None else Estimate(inside, method="derived")
-
-
-def _ordered(nodes: Sequence[Node]) -> list[Node]:
-    """Each node behind the one around it; those whose parent has no figure go to the root."""
-    keys = {node.key for node in nodes}
-    below: dict[str, list[Node]] = {}
-    for node in nodes:
-        if node.key != ROOT:
-            parent = node.parent if node.parent in keys else ROOT
-            below.setdefault(parent, []).append(replace(node, parent=parent))
-    below.get(ROOT, []).sort(key=lambda node: node.level == "op")  # what is in no layer comes behind the layers
-    found, waiting = [], [node for node in nodes if node.key == ROOT]
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
-        waiting.extend(reversed(below.get(node.key, [])))
-    return found
-
-
-def _label(unit: Part) -> str:
-    name = printed(unit.name)
-    if unit.level not in ("layer", "op") or name.endswith("."):
-        return name
-    around, _, last = name.rpartition(".")
-    return f"{around.rpartition('.')[2]}.{last}" if last.isdecimal() and around else last
-
-
-def _detail(unit: Part) -> str:
-    """Module and shapes of an operator, a line each; what little there is of others."""
-    if unit.level == "op":
-        return f"{unit.module or ''}\n{unit.shapes or ''}".rstrip("\n")
-    return str(unit.module or "") if unit.module != unit.name else ""
+    return [*found, Node((Step("part", name),), rest)]
 
 
 @dataclass(frozen=True)
@@ -342,9 +350,7 @@ class NamedLaunches:
     """All launches of one name on one device.
 
     Attributes:
-        name: Name of the kernel or copy.
-        kind: "kernel" or "memcpy".
-        device: Name of the device.
+        name, kind, device: What it is called, whether a "kernel" or a "memcpy", and where it ran.
         count: Launches in the trace.
         total_s, least_s, most_s: Seconds of all launches together, of the shortest, of the longest.
     """

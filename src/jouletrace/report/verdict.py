@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import program, reasons, serving
+from jouletrace.report.cost import J_PER_KWH, LEAST_KWH, kwh
 from jouletrace.report.facts import power_channels, sensor_line
 from jouletrace.report.scale import NBSP, figure, number, quantity, unit_for
 from jouletrace.run import Estimate, Run
@@ -15,9 +16,6 @@ _DIGITS, _ROUGH = 3, 0.02
 
 _CAPPED = 0.05
 """Share of the time at the power cap from which the verdict says so."""
-
-_J_PER_KWH, _LEAST_KWH = 3.6e6, 0.1
-"""An energy of so many kWh is stated in kWh, too: prices are per kWh."""
 
 _ALWAYS = 0.995
 """Share of the time that reads as all of it."""
@@ -144,7 +142,7 @@ def _watched(run: Run, results: Parts, known: Facts) -> list[str]:
     of += ", by the energy counter" if any("counter_alone" in one.flags for one in energies) else ""
     lines = [f"{figure(energy, 'J')}{_paid(energy)} in {brief(seconds, 's')}, {brief(power, 'W')} on average{of}"]
     lines += _levels(run, results, units[0]) if len(units) <= _MOST_LEVELS else []
-    lines += _without_levels(results, units) if run.kind == "monitor" else []
+    lines += _without_levels(units) if run.kind == "monitor" else []
     work = results.get("energy_per_work_j")
     if work.value is not None:
         counted = quantity(results.get("work_done").value, "1")
@@ -164,8 +162,7 @@ def _inference(results: Parts, known: Facts, inference: Estimate) -> str:
 
 def _paid(energy: Estimate) -> str:
     """An energy that is worth paying for in kWh, too, in parentheses."""
-    value = (energy.value or 0.0) / _J_PER_KWH
-    return f" ({number(value, _DIGITS)}{NBSP}kWh)" if value >= _LEAST_KWH else ""
+    return f" ({kwh(energy.value)})" if (energy.value or 0.0) >= LEAST_KWH * J_PER_KWH else ""
 
 
 def _levels(run: Run, results: Parts, unit: Part) -> list[str]:
@@ -181,7 +178,7 @@ def _levels(run: Run, results: Parts, unit: Part) -> list[str]:
     return [said, *twice]
 
 
-def _without_levels(results: Parts, units: list[Part]) -> list[str]:
+def _without_levels(units: list[Part]) -> list[str]:
     """Why devices have no idle and working level."""
     why: dict[str, list[str]] = {}
     for unit in units:

@@ -110,3 +110,22 @@ CLOSURES = ("closure_layers", "closure_kernels", "closure_kernels_time")
 
 OF_PARTS = (*CLOSURES, "residual_w", "sample_rate_hz", "powers_possible")
 """Metrics of the model that say how far its parts can be trusted; listed under the parts."""
+
+_SUFFIXES = {"_per_s": "1/s", "_s": "s", "_w": "W", "_j": "J", "_mhz": "MHz", "_c": "°C", "_bytes": "B", "_pct": "pct"}
+
+
+def metric(name: str) -> Metric:
+    """How a metric is printed; one that isn't in the table is named and measured by its own name."""
+    if name in METRICS:
+        return METRICS[name]
+    for suffix, unit in _SUFFIXES.items():
+        if name.endswith(suffix):
+            words = name.removesuffix(suffix).replace("_", " ")
+            return Metric(words.capitalize(), unit, words)
+    words = name.replace("_", " ")
+    return Metric(words.capitalize(), "1", words)
+
+
+def ordered(names: set[str]) -> list[str]:
+    """Metrics in the order of ``METRICS``, unknown ones last by name."""
+    return [name for name in METRICS if name in names] + sorted(names - set(METRICS))

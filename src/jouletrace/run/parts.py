@@ -68,7 +68,7 @@ class Part:
         name: Its name as stored.
         op, shapes, module, phase: Its operator, the operator's inputs, its module and phase; None where it has none.
         call: For a site: index of the call of each module in its qualified name.
-        count: How often it runs in an iteration.
+        count: How often it runs in an iteration; None where that isn't known.
         figures: By metric, in stored order.
         gpu: Name of the GPU ("rank-0") on which it ran, where the kernels of several were recorded; "" otherwise.
     """
@@ -130,6 +130,8 @@ class Parts:
             if row["unit"] is not None and row["metric"] is not None:
                 figures.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
         rows, recordings = run.units.to_pylist(), run.workload.get("recordings", [])
+        for row in rows:
+            row["count"] = (row["count"] or None) if row["level"] == "op" else row["count"]  # older Runs: 0 if unknown
         names = {one["device"]: one["name"] for one in recordings if "name" in one}
         devices = {row["id"]: names.get(row["module"], "") for row in rows if row["level"] == "device"}
         above = {row["id"]: row["parent"] for row in rows}
@@ -165,8 +167,9 @@ class Parts:
         found = []
         for id, (name, share) in enumerate(idle_by(about).items(), 1 + max(part.id for part in self.all())):
             figures = {
-                metric: one if metric == "power_w" else replace(one.scaled(share), method="share")
+                metric: one if metric == "power_w" else replace(one.scaled(share), method=how)
                 for metric, one in idle.figures.items()
+                for how in ("trace" if metric == "share" and one.method == "trace" else "share",)
             }
             found.append(replace(idle, id=id, parent=idle.id, level="cause", name=name, count=None, figures=figures))
         return found

@@ -8,25 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.addons.fleet.document import NAMES, PERCENT, document, facts, reason, sections
 from jouletrace.addons.fleet.findings import Findings
 from jouletrace.addons.fleet.results import Fleet
 from jouletrace.addons.fleet.spread import FIGURES, readings
-from jouletrace.errors import BadInputError
 from jouletrace.report.charts import PALETTE, Spec, plain, short
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
-from jouletrace.report.html import REPORT_MARKS, assets, tables
+from jouletrace.report.html import assets, tables, write_page
 from jouletrace.report.html.page import Card
 from jouletrace.report.scale import NONE, cell, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.run import Estimate
-from jouletrace.run.files import check_replaceable, write_whole
 from jouletrace.run.store import file_mode
-from jouletrace.version import __version__
 
 
 @dataclass(frozen=True)
@@ -53,12 +49,7 @@ def write(fleet: Fleet, found: Sequence[Findings], path: Path, tariff: Tariff | 
         BadInputError: If another file has that name, or it can't be written.
         NotPossibleError: If plotly isn't installed.
     """
-    check_replaceable(path, REPORT_MARKS, "a report")
-    page = render(fleet, found, tariff)
-    try:
-        write_whole(path, page.encode(), mode=file_mode())
-    except OSError as error:
-        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+    write_page(path, lambda: render(fleet, found, tariff), file_mode())
 
 
 def render(fleet: Fleet, found: Sequence[Findings], tariff: Tariff | None = None) -> str:
@@ -67,24 +58,17 @@ def render(fleet: Fleet, found: Sequence[Findings], tariff: Tariff | None = None
     Raises:
         NotPossibleError: If plotly isn't installed.
     """
-    script = assets.script()
-    loaders = [PackageLoader("jouletrace.addons.fleet", ""), PackageLoader("jouletrace.report.html", "")]
-    environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
-    environment.trim_blocks = environment.lstrip_blocks = True
     whole, marks = document(fleet, found), Footnotes()
     parts = [_part(one, number, marks, tariff) for number, one in enumerate(found)]
-    library, hashes = assets.needed(part.plots for part in parts)
-    return environment.get_template("fleet.html.j2").render(
+    return assets.page(
+        "fleet.html.j2",
+        (part.plots for part in parts),
+        "jouletrace.addons.fleet",
         title=whole.title,
         simulated=whole.simulated,
         warnings=whole.warnings,
         command=printable(fleet.command),
         parts=parts,
-        version=__version__,
-        style=Markup(assets.text("style.css")),
-        script=Markup(script),
-        library=Markup(library),
-        policy=assets.policy(assets.fingerprint(script.encode()), *hashes),
     )
 
 

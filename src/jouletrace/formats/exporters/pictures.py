@@ -83,13 +83,13 @@ def _stacks(run: Run) -> list[tuple[list[str], float]]:
     """
     parts = Parts(run)
     nodes = tree(run, parts, facts_of(run, parts).together)
-    own = {node.key: node.energy.value or 0.0 for node in nodes}
-    names: dict[str, list[str]] = {}
+    own = {node.path: node.energy.value or 0.0 for node in nodes}
+    names: dict[object, list[str]] = {}
     for node in nodes:
-        names[node.key] = [*names.get(node.parent, []), node.label]
+        names[node.path] = [*names.get(node.parent, []), node.label]
         if node.parent in own:
             own[node.parent] -= node.energy.value or 0.0
-    found = [(names[node.key], own[node.key]) for node in nodes if own[node.key] >= 5e-4]
+    found = [(names[node.path], own[node.path]) for node in nodes if own[node.path] >= 5e-4]
     if not found:
         raise BadInputError("this Run has no energies to draw as stacks")
     return found

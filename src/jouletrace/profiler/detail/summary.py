@@ -12,7 +12,7 @@ import numpy as np
 
 from jouletrace.profiler.detail.rows import TOP, PartRow, iteration_time
 from jouletrace.report import reasons
-from jouletrace.report.results import printed
+from jouletrace.report.reasons import printed
 from jouletrace.report.scale import NONE, Unit, cell, unit_for
 from jouletrace.report.table import Column, Table
 from jouletrace.report.terminal import text

@@ -20,8 +20,7 @@ from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.recorded import analyse, recorded
 from jouletrace.report.document import printable
 from jouletrace.report.program import main_parts, verdict
-from jouletrace.report.reasons import reason
-from jouletrace.report.results import printed
+from jouletrace.report.reasons import printed, reason
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.report.trust import lines as trust_lines
 from jouletrace.run import Estimate, Run, tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jouletrace.compare.pairs import Comparison, Note
@@ -12,7 +12,7 @@ from jouletrace.report.html.page import render
 from jouletrace.run import Run
 from jouletrace.run.files import check_replaceable, write_whole
 
-__all__ = ["REPORT_MARKS", "render", "write"]
+__all__ = ["REPORT_MARKS", "render", "write", "write_page"]
 
 REPORT_MARKS = ('<meta name="generator" content="jouletrace',)
 """Marks by which our own pages are recognised: nothing else is replaced by one."""
@@ -41,11 +41,19 @@ def write(
         BadInputError: If there is no Run, another file is there, or it can't be written.
         NotPossibleError: If plotly isn't installed.
     """
-    target = Path(path)
+    return write_page(Path(path), lambda: render(runs, comparisons, notes, tariff))
+
+
+def write_page(target: Path, make: Callable[[], str], mode: int | None = None) -> Path:
+    """Write a page that is made if it may be written: an older one that is there is replaced.
+
+    Raises:
+        BadInputError: If another file is there, or it can't be written.
+    """
     check_replaceable(target, REPORT_MARKS, "a report")
-    page = render(runs, comparisons, notes, tariff)
+    page = make()
     try:
-        write_whole(target, page.encode())
+        write_whole(target, page.encode(), mode=mode)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise BadInputError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
     return target

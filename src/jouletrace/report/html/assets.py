@@ -12,9 +12,11 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.errors import NotPossibleError
+from jouletrace.version import __version__
 
 _SCRIPTS = ("base.js", "pens.js", "timeline.js", "flame.js", "charts.js", "tables.js", "main.js")
 _FOLDER = "jouletrace.report.html"
@@ -56,6 +58,33 @@ def needed(plots: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[str, ...]]:
         return "", ()
     library, own = plotly()
     return library, (own,)
+
+
+@cache
+def _templates(packages: tuple[str, ...]) -> Environment:
+    """The templates of packages, which take longer to compile than a page to write."""
+    loader = ChoiceLoader([PackageLoader(one, "") for one in (*packages, _FOLDER)])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    return environment
+
+
+def page(template: str, plots: Iterable[Mapping[str, Any]], *packages: str, **fields: Any) -> str:
+    """A page by a template of these packages, or one beside this module, with what any page consists of.
+
+    Raises:
+        NotPossibleError: If its plots need plotly, and that isn't installed.
+    """
+    library, hashes = needed(plots)
+    made = _templates(packages).get_template(template)
+    return made.render(
+        version=__version__,
+        style=Markup(text("style.css")),
+        script=Markup(script()),
+        library=Markup(library),
+        policy=policy(fingerprint(script().encode()), *hashes),
+        **fields,
+    )
 
 
 def policy(*scripts: str) -> str:

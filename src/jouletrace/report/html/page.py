@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.analysis.facts import facts_of
 from jouletrace.compare.paired import own_sides
 from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
-from jouletrace.report import charts, comparison, content, parts, reasons, serving
+from jouletrace.report import charts, columns, comparison, content, reasons, serving
 from jouletrace.report.comparison_words import note
 from jouletrace.report.cost import Tariff
 from jouletrace.report.document import Footnotes, printable
 from jouletrace.report.html import assets, tables
 from jouletrace.report.html.timeline import timeline
-from jouletrace.report.results import metric
 from jouletrace.report.scale import NBSP, cell, quantity, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.report.text import Document
 from jouletrace.report.tree import by_name, tree
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
+from jouletrace.run.metrics import metric
 from jouletrace.run.names import short_name
 from jouletrace.run.parts import Parts
-from jouletrace.version import __version__
 
 _CARDS = (
     "energy_total_j",
@@ -112,38 +109,19 @@ def render(
     against = [compared(found, number, marks) for number, found in enumerate([*own, *comparisons])]
     views = [_view(run, number, runs, marks, tariff) for number, run in enumerate(runs)]
     recorded: Document = views[0]["document"]
-    library, hashes = assets.needed(view["plots"] for view in views)
-    script = assets.script()
     if len(runs) == 1 and against:  # the two sides of one recording, which come first
         against[0].document.unfinished, recorded.unfinished = recorded.unfinished, []
     first = together[0] if together else recorded
-    return (
-        _templates()
-        .get_template("page.html.j2")
-        .render(
-            title=(against[0].document if against and not together else first).title,
-            simulated=first.simulated,
-            views=views,
-            together=together,
-            comparisons=against,
-            uncompared=[printable(note(one)) for one in notes],
-            version=__version__,
-            style=Markup(assets.text("style.css")),
-            script=Markup(script),
-            library=Markup(library),
-            policy=assets.policy(assets.fingerprint(script.encode()), *hashes),
-        )
+    return assets.page(
+        "page.html.j2",
+        (view["plots"] for view in views),
+        title=(against[0].document if against and not together else first).title,
+        simulated=first.simulated,
+        views=views,
+        together=together,
+        comparisons=against,
+        uncompared=[printable(note(one)) for one in notes],
     )
-
-
-@cache
-def _templates() -> Environment:
-    """The templates, which take longer to compile than a page to write."""
-    environment = Environment(
-        loader=PackageLoader("jouletrace.report.html", ""), autoescape=True, undefined=StrictUndefined
-    )
-    environment.trim_blocks = environment.lstrip_blocks = True
-    return environment
 
 
 def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: Tariff | None) -> dict[str, Any]:
@@ -160,7 +138,8 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
     over_time = timeline(run, results)
     drawn = picture(run, width=_WAVEFORM, name=f"waveform{number}", titled=False)
     headline = content.model_section(run, results, marks)
-    checks = parts.check_section(results)
+    checks = columns.check_section(results)
+    loads = [replace(serving.section(run, results, marks).shown(), id="loads")] if results.units("load") else []
     of_all = "of the recording" if len(run.results) else "of all that was traced"
     return {
         "id": f"run{number}",
@@ -178,7 +157,7 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
         "waveform": (Markup(drawn[0]), drawn[1]) if drawn is not None else None,  # its texts are escaped
         "headline": replace(headline.shown(), id="figures", title="Figures") if headline.rows else None,
         "parts": [
-            *_loads(run, results, marks),
+            *loads,
             *tables.of_parts(run, results, marks),
             *tables.traced(run, results),
             *tables.counters(run),
@@ -189,13 +168,6 @@ def _view(run: Run, number: int, runs: Sequence[Run], marks: Footnotes, tariff: 
         "provenance": tables.provenance(run),
         "data": assets.embedded({"plots": plots, "timeline": over_time, "simulated": bool(document.simulated)}),
     }
-
-
-def _loads(run: Run, results: Parts, marks: Footnotes) -> list[Table]:
-    """Of a server under load, a row for each load."""
-    if not results.units("load"):
-        return []
-    return [replace(serving.section(run, results, marks).shown(), id="loads")]
 
 
 def _hint(run: Run, results: Parts) -> str:
@@ -226,11 +198,7 @@ def compared(found: Comparison, number: int, marks: Footnotes | None = None) -> 
     for table in shown:
         changes = table.cells("change")
         reach = max([_LEAST_REACH, *(1.5 * abs(change.value or 0.0) for change in changes)])
-        for change in changes:
-            if change.value is not None and change.low is not None and change.high is not None:
-                # from zero in the middle; what reaches further is cut off at the edge
-                ends = (change.low, change.high, change.value, 0.0)
-                change.bar = tuple(round(50 + 50 * min(max(x / reach, -1.0), 1.0), 2) for x in ends)
+        tables.draw_bars([one for one in changes if one.low is not None], -reach, reach)
     return Compared(f"compared{number}", document, shown)
 
 
@@ -243,17 +211,16 @@ def _cards(run: Run, results: Parts, marks: Footnotes) -> tuple[list[Card], list
     footnotes = Footnotes(marks)
     for name in names:
         found, words = whole.get(name), metric(name)
-        estimate = found
-        if (estimate.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
+        if (found.value is None and name not in _ALWAYS) or len(cards) == _MOST_CARDS:
             continue
-        unit = unit_for([estimate.value], words.unit)
-        value, interval = split(cell(estimate, unit))
-        if estimate.half_width and estimate.value:
-            interval += f" ({100 * estimate.half_width / abs(estimate.value):.2g}{NBSP}%)" if interval else ""
+        unit = unit_for([found.value], words.unit)
+        value, interval = split(cell(found, unit))
+        if found.half_width and found.value:
+            interval += f" ({100 * found.half_width / abs(found.value):.2g}{NBSP}%)" if interval else ""
         label = words.label.strip()
         said = "".join(footnotes.mark(reasons.flag(code)) for code in found.flags)
-        if estimate.value is None:
-            cards.append(Card(label, value, marks=said, reason=reasons.reason(estimate.reason)))
+        if found.value is None:
+            cards.append(Card(label, value, marks=said, reason=reasons.reason(found.reason)))
         else:
             label = f"Energy, {label}" if label.startswith("active") else label
             cards.append(Card(label, value, unit.name, interval or "no interval", said))

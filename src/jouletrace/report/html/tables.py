@@ -11,11 +11,10 @@ import numpy as np
 from jouletrace.analysis.facts import Facts
 from jouletrace.report import parts, reasons
 from jouletrace.report.document import Footnotes, printable
-from jouletrace.report.table import Cell, Column, Table
+from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import by_name
 from jouletrace.run import Run
 from jouletrace.run.header import jsonable
-from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts
 
 MOST_ROWS = 1000
@@ -66,29 +65,29 @@ def _level(results: Parts, level: str, table: Table) -> Table:
         column = table.cells(key)
         ends = [x for one in column for x in (one.value, one.low, one.high) if x is not None]
         low, high = min([0.0, *ends]), max([0.0, *ends])
-        for one in column:
-            if one.value is not None and high > low:  # in percent of the column's range, which holds zero
-                start, end = (one.value if edge is None else edge for edge in (one.low, one.high))
-                one.bar = tuple(round(100 * (x - low) / (high - low), 2) for x in (start, end, one.value, 0.0))
+        draw_bars(column, low, high)
     return table
+
+
+def draw_bars(cells: Sequence[Cell], low: float, high: float) -> None:
+    """Draw intervals, values and zero in percent of a range, which holds zero; what reaches further is cut off."""
+    for one in cells:
+        if one.value is not None and high > low:
+            start, end = (one.value if edge is None else edge for edge in (one.low, one.high))
+            places = (min(max(x, low), high) for x in (start, end, one.value, 0.0))
+            one.bar = tuple(round(100 * (x - low) / (high - low), 2) for x in places)
 
 
 def _unattributed(results: Parts, units: Sequence[Part]) -> Table:
     """Kernels that no part accounts for: what the trace says of them."""
-    rows = []
-    for name, unit in zip(_kernels([str(unit.name or "?") for unit in units]), units, strict=True):
+    rows, short = [], shortened(unit.name or "?" for unit in units)
+    for unit in units:
         codes = dict.fromkeys(figure.reason for figure in unit.figures.values())
         why = "; ".join(reasons.reason(code) for code in codes if code not in (None, "not_measured"))
-        rows.append((name, unit.count, unit.get("time_traced_s").value, why))
+        rows.append((short[unit.name or "?"], unit.count, unit.get("time_traced_s").value, why))
     rows.sort(key=lambda row: -(row[2] or 0.0))
     columns = [("kernel", ""), ("launches", "1"), ("time, traced", "s"), ("why", "")]
     return _listed("unattributed", "Kernels not attributed", columns, rows)
-
-
-def _kernels(names: Sequence[str]) -> list[Cell]:
-    """Kernels by their short names, which are unique within a table."""
-    short = short_names(names)
-    return [Cell(short[name], full="" if short[name] == name else name) for name in names]
 
 
 def _listed(id: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> Table:
@@ -105,16 +104,16 @@ def traced(run: Run, results: Parts) -> list[Table]:
     if results.units("kernel") or not found:
         return []
     whole = sum(one.total_s for one in found)
-    columns = [("kernel", ""), ("kind", ""), ("launches", "1"), ("time", "s"), ("share", "%")]
-    columns += [("mean", "s"), ("shortest", "s"), ("longest", "s")]
+    several = len({one.device for one in found}) > 1
+    columns = [("kernel", ""), ("kind", ""), *([("device", "")] if several else []), ("launches", "1"), ("time", "s")]
+    columns += [("share", "%"), ("mean", "s"), ("shortest", "s"), ("longest", "s")]
     rows: list[list[Any]] = []
-    for named, one in zip(_kernels([one.name for one in found[:MOST_ROWS]]), found, strict=False):
+    short = shortened(one.name for one in found[:MOST_ROWS])
+    for one in found[:MOST_ROWS]:
         share = one.total_s / whole if whole else None
-        rows.append([named, one.kind, one.count, one.total_s, share, one.total_s / one.count, one.least_s, one.most_s])
-    if len({one.device for one in found}) > 1:
-        columns.insert(2, ("device", ""))
-        for row, one in zip(rows, found, strict=False):
-            row.insert(2, one.device)
+        where = [one.device] if several else []
+        times = [one.total_s, share, one.total_s / one.count, one.least_s, one.most_s]
+        rows.append([short[one.name], one.kind, *where, one.count, *times])
     table = _listed("traced", "Kernels by name", columns, rows)
     if len(found) > len(rows):
         table.notes.append(f"{len(found) - len(rows)} more names, those with the least time, are in the Run.")
@@ -130,10 +129,10 @@ def counters(run: Run) -> list[Table]:
     for row in run.counters.to_pylist():
         key = (names.get(row["span"]) or "?", row["section"] or "", row["metric"] or "?", row["value_unit"] or "")
         groups.setdefault(key, []).extend([] if row["value"] is None else [row["value"]])
-    rows: list[tuple[Any, ...]] = []
-    for kernel, (key, values) in zip(_kernels([key[0] for key in groups]), groups.items(), strict=True):
+    rows, short = list[tuple[Any, ...]](), shortened(kernel for kernel, *_ in groups)
+    for key, values in groups.items():
         figures = (float(np.mean(values)), min(values), max(values)) if values else (None, None, None)
-        rows.append((kernel, *key[1:], *figures, len(values)))
+        rows.append((short[key[0]], *key[1:], *figures, len(values)))
     columns = [("kernel", ""), ("section", ""), ("counter", ""), ("unit", ""), ("mean", "1")]
     columns += [("least", "1"), ("most", "1"), ("launches", "1")]
     return [_listed("counters", "Hardware counters", columns, rows)]

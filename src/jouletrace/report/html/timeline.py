@@ -6,7 +6,7 @@ here they are thinned only where there are more than a file can hold, and a note
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.report import reasons
+from jouletrace.report.charts import power
 from jouletrace.report.document import printable
 from jouletrace.report.html.assets import Packer
 from jouletrace.report.scale import figure
@@ -72,6 +73,8 @@ def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
         notes.append(f"{len(left)} more lanes with {sum(len(lane.start) for lane in left)} spans are not drawn.")
     boxes = [_boxes(packer, lane, origin, names, step) for lane in lanes[:_MOST_LANES]]
     units = {unit for lane in lanes if lane.units is not None for unit in np.unique(lane.units).tolist()}
+    known = [unit for unit in results.all() if unit.id in units]
+    powers = {unit.id: power(unit.get("energy_total_j"), unit.get("time_s")) for unit in known}
     return {
         "origin_ns": str(origin),
         "length_ns": max(end - origin, 1),
@@ -79,22 +82,12 @@ def timeline(run: Run, results: Parts) -> dict[str, Any] | None:
         "lanes": boxes,
         "names": [printable(name) for name in names],
         "short": _short(lanes, names),
-        "units": {str(unit.id): _figures_of(results, unit) for unit in results.all() if unit.id in units},
-        "watts": {str(unit): power for unit, power in _powers(results, units).items()},
+        "units": {str(unit.id): _figures_of(unit) for unit in known},
+        "watts": {str(unit): float(f"{watts:.4g}") for unit, watts in powers.items() if watts is not None},
         "throttle": {str(bit): reasons.throttle(name) for bit, name in THROTTLE_REASONS.items()},
         "notes": notes,
         "data": packer.text(),
     }
-
-
-def _powers(results: Parts, units: Collection[int]) -> dict[int, float]:
-    """Mean power of units while they ran, W, where it is known."""
-    found = {}
-    for part in results.all():
-        energy, time = (part.get(name).value for name in ("energy_total_j", "time_s"))
-        if part.id in units and energy is not None and time and energy > 0 and time > 0:
-            found[part.id] = float(f"{energy / time:.4g}")
-    return found
 
 
 def _short(lanes: Sequence[_Lane], names: dict[str, int]) -> dict[int, str]:
@@ -263,7 +256,7 @@ def _rows(start: Ints, end: Ints) -> Ints:
     return rows
 
 
-def _figures_of(results: Parts, unit: Part) -> str:
+def _figures_of(unit: Part) -> str:
     """What a span's unit costs per iteration."""
     energy, time = (unit.get(name) for name in ("energy_total_j", "time_s"))
     figures = [figure(e, u) for e, u in ((energy, "J"), (time, "s")) if e.value is not None]

@@ -1,0 +1,149 @@
+"""Columns of figures: a metric each, in one unit, with footnotes for what is missing and what is flagged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from jouletrace.report import reasons
+from jouletrace.report.document import Footnotes
+from jouletrace.report.scale import NBSP, Unit, cell, figure, unit_for
+from jouletrace.report.table import Cell, Column, Table
+from jouletrace.run import Estimate, Run
+from jouletrace.run.metrics import CLOSURES, OF_PARTS, metric
+from jouletrace.run.parts import ABSENT, Part, Parts
+
+_LEADING = ("energy_total_j", "time_s")
+"""Metrics whose scale others of the same kind take on."""
+
+_A_TOKEN = ("tokens_per_s", "energy_per_token_j")
+
+
+def add_figures(
+    section: Table,
+    figures: Sequence[dict[str, Estimate]],
+    names: Sequence[str],
+    marks: Footnotes,
+    secondary: Sequence[str] = (),
+) -> None:
+    """Add a column a metric to the rows, with footnotes for what is missing and what is flagged.
+
+    Args:
+        section: With its rows, to which cells are added.
+        figures: By row and metric.
+        names: Of the metrics.
+        marks: Footnotes of the same output.
+        secondary: Metrics that are shown where there is room.
+    """
+    footnotes = marks.of_table()
+    timed = any(_is_of_time(row) for row in figures)
+    if timed:  # a column states one thing
+        other = Estimate.null("not_of_time")
+        figures = [{**row, "share": other} if "share" in row and not _is_of_time(row) else row for row in figures]
+    units = _units_of(figures, names)
+    common = [_common_flags(found, [name for name in names if name not in secondary]) for found in figures]
+    of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
+    places = {name: 1 + 2 * place for place, name in enumerate(secondary)}
+    for name in names:
+        unit, short = units[name], "share of time" if timed and name == "share" else metric(name).short
+        section.columns.append(Column(short, wide=places.get(name, 0), brief=name == "share", key=name, unit=unit))
+        for row, found, shared in zip(section.rows, figures, common, strict=True):
+            if name not in found and (name in secondary or name in _A_TOKEN or section.id == "layer"):
+                row.append("")  # what isn't shown of every part is no figure that is missing
+                continue
+            one = found.get(name, ABSENT)
+            remarks = [reasons.flag(code) for code in one.flags if code not in shared]
+            row.append(_figure(one, unit, remarks, footnotes))
+    apart = [[code for code in shared if code not in of_all] for shared in common]
+    if any(apart):
+        section.columns.append(Column("", numeric=True, key="remarks"))
+        for row, codes in zip(section.rows, apart, strict=True):
+            row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
+    section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
+
+
+def _is_of_time(figures: Mapping[str, Estimate]) -> bool:
+    """True if a share is one of time, as where the energy isn't known."""
+    share = figures.get("share", ABSENT)
+    return share.value is not None and share.method == "trace"
+
+
+def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:
+    """A figure with the marks of its remarks behind its interval, and how it came about on request."""
+    if estimate.value is None:
+        remarks.insert(0, reasons.reason(estimate.reason))
+    text = NBSP.join(filter(None, [cell(estimate, unit), *sorted(map(footnotes.mark, remarks))]))
+    how = [reasons.method(estimate.method)] if estimate.method else []
+    hint = remarks if estimate.value is None else [*how, *([f"n = {estimate.n}"] if estimate.n else []), *remarks]
+    return Cell(text, estimate.value, estimate.low, estimate.high, hint=", ".join(hint))
+
+
+def _units_of(figures: Sequence[dict[str, Estimate]], names: Sequence[str]) -> dict[str, Unit]:
+    """A unit for each column; energies share one, and times, so that columns can be compared."""
+    found: dict[str, Unit] = {}
+    for name in names:
+        unit = metric(name).unit
+        leading = next((one for one in (*_LEADING, name) if one in names and metric(one).unit == unit), name)
+        found[name] = unit_for([row[leading].value for row in figures if leading in row], unit)
+    return found
+
+
+def _common_flags(figures: dict[str, Estimate], names: Sequence[str]) -> tuple[str, ...]:
+    """Flags that all figures of a row have, where it has several: said once, of the row."""
+    flags = [figures[name].flags for name in names if name in figures and figures[name].value is not None]
+    return tuple(code for code in flags[0] if all(code in own for own in flags)) if len(flags) > 1 else ()
+
+
+def check_section(results: Parts) -> Table:
+    """How well parts make the whole, and how well the sensor behind them is understood; no rows without parts."""
+    found = Table("Checks", [Column("check"), Column("value", numeric=True), Column("remark")], id="checks")
+    for gpu, unit in {"": results.whole, **results.gpus}.items():
+        there = unit.figures
+        for name in OF_PARTS:
+            if name not in there or (name == "closure_layers" and "closure_kernels" in there):
+                continue
+            estimate = there[name]
+            remarks = [reasons.flag(code) for code in there[name].flags]
+            if name in CLOSURES and estimate.low is not None and estimate.high is not None:
+                remarks += [] if estimate.low <= 1 <= estimate.high else ["its interval misses 1"]
+            label = ": ".join(filter(None, (gpu, metric(name).label.strip())))
+            found.rows.append([label, figure(estimate, metric(name).unit), "; ".join(remarks)])
+    return found
+
+
+_SPREAD = "±: how they differ from one to the next, steps in blocks of many"
+_ALONE = "±: what the sensor leaves open of those that ran, not how they differ"
+
+
+def distinguished(run: Run, results: Parts, units: Sequence[Part]) -> tuple[list[dict[str, Estimate]], list[str]]:
+    """Figures of ranges with a flag where an interval is the sensor's alone, and notes below the table.
+
+    A mean over windows or times has the interval of how these differ. One window, and the regression over all short
+    ranges, have that of the sensor: it concerns the ranges that ran, not how others would differ. Figures that other
+    tools state get no note.
+    """
+    figures = [unit.figures for unit in units]
+    if run.kind not in ("record", "monitor"):
+        return figures, []
+    every = results.units("range")
+    kinds = [{name: _alone(name, unit, every) for name in unit.figures} for unit in units]
+    there = {alone for row in kinds for alone in row.values()} - {None}
+    if there != {True, False}:
+        return figures, [_ALONE if True in there else _SPREAD] if there else []
+    flagged = [
+        {name: replace(f, flags=(*f.flags, "sensor_interval")) if row[name] else f for name, f in own.items()}
+        for row, own in zip(kinds, figures, strict=True)
+    ]
+    return flagged, [f"other {_SPREAD}"]
+
+
+def _alone(metric: str, unit: Part, every: Sequence[Part]) -> bool | None:
+    """True if the interval of a figure is the sensor's alone; None where there is none."""
+    one = unit.get(metric)
+    if one.low is None or one.high is None or one.low == one.high:
+        return None
+    if one.method == "ranks":  # a sum over ranks is of the kind that theirs are
+        path = unit.name.partition("/")[2]
+        own = [other for other in every if other.name.partition("/")[2] == path and other.get(metric).method != "ranks"]
+        return {_alone(metric, other, ()) for other in own} - {None} == {True}
+    return one.n == 1 or one.method in ("repeated", "together")
