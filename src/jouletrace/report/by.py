@@ -61,5 +61,5 @@ def _as_json(one: Share) -> dict[str, object]:
         "time_s": one.seconds,
         "energy_j": one.energy.to_dict(),
         "share": one.share.to_dict(),
-        "budget_j": dict(one.budget),
+        "budget_j": dict(one.energy.budget),
     }

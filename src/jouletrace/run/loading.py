@@ -11,6 +11,7 @@ import pyarrow as pa
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import known, refresh
 from jouletrace.run import sound, tables
+from jouletrace.run.division import divisions_of
 from jouletrace.run.files import chunks
 from jouletrace.run.header import RUN_JSON, Checksums, decode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
@@ -128,6 +129,10 @@ def _assemble(files: RunFiles, source: Path) -> Run:
         sound.check_kernels(run)
     except ValueError as error:
         raise BadInputError(f"{source}/activity.parquet is damaged: {error}") from None
+    try:
+        divisions_of(run)
+    except ValueError as error:
+        raise BadInputError(f"{source} is damaged: {error}") from None
     for name in doubts.changed:
         run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
     name_parts(run)
