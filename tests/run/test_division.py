@@ -140,16 +140,16 @@ def test_names_of_what_ran_are_masked_as_those_of_units(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("table", "change", "said"),
     [
-        ("divided", {"unit": 77}, "divided has a unit 77, which is not there"),
-        ("divided", {"kind": 3}, "divided has a kind 3, whose power is not there"),
+        ("divided", {"unit": 77}, "it has a unit 77, which is not there"),
+        ("divided", {"kind": 3}, "it has a kind 3, which is not there"),
         ("divided", {"kind": -1}, "divided.parquet is damaged: row 0: kind is below zero"),
         ("divided", {"seconds": -1.0}, "divided.parquet is damaged: row 0: seconds is below zero"),
-        ("divided", {"device": "other"}, "divided has a device 'other', which is not there"),
-        ("powers", {"kind": 5}, "powers are not of kinds 0, 1, 2 and so on"),
-        ("powers", {"watts": float("nan")}, "powers.parquet is damaged: row 0: watts is no number"),
+        ("divided", {"device": "other"}, "it has a device other, which is not there"),
+        ("powers", {"kind": 5}, "its powers are not of kinds 0, 1, 2 and so on"),
+        ("powers", {"watts": float("nan")}, "a power or an error is no number"),
         ("powers", {"coverage": None}, "powers.parquet is damaged: row 0: it has no coverage"),
-        ("errors", {"matrix": "gained"}, "errors have 7 values of 'gained', not those of 3 kinds"),
-        ("errors", {"value": float("inf")}, "errors.parquet is damaged: row 0: value is no number"),
+        ("errors", {"matrix": "gained"}, "its errors have 7 values of 'gained', not those of 3 kinds"),
+        ("errors", {"value": float("inf")}, "a power or an error is no number"),
     ],
 )
 def test_a_damaged_or_contradictory_division_is_refused_in_one_line(tmp_path, table, change, said):
@@ -172,7 +172,9 @@ def test_powers_of_absurdly_many_kinds_are_refused_at_once(tmp_path):
     first = run.powers.to_pylist()[0]
     many = tables.from_rows([first | {"kind": i} for i in range(100_000)], "powers")
     tables.write(many, "powers", folder / "powers.parquet")
-    with pytest.raises(BadInputError, match="errors have 6 values of 'root', not those of 100000 kinds"):
+    with pytest.raises(
+        BadInputError, match="its errors have 6 values of 'noise of the readings', not those of 100000 kinds"
+    ):
         load(folder)
     run.errors = tables.from_rows([{"device": GPU, "matrix": str(i), "value": 1.0} for i in range(100_000)], "errors")
     with pytest.raises(BadInputError, match="errors are of 100000 matrices"):
@@ -182,5 +184,5 @@ def test_powers_of_absurdly_many_kinds_are_refused_at_once(tmp_path):
 def test_powers_whose_errors_are_gone_are_refused(tmp_path):
     folder = save(profile_run(kernels=2), tmp_path / "run")
     tables.write(tables.empty("errors"), "errors", folder / "errors.parquet")
-    with pytest.raises(BadInputError, match="errors lack a matrix of a device that has powers"):
+    with pytest.raises(BadInputError, match="errors are of 0 matrices"):
         load(folder)

@@ -339,7 +339,7 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             row |= {"power_w": power, "low_w": power - 1, "high_w": power + 1} if rng.random() < 0.8 else {}
         if name in tables.SOLVED:  # kernels of unknown power, and powers of another device
             other = "x" if name == "divided" else "y"
-            row |= {"device": other, "matrix": "m", "last_cause": "c", "value": float(rng.integers(0, 1000))}
+            row |= {"device": other, "matrix": "m", "value": float(rng.integers(0, 1000))}
             row |= {field.name: abs(float(rng.normal())) for field in tables.TABLES[name] if field.type == pa.float64()}
             row |= {"unit": len(found), "kind": None if name == "divided" else 0, "readings": 5}
         if name == "steps":  # one after another

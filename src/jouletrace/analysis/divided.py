@@ -76,9 +76,10 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
             f"--by {','.join(kinds)}: {run.workload.get('name') or run.kind} holds no recording of kernels: "
             "profile with --detail kernel, or jouletrace run the program"
         )
-    names = _names(run)
-    steps = (Step("device", names.get(one.device, one.device)) for one in divisions)
-    sums = [(one, one.grouped(partial(_reduced, step, kinds))) for one, step in zip(divisions, steps, strict=True)]
+    alike = Counter(device.name for device in run.devices)
+    names = {one.id: f"{i}: {one.name}" if alike[one.name] > 1 else one.name for i, one in enumerate(run.devices)}
+    names |= {one["device"]: one["name"] for one in run.workload.get("recordings", ()) if one.get("name")}
+    sums = [(one, one.grouped(partial(_reduced, names.get(one.device, one.device), kinds))) for one in divisions]
 
     def share(paths: Collection[Path], *, remainder: bool = False) -> Share:
         rows = []
@@ -89,18 +90,18 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
         return _summed(next(iter(paths)) if len(paths) == 1 else (), len(paths), rows, whole)
 
     whole = run.result("energy_total_j").value
-    alone = {path: share([path]) for path in dict.fromkeys(path for _, groups in sums for path in groups)}
-    idle = [one for path, one in alone.items() if path[-1].kind == "idle"]
-    found = {path: one for path, one in alone.items() if path[-1].kind != "idle"}
-    listed = sorted(
-        (one for one in found.values() if one.energy.value is not None), key=lambda one: -(one.energy.value or 0.0)
-    )[:top]
-    shown = {one.path for one in listed}
-    rest = [path for path in found if path not in shown]
+    found = [share([path]) for path in dict.fromkeys(path for _, groups in sums for path in groups)]
+    idle = [one for one in found if one.path[-1].kind == "idle"]
+    known = (one for one in found if one.energy.value is not None and one.path[-1].kind != "idle")
+    listed = sorted(known, key=lambda one: -(one.energy.value or 0.0))[:top]
+    shown = {one.path for one in [*listed, *idle]}
+    rest = [one.path for one in found if one.path not in shown]
     beside: dict[Path, list[tuple[float, Estimate]]] = {}
-    for device, name, seconds, energy in _beside(run, divisions):
+    for device, name, unit in _beside(run, divisions):
+        energy, time = (run.result(metric, unit) for metric in ("energy_total_j", "time_s"))
+        budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
         step = [Step("device", names.get(device, device))] if "device" in kinds else []
-        beside.setdefault((*step, Step("idle", name)), []).append((seconds, energy))
+        beside.setdefault((*step, Step("idle", name)), []).append((time.value or 0.0, replace(energy, budget=budget)))
     return [
         *listed,
         *([share(rest, remainder=len(rest) > 1)] if rest else []),
@@ -109,32 +110,16 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     ]
 
 
-def _names(run: Run) -> dict[str, str]:
-    """Names of devices by id: as the recording calls them, or their own, with numbers where several have one."""
-    alike = Counter(device.name for device in run.devices)
-    numbered = {device.id: f"{i}: {device.name}" for i, device in enumerate(run.devices) if alike[device.name] > 1}
-    recorded = {one["device"]: one.get("name") for one in run.workload.get("recordings", ()) if "device" in one}
-    names = {device.id: device.name for device in run.devices} | numbered
-    return {id: recorded.get(id) or names.get(id, id) for id in [*names, *recorded]}
-
-
-def _beside(run: Run, divisions: Iterable[Division]) -> list[tuple[str, str, float, Estimate]]:
-    """What no kernel of a division takes: device, name, s and J.
-
-    That is before the first kernel of a program, and of GPUs of which no kernels were recorded.
-    """
+def _beside(run: Run, divisions: Iterable[Division]) -> list[tuple[str, str, int]]:
+    """Device, name and unit of what comes before a first kernel, and of GPUs of which no kernels were recorded."""
     rows, recorded = run.units.to_pylist(), {one.device for one in divisions}
     devices = {row["id"]: str(row["module"]) for row in rows if row["level"] == "device"}
-    found = []
-    for row in rows:
-        before = row["level"] == "op" and row["name"] == BEFORE
-        if before or (row["level"] == "device" and row["module"] not in recorded and row["parent"] == MODEL_UNIT):
-            energy, time = (run.result(metric, row["id"]) for metric in ("energy_total_j", "time_s"))
-            budget = {} if energy.half_width is None else {"readings": energy.half_width / Z95}
-            device = devices.get(row["parent"] if before else row["id"], "")
-            name = BEFORE if before else NOT_RECORDED
-            found.append((device, name, time.value or 0.0, replace(energy, budget=budget)))
-    return found
+    before = (row for row in rows if row["level"] == "op" and row["name"] == BEFORE)
+    others = (row for row in rows if row["level"] == "device" and row["parent"] == MODEL_UNIT)
+    return [
+        *((devices.get(row["parent"], ""), BEFORE, row["id"]) for row in before),
+        *((row["module"], NOT_RECORDED, row["id"]) for row in others if row["module"] not in recorded),
+    ]
 
 
 def _summed(path: Path, count: int, rows: Sequence[tuple[float, Estimate]], whole: float | None) -> Share:
@@ -149,12 +134,12 @@ def _summed(path: Path, count: int, rows: Sequence[tuple[float, Estimate]], whol
     return Share(path, count, sum(seconds for seconds, _ in rows), energy, share)
 
 
-def _reduced(device: Step, kinds: Sequence[str], below: Path) -> Path:
+def _reduced(device: str, kinds: Sequence[str], below: Path) -> Path:
     """A step for each kind; equal layers are one, as is each operator on whatever shapes unless these are asked for."""
+    path, steps = (Step("device", device), *below), []
     if any(step.kind == "idle" for step in below):
-        return (device, *below) if "device" in kinds else below
-    steps = []
+        return path if "device" in kinds else below
     for kind in kinds:
-        name = ".".join(step.name for step in (device, *below) if step.kind == kind)
+        name = ".".join(step.name for step in path if step.kind == kind)
         steps.append(Step(kind, (of_equal_layers(name) if kind == "module" else name) or _MISSING.get(kind, "")))
     return tuple(steps)

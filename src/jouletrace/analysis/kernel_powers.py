@@ -37,11 +37,8 @@ class KernelPowers:
         if fit.activity.seconds[-1] > 0:
             self.place[IDLE] = len(self.of_kinds.watts) - 1
         operators = {kind.operator for kind in times.kinds}
-
-        def near(name: str) -> str:
-            return name.split(" ", maxsplit=1)[0] if name in operators else ""
-
-        self.pools = [names for names in pools(self.of_kinds, groups, near) if len(names) > 1]
+        found = pools(self.of_kinds, groups, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
+        self.pools = [names for names in found if len(names) > 1]
 
 
 def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | str:

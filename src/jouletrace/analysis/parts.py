@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
-from jouletrace.analysis.kernel_times import IDLE, Kinds, Part, no_kinds, sum_of, sums, times_of
+from jouletrace.analysis.kernel_times import IDLE, Kinds, Part, sum_of, sums, times_of
 from jouletrace.analysis.layers import Layer, layers_of
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.contrasts import by_operator
@@ -22,6 +22,7 @@ from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
 from jouletrace.run.division import METHOD, Division, tables_of
+from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
@@ -116,20 +117,14 @@ class Parts:
         about = self.times.about
         if not capped(self.run, self.times.device, about["start_ns"], about["end_ns"]):
             return 1.0, Z95 * TRACED
-        parts, idle = (self._traced(kinds).value for kinds in (sum_of(self.times.parts), self._idle))
-        assert parts is not None
-        assert idle is not None
+        powers, rows = self.powers.of_kinds, (sum_of(self.times.parts), self._idle)
+        parts, idle = (powers.energy(self._seconds(kinds)[:-1]).value or 0.0 for kinds in rows)
         factor = (whole.value - idle) / parts
         return factor, float(np.hypot(whole.half_width / parts, (1 - factor) / 2))
 
     def _seconds(self, kinds: Kinds) -> NDArray[np.float64]:
         """Seconds of kinds in the form of the division."""
         return self.division.seconds((self.place.get(kind, -1), seconds) for kind, seconds in kinds.items())
-
-    def _traced(self, kinds: Kinds) -> Estimate:
-        """Energy of seconds of kinds, as they were traced."""
-        assert self.powers is not None
-        return self.powers.of_kinds.energy(self._seconds(kinds)[:-1])
 
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
@@ -155,11 +150,9 @@ class Parts:
             pooled = {k for k, kind in enumerate(self.times.kinds) if by_operator(kind) in names}
             members = [unit for unit, kinds in inside.items() if not pooled.isdisjoint(kinds)]
             self.pooled.update(members)
-            together = no_kinds()
+            together = sum_of(part for part in self.times.parts if self._operator(part.unit) in members)
             for unit in members:
                 self.times.units[unit]["parent"] = next_id
-                for kind, seconds in inside[unit].items():
-                    together[kind] += seconds
             what = "operators" if any(self.times.units[unit]["op"] for unit in members) else "kernels"
             self.figures.unit(next_id, "op", f"{len(members)} {what} together", self.top, count=len(members))
             self._add(next_id, together)
@@ -223,11 +216,10 @@ class Parts:
             if least == 0 and not sites:
                 continue
             kinds = sum_of(part for part in self.times.parts if part.site >= least)
-            parts = self._traced(kinds | self._idle)
+            parts = self.powers.of_kinds.energy(self._seconds(kinds | self._idle)[:-1])
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
-            if self.factor == 1.0 and closure.value is not None and closure.half_width is not None:
-                half = float(np.hypot(closure.half_width, closure.value * self.factor_half))
-                closure = replace(closure, low=closure.value - half, high=closure.value + half)
+            if self.factor == 1.0:
+                closure = widened(closure, abs(closure.value or 0.0) * self.factor_half)
             self.figures.add(self.top, name, closure, flags)
         fit = self.powers.fit
         self.figures.add(self.top, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))

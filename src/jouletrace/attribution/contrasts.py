@@ -38,22 +38,23 @@ def powers_of_kinds(fit: Fit, total_s: Array, most_w: float) -> tuple[Powers, di
     length = activity.end_s - activity.start_s
     above = (fit.power_w[:-1] - fit.power_w[-1])[activity.column]
     slow = np.bincount(activity.column, above * activity.slowness * length, len(activity.members))
-    weights = np.zeros((len(activity.kinds), len(activity.members) + 2))
+    weights = np.zeros((len(activity.kinds) + 1, len(activity.members) + 2))
+    weights[-1, -2] = 1.0
     overlapped = np.zeros(len(weights))
     for k, members in enumerate(activity.members):
         for member in members:
             weights[member, k] += activity.seconds[k] / len(members)
             weights[member, -1] += slow[k] / len(members)
             overlapped[member] += activity.seconds[k] / len(members) * (len(members) > 1)
-    ran = weights[:, :-1].any(axis=1) & (total_s > 0)
+    ran = weights[:-1, :-1].any(axis=1) & (total_s > 0)
     kinds = [i for i, kind in enumerate(activity.kinds) if ran[i] and not kind.repeat]
-    idle = np.append(np.zeros(len(activity.members)), [1.0, 0.0])
-    weights = np.vstack([weights[kinds] / total_s[kinds, None], idle])
-    covariances = {name: weights @ one @ weights.T for name, one in fit.covariances.items()}
-    root = _root(weights @ fit.covariance @ weights.T)
-    prior = weights @ fit.prior_covariance @ weights.T
-    gained = PRIOR_SHARE**2 * prior - weights @ fit.design_covariance @ weights.T
-    prior_w = np.sqrt(np.diag(prior))
+    weights = weights[[*kinds, -1]] / np.append(total_s[kinds], 1.0)[:, None]
+
+    def of_kinds(covariance: Array) -> Array:
+        return np.asarray(weights @ covariance @ weights.T)
+
+    prior, root = of_kinds(fit.prior_covariance), _root(of_kinds(fit.covariance))
+    prior_w, white = np.sqrt(np.diag(prior)), np.linalg.inv(root)
     powers = Powers(
         watts=weights @ np.append(fit.power_w, fit.clock_exponent),
         own=weights[:, :-1].sum(axis=1),
@@ -64,8 +65,8 @@ def powers_of_kinds(fit: Fit, total_s: Array, most_w: float) -> tuple[Powers, di
         readings=len(fit.watts),
         coverage=fit.errors95,
         root=root,
-        causes={name: np.linalg.solve(root, np.linalg.solve(root, one).T) for name, one in covariances.items()},
-        gained=gained / np.outer(prior_w, prior_w),
+        causes={name: white @ of_kinds(one) @ white.T for name, one in fit.covariances.items()},
+        gained=(PRIOR_SHARE**2 * prior - of_kinds(fit.design_covariance)) / np.outer(prior_w, prior_w),
     )
     return powers, {kind: place for place, kind in enumerate(kinds)}
 
@@ -121,8 +122,7 @@ def pools(
     if rest and resolved(rest):
         good.append(rest)
     good.sort(key=lambda pool: -float(sum_of(pool) @ powers.watts))
-    order = {name: i for i, name in enumerate(groups)}
-    return [tuple(sorted(pool, key=order.__getitem__)) for pool in good]
+    return [tuple(name for name in groups if name in pool) for pool in good]
 
 
 def by_operator(kind: Kind) -> str:

@@ -27,22 +27,15 @@ Array = NDArray[np.float64]
 
 METHOD = "regression on the kernel timeline"
 
-TRACING = "tracing"
-"""A source of uncertainty."""
-
 UNSEEN = 0.01
 """Share of a sum's time in kernels whose power isn't known, above which it has no energy."""
-
-_OVERLAPPED = 0.05
-"""Share of a sum's time in which other kernels ran too, above which its energy says so."""
 
 _Z95 = NormalDist().inv_cdf(0.975)
 _ROUNDED = 2.0**-13
 """To what shares of variances are stored: the readings' share of a variance is known worse by far."""
 
-_ROOT, _GAINED = "root", "gained"
-_MOST_MATRICES = 20
-_OF_KINDS = ("watts", "own", "overlapped", "most_w", "prior_w", "tracing_w")
+_GAINED, _MOST_MATRICES = "gained", 20
+_BY_KIND, _COMMON = ("watts", "own", "overlapped", "most_w", "prior_w", "tracing_w"), ("readings", "coverage")
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class Powers:
         overlapped: Share of a kind's time that is its own while others run; shape (k,).
         most_w: The largest power that is possible while a kind runs, W, shape (k,).
         prior_w: Standard deviation of each power before any reading, W, shape (k,).
-        tracing_w: Standard uncertainty of each power by ``TRACING``, one error of all, W, shape (k,).
+        tracing_w: Standard uncertainty of each power by tracing, one error of all, W, shape (k,).
         readings: How many readings determine the powers.
         coverage: Standard uncertainties by the readings in a 95 % half-width.
         root: Lower triangle whose product with its transpose is the covariance by the readings, W, shape (k, k).
@@ -89,14 +82,14 @@ class Powers:
         value, errors = float(seconds @ self.watts), seconds @ self.root
         u, tracing = float(np.linalg.norm(errors)), abs(float(seconds @ self.tracing_w))
         half = float(np.hypot(self.coverage * u, _Z95 * tracing))
-        apart = seconds @ self.overlapped <= _OVERLAPPED * (seconds @ self.own)
+        shared = seconds @ self.overlapped > 0.05 * (seconds @ self.own)  # by several kernels, equally
         budget, before, direction = {}, 0.0, errors / u if u else errors
         for cause, share in self.causes.items():
             after = min(max(float(direction @ share @ direction), before), 1.0)
             budget[cause], before = u * float(np.sqrt(after - before)), after
         if seconds[:-1].any():
-            budget[TRACING] = tracing
-        flags = () if apart else ("overlapped",)
+            budget["tracing"] = tracing
+        flags = ("overlapped",) if shared else ()
         return Estimate(value, value - half, value + half, self.readings, METHOD, flags=flags, budget=budget)
 
     def relative(self, seconds: Array) -> float:
@@ -172,32 +165,21 @@ def tables_of(division: Division, rows: Iterable[tuple[int, int, int, float]]) -
 
     Shares of variances are rounded: so they take half of the space.
     """
-    unit, site, kind, seconds = zip(*rows, strict=True)
-    known, of = np.array(kind) >= 0, division.device
-    found: dict[str, dict[str, Any]] = {"powers": {}, "errors": {}}
-    found["divided"] = {
-        "unit": unit,
-        "site": pa.array(site, pa.int64(), mask=np.array(site) < 0),
-        "kind": pa.array(kind, pa.int64(), mask=~known),
-        "seconds": seconds,
-        "reason": [None if one else division.reason for one in known],
-    }
-    if division.powers is not None:
-        powers = division.powers
-        count, *before = len(powers.watts), *list(powers.causes)[:-1]
-        own = {name: getattr(powers, name) for name in _OF_KINDS}
-        common = {"readings": powers.readings, "coverage": powers.coverage, "last_cause": list(powers.causes)[-1]}
-        found["powers"] = {"kind": range(count), **own, **{name: [one] * count for name, one in common.items()}}
-        matrices = {_ROOT: powers.root, **{cause: powers.causes[cause] for cause in before}, _GAINED: powers.gained}
+    unit, site, kind, seconds = (np.array(column) for column in zip(*rows, strict=True))
+    reason = [division.reason if one < 0 else None for one in kind]
+    places = {"site": pa.array(site, mask=site < 0), "kind": pa.array(kind, mask=kind < 0)}
+    found: dict[str, dict[str, Any]] = {"divided": {"unit": unit, **places, "seconds": seconds, "reason": reason}}
+    if (powers := division.powers) is not None:
+        count, last = len(powers.watts), list(powers.causes)[-1]
+        found["powers"] = {name: np.broadcast_to(getattr(powers, name), count) for name in _BY_KIND + _COMMON}
+        found["powers"]["kind"] = np.arange(count)
+        matrices = {**powers.causes, last: powers.root, _GAINED: powers.gained}
         triangles = {name: matrix[np.tril_indices(count)] for name, matrix in matrices.items()}
-        rounded = [one if name == _ROOT else np.round(one / _ROUNDED) * _ROUNDED for name, one in triangles.items()]
-        names = [name for name, one in triangles.items() for _ in one]
-        found["errors"] = {"matrix": names, "value": np.concatenate(rounded).astype(np.float32)}
-    made = {name: pa.table(columns) for name, columns in found.items() if columns}
-    return {
-        name: tables.conform(table.append_column("device", pa.array([of] * len(table))), name)
-        for name, table in made.items()
-    }
+        values = [one if name == last else np.round(one / _ROUNDED) * _ROUNDED for name, one in triangles.items()]
+        matrix = np.repeat(list(triangles), len(triangles[last]))
+        found["errors"] = {"matrix": matrix, "value": np.concatenate(values).astype(np.float32)}
+    made = {name: tables.conform(pa.table(columns), name) for name, columns in found.items()}
+    return {name: tables.changed(table, "device", [division.device] * len(table)) for name, table in made.items()}
 
 
 def divisions_of(run: Run) -> list[Division]:
@@ -206,58 +188,48 @@ def divisions_of(run: Run) -> list[Division]:
     Raises:
         ValueError: If its tables contradict one another; one line says how.
     """
-    units = {row["id"]: row for row in run.units.to_pylist()} if len(run.divided) else {}
-    divisions, known = [], {device.id for device in run.devices}
+    if not len(run.divided):
+        return []
+    units, known = {row["id"]: row for row in run.units.to_pylist()}, {device.id for device in run.devices}
+    divisions = []
     for device in run.divided["device"].unique().to_pylist():
-        if known and device not in known:
-            raise ValueError(f"divided has a device {device[:80]!r}, which is not there")
-        rows = _of(run.divided, device).to_pylist()
-        powers = _powers(_of(run.powers, device), _of(run.errors, device))
-        count = 0 if powers is None else len(powers.watts)
-        for row in rows:
-            if row["unit"] not in units:
-                raise ValueError(f"divided has a unit {row['unit']}, which is not there")
-            if (row["kind"] or 0) >= max(count, 1) or (row["kind"] is not None and not count):
-                raise ValueError(f"divided has a kind {row['kind']}, whose power is not there")
-        reason = next((row["reason"] for row in rows if row["kind"] is None and row["reason"]), "not_resolved")
-        found = [
-            DividedRow(_path(units, row), -1 if row["kind"] is None else row["kind"], row["seconds"]) for row in rows
-        ]
+        divided, kinds, errors = (one.filter(pc.equal(one["device"], device)) for one in map(run.table, tables.SOLVED))
+        rows = tables.changed(divided, "kind", pc.fill_null(divided["kind"], -1)).to_pylist()
+        wrong = [("device", device)] if known and device not in known else []
+        wrong += [("unit", row["unit"]) for row in rows if row["unit"] not in units]
+        wrong += [("kind", row["kind"]) for row in rows if row["kind"] >= len(kinds)]
+        for name, value in wrong:
+            raise ValueError(f"it has a {name} {str(value)[:80]}, which is not there")
+        powers = _powers(kinds, errors) if len(kinds) else None
+        reason = next((row["reason"] for row in rows if row["kind"] < 0 and row["reason"]), "not_resolved")
+        found = [DividedRow(_path(units, row), row["kind"], row["seconds"]) for row in rows]
         divisions.append(Division(device, powers, reason, found))
     return divisions
 
 
-def _of(table: pa.Table, device: str) -> pa.Table:
-    return table.filter(pc.equal(table["device"], device))
-
-
-def _powers(kinds: pa.Table, errors: pa.Table) -> Powers | None:
-    """The powers of a device from its rows; None if it has none."""
+def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
+    """The powers of a device from its rows."""
     count = len(kinds)
-    if not count:
-        return None
     if kinds["kind"].to_pylist() != list(range(count)):
-        raise ValueError("powers are not of kinds 0, 1, 2 and so on")
+        raise ValueError("its powers are not of kinds 0, 1, 2 and so on")
     code, names = tables.decoded(errors["matrix"])
     there = Counter(names[i] for i in code.tolist())
-    if len(there) > _MOST_MATRICES:
-        raise ValueError(f"errors are of {len(there)} matrices")
-    for name, values in there.items():
-        if values != count * (count + 1) // 2:
-            raise ValueError(f"errors have {values} values of {name[:80]!r}, not those of {count} kinds")
-    values, matrices = errors["value"].to_numpy().astype(np.float64), {}
-    for name in there:
-        matrices[name] = np.zeros((count, count))
-        matrices[name][np.tril_indices(count)] = values[code == names.index(name)]
-    if not {_ROOT, _GAINED} <= matrices.keys():
-        raise ValueError("errors lack a matrix of a device that has powers")
-    root = matrices.pop(_ROOT)
-    whole = {name: one + np.tril(one, -1).T for name, one in matrices.items()}
-    gained, last = whole.pop(_GAINED), kinds["last_cause"][0].as_py()
-    readings, coverage = (kinds[name][0].as_py() for name in ("readings", "coverage"))
-    own = {name: kinds[name].to_numpy() for name in _OF_KINDS}
-    causes = {**whole, last: np.eye(count)}
-    return Powers(**own, readings=readings, coverage=coverage, root=root, causes=causes, gained=gained)
+    if _GAINED not in there or not 2 <= len(there) <= _MOST_MATRICES:
+        raise ValueError(f"its errors are of {len(there)} matrices, not of causes and one of what is gained")
+    for name, stored in there.items():
+        if stored != count * (count + 1) // 2:  # before that many are laid out
+            raise ValueError(f"its errors have {stored} values of {name[:80]!r}, not those of {count} kinds")
+    value, triangles = errors["value"].to_numpy(), {name: np.zeros((count, count)) for name in there}
+    for name, triangle in triangles.items():
+        triangle[np.tril_indices(count)] = value[code == names.index(name)]
+    columns = {name: kinds[name].to_numpy() for name in _BY_KIND}
+    if not all(np.isfinite(one).all() for one in (value, *columns.values())):
+        raise ValueError("a power or an error is no number")
+    *_, last = (name for name in there if name != _GAINED)
+    root = triangles.pop(last)
+    whole = {name: one + np.tril(one, -1).T for name, one in triangles.items()}
+    columns |= {name: kinds[name][0].as_py() for name in _COMMON}
+    return Powers(**columns, root=root, gained=whole.pop(_GAINED), causes={**whole, last: np.eye(count)})
 
 
 def _path(units: Mapping[int, Mapping[str, Any]], row: Mapping[str, Any]) -> Path:

@@ -46,11 +46,8 @@ _COUNTS = {
     "requests": ("level", "input_tokens", "output_tokens", "chunks"),
     "steps": ("new_tokens", "prefilling", "decoding", "context_tokens"),
     "divided": ("kind", "seconds"),
-    "powers": ("kind", "own", "overlapped", "prior_w", "readings", "coverage"),
 }
 """Columns of non-negative numbers."""
-
-_FINITE = {"powers": ("watts", "tracing_w"), "errors": ("value",)}
 
 Mask = NDArray[np.bool_]
 
@@ -156,8 +153,6 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
         yield from _requests(table)
     if name == "steps":
         yield from _steps(table)
-    for column in _FINITE.get(name, ()):
-        yield _beyond(table, column, -_MOST_ID, _MOST_ID), f"{column} is no number"
 
 
 def _requests(table: pa.Table) -> Iterator[tuple[Mask, str]]:

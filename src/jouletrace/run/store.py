@@ -193,7 +193,7 @@ def _files(run: Run, target: Path) -> dict[str, bytes]:
     try:
         divisions_of(run)
     except ValueError as error:
-        raise BadInputError(f"{where} is damaged: {error}") from None
+        raise BadInputError(f"{where}'s divided.parquet is damaged: {error}") from None
     allowance = Allowance(sum(map(len, files.values())))
     for name in tables.TABLES:
         if f"{name}.parquet" in files:

@@ -221,15 +221,16 @@ POWERS = _schema(
     _field("tracing_w", pa.float64(), "W", "standard uncertainty by tracing: one error of all kinds"),
     _field("readings", pa.int64(), "", "how many readings determine the powers of the device"),
     _field("coverage", pa.float64(), "1", "standard uncertainties by the readings in a 95 % half-width"),
-    _field("last_cause", _NAME, "", "the last cause of errors: those up to it make the whole variance"),
 )
 
 ERRORS = _schema(
     _field("device", _NAME, "", "id of the device"),
-    _field("matrix", _NAME, "", "root, gained, or a cause of errors, but for the last"),
-    _field("value", pa.float32(), "by matrix", "lower triangle of the matrix over kinds, row by row"),
+    _field("matrix", _NAME, "", "a cause of errors, in order, the last with the root of all covariance; or gained"),
+    _field(
+        "value", pa.float32(), "by matrix", "its lower triangle over kinds, row by row: the root in W, others shares"
+    ),
 )
-"""What the errors of ``powers`` have in common (``run.division.Powers``): root in W, other matrices as shares."""
+"""What the errors of ``powers`` have in common (``run.division.Powers``)."""
 
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
@@ -337,16 +338,16 @@ def _text_bytes(column: pa.DictionaryArray) -> int:
 def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> None:
     """Write the table ``name`` as Parquet with units in its schema and checksums in its pages."""
     table = conform(table, name)
-    times = [f.name for f in table.schema if f.name.endswith("_ns")]
-    singles = [f.name for f in table.schema if f.type == pa.float32()]
+    encodings = {f.name: "DELTA_BINARY_PACKED" for f in table.schema if f.name.endswith("_ns")}
+    encodings |= {f.name: "BYTE_STREAM_SPLIT" for f in table.schema if f.type == pa.float32()}
     pq.write_table(
         mark_simulated(table) if simulated else table,
         sink,
         compression="zstd",
         write_page_checksum=True,
         # Differences of stamps are small: a third smaller and four times faster than dictionaries of 64-bit stamps.
-        use_dictionary=[f.name for f in table.schema if f.name not in [*times, *singles]],
-        column_encoding=dict.fromkeys(times, "DELTA_BINARY_PACKED") | dict.fromkeys(singles, "BYTE_STREAM_SPLIT"),
+        use_dictionary=[f.name for f in table.schema if f.name not in encodings],
+        column_encoding=encodings,
     )
 
 
