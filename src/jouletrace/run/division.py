@@ -6,7 +6,6 @@ uncertainty that errors of shared powers give them, and may be resolved where no
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -213,15 +212,17 @@ def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
     if kinds["kind"].to_pylist() != list(range(count)):
         raise ValueError("its powers are not of kinds 0, 1, 2 and so on")
     code, names = tables.decoded(errors["matrix"])
-    there = Counter(names[i] for i in code.tolist())
+    _, first, stored = np.unique(code, return_index=True, return_counts=True)
+    there = {names[code[i]]: int(rows) for i, rows in sorted(zip(first, stored, strict=True))}  # as they were written
     if _GAINED not in there or not 2 <= len(there) <= _MOST_MATRICES:
         raise ValueError(f"its errors are of {len(there)} matrices, not of causes and one of what is gained")
-    for name, stored in there.items():
-        if stored != count * (count + 1) // 2:  # before that many are laid out
-            raise ValueError(f"its errors have {stored} values of {name[:80]!r}, not those of {count} kinds")
+    for name, rows in there.items():
+        if rows != count * (count + 1) // 2:  # before that many are laid out
+            raise ValueError(f"its errors have {rows} values of {name[:80]!r}, not those of {count} kinds")
     value, triangles = errors["value"].to_numpy(), {name: np.zeros((count, count)) for name in there}
+    lower = np.tril_indices(count)
     for name, triangle in triangles.items():
-        triangle[np.tril_indices(count)] = value[code == names.index(name)]
+        triangle[lower] = value[code == names.index(name)]
     columns = {name: kinds[name].to_numpy() for name in _BY_KIND}
     if not all(np.isfinite(one).all() for one in (value, *columns.values())):
         raise ValueError("a power or an error is no number")
