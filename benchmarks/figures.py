@@ -130,7 +130,7 @@ def lost_energy() -> Estimate:
     start, end = source.edge_ns[::2], source.edge_ns[1::2]
     length = (end - start) / 1e9
     expected = length * _power_by_time(source, (start + end) // 2)
-    as_is = integrate(record.time_ns, record.power_w, start, end) - expected
+    as_is = integrate(record.time_ns, record.value, start, end) - expected
     found = window_energy(record, shape, start, end)
     figure, axis = plt.subplots(figsize=(7.5, 2.8))
     axis.axhline(0, color="#333", lw=0.8)

@@ -23,12 +23,12 @@ import numpy as np
 import jouletrace as jt
 from jouletrace.analysis.checks import outcomes
 from jouletrace.analysis.power import power_record
-from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import PHASE
 from jouletrace.errors import JouletraceError, NotPossibleError
 from jouletrace.profiler.calibrate import calibrate
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts
+from jouletrace.run.spans import spans_of
 from jouletrace.sensor.windows.energy import _Edges
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 
@@ -52,7 +52,7 @@ def fit(run: Run) -> tuple[str, str]:
         return "–", "–"
     record, response = found
     start, end = (run.windows[name].to_numpy() for name in ("start_ns", "end_ns"))
-    edges = _Edges(record, response, np.concatenate([start, end, phase_edges(run, PHASE)[0]]))
+    edges = _Edges(record, response, np.concatenate([start, end, spans_of(run, "phase").named(PHASE).start_ns]))
     ends = record.seconds(np.concatenate([start, end]))
     large = [edge for edge in edges.stretches.large_s if np.abs(ends - edge).min() < response.memory_s]
     if not large:

@@ -75,7 +75,7 @@ def test_a_polled_sensor_is_read_once_an_update():
     record, _ = power_record(make_run(rows, channels=[channel(**POLLED)]), DEVICE)
     assert len(rows) == 251
     assert len(record) == pytest.approx(50, abs=1)
-    assert np.all(np.diff(record.power_w) == 1)
+    assert np.all(np.diff(record.value) == 1)
 
 
 def test_a_gpu_at_rest_whose_readings_repeat_leaves_no_hole():
@@ -84,7 +84,7 @@ def test_a_gpu_at_rest_whose_readings_repeat_leaves_no_hole():
     record, _ = power_record(run, DEVICE)
     assert len(record.holes) == 0
     assert np.diff(record.time_ns).max() < 0.16e9
-    assert set(record.power_w) == {80.0, 300.0}
+    assert set(record.value) == {80.0, 300.0}
     assert record.time_ns[0] < ns(0.1)
     assert window_estimate(run, DEVICE, ns(4), ns(10)).value == pytest.approx(1800.0, rel=1e-3)
 

@@ -46,9 +46,11 @@ def test_kinds_are_as_if_determined_one_span_at_a_time(seed):
         )
     rng.shuffle(rows)
     kinds = _marked(Run(spans=tables.from_rows(rows, "spans")))
-    found = {k.path: (k.steps, k.crossed, sorted(zip(k.start.tolist(), k.end.tolist(), strict=True))) for k in kinds}
+    found = {
+        k.path: (k.steps, k.crossed, sorted(zip(*(edge.tolist() for edge in k.edges_ns), strict=True))) for k in kinds
+    }
     assert found == by_hand(rows)
-    assert all(np.all(np.diff(kind.start) >= 0) for kind in kinds)
+    assert all(np.all(np.diff(kind.start_ns) >= 0) for kind in kinds)
 
 
 def many(number):

@@ -10,8 +10,8 @@ from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import EVIDENCE
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
+from readings import taken
 
 SENSOR = replace(HOPPER_SENSOR, rates_hz=(1200.0, 1212.0))
 
@@ -46,7 +46,7 @@ def searched(*windows):
 
 
 def test_power_of_a_part_in_which_no_window_lies_is_refused():
-    few = Readings(np.arange(150) * 0.02 + 5.0, np.full(150, 100.0), 0)
+    few = taken(np.arange(150) * 0.02 + 5.0, np.full(150, 100.0))
     with pytest.raises(BadInputError, match=r"0 readings where kernels run, 10 are needed; .* lasts \(20\.0 s\)"):
         search(SENSOR, timeline((0, 20)), few)
 
@@ -143,7 +143,7 @@ def recorded(rng, length_ns, pause_ns, above_w, rate_hz, one_s, noise_w=0.0):
     _, seen, _ = activity.seen(at, HOPPER_SENSOR.response, above, above)
     time = np.arange(0.2, activity.finish_s - 0.05, 0.02)
     watts = 120.0 + read_out(HOPPER_SENSOR, seen[:, None], at, time)[:, 0] + noise_w * rng.standard_normal(len(time))
-    return activity, Readings(time, watts, 0)
+    return activity, taken(time, watts)
 
 
 def test_a_rate_is_determined_by_kernels_that_run_for_three_percent_of_the_time():
@@ -152,7 +152,7 @@ def test_a_rate_is_determined_by_kernels_that_run_for_three_percent_of_the_time(
     length, pause = rng.uniform(5e3, 25e3, 12_000), rng.gamma(2.0, 0.24e6, 12_000)
     activity, readings = recorded(rng, length, pause, (100.0, 300.0), 1206.0, 0.5, noise_w=0.3)
     found = search(SENSOR, activity, readings)
-    assert readings.watts.std() < 2.0
+    assert readings.value.std() < 2.0
     assert found.rate_hz == pytest.approx(1206.0, abs=0.2)
     assert found.evidence > 2 * EVIDENCE
 

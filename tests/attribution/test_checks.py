@@ -25,8 +25,8 @@ from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
+from readings import taken
 
 
 def timeline(seconds=10.0, seed=0):
@@ -47,7 +47,7 @@ def readings(activity, watts=(400.0, 700.0, 130.0), noise_w=1.0, seconds=10.0):
     power = np.array([watts[members[0]] for members in activity.members])
     shares, _ = activity.integrals(np.concatenate([time - 0.02, time]), np.zeros(len(activity.column)))
     mean = (shares[len(time) :] - shares[: len(time)]) / 0.02 @ np.append(power, watts[2])
-    return Readings(time, mean + noise_w * np.random.default_rng(1).normal(size=len(time)), 0)
+    return taken(time, mean + noise_w * np.random.default_rng(1).normal(size=len(time)))
 
 
 MEANS = Averaged(Means(0.02, delay_s=0.0, delay_spread_s=1e-3), 0.0)
@@ -203,7 +203,7 @@ def test_a_recording_lasts_from_its_first_kernel_on():
     activity, hour = timeline(), 3600.0
     given = readings(activity)
     edges = {name: getattr(activity, name) + hour for name in ("start_s", "end_s", "begin_s", "finish_s")}
-    later, given = replace(activity, **edges), replace(given, time_s=given.time_s + hour)
+    later, given = replace(activity, **edges), taken(given.time_s + hour, given.value)
     (length, *_) = checks(Lock(None, fit(later, MEANS, given)), given, 1, 0)
     span = activity.finish_s - activity.begin_s
     assert f"the recording lasts {span:.1f} s, of which 100% have readings" in length.says

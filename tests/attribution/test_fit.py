@@ -19,9 +19,9 @@ from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
 from jouletrace.stats.regression import quantile95
+from readings import taken
 
 WATTS = {"a": 400.0, "b": 700.0, "": 130.0}
 MEANS = Averaged(Means(0.02, delay_s=0.0, delay_spread_s=1e-3), 0.0)
@@ -48,7 +48,7 @@ def read(activity, noise_w=1.0, drift=lambda time: 0.0, clock=0.0, delay_s=0.0, 
     edges = np.concatenate([time - 0.02, time]) - delay_s
     first, last = activity.integral(edges, above).reshape(2, -1)
     watts = (last - first) / 0.02 + WATTS[""] + drift(time) + noise_w * np.random.default_rng(1).normal(size=len(time))
-    return Readings(time, watts, 0, rest_w)
+    return taken(time, watts, rest_w)
 
 
 def expected(found):
@@ -158,7 +158,7 @@ def test_residuals_are_taken_to_be_correlated_over_a_second_or_a_window():
 def test_of_readings_1_s_apart_and_more_neighbours_are_taken_to_be_correlated(apart_s):
     activity = timeline(40.0)
     given = read(activity)
-    few = replace(given, time_s=given.time_s[:: 50 * apart_s], watts=given.watts[:: 50 * apart_s])
+    few = taken(given.time_s[:: 50 * apart_s], given.value[:: 50 * apart_s])
     assert fit(activity, MEANS, few).lags == 1
 
 

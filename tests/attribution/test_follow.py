@@ -7,8 +7,8 @@ from jouletrace.attribution import follow as following
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.follow import BINS, _cheapest, follow
 from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
+from readings import taken
 
 
 def costs(path, worst=1.0):
@@ -68,7 +68,7 @@ def recorded():
     time = np.arange(activity.begin_s + 0.2, activity.finish_s - 0.05, 0.02)
     _, seen, _ = activity.seen(true.instants(), HOPPER_SENSOR.response, above, above)
     watts = 120.0 + read_out(HOPPER_SENSOR, seen[:, None], true.instants(), time)[:, 0]
-    return activity, above, true, Readings(time, watts, 0)
+    return activity, above, true, taken(time, watts)
 
 
 def test_samples_are_followed_to_a_fortieth_of_their_period(recorded):
@@ -82,7 +82,7 @@ def test_samples_are_followed_to_a_fortieth_of_their_period(recorded):
 
 def test_an_offset_of_the_readings_moves_no_sample(recorded):
     activity, above, _, readings = recorded
-    shifted = Readings(readings.time_s, readings.watts + 40.0, 0)
+    shifted = taken(readings.time_s, readings.value + 40.0)
     one, other = (follow(HOPPER_SENSOR, activity, some, 1225.0, 120.0, above) for some in (readings, shifted))
     assert one.shift_s == pytest.approx(other.shift_s, abs=1e-9)
 
@@ -90,9 +90,9 @@ def test_an_offset_of_the_readings_moves_no_sample(recorded):
 def test_a_block_with_few_readings_is_bridged(recorded):
     activity, above, true, readings = recorded
     lacking = (readings.time_s > 3.2) & (readings.time_s < 4.4)
-    wild = np.where(lacking, 99.0, readings.watts)  # three of each second are left, and are wrong
+    wild = np.where(lacking, 99.0, readings.value)  # three of each second are left, and are wrong
     kept = ~lacking | (np.arange(len(lacking)) % 16 == 0)
-    found = follow(HOPPER_SENSOR, activity, Readings(readings.time_s[kept], wild[kept], 0), 1225.0, 120.0, above)
+    found = follow(HOPPER_SENSOR, activity, taken(readings.time_s[kept], wild[kept]), 1225.0, 120.0, above)
     off = (found.instants() - true.instants()[: found.count]) * 1225.0
     off -= np.round(np.median(off))
     assert np.abs(off[600:-1200]).max() < 1 / 10
@@ -101,7 +101,7 @@ def test_a_block_with_few_readings_is_bridged(recorded):
 @pytest.mark.parametrize("apart", [7, 10])
 def test_five_readings_of_a_block_are_enough(recorded, apart):
     activity, above, true, readings = recorded
-    few = Readings(readings.time_s[::apart], readings.watts[::apart], 0)
+    few = taken(readings.time_s[::apart], readings.value[::apart])
     found = follow(HOPPER_SENSOR, activity, few, 1225.0, 120.0, above)
     off = (found.instants() - true.instants()[: found.count]) * 1225.0
     off -= np.round(np.median(off))

@@ -13,8 +13,8 @@ from jouletrace.attribution.lock import Known, Lock, _averagings, _delayed, _tun
 from jouletrace.attribution.observer import Averaged, Sampled
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.models import Means
-from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
+from readings import taken
 
 pytestmark = pytest.mark.thorough
 
@@ -39,7 +39,7 @@ def sampled(activity, sensor, noise_w=0.3, rate_hz=1225.0, one_s=1.0002):
     time = np.arange(activity.begin_s + 0.2, activity.finish_s - 0.01, 0.02)
     watts = 120.0 + read_out(sensor, seen[:, None], at, time)[:, 0]
     noise = noise_w * np.random.default_rng(1).normal(size=len(time))
-    return Sampled(sensor, track), Readings(time, watts + noise, 0)
+    return Sampled(sensor, track), taken(time, watts + noise)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_a_mean_is_as_late_as_leaves_least_within_two_standard_deviations(delay_
     first, last = activity.integral(np.concatenate([time - 0.02, time]) - 1e-3 - delay_s, above).reshape(2, -1)
     watts = 120.0 + (last - first) / 0.02 + 0.3 * np.random.default_rng(1).normal(size=len(time))
     sensor = Means(0.02, delay_s=1e-3, delay_spread_s=2.5e-3, stretch_spread=1e-4)
-    found = _delayed(activity, sensor, Readings(time, watts, 0))
+    found = _delayed(activity, sensor, taken(time, watts))
     assert isinstance(found.observer, Averaged)
     assert found.observer.delay_s == pytest.approx(1e-3 + delay_s, abs=0.05e-3)
     assert found.residual_rms_w < 0.4
@@ -148,7 +148,7 @@ def test_another_average_is_taken_if_it_leaves_a_twentieth_less(long, monkeypatc
         "better": fit(activity, true, readings),
         "nominal": fit(activity, replace(true, sensor=replace(HOPPER_SENSOR, averages=8)), readings),
     }
-    for ratio, taken in ((0.94, 8), (0.96, 16)):
+    for ratio, averages in ((0.94, 8), (0.96, 16)):
         one, other = (
             replace(by[name], residual_w=np.full(3, size)) for name, size in (("better", 1.0), ("nominal", ratio))
         )
@@ -158,4 +158,4 @@ def test_another_average_is_taken_if_it_leaves_a_twentieth_less(long, monkeypatc
 
         monkeypatch.setattr(locking, "_averagings", lambda *_: list(by.values()))
         monkeypatch.setattr(locking, "_followed", followed)
-        assert lock(activity, SEARCHED, readings).fit.observer.sensor.averages == taken
+        assert lock(activity, SEARCHED, readings).fit.observer.sensor.averages == averages

@@ -16,7 +16,7 @@ from jouletrace.addons.mig.apply import open_backend, written_down
 from jouletrace.addons.mig.plan import Layout, layout_of
 from jouletrace.cli import main
 from jouletrace.errors import BadInputError, NotPossibleError, TerminatedError
-from jouletrace.processes import locks
+from jouletrace.processes import locks, termination
 from jouletrace.processes.locks import alone_at, alone_in, hold, journal_of, noted, shared_folder, started
 from jouletrace.profiler.power_limits import open_limiter
 from jouletrace.run import DeviceInfo
@@ -414,16 +414,26 @@ def test_a_sweep_that_is_killed_leaves_the_gpu_as_it_was_and_no_temporary_folder
 
 def test_a_sweep_in_a_session_of_its_own_ignores_a_hangup_that_it_was_asked_to_ignore(monkeypatch):
     """As under nohup."""
-    monkeypatch.setattr(main, "run", lambda arguments: 0)
+    raised = []
+
+    def run(arguments):
+        if signal.getsignal(signal.SIGHUP) == termination.terminated:
+            try:
+                os.kill(os.getpid(), signal.SIGHUP)
+            except TerminatedError:
+                termination.taken()
+                raised.append(True)
+        return 0
+
+    monkeypatch.setattr(main, "run", run)
     was = {name: signal.getsignal(name) for name in (signal.SIGHUP, signal.SIGTERM)}
     try:
-        for handler, expected in ((signal.SIG_IGN, signal.SIG_IGN), (signal.SIG_DFL, main._terminated)):
+        for handler, expected in ((signal.SIG_IGN, signal.SIG_IGN), (signal.SIG_DFL, termination.terminated)):
             signal.signal(signal.SIGHUP, handler)
             with pytest.raises(SystemExit):
                 main.main()
             assert signal.getsignal(signal.SIGHUP) == expected
-        with pytest.raises(TerminatedError):
-            os.kill(os.getpid(), signal.SIGHUP)
+        assert raised == [True]
     finally:
         for name, handler in was.items():
             signal.signal(name, handler)

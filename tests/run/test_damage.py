@@ -80,7 +80,7 @@ def test_an_older_minor_version_without_optional_columns_opens(run_folder):
     assert load(run_folder).spans["bytes"].null_count == len(spans)
 
 
-@pytest.mark.parametrize("version", ["", "x", "v1", None, [1], "1" * 5000])
+@pytest.mark.parametrize("version", ["", "x", "v1", None, [1], "1" * 5000, "-1", "3.x", "3.", "0.9", "3.0.1"])
 def test_an_unreadable_version_is_refused(run_folder, version):
     change_header(run_folder, schema_version=version)
     assert "run.json" in refusal(run_folder)

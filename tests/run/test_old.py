@@ -53,6 +53,13 @@ def test_a_recording_of_the_wrong_form_is_refused(tmp_path, workload):
         load(place)
 
 
+def test_a_profile_of_two_recordings_is_refused(tmp_path):
+    run = Run(devices=[DeviceInfo("GPU-0", "a"), DeviceInfo("GPU-1", "b")])
+    recordings = [{"device": device.id, "iterations": 3} for device in run.devices]
+    with pytest.raises(BadInputError, match=r"workload\.recordings: a profile has one, this has 2$"):
+        load(written_before(run, tmp_path / "run", workload={"recordings": recordings}, schema_version="3.0"))
+
+
 @pytest.mark.parametrize("fields", [{"devices": 3}, {"channels": 3}, {"workload": 3}, {"stored": 3}, {"channels": [3]}])
 def test_fields_of_the_wrong_form_are_refused(tmp_path, fields):
     place = written_before(Run(channels=[ChannelInfo("a", "power_w", "W", "x")]), tmp_path / "run", **fields)

@@ -19,7 +19,7 @@ def test_a_clean_record_passes_untouched():
     time, power = regular(50), np.linspace(100, 200, 50)
     record = clean(time, power)
     assert np.array_equal(record.time_ns, time)
-    assert np.array_equal(record.power_w, power)
+    assert np.array_equal(record.value, power)
     assert record.period_s == pytest.approx(0.02)
     assert record.issues == {}
     assert len(record.holes) == 0
@@ -32,7 +32,7 @@ def test_nan_infinite_and_negative_readings_are_dropped_and_counted():
     assert record.issues["nan"] == 3
     assert record.issues["negative"] == 1
     assert len(record) == 46
-    assert np.all(record.power_w == 100)
+    assert np.all(record.value == 100)
 
 
 def test_a_reading_delivered_late_is_sorted_in_and_flagged():
@@ -41,7 +41,7 @@ def test_a_reading_delivered_late_is_sorted_in_and_flagged():
     order[[20, 21]] = [21, 20]
     record = clean(time[order], power[order])
     assert record.issues == {"out_of_order": 1}
-    assert np.array_equal(record.power_w, power)
+    assert np.array_equal(record.value, power)
 
 
 def test_duplicates_and_conflicting_stamps_are_distinguished():
@@ -50,7 +50,7 @@ def test_duplicates_and_conflicting_stamps_are_distinguished():
     power[12] = 250.0  # the second reading of slot 9
     record = clean(time, power)
     assert record.issues == {"duplicate": 2, "conflicting_stamps": 1}
-    assert record.power_w[9] == 250.0
+    assert record.value[9] == 250.0
 
 
 def test_a_hole_in_the_record_is_flagged():
@@ -168,7 +168,7 @@ def test_two_readings_of_one_stamp_after_a_clock_stepped_back_are_no_second_step
 
 def test_no_gpu_draws_20_kw():
     record = clean(regular(3), [100.0, 20_000.0, 20_001.0])
-    assert (record.power_w.tolist(), record.issues) == ([100.0, 20_000.0], {"implausible": 1})
+    assert (record.value.tolist(), record.issues) == ([100.0, 20_000.0], {"implausible": 1})
     assert most_power_w(6_000.0, None) == 18_000.0
     assert most_power_w(7_000.0, None) == most_power_w(None, 2_001.0) == 20_000.0
 

@@ -27,7 +27,7 @@ def test_order_of_arrival_does_not_matter():
     place, stamp = stamps()
     order = np.random.default_rng(1).permutation(len(stamp))
     mixed, straight = on_grid(stamp[order], place[order].astype(float)), on_grid(stamp, place.astype(float))
-    assert mixed.watts.tolist() == straight.watts.tolist()
+    assert mixed.value.tolist() == straight.value.tolist()
 
 
 def test_missing_readings_leave_their_place_empty():
@@ -44,9 +44,9 @@ def test_a_readout_that_slipped_is_left_out():
     stamp = stamp.copy()
     stamp[201] += 13_300_000  # nearer to place 202, which has its own
     readings = on_grid(stamp, place.astype(float))
-    assert 201.0 not in readings.watts
-    assert 202.0 in readings.watts
-    assert len(readings.watts) == 599
+    assert 201.0 not in readings.value
+    assert 202.0 in readings.value
+    assert len(readings.value) == 599
 
 
 def test_a_clock_that_wanders_is_followed():
@@ -75,7 +75,7 @@ def test_another_record_is_not_taken_for_the_drivers():
 def test_a_fifth_of_the_readings_may_be_of_the_same_time_as_another():
     place, stamp = stamps()
     watts = 300 + place % 7.0
-    assert len(on_grid(np.append(stamp, stamp[:150]), np.append(watts, watts[:150])).watts) == 600
+    assert len(on_grid(np.append(stamp, stamp[:150]), np.append(watts, watts[:150])).value) == 600
     with pytest.raises(BadInputError, match="151 of its 751 readings are of the same time"):
         on_grid(np.append(stamp, stamp[:151]), np.append(watts, watts[:151]))
 

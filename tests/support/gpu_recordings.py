@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 
 from jouletrace.attribution.activity import Activity, Kind, activity_of
-from jouletrace.sensor.readout import Readings, on_grid
+from jouletrace.run.readings import Readings
+from jouletrace.sensor.readout import on_grid
 from places import DATA
 
 FOLDER = DATA / "attribution"

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.spans import Path, PathSpans, of_kind
 from jouletrace.analysis.windows import of_variant
-from jouletrace.run import Run, tables
+from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import Segment, StoredLevel
 from jouletrace.run.recording_names import SAMPLE_RATE
+from jouletrace.run.spans import Path, PathSpans, spans_of
 from jouletrace.sensor.aliasing import ANY_RATE_U, KNOWN_RATE_U, aliased, read_in_step
 from jouletrace.sensor.kinds import response_of
 
@@ -64,7 +64,7 @@ def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], It
     total = {spans.path: float(spans.seconds.sum()) for spans in marked}
     found = set()
     for spans in marked:
-        if any(_repeat_aliased(run, device, spans.start, spans.lane) for device in devices(spans.path)):
+        if any(_repeat_aliased(run, device, spans.start_ns, spans.lane) for device in devices(spans.path)):
             around = [spans.path[:depth] for depth in range(1, len(spans.path) + 1)]
             found |= {path for path in around if total[spans.path] >= _PART * total.get(path, np.inf)}
     return found
@@ -72,12 +72,11 @@ def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], It
 
 def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
     """The flag, if steps that a program marked alias and take a good part of the time that a device was watched."""
-    spans = of_kind(run, "iteration")
+    spans = spans_of(run, "iteration")
     if run.settings.get("ranks"):  # each has a device of its own, where all steps are of all devices otherwise
-        spans = spans.filter(pc.equal(spans["device"].cast(pa.string()), device))
-    start, end = (spans[edge].to_numpy().astype(np.int64) for edge in ("start_ns", "end_ns"))
-    lane, _ = tables.decoded(spans["lane"])
-    return _flag((end - start).sum() / 1e9 >= _PART * watched_s and _repeat_aliased(run, device, start, lane))
+        spans = spans.take(spans.those("device", (device,)))
+    long = spans.seconds.sum() >= _PART * watched_s
+    return _flag(bool(long) and _repeat_aliased(run, device, spans.start_ns, spans.lane))
 
 
 def _aliased(run: Run, device: str, period_s: float, total_s: float) -> bool:

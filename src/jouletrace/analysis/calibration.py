@@ -48,7 +48,7 @@ def fit_channel(run: Run, device: str, channel: str) -> Response | None:
     edges = pulse_edges(run)
     # Outside of the pulses the GPU has other loads than the edges describe: the warm-up, and the ring's older contents.
     keep = (record.time_ns > edges[0] - MARGIN_NS) & (record.time_ns < edges[-1] + MARGIN_NS)
-    response = fit_response(record.time_ns[keep], record.power_w[keep], edges)
+    response = fit_response(record.time_ns[keep], record.value[keep], edges)
     counter_stamps, joules = run.series(device, ENERGY_COUNTER)
     if channel == POWER and len(counter_stamps) > 1:
         ratio = record_over_counter(record, response, find_steps(counter_stamps, joules, most_w=most_w(run, device)))

@@ -7,10 +7,10 @@ from typing import NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import PHASE, of_variant
 from jouletrace.run import Run
 from jouletrace.run.channels import THROTTLE_REASONS
+from jouletrace.run.spans import spans_of
 
 WHOLE = ("untouched", "a", "b")
 """Variants of windows in which a workload ran as it is: of a profile, and of the two sides of ``ab``."""
@@ -109,7 +109,7 @@ def capped(run: Run, device: str, start_ns: int, end_ns: int) -> bool:
 def _readings(run: Run, device: str, channel: str) -> NDArray[np.float64]:
     """Readings of a channel within the phase, in order of time."""
     stamps, values = run.series(device, channel)
-    starts, ends = phase_edges(run, PHASE)
+    starts, ends = spans_of(run, "phase").named(PHASE).edges_ns
     if len(starts):
         # More phases have begun by then than have ended before.
         begun, ended = np.searchsorted(np.sort(starts), stamps, "right"), np.searchsorted(np.sort(ends), stamps, "left")

@@ -9,6 +9,7 @@ from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import energies, most_w, power_record, reads_zero
 from jouletrace.run import Estimate, Run
 from jouletrace.run.channels import ENERGY_COUNTER
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.counter import (
     CounterReads,
     find_steps,
@@ -17,7 +18,7 @@ from jouletrace.sensor.counter import (
     record_over_counter,
     sound_reads,
 )
-from jouletrace.sensor.power_record import PowerRecord, integrate
+from jouletrace.sensor.power_record import integrate
 from jouletrace.sensor.windows.response import Response
 
 TOLERANCE = 0.05
@@ -77,7 +78,7 @@ def warn_of_counter(run: Run, device: str) -> None:
         _compare(run, device, *found, reads)
 
 
-def _compare(run: Run, device: str, record: PowerRecord, response: Response, reads: CounterReads) -> None:
+def _compare(run: Run, device: str, record: Readings, response: Response, reads: CounterReads) -> None:
     """Warn where the counter stood still or gained another energy than the record has."""
     still_s, still_j = _stood_still(record, reads)
     if still_s > _LONGEST_STEP_S:
@@ -95,7 +96,7 @@ def _compare(run: Run, device: str, record: PowerRecord, response: Response, rea
         run.warn("counter_differs", f"{text}: one of the two is wrong", device)
 
 
-def _stood_still(record: PowerRecord, reads: CounterReads) -> tuple[float, float]:
+def _stood_still(record: Readings, reads: CounterReads) -> tuple[float, float]:
     """For how long a counter that should have moved did not, in s, and what the record has meanwhile, in J; else 0."""
     if len(reads) < 2:
         return 0.0, 0.0
@@ -103,17 +104,17 @@ def _stood_still(record: PowerRecord, reads: CounterReads) -> tuple[float, float
     moved = np.flatnonzero(change)
     edges = reads.time_ns[np.stack([np.append(0, moved + 1), np.append(moved, len(reads) - 1)])]
     edges = np.clip(edges, record.time_ns[0], record.time_ns[-1])
-    drawn = integrate(record.time_ns, record.power_w, *edges)
+    drawn = integrate(record.time_ns, record.value, *edges)
     longest = int(np.argmax(drawn))
     plain = np.delete(change, reads.resets - 1)
     step_j = max(printed_step_j(reads.energy_j), float(plain.max(initial=0.0)))
-    whole = float(integrate(record.time_ns, record.power_w, record.time_ns[:1], record.time_ns[-1:])[0])
+    whole = float(integrate(record.time_ns, record.value, record.time_ns[:1], record.time_ns[-1:])[0])
     if drawn[longest] <= max(2 * step_j, TOLERANCE * whole):
         return 0.0, 0.0
     return float(edges[1, longest] - edges[0, longest]) / 1e9, float(drawn[longest])
 
 
-def _uncertainty(run: Run, device: str, record: PowerRecord, response: Response) -> float:
+def _uncertainty(run: Run, device: str, record: Readings, response: Response) -> float:
     """Relative half-width of the record's own energy: readings far apart may have missed what the counter counted."""
     # Readings speak of the time that lies the sensor's delay before them.
     segment = record.time_ns[_longest(record, record.time_ns)] - round(1e9 * response.delay_s)
@@ -127,7 +128,7 @@ def _reads(run: Run, device: str) -> CounterReads:
     return sound_reads(*run.series(device, ENERGY_COUNTER), most_w=most_w(run, device))
 
 
-def _longest(record: PowerRecord, stamps: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _longest(record: Readings, stamps: NDArray[np.int64]) -> NDArray[np.bool_]:
     """True where a stamp lies in the longest segment of a record without a hole."""
     if not len(record) or not len(record.holes):
         return np.ones(len(stamps), bool)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +17,10 @@ from jouletrace.analysis.latency import stated_latency
 from jouletrace.analysis.monitor import add_each
 from jouletrace.analysis.power import NO_READING, no_power_reason, power_record, window_estimate, window_sources
 from jouletrace.analysis.span_energies import KINDS, NamedEnergy, add_energies
-from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels, tables
+from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
+from jouletrace.run.spans import Spans, spans_of
 from jouletrace.run.tables import UnitRow
 
 METHOD = "spans"
@@ -68,10 +68,10 @@ def add_imported(run: Run, figures: Figures) -> None:
         difference = figures.get(free + logged.index(powered[0]), "power_difference_w")
         figures.add(MODEL_UNIT, "energy_per_inference_j", energy_per_inference(difference, latency))
     free += len(logged)
-    timeline, untimed = _Timeline.of(run), _untimed(run)
+    timeline, untimed = spans_of(run), _untimed(run)
     if not (logged or stated or len(run.spans)):
         _warn_without_power(run)
-    if len(timeline.start) == 0:
+    if len(timeline) == 0:
         free = add_kernels(run, figures, free)
         _add_names(run, timeline, figures, free, KINDS, untimed)
         return
@@ -156,38 +156,6 @@ def _keep_stated(run: Run, figures: Figures) -> int:
     return max(kept, default=MODEL_UNIT)
 
 
-@dataclass(frozen=True)
-class _Timeline:
-    """Spans that have times, as arrays; texts as codes into ``names``, ``kinds`` and ``devices``."""
-
-    id: Ints
-    parent: Ints
-    kind: Ints
-    name: Ints
-    device: Ints
-    start: Ints
-    end: Ints
-    kinds: list[str]
-    names: list[str]
-    devices: list[str]
-
-    @classmethod
-    def of(cls, run: Run) -> _Timeline:
-        timed = run.spans.select(["id", "parent", "kind", "name", "device", "start_ns", "end_ns"])
-        if timed["start_ns"].null_count or timed["end_ns"].null_count:
-            timed = timed.filter(pc.and_(pc.is_valid(timed["start_ns"]), pc.is_valid(timed["end_ns"])))
-        (kind, kinds), (name, names), (device, devices) = (tables.decoded(timed[c]) for c in ("kind", "name", "device"))
-        parent = pc.fill_null(timed["parent"], -1).to_numpy().astype(np.int64)
-        numbers = (timed[c].to_numpy().astype(np.int64) for c in ("id", "start_ns", "end_ns"))
-        id, start, end = numbers
-        return cls(id, parent, kind, name, device, start, end, kinds, names, devices)
-
-    def of_kind(self, kinds: Iterable[str]) -> NDArray[np.bool_]:
-        """Which spans are of one of these kinds."""
-        codes = [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
-        return np.isin(self.kind, codes)
-
-
 def _untimed(run: Run) -> set[_Named]:
     """Names of spans some of whose times are unknown, since the file gives impossible ones; and of their operators.
 
@@ -201,14 +169,14 @@ def _untimed(run: Run) -> set[_Named]:
     return {(row["kind"], row["name"] or "", row["device"] or "") for row in rows}
 
 
-def _add_model(timeline: _Timeline, figures: Figures, flags: list[str]) -> None:
+def _add_model(timeline: Spans, figures: Figures, flags: list[str]) -> None:
     """From the first start to the last end, and how long of it some kernel or copy ran."""
-    work = timeline.of_kind(("kernel", "memcpy"))
+    work = timeline.those("kind", ("kernel", "memcpy"))
     shown = work if work.any() else np.ones(len(work), bool)
-    seconds = float(timeline.end[shown].max() - timeline.start[shown].min()) / 1e9
+    seconds = float(timeline.end_ns[shown].max() - timeline.start_ns[shown].min()) / 1e9
     figures.add(MODEL_UNIT, "time_s", Estimate(seconds, n=int(shown.sum()), method=METHOD), flags)
     if work.any():
-        busy = _union_ns(timeline.start[work], timeline.end[work]) / 1e9
+        busy = _union_ns(timeline.start_ns[work], timeline.end_ns[work]) / 1e9
         figures.add(MODEL_UNIT, "time_busy_s", Estimate(busy, n=int(work.sum()), method=METHOD), flags)
 
 
@@ -221,20 +189,20 @@ def _union_ns(start: Ints, end: Ints) -> float:
 
 
 def _add_names(
-    run: Run, timeline: _Timeline, figures: Figures, free: int, kinds: Collection[str], untimed: set[_Named]
+    run: Run, timeline: Spans, figures: Figures, free: int, kinds: Collection[str], untimed: set[_Named]
 ) -> dict[_Named, int]:
     """A unit for each name by kind and device; returns their ids. Figures of those ``untimed`` in part have a flag."""
     units: dict[_Named, int] = {}
-    duration = timeline.end - timeline.start
+    duration, devices = timeline.end_ns - timeline.start_ns, timeline.texts["device"]
     own = _time_launched_in(timeline, duration)
     stated = figures.named("range")  # the window of a row of results is that row, not a second one
     for kind, level in _LEVELS.items():
         if kind not in kinds:
             continue
-        rows = np.flatnonzero(timeline.of_kind((kind,)))
+        rows = np.flatnonzero(timeline.those("kind", (kind,)))
         if len(rows) == 0:
             continue
-        keys = (timeline.name[rows] + 1) * (len(timeline.devices) + 1) + timeline.device[rows] + 1
+        keys = (timeline.name[rows] + 1) * (len(devices) + 1) + timeline.device[rows] + 1
         distinct, first, inverse, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
         seconds = np.bincount(inverse.reshape(-1), (own if kind == "op" else duration)[rows]) / 1e9
         order = np.argsort(-seconds, kind="stable")[:_MOST_NAMES]
@@ -242,9 +210,8 @@ def _add_names(
             run.warn("more_names", f"{len(distinct)} names of {kind} spans; figures are of the {_MOST_NAMES} longest")
         for k in order:
             row = rows[first[k]]
-            name = timeline.names[timeline.name[row]] if timeline.name[row] >= 0 else ""
-            device = timeline.devices[timeline.device[row]] if timeline.device[row] >= 0 else ""
-            where = device or None if len(timeline.devices) > 1 else None
+            name, device = timeline.text("name", row) or "", timeline.text("device", row) or ""
+            where = device or None if len(devices) > 1 else None
             unit = stated.get(name) if kind == "range" and int(count[k]) == 1 else None
             if unit is None:
                 unit = figures.unit(free, level, name, MODEL_UNIT, module=where, count=int(count[k]))
@@ -254,16 +221,16 @@ def _add_names(
             figures.add(unit, "time_s", Estimate(float(seconds[k]), n=int(count[k]), method=METHOD), flags)
     for kind, name, device in sorted(untimed - units.keys()):
         if kind in kinds:
-            where = device or None if len(timeline.devices) > 1 else None
+            where = device or None if len(devices) > 1 else None
             units[kind, name, device] = figures.unit(free, _LEVELS[kind], name, MODEL_UNIT, module=where)
             figures.add(free, "time_s", Estimate.null(IMPOSSIBLE, METHOD))
             free += 1
     return units
 
 
-def _time_launched_in(timeline: _Timeline, duration: Ints) -> Ints:
+def _time_launched_in(timeline: Spans, duration: Ints) -> Ints:
     """For each span the durations of the kernels and copies of which it is the parent."""
-    work = np.flatnonzero(timeline.of_kind(("kernel", "memcpy")) & (timeline.parent >= 0))
+    work = np.flatnonzero(timeline.those("kind", ("kernel", "memcpy")) & (timeline.parent >= 0))
     order = np.argsort(timeline.id, kind="stable")
     at = np.searchsorted(timeline.id[order], timeline.parent[work])
     there = at < len(order)

@@ -11,12 +11,12 @@ from jouletrace.analysis import aliasing, latency
 from jouletrace.analysis.counter import counter_ratio
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.power import METHOD, RESPONSE, join, no_power_reason, power_record
-from jouletrace.analysis.spans import phase_edges
 from jouletrace.analysis.windows import fill, of_variant, per_iteration, scatter, together
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
+from jouletrace.run.readings import IMPLAUSIBLE
+from jouletrace.run.spans import spans_of
 from jouletrace.sensor.baseline import quiet_level
-from jouletrace.sensor.power_record import IMPLAUSIBLE
 from jouletrace.sensor.windows.energy import WindowEnergies
 from jouletrace.stats.interval import Z95, mean_estimate, standard_error
 from jouletrace.stats.stopping import two_stage_estimate, windows_needed
@@ -212,10 +212,11 @@ def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
     settle_ns = int((SETTLE_S + response.memory_s) * 1e9)
     levels: list[Estimate] = []
     by_phase: list[float] = []
+    phases = spans_of(run, "phase")
     for name in IDLE_PHASES[kind]:
         of_name = [
-            quiet_level(record.power_w[(record.time_ns >= start + settle_ns) & (record.time_ns <= end)], method="idle")
-            for start, end in zip(*phase_edges(run, name), strict=True)
+            quiet_level(record.value[(record.time_ns >= start + settle_ns) & (record.time_ns <= end)], method="idle")
+            for start, end in zip(*phases.named(name).edges_ns, strict=True)
         ]
         seen = [level for level in of_name if level.value is not None]
         levels += seen
@@ -228,7 +229,7 @@ def idle_level(run: Run, device: str, kind: str) -> tuple[Estimate, list[str]]:
     apart = (max(by_phase) - min(by_phase)) / 2
     half = math.hypot(statistical, apart)
     flags = ["baseline_drifted"] if 2 * apart > 0.05 * value else []
-    if any(record.implausible(*phase_edges(run, name)).any() for name in IDLE_PHASES[kind]):
+    if any(record.implausible(*phases.named(name).edges_ns).any() for name in IDLE_PHASES[kind]):
         flags.append(IMPLAUSIBLE)
     return Estimate(value, value - half, value + half, sum(level.n for level in levels), "idle"), flags
 

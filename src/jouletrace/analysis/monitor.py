@@ -12,12 +12,12 @@ from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.power import NOISE, RESPONSE, energies, join, no_power_reason, power_record, reads_zero
-from jouletrace.analysis.spans import device_phase_edges
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
+from jouletrace.run.readings import Readings
+from jouletrace.run.spans import spans_of
 from jouletrace.sensor.baseline import idle_and_working_levels
-from jouletrace.sensor.power_record import PowerRecord
 from jouletrace.sensor.windows.energy import T95
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import Z95
@@ -61,12 +61,12 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
                 figures.add(unit, metric, Estimate.null(missing, "record"))
         return
     record, response = found
-    levels = idle_and_working_levels(record.time_ns, record.power_w)
+    levels = idle_and_working_levels(record.time_ns, record.value)
     if levels.resting:
         lower, upper = levels.resting
         text = f"the power rests at {lower:.3g} W and at {upper:.3g} W: idle is the lower level"
         run.warn("idle_levels", text, device.id)
-    rounding = Z95 * printed_step(record.power_w) / math.sqrt(12)
+    rounding = Z95 * printed_step(record.value) / math.sqrt(12)
     figures.add(unit, "power_idle_w", widened(levels.idle, rounding), record.flags)
     figures.add(unit, "power_working_w", widened(levels.working, rounding), record.flags)
     figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)
@@ -122,7 +122,7 @@ def _warn_of_shorter(run: Run, devices: Sequence[str]) -> None:
 
 
 def _energy(
-    run: Run, device: str, record: PowerRecord, start: int, end: int
+    run: Run, device: str, record: Readings, start: int, end: int
 ) -> tuple[Estimate, float, list[str], Sources]:
     """Energy from ``start`` to ``end`` in joules, the seconds that it is of, its flags, and its uncertainty by source.
 
@@ -168,7 +168,7 @@ def printed_step(power_w: NDArray[np.float64]) -> float:
     return 0.0
 
 
-def _watched(run: Run, device: str, record: PowerRecord, response: Response) -> tuple[int, int]:
+def _watched(run: Run, device: str, record: Readings, response: Response) -> tuple[int, int]:
     """From when to when the device was watched, in ns, as far as the record speaks for it.
 
     A driver's record may reach back to before the recording; that helps the levels, and counts in
@@ -176,14 +176,14 @@ def _watched(run: Run, device: str, record: PowerRecord, response: Response) -> 
     """
     delay_ns = int(response.delay_s * 1e9)
     start, end = int(record.time_ns[0]) - delay_ns, int(record.time_ns[-1]) - delay_ns
-    starts, ends = device_phase_edges(run, "monitor", device)
+    starts, ends = spans_of(run, "phase").named("monitor").on(device).edges_ns
     if len(starts) == 0:  # cut off before its end: all that there is
         return start if run.kind == "import" else max(start, run.created_ns), end
     start = max(start, int(starts.min()))
     return start, max(start, min(end, int(ends.max())))
 
 
-def _warn_of_ends(run: Run, device: str, record: PowerRecord, watched_ns: int) -> None:
+def _warn_of_ends(run: Run, device: str, record: Readings, watched_ns: int) -> None:
     """State how much of an imported log is in no figure: polls faster than the sensor have ends of unknown age."""
     stamps, _ = run.series(device, POWER)
     logged_ns = int(np.ptp(stamps))

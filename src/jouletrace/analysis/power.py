@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.kinds import response_of
-from jouletrace.sensor.power_record import MOST_W, PowerRecord, clean, most_kernel_w, most_power_w
+from jouletrace.sensor.power_record import MOST_W, clean, most_kernel_w, most_power_w
 from jouletrace.sensor.stamps import published
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.response import Response
@@ -45,14 +46,14 @@ def tail_s(channel: ChannelInfo) -> float:
     return response_of(channel).reach_s
 
 
-def power_record(run: Run, device: str) -> tuple[PowerRecord, Response] | None:
+def power_record(run: Run, device: str) -> tuple[Readings, Response] | None:
     """The cleaned power record of a device with its response; None if there is none."""
     channel = run.channel(device, POWER)
     if channel is None:
         return None
     limit_w = most_w(run, device)
 
-    def computed(_: pa.Table) -> tuple[PowerRecord, Response]:
+    def computed(_: pa.Table) -> tuple[Readings, Response]:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
         if channel.gapless or not _oversampled(stamps, response.period_s):
@@ -60,7 +61,7 @@ def power_record(run: Run, device: str) -> tuple[PowerRecord, Response] | None:
         if np.all(np.diff(stamps) >= 0):
             return clean(*published(stamps, watts, response.period_s), response.period_s, most_w=limit_w), response
         polls = clean(stamps, watts, most_w=limit_w)  # in order, without the time that a clock had twice
-        updates = published(polls.time_ns, polls.power_w, response.period_s)
+        updates = published(polls.time_ns, polls.value, response.period_s)
         record = clean(*updates, response.period_s, most_w=limit_w)
         issues = {code: count for code, count in polls.issues.items() if code not in _OF_SPACING} | record.issues
         return replace(record, issues=issues, implausible_ns=polls.implausible_ns), response
@@ -68,9 +69,9 @@ def power_record(run: Run, device: str) -> tuple[PowerRecord, Response] | None:
     return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
 
 
-def reads_zero(record: PowerRecord) -> bool:
+def reads_zero(record: Readings) -> bool:
     """True if all readings are 0 W, which no device draws that is on."""
-    return len(record) > 0 and not record.power_w.any()
+    return len(record) > 0 and not record.value.any()
 
 
 def most_w(run: Run, device: str) -> float:

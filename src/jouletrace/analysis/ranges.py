@@ -13,16 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import FLAG, of_paths
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import no_power_reason, power_record
-from jouletrace.analysis.spans import Path, PathSpans, phase_edges
-from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
-from jouletrace.sensor.power_record import PowerRecord
+from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.readings import Readings
+from jouletrace.run.spans import Path, PathSpans, Spans, spans_of
 from jouletrace.sensor.windows.energy import T95, WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.sensor.windows.response import Response
@@ -119,19 +118,15 @@ def devices_of(run: Run, path: Path) -> list[str]:
 
 def _marked(run: Run) -> list[PathSpans]:
     """The marked spans by path, in order of their first start."""
-    spans = run.spans.select(["id", "parent", "kind", "name", "lane", "start_ns", "end_ns"])
-    marked = spans.filter(
-        pc.and_(pc.is_in(spans["kind"].cast("string"), value_set=pa.array(_MARKED)), pc.is_valid(spans["id"]))
-    )
+    marked = Spans.of(run.spans.filter(pc.is_valid(run.spans["id"])), _MARKED)
     # Ids are given at the beginning: a parent's is lower than its children's.
-    marked = marked.take(pa.array(np.argsort(marked["id"].to_numpy(), kind="stable")))
+    marked = marked.take(np.argsort(marked.id, kind="stable"))
     if len(marked) == 0:
         return []
-    start, end = (marked[name].to_numpy().astype(np.int64) for name in ("start_ns", "end_ns"))
-    lane, _ = tables.decoded(marked["lane"])
+    start, end = marked.edges_ns
     paths, which, above = _paths(run, marked)
     steps, crossed = np.zeros(len(paths), bool), np.zeros(len(paths), bool)
-    steps[which[which >= 0]] = _iterations(marked)[which >= 0]
+    steps[which[which >= 0]] = marked.those("kind", ("iteration",))[which >= 0]
     beyond = (above >= 0) & (which >= 0) & (end > end[above])
     crossed[which[beyond]] = crossed[which[above[beyond]]] = True
     undisturbed = ~_traced(run, start, end)
@@ -142,22 +137,18 @@ def _marked(run: Run) -> list[PathSpans]:
     for number, path in enumerate(paths):
         rows = order[edges[number] : edges[number + 1]]
         rows = rows[undisturbed[rows]] if undisturbed[rows].any() else rows
-        found.append(PathSpans(path, bool(steps[number]), start[rows], end[rows], lane[rows], bool(crossed[number])))
+        own = vars(marked.take(rows))
+        found.append(PathSpans(**own, path=path, steps=bool(steps[number]), crossed=bool(crossed[number])))
     ranks = {member["name"]: place for place, member in enumerate(run.settings.get("ranks", ()))}
-    return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), int(spans.start[0])))
+    return sorted(found, key=lambda spans: (ranks.get(spans.path[0], -1), int(spans.start_ns[0])))
 
 
-def _iterations(marked: pa.Table) -> NDArray[np.bool_]:
-    return np.asarray(pc.equal(marked["kind"].cast("string"), "iteration").to_numpy())
-
-
-def _paths(run: Run, marked: pa.Table) -> tuple[list[Path], Ints, NDArray[np.intp]]:
+def _paths(run: Run, marked: Spans) -> tuple[list[Path], Ints, NDArray[np.intp]]:
     """The paths, the number of each span's, and the span around it; -1 for none, or nested too deeply."""
-    name, names = tables.decoded(marked["name"])
-    label = np.where(_iterations(marked), len(names), name)
+    names = marked.texts["name"]
+    label = np.where(marked.those("kind", ("iteration",)), len(names), marked.name)
     labels = [*names, STEP, "None"]  # the last, which -1 stands for, is of ranges without a name
-    ids = marked["id"].to_numpy()
-    parent = pc.fill_null(marked["parent"], np.iinfo(np.int64).min).to_numpy()
+    ids, parent = marked.id, marked.parent
     place = np.minimum(np.searchsorted(ids, parent), len(ids) - 1)
     above = np.where((ids[place] == parent) & (place < np.arange(len(ids))), place, -1)
     paths: list[Path] = []
@@ -188,7 +179,7 @@ def _ranges_of(first: NDArray[np.intp], last: NDArray[np.intp]) -> NDArray[np.in
 
 def _traced(run: Run, start: Ints, end: Ints) -> NDArray[np.bool_]:
     """Which spans the tracing of kernels disturbed; shape (n,). A range around all of it isn't one of them."""
-    since, until = phase_edges(run, "tracing")
+    since, until = spans_of(run, "phase").named("tracing").edges_ns
     disturbed = np.zeros(len(start), bool)
     for a, b in zip(since, until, strict=True):
         disturbed |= (start < b) & (end > a) & ~((start <= a) & (end >= b) & (end - start > 2 * (b - a)))
@@ -205,7 +196,7 @@ def _time(spans: PathSpans) -> Estimate:
 
 def _energy(
     device: str,
-    record: PowerRecord,
+    record: Readings,
     response: Response,
     spans: PathSpans,
     marked: Sequence[PathSpans],
@@ -230,27 +221,27 @@ def _energy(
 
 def _follow(spans: PathSpans) -> NDArray[np.bool_]:
     """Whether each span begins where the one before it ended; shape (n - 1,)."""
-    gap = spans.start[1:] - spans.end[:-1]
+    gap = spans.start_ns[1:] - spans.end_ns[:-1]
     # within 2 % of a step's time they are one after the other
-    near = np.abs(gap) <= 0.02 * float(np.median(spans.end - spans.start))
+    near = np.abs(gap) <= 0.02 * float(np.median(spans.end_ns - spans.start_ns))
     return np.asarray(near & (spans.lane[1:] == spans.lane[:-1]))
 
 
-def _of_blocks(record: PowerRecord, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
+def _of_blocks(record: Readings, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
     """Many steps in a row as one window, divided by how many they are."""
-    if np.any(spans.end[:-1] > spans.start[1:]):  # of several threads: what was drawn was for all of them
+    if np.any(spans.end_ns[:-1] > spans.start_ns[1:]):  # of several threads: what was drawn was for all of them
         return Estimate.null("ranges_overlap", "windows"), []
     breaks = np.flatnonzero(~_follow(spans)) + 1
     least_s = max(_LONG * response.period_s, float(spans.seconds.sum()) / 40)  # forty blocks are enough
     starts, ends, counts = [], [], []
     for part in np.split(np.arange(len(spans)), breaks):
-        elapsed = (spans.end[part] - spans.start[part[0]]) / 1e9
+        elapsed = (spans.end_ns[part] - spans.start_ns[part[0]]) / 1e9
         number = max(int(elapsed[-1] / least_s), 1)
         edges = np.unique(np.searchsorted(elapsed, elapsed[-1] * np.arange(1, number + 1) / number - 1e-9))
         begin = part[0]
         for edge in part[0] + np.minimum(edges, len(part) - 1):
-            starts.append(int(spans.start[begin]))
-            ends.append(int(spans.end[edge]))
+            starts.append(int(spans.start_ns[begin]))
+            ends.append(int(spans.end_ns[edge]))
             counts.append(int(edge - begin + 1))
             begin = edge + 1
     chosen = _spread(len(starts))
@@ -258,14 +249,14 @@ def _of_blocks(record: PowerRecord, response: Response, spans: PathSpans) -> tup
     return _mean(energies, np.array(counts, np.float64)[chosen])
 
 
-def _of_windows(record: PowerRecord, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
+def _of_windows(record: Readings, response: Response, spans: PathSpans) -> tuple[Estimate, list[str]]:
     """Each span as a window; of very many, so many as are enough, evenly spread."""
     chosen = _spread(len(spans))
     # Shorter than an update, whatever the readings around it say, could be lost in one of them.
     seen = spans.seconds[chosen] >= response.period_s
     if not seen.any():
         return Estimate.null("sensor_too_slow", "windows"), []
-    energies = window_energy(record, response, spans.start[chosen], spans.end[chosen])
+    energies = window_energy(record, response, spans.start_ns[chosen], spans.end_ns[chosen])
     for i in np.flatnonzero(~seen):
         energies.reason[i] = energies.reason[i] or "sensor_too_slow"
     return _mean(energies, np.ones(len(chosen)))
@@ -307,10 +298,10 @@ def _together(energies: WindowEnergies, good: NDArray[np.bool_], counts: NDArray
     return Estimate(value, value - half, value + half, 1, TOGETHER)
 
 
-def _of_repetitions(record: PowerRecord, response: Response, siblings: Sequence[PathSpans]) -> dict[Path, Estimate]:
+def _of_repetitions(record: Readings, response: Response, siblings: Sequence[PathSpans]) -> dict[Path, Estimate]:
     """Regression over all spans with the same parent, which share the readings; of very many, those in the middle."""
     number = np.concatenate([np.full(len(spans), i) for i, spans in enumerate(siblings)])
-    start, end = (np.concatenate([getattr(spans, edge) for spans in siblings]) for edge in ("start", "end"))
+    start, end = (np.concatenate(some) for some in zip(*(spans.edges_ns for spans in siblings), strict=True))
     order = np.argsort(start, kind="stable")
     spare = max(len(order) - MOST_REPEATED, 0)
 
@@ -322,11 +313,11 @@ def _of_repetitions(record: PowerRecord, response: Response, siblings: Sequence[
     found = regress(spare // 2)
     for i, spans in enumerate(siblings):
         if spare and (i not in found or found[i].reason == "too_few_windows"):  # it came before or after
-            found[i] = regress(int(np.searchsorted(start[order], spans.start[0])))[i]
+            found[i] = regress(int(np.searchsorted(start[order], spans.start_ns[0])))[i]
     return {spans.path: found[i] for i, spans in enumerate(siblings)}
 
 
-def _apart(record: PowerRecord, response: Response, start: Ints, end: Ints) -> PowerRecord:
+def _apart(record: Readings, response: Response, start: Ints, end: Ints) -> Readings:
     """The record without readings that see what ran outside: before, after, or in a long pause between the spans.
 
     A regression treats all that as the same rest as lies between spans, of which it may contain little
@@ -347,10 +338,10 @@ def _apart(record: PowerRecord, response: Response, start: Ints, end: Ints) -> P
     keep = ~seen
     if len(at):
         keep[[0, -1]] = True  # which say that there is a record around it
-    return replace(record, time_ns=at[keep], power_w=record.power_w[keep])
+    return replace(record, time_ns=at[keep], value=record.value[keep])
 
 
-def _regression(record: PowerRecord, response: Response, start: Ints, end: Ints, number: Ints) -> dict[int, Estimate]:
+def _regression(record: Readings, response: Response, start: Ints, end: Ints, number: Ints) -> dict[int, Estimate]:
     """Mean energy by number of the kind of spans in order of start."""
     there, kinds = np.unique(number, return_inverse=True)
     if np.any(end[:-1] > start[1:]):

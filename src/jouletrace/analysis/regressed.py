@@ -16,11 +16,11 @@ from jouletrace.errors import BadInputError
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.forms import StoredLevel
+from jouletrace.run.readings import Readings
 from jouletrace.run.recording_names import SAMPLE_RATE
 from jouletrace.sensor import kinds
 from jouletrace.sensor.models import Means, Sensor
-from jouletrace.sensor.power_record import PowerRecord
-from jouletrace.sensor.readout import Readings, on_grid
+from jouletrace.sensor.readout import on_grid
 from jouletrace.stats.interval import Z95
 
 AROUND_NS = 1_000_000_000
@@ -57,15 +57,15 @@ def fitted(run: Run, times: KernelTimes, rest: Estimate) -> tuple[Fit, str]:
     return locked.fit, "" if all(check.passed for check in asked) else verdict(asked)
 
 
-def _readings(record: PowerRecord, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
+def _readings(record: Readings, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:
     """The power record of a time."""
     near = (record.time_ns > begin_ns) & (record.time_ns < finish_ns)
-    time, watts = record.time_ns[near], record.power_w[near]
+    time, watts = record.time_ns[near], record.value[near]
     if kinds.samples(channel):  # on the grid of the readout; a calibrated period is that of the sensor's response
         return on_grid(time, watts, kinds.kind_of(channel).response.period_s)
     if not len(time):
         raise BadInputError("the power record has no readings while kernels were recorded")
-    return Readings((time - time[0]) / 1e9, watts, int(time[0]))  # polled: a stamp is when a new value was seen
+    return Readings(time, watts, origin_ns=int(time[0]))  # polled: a stamp is when a new value was seen
 
 
 def models(run: Run, channel: ChannelInfo) -> Sequence[Sensor | Means]:

@@ -8,7 +8,7 @@ one by one (``sensor.windows.energy``), shorter ones that repeat are distinguish
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import join, no_power_reason, power_record
-from jouletrace.run import Estimate, Run, tables
-from jouletrace.sensor.power_record import PowerRecord
+from jouletrace.run import Estimate, Run
+from jouletrace.run.readings import Readings
+from jouletrace.run.spans import Spans, spans_of
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.repeated import MIN_WINDOWS, repeated_energy
 from jouletrace.sensor.windows.response import Response
@@ -88,24 +89,24 @@ def span_energies(run: Run, kinds: Sequence[str] = KINDS) -> list[NamedEnergy]:
     return sorted(found, key=lambda named: -named.time_s)
 
 
-def _by_device_and_kind(run: Run, kinds: Sequence[str]) -> Iterator[tuple[tuple[str | None, str], _Spans]]:
+def _by_device_and_kind(run: Run, kinds: Sequence[str]) -> Iterator[tuple[tuple[str | None, str], Spans]]:
     """The spans of each device and kind: devices in order of appearance, kinds in the order given."""
-    spans = run.spans.select(["kind", "name", "device", "start_ns", "end_ns"])
-    wanted = pc.and_(pc.is_valid(spans["start_ns"]), pc.is_valid(spans["end_ns"]))
-    spans = spans.filter(pc.and_(wanted, pc.is_in(spans["kind"], pa.array(list(kinds)))))
-    (kind, all_kinds), (name, names), (device, devices) = (
-        tables.decoded(spans[column]) for column in ("kind", "name", "device")
-    )
-    start, end = (spans[edge].to_numpy() for edge in ("start_ns", "end_ns"))
-    place = np.array([kinds.index(one) if one in kinds else -1 for one in all_kinds], np.int64)
-    _, first, number = np.unique(device, return_index=True, return_inverse=True)
+    spans = spans_of(run, *kinds)
+    place = np.array([kinds.index(one) if one in kinds else -1 for one in spans.texts["kind"]], np.int64)
+    _, first, number = np.unique(spans.device, return_index=True, return_inverse=True)
     appeared = np.argsort(np.argsort(first))[number.reshape(-1)]
-    group = appeared * len(kinds) + place[kind] if len(kind) else appeared
-    order = np.lexsort((start, group))
+    group = appeared * len(kinds) + place[spans.kind] if len(spans) else appeared
+    order = np.lexsort((spans.start_ns, group))
     for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         if len(rows):
-            one = devices[device[rows[0]]] if device[rows[0]] >= 0 else None
-            yield (one, kinds[place[kind[rows[0]]]]), _Spans.of(start[rows], end[rows], name[rows], names)
+            yield (spans.text("device", rows[0]), str(spans.text("kind", rows[0]))), _named(spans.take(rows))
+
+
+def _named(spans: Spans) -> Spans:
+    """The same with the names that occur alone, "" where there is none."""
+    used, code = np.unique(spans.name, return_inverse=True)
+    names = [spans.texts["name"][i] if i >= 0 else "" for i in used]
+    return replace(spans, name=code.reshape(-1), texts={**spans.texts, "name": names})
 
 
 def add_energies(
@@ -125,40 +126,23 @@ def add_energies(
     return found
 
 
-@dataclass(frozen=True)
-class _Spans:
-    """Spans as arrays, in order of their starts."""
-
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    code: NDArray[np.int64]
-    names: list[str]
-
-    @classmethod
-    def of(cls, start: NDArray[np.int64], end: NDArray[np.int64], name: NDArray[np.int64], texts: list[str]) -> _Spans:
-        """Of spans in order of their starts; ``name`` as codes into ``texts``, -1 for none."""
-        used, code = np.unique(name, return_inverse=True)
-        return cls(start, end, code.reshape(-1), [texts[i] if i >= 0 else "" for i in used])
-
-
 def _of_kind(
-    spans: _Spans,
+    spans: Spans,
     kind: str,
     device: str,
-    found: tuple[PowerRecord, Response] | None,
+    found: tuple[Readings, Response] | None,
     flags: list[str],
     no_power: str,
 ) -> list[NamedEnergy]:
     """Energy of each name among the spans of one kind on one device."""
-    count = np.bincount(spans.code, minlength=len(spans.names))
-    seconds = np.asarray(
-        np.bincount(spans.code, (spans.end - spans.start) / 1e9, minlength=len(spans.names)), np.float64
-    )
+    names = spans.texts["name"]
+    count = np.bincount(spans.name, minlength=len(names))
+    seconds = np.asarray(np.bincount(spans.name, spans.seconds, minlength=len(names)), np.float64)
     if found is None or len(found[0]) < 2:
         null = Estimate.null(no_power if found is None else "no_samples", METHOD)
         return [
             NamedEnergy(kind, name, device, int(n), float(s), null, null, flags)
-            for name, n, s in zip(spans.names, count, seconds, strict=True)
+            for name, n, s in zip(names, count, seconds, strict=True)
         ]
     record, response = found
     slow = _Repeated(spans, record, response, seconds)
@@ -166,14 +150,14 @@ def _of_kind(
     many = (count >= MIN_WINDOWS) & (seconds < 10 * response.period_s * count)
     means = {int(number): slow.mean(int(number)) for number in np.flatnonzero(many)}
     repeated = {number: mean for number, mean in means.items() if mean.value is not None}
-    followed = _followed(spans, record, response, ~np.isin(spans.code, list(repeated)))
+    followed = _followed(spans, record, response, ~np.isin(spans.name, list(repeated)))
     named = []
-    for number, name in enumerate(spans.names):
+    for number, name in enumerate(names):
         if number in repeated:
             each, codes = repeated[number], [*_own_flags(response), *record.flags]
             total = each.scaled(int(count[number]))
         else:
-            total, each, codes = followed.sum(np.flatnonzero(spans.code == number))
+            total, each, codes = followed.sum(np.flatnonzero(spans.name == number))
         flagged = [*codes, *flags]
         named.append(NamedEnergy(kind, name, device, int(count[number]), float(seconds[number]), total, each, flagged))
     return named
@@ -229,19 +213,19 @@ class _Followed:
         return max(sorted(set(reasons)), key=reasons.count) if reasons else "sensor_too_slow"
 
 
-def _followed(spans: _Spans, record: PowerRecord, response: Response, use: NDArray[np.bool_]) -> _Followed:
+def _followed(spans: Spans, record: Readings, response: Response, use: NDArray[np.bool_]) -> _Followed:
     """Integrate the spans that last an update of the sensor or longer; shorter ones hold no reading of their own."""
-    long = use & (spans.end - spans.start >= response.period_s * 1e9)
-    place = np.full(len(spans.start), -1, np.int64)
+    long = use & (spans.end_ns - spans.start_ns >= response.period_s * 1e9)
+    place = np.full(len(spans.start_ns), -1, np.int64)
     place[long] = np.arange(int(long.sum()))
-    outside = (spans.start < record.time_ns[0]) | (spans.end > record.time_ns[-1])
-    return _Followed(window_energy(record, response, spans.start[long], spans.end[long]), place, outside)
+    outside = (spans.start_ns < record.time_ns[0]) | (spans.end_ns > record.time_ns[-1])
+    return _Followed(window_energy(record, response, spans.start_ns[long], spans.end_ns[long]), place, outside)
 
 
 class _Repeated:
     """Mean energy of spans too short to be followed, by regression over all that repeat beside them."""
 
-    def __init__(self, spans: _Spans, record: PowerRecord, response: Response, seconds: NDArray[np.float64]) -> None:
+    def __init__(self, spans: Spans, record: Readings, response: Response, seconds: NDArray[np.float64]) -> None:
         self._spans, self._record, self._response = spans, record, response
         share = seconds / max(float(seconds.sum()), 1e-12)
         # other names are pooled: a regression can separate only so many
@@ -255,19 +239,20 @@ class _Repeated:
         return self._found.get(number, Estimate.null("sensor_too_slow", "repeated"))
 
     def _regress(self) -> dict[int, Estimate]:
-        spans, record = self._spans, self._record
-        inside = (spans.start >= record.time_ns[0]) & (spans.end <= record.time_ns[-1]) & (spans.end > spans.start)
-        start, end, code = spans.start[inside], spans.end[inside], spans.code[inside]
+        spans, record, names = self._spans, self._record, self._spans.texts["name"]
+        start, end = spans.edges_ns
+        inside = (start >= record.time_ns[0]) & (end <= record.time_ns[-1]) & (end > start)
+        start, end, code = start[inside], end[inside], spans.name[inside]
         if len(start) < MIN_WINDOWS or np.any(start[1:] < end[:-1]):
             return {}
         # so many windows within one reading's memory look the same to every reading
         if _most_within(start, round((self._response.memory_s + self._response.period_s) * 1e9)) > 2000:
             return {}
-        kind = np.full(len(spans.names), len(self._own))
+        kind = np.full(len(names), len(self._own))
         kind[self._own] = np.arange(len(self._own))
         found = repeated_energy(record, self._response, start, end, kind[code])
-        counts = np.bincount(code, minlength=len(spans.names))
-        everything = np.bincount(spans.code, minlength=len(spans.names))
+        counts = np.bincount(code, minlength=len(names))
+        everything = np.bincount(spans.name, minlength=len(names))
         # A mean of those inside the record says nothing of the ones outside of it.
         return {int(n): found[i] for i, n in enumerate(self._own) if i < len(found) and counts[n] == everything[n]}
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies, mean_over
-from jouletrace.analysis.spans import phase_edges
 from jouletrace.run import Run, tables
+from jouletrace.run.spans import spans_of
 from jouletrace.sensor.windows.energy import WindowEnergies
 
 Floats = NDArray[np.float64]
@@ -56,7 +56,7 @@ def _edges(run: Run) -> NDArray[np.int64]:
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
     replays, beyond = (pc.fill_null(run.windows[name], 0).to_numpy() for name in ("replays", "beyond"))
     margin_ns = np.round(beyond / 2 * (end - start) / np.maximum(replays, 1)).astype(np.int64)
-    ramps, _ = phase_edges(run, PHASE)
+    ramps = spans_of(run, "phase").named(PHASE).start_ns
     return np.concatenate([start - margin_ns, end + margin_ns, ramps])
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import LEAD_S, enough
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
-from jouletrace.sensor.readout import Readings
 
 Array = NDArray[np.float64]
 
@@ -165,7 +165,7 @@ class _Window:
     def __init__(self, sensor: Sensor, activity: Activity, readings: Readings, start_s: float, end_s: float) -> None:
         self.start_s, self.end_s = float(start_s), float(end_s)
         mine = readings.between(start_s + SETTLE_S, end_s - 0.005)
-        self.watts = readings.watts[mine]
+        self.watts = readings.value[mine]
         self._time = readings.time_s[mine]
         self._sensor = sensor
         edges = np.arange(start_s - 1e-3, end_s, GRID_S)

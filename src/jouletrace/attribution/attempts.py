@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.checks import OF_RECORDING, Check, checks
 from jouletrace.attribution.lock import Known, Lock, lock, rephased
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
-from jouletrace.sensor.readout import Readings
 
 SURE_EVIDENCE = 50.0
 """Evidence from which a rate needs no other range to be searched."""

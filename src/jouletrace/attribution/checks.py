@@ -11,7 +11,7 @@ from jouletrace.attribution.activity import Activity, Kind
 from jouletrace.attribution.fit import END_S, Fit, fit
 from jouletrace.attribution.lock import Lock
 from jouletrace.attribution.observer import Sampled
-from jouletrace.sensor.readout import Readings
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.sampler import Track
 from jouletrace.stats.interval import Z95
 
@@ -205,7 +205,7 @@ def _prediction_error(fitted: Fit, activity: Activity, readings: Readings, turn:
         time, none = readings.time_s[tested], np.zeros(len(activity.column))
         seen = half.observer.observe(activity, time, half.above_w() - half.steady_w(), none)
         predicted = seen.shares @ half.power_w + seen.value + np.interp(time, half.time_s, half.drift_w)
-        wrong.append(readings.watts[tested] - predicted)
+        wrong.append(readings.value[tested] - predicted)
     return float(np.sqrt(np.mean(np.concatenate(wrong) ** 2))) if wrong else float("inf")
 
 

@@ -12,7 +12,7 @@ from scipy.interpolate import BSpline
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.observer import Observed, Observer, Sampled
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.readout import Readings
+from jouletrace.run.readings import Readings
 from jouletrace.stats.regression import Prior, equivalent_noise, posterior, quantile95, sandwich, solve
 
 Array = NDArray[np.float64]
@@ -136,7 +136,7 @@ def fit(
     """
     chosen = readings.between(activity.begin_s + max(LEAD_S, observer.reach_s), activity.finish_s - END_S)
     chosen &= True if use is None else use
-    time, watts = readings.time_s[chosen], readings.watts[chosen]
+    time, watts = readings.time_s[chosen], readings.value[chosen]
     enough(activity, int(chosen.sum()), columns=False)
     problem = _Problem(activity, time, watts, _drift(time), fit_place, fit_response)
     seen = observer.observe(activity, time, activity.slowness, np.ones(len(activity.column)), fit_response)

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Activity
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.phases import GRID_S, SETTLE_S, Places, designs, responded
-from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track
 
 Array = NDArray[np.float64]
@@ -40,7 +40,7 @@ def follow(
         seen = responded(sensor.response, idle_w + activity.power(edges, above_w)[:, None])
         times = readings.time_s[mine]
         read = designs(sensor, seen, edges[0], rate_hz, phases, Places.of(times, float(zero)))[:, :, 0]
-        wrong = read - readings.watts[mine]
+        wrong = read - readings.value[mine]
         cost[b] = ((wrong - wrong.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     path = _cheapest(cost)
     straight = Track.straight(start, end, rate_hz, start)

@@ -11,8 +11,8 @@ from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.fit import END_S, LEAD_S, Fit, enough, fit
 from jouletrace.attribution.follow import follow
 from jouletrace.attribution.observer import Averaged, Sampled
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.models import Means, Sensor
-from jouletrace.sensor.readout import Readings
 from jouletrace.sensor.sampler import Track, read_out
 
 AVERAGES = (8, 12, 16, 20, 24, 32)

@@ -13,7 +13,6 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
     from typing import NoReturn
 
 _WRONG_USE, _INTERRUPTED = 2, 130
@@ -29,14 +28,16 @@ def main() -> NoReturn:
 
         from jouletrace.cli.encoding import print_any_text
         from jouletrace.cli.failures import complain, drop_output
+        from jouletrace.processes import termination
         from jouletrace.without_pandas import hide_pandas
 
         if sys.argv[1:] and sys.argv[1] in _OURS_ALONE:
             hide_pandas()
-        signal.signal(signal.SIGTERM, _terminated)
+        termination.command_begins()
+        signal.signal(signal.SIGTERM, termination.terminated)
         hangup = getattr(signal, "SIGHUP", None)  # a dropped connection; ignored under nohup
         if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
-            signal.signal(hangup, _terminated)
+            signal.signal(hangup, termination.terminated)
         if not _have_output():
             complain("standard output is closed: open it, or redirect it to /dev/null")
             sys.exit(_WRONG_USE)
@@ -45,6 +46,7 @@ def main() -> NoReturn:
         print("jouletrace: interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     code = run(sys.argv[1:])
+    termination.command_is_over()
     try:
         sys.stderr.flush()
     except (OSError, ValueError):  # what can't be said there is no failure of the command
@@ -66,6 +68,7 @@ def _have_output() -> bool:
 def run(arguments: list[str]) -> int:
     """Run the command line; returns the exit code. Unexpected exceptions keep their traceback."""
     from jouletrace.cli.failures import exit_code
+    from jouletrace.processes import termination
 
     try:
         from jouletrace.cli.app import invoke
@@ -75,14 +78,9 @@ def run(arguments: list[str]) -> int:
         code = invoke(arguments)
         sys.stdout.flush()
     except BaseException as error:
+        termination.command_is_over()
         failed = exit_code(error)
         if failed is None:
             raise
         return failed
     return code
-
-
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    from jouletrace.errors import TerminatedError
-
-    raise TerminatedError

@@ -66,6 +66,7 @@ SCHEMA_VERSION = (3, 0)
 
 RUN_JSON = "run.json"
 
+_VERSION = re.compile(r"([1-9]\d{0,8})(?:\.\d+)?", re.ASCII)
 _DIGEST = re.compile("[0-9a-f]{64}")
 _STEP = re.compile(r"\[(?:\d+|\.\.\.)\]|\.\w+")
 """A step of msgspec's path to a value: an index, a key that isn't named, or a field."""
@@ -110,10 +111,9 @@ def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise BadInputError(f"{where} is not a jouletrace Run (no format {FORMAT!r})")
     version = str(header.get("schema_version", "?"))
-    try:
-        major = int(version.split(".", maxsplit=1)[0])
-    except ValueError:
-        raise BadInputError(f"{where} has an unreadable schema_version {version[:40]!r}") from None
+    if not (stated_version := _VERSION.fullmatch(version)):
+        raise BadInputError(f"{where} has an unreadable schema_version {version[:40]!r}")
+    major = int(stated_version[1])
     if major > SCHEMA_VERSION[0]:
         raise BadInputError(
             f"{where} was written in format {version[:40]}, and this jouletrace reads up to "

@@ -79,6 +79,8 @@ def check_recordings(run: Run) -> None:
             if wrong:
                 raise ValueError(f"workload.recordings[{i}]: {words}")
         seen.add(one.get("device", ""))
+    if run.kind == "profile" and len(recordings) > 1:
+        raise ValueError(f"workload.recordings: a profile has one, this has {len(recordings)}")
     if len({"start_ns" in one for one in recordings}) > 1:
         raise ValueError("workload.recordings: some have kernels (start_ns) and some have none")
 

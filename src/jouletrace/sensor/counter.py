@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
-from jouletrace.sensor.power_record import MOST_W, PowerRecord, integrate
+from jouletrace.run.readings import Readings
+from jouletrace.sensor.power_record import MOST_W, integrate
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import Z95
 
@@ -215,7 +216,7 @@ def printed_step_j(energy_j: Floats) -> float:
     return 0.0
 
 
-def record_over_counter(record: PowerRecord, response: Response, steps: CounterSteps) -> Estimate:
+def record_over_counter(record: Readings, response: Response, steps: CounterSteps) -> Estimate:
     """Energy of the record over the counter's, between two steps as far apart as there are.
 
     Its interval holds the uncertain times of both steps at the power that was drawn then, the
@@ -245,14 +246,14 @@ def record_over_counter(record: PowerRecord, response: Response, steps: CounterS
         return Estimate.null("hole_in_record", "counter")
     # Each reading speaks for the time before its stamp, by the response's mean delay.
     window = np.array([found.start_ns, found.end_ns]) + delay
-    energy = float(integrate(record.time_ns, record.power_w, window[:1], window[1:])[0])
+    energy = float(integrate(record.time_ns, record.value, window[:1], window[1:])[0])
     if not np.isfinite(energy) or found.energy_j <= 0:
         return Estimate.null("counter_did_not_step", "counter")
-    ends = np.interp([found.start_ns, found.end_ns], record.time_ns, record.power_w)
+    ends = np.interp([found.start_ns, found.end_ns], record.time_ns, record.value)
     # Where readings come unevenly, every change of power between two of them is mistimed a little.
     near = (record.time_ns > window[0]) & (record.time_ns < window[1])
     uneven = float(np.std(np.diff(record.time_ns[near]))) / 1e9 / np.sqrt(2) if near.sum() > 2 else response.period_s
-    mistimed = uneven * float(np.linalg.norm(np.diff(record.power_w[near])))
+    mistimed = uneven * float(np.linalg.norm(np.diff(record.value[near])))
     lag = np.sqrt(np.array(response.covariance)[0, 0]) * abs(float(ends[1] - ends[0]))
     sd = float(np.linalg.norm([*(ends * found.time_sd_s), mistimed, lag])) / found.energy_j
     value = energy / found.energy_j
@@ -260,6 +261,6 @@ def record_over_counter(record: PowerRecord, response: Response, steps: CounterS
     return Estimate(value, value - half, value + half, len(run), "counter")
 
 
-def _quietest(record: PowerRecord, steps: CounterSteps, among: NDArray[np.intp]) -> int:
+def _quietest(record: Readings, steps: CounterSteps, among: NDArray[np.intp]) -> int:
     """Of some steps the one at the lowest power, where an error of its time costs least."""
-    return int(among[np.argmin(np.interp(steps.time_ns[among], record.time_ns, record.power_w))])
+    return int(among[np.argmin(np.interp(steps.time_ns[among], record.time_ns, record.value))])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.readings import Readings
 
 HOLE_PERIODS = 2.5
 """Stamps farther apart than this many periods leave time that no reading speaks for."""
@@ -17,56 +17,8 @@ HOLE_PERIODS = 2.5
 MOST_W = 20_000.0
 """More than any GPU draws."""
 
-IMPLAUSIBLE = "implausible_readings"
-"""Flag of figures near which readings were left out since no GPU draws so much."""
-
 _STEP_RUN = 3
 """So many readings in order after a backward stamp mean that the clock stepped, not that one came late."""
-
-
-@dataclass(frozen=True)
-class PowerRecord:
-    """Readings of one power channel, oldest first, each stamp once."""
-
-    time_ns: NDArray[np.int64]  # stamps, int64, shape (n,), strictly increasing
-    power_w: NDArray[np.float64]  # readings in watts, float64, shape (n,), finite
-    period_s: float  # nominal or observed update period in seconds; NaN if unknown
-    # Segments that no reading covers, int64, shape (h, 2): after, until, in ns
-    holes: NDArray[np.int64]
-    # Code of each problem of the raw readings, and how many readings it affects: "nan", "negative", "implausible",
-    # "out_of_order", "duplicate", "conflicting_stamps", "skipped", "hole", "clock_stepped_back", "no_samples",
-    # "one_sample"
-    issues: dict[str, int]
-    # Stamps of readings that were left out since no GPU draws so much, int64, sorted
-    implausible_ns: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.time_ns)
-
-    @property
-    def flags(self) -> list[str]:
-        """Codes that qualify every figure of the whole record."""
-        return [IMPLAUSIBLE] if len(self.implausible_ns) else []
-
-    def implausible(self, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.bool_]:
-        """Whether readings within each window [start, end] were left out as implausible; shape of the windows."""
-        first = np.searchsorted(self.implausible_ns, np.asarray(start_ns, np.int64), side="left")
-        return np.asarray(np.searchsorted(self.implausible_ns, np.asarray(end_ns, np.int64), side="right") > first)
-
-    def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
-        """Times in seconds since the first stamp: the origin goes first, so nothing is rounded."""
-        origin = self.time_ns[0] if len(self) else 0
-        return np.asarray((np.asarray(time_ns, np.int64) - origin) / 1e9, np.float64)
-
-    def hole_seconds(self, start_ns: ArrayLike, end_ns: ArrayLike) -> NDArray[np.float64]:
-        """Seconds of each window [start, end] that lie in holes; shape of the windows."""
-        edges = self.holes.ravel()  # sorted and disjoint: open, close, open, close
-        if not len(edges):
-            return np.zeros(np.shape(start_ns))
-        knots = self.seconds(edges)
-        lived = np.cumsum(np.append(0.0, np.diff(knots) * (np.arange(len(knots) - 1) % 2 == 0)))
-        end, start = (np.interp(self.seconds(x), knots, lived) for x in (end_ns, start_ns))
-        return np.asarray(np.maximum(end - start, 0.0))
 
 
 _RATED_W = {
@@ -113,9 +65,7 @@ def _rated_w(name: str) -> float | None:
     return next(rated, None)
 
 
-def clean(
-    time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *, most_w: float = MOST_W
-) -> PowerRecord:
+def clean(time_ns: ArrayLike, value: ArrayLike, period_s: float | None = None, *, most_w: float = MOST_W) -> Readings:
     """Sort and check raw readings; what is repaired, dropped or missing is counted in ``issues``.
 
     Args:
@@ -165,7 +115,8 @@ def clean(
     counts = {code: int(some.sum()) for code, some in issues.items() if some.any()}
     at = np.flatnonzero(wide)
     holes = _merged([*zip(time[at].tolist(), time[at + 1].tolist(), strict=True), *twice])
-    return PowerRecord(time, power, period_s, holes, counts, left_out)
+    origin_ns = int(time[0]) if len(time) else 0
+    return Readings(time, power, period_s, holes, counts, left_out, origin_ns)
 
 
 def _time_lived_twice(time: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.readings import Readings
 
 _LEAST = 50
 """Least readings for a grid: one second of 20 ms each."""
@@ -19,21 +18,6 @@ _PERIODS = 1 + np.arange(-150e-6, 151e-6, 1e-6)
 _BINS = 400
 _ON_TIME_S = 0.4e-3
 """Largest offset of a punctual stamp from the grid; one stamp in five is 3 ms late, though its value isn't."""
-
-
-@dataclass(frozen=True)
-class Readings:
-    """Readings of a power record at their true times."""
-
-    time_s: NDArray[np.float64]  # since ``origin_ns``, on the grid of the readout, strictly increasing; shape (n,)
-    watts: NDArray[np.float64]  # shape (n,)
-    origin_ns: int  # of the first stamp, since the Unix epoch
-    # Prior of the idle power and its standard deviation; GPUs with a context draw 110 to 140 W
-    rest_w: tuple[float, float] = (130.0, 100.0)
-
-    def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
-        """Mask of the readings within a span; shape (n,)."""
-        return (self.time_s >= start_s) & (self.time_s < end_s)
 
 
 def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> Readings:
@@ -80,7 +64,7 @@ def on_grid(stamp_ns: ArrayLike, watts: ArrayLike, period_s: float = 20e-3) -> R
             f"power record: {len(place) - len(keep)} of its {len(place)} readings are of the same time as another; "
             "is it in the file twice, or of several GPUs?"
         )
-    return Readings(taken[keep], values[keep], int(stamps[0]))
+    return Readings(stamps[keep], values[keep], period, origin_ns=int(stamps[0]), true_s=taken[keep])
 
 
 def _check(time: NDArray[np.float64], values: NDArray[np.float64], period_s: float) -> None:

@@ -22,6 +22,7 @@ from jouletrace.devices.nvml.api import Nvml
 from jouletrace.devices.nvml.mig_backend import NvmlMigBackend
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.processes.locks import hold, journal_of, noted
+from jouletrace.simulator.boards import mig_state
 from jouletrace.simulator.boards.mig_state import MigFailures, SimulatedCrash, SimulatedMig
 
 DEVICE = "sim:a100-80"
@@ -74,6 +75,21 @@ def test_a_second_plan_still_goes_back_to_the_first_division(tmp_path):
     divide(backend, "7g.80gb")
     divide(backend, "4g.40gb", "3g.40gb")
     assert restore(backend) == Layout(False)
+
+
+def test_a_change_that_was_interrupted_while_it_was_stored_has_not_happened(tmp_path, monkeypatch):
+    """Or a sweep would take the GPU for restored, and leave it divided for all others."""
+    backend = board(tmp_path)
+    backend.set_mode(True)
+
+    def interrupted(*of, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mig_state, "write_whole", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            backend.set_mode(False)
+    assert backend.mode() == board(tmp_path).mode()
 
 
 def test_what_is_there_already_is_left_alone(tmp_path):

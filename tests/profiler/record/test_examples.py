@@ -2,10 +2,14 @@
 
 import runpy
 import sys
+import time
 
 import pytest
 
 import jouletrace as jt
+from commands import wait_for
+from jouletrace.profiler.record.callbacks import _Loop
+from jouletrace.profiler.record.recording import Recording
 from places import REPOSITORY
 
 pytestmark = pytest.mark.thorough
@@ -49,8 +53,36 @@ def test_a_plain_loop(tmp_path, monkeypatch, capsys):
     assert "SIMULATED epoch/optimizer" in printed
 
 
-def test_a_trainer(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("transformers")
+@pytest.fixture
+def steps_of_known_energy(monkeypatch):
+    """A training that is recorded from its first step, of steps that are long for the sensor, the first half of which
+    the record has passed before the other half ends.
+
+    A quick machine would be done before the recorder has started, and its log would rightly say nothing.
+    """
+    transformers = pytest.importorskip("transformers")
+    trained, training_step, start = [], transformers.Trainer.training_step, _Loop._start
+
+    def begin(self):
+        start(self)
+        wait_for(lambda: Recording.active.started)
+
+    def known():
+        step = Recording.active.now().ranges.get("epoch/step")
+        return step is not None and step.energy_j is not None
+
+    def step(self, *of, **options):
+        time.sleep(0.05)
+        trained.append(self)
+        if len(trained) > self.state.max_steps // 2:
+            wait_for(known)
+        return training_step(self, *of, **options)
+
+    monkeypatch.setattr(_Loop, "_start", begin)
+    monkeypatch.setattr(transformers.Trainer, "training_step", step)
+
+
+def test_a_trainer(tmp_path, monkeypatch, capsys, steps_of_known_energy):
     pytest.importorskip("accelerate")
     run("trainer.py", monkeypatch, "--steps", "10", "--save-to", str(tmp_path / "run"))
     ranges = found(jt.load(tmp_path / "run"))

@@ -14,6 +14,7 @@ from jouletrace.errors import BadInputError
 from jouletrace.profiler.serving.steps import join, read_steps
 from jouletrace.run import load, save, tables
 from jouletrace.run.parts import Parts
+from places import REPOSITORY
 from scheduled_runs import Law, drawn, log_of, rows_of, scheduled_level, scheduled_run, server_run, streams_of
 from serving_runs import START_NS
 
@@ -225,6 +226,12 @@ def test_kernels_on_other_gpus_are_refused(places):
 def test_a_run_of_another_kind_is_no_server(places):
     with pytest.raises(BadInputError, match="a bench, not a Run of jouletrace run"):
         join(load(places / "bench"), read_steps(places / "steps.jsonl"), places / "bench")
+
+
+def test_an_old_run_of_several_gpus_says_where_its_kernels_are(places):
+    two = REPOSITORY / "docs" / "results" / "runs" / "ddp-run-h200.zip"
+    with pytest.raises(BadInputError, match="no kernels were traced in it; this old Run of several GPUs kept those of"):
+        join(load(places / "bench"), read_steps(places / "steps.jsonl"), two)
 
 
 def run_command(capsys, *words):

@@ -74,7 +74,7 @@ def regression_rows(
         inside = (place >= 0) & (place < len(known))
         count = np.bincount(place[inside], minlength=len(known))
         known &= count > 0
-        target += np.bincount(place[inside], record.power_w[inside], len(known)) / np.maximum(count, 1)
+        target += np.bincount(place[inside], record.value[inside], len(known)) / np.maximum(count, 1)
         seen = columns(time[inside], response).T
         design.append(
             np.array([np.bincount(place[inside], one, len(known)) for one in seen]).T / np.maximum(count, 1)[:, None]

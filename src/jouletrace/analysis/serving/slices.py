@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import pyarrow.compute as pc
 
 from jouletrace.analysis.serving.steady import Floats, Requests, steady_window
-from jouletrace.analysis.spans import of_kind
 from jouletrace.analysis.split import METHOD, SplitModel, fit, powers, shifted, split
 from jouletrace.run import Estimate, Run
 from jouletrace.run.forms import Load, Server
+from jouletrace.run.spans import spans_of
 
 ACTIVITY = "graphics_active"
 _PIECE_S, _MOST_PIECES = 2.0, 30
@@ -111,9 +110,7 @@ def _common(loads: Sequence[Found]) -> tuple[int, int, bool]:
 
 def _idle(run: Run, board: str) -> tuple[Floats, Floats]:
     """Middles of the pauses in nanoseconds, and the GPU's mean power in each: idle power rises with the die's heat."""
-    spans = of_kind(run, "phase")
-    spans = spans.filter(pc.equal(spans["name"], "idle"))
-    edges = zip(spans["start_ns"].to_pylist(), spans["end_ns"].to_pylist(), strict=True)
+    edges = zip(*(edge.tolist() for edge in spans_of(run, "phase").named("idle").edges_ns), strict=True)
     windows = [(start + round(min(_SETTLE_S, (end - start) / 3e9) * 1e9), end) for start, end in edges]
     known = zip(windows, powers(run, board, windows) if windows else [], strict=True)
     pairs = sorted(((start + end) / 2, one.value) for (start, end), one in known if one.value is not None)

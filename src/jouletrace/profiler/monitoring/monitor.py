@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from jouletrace import analysis
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, TerminatedError
+from jouletrace.processes.termination import interrupts_taken, taken
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.monitoring.watch import Display, Watch
 from jouletrace.profiler.monitoring.work_counter import WorkCounter, channels
@@ -66,7 +66,7 @@ def monitor(
             watch = Watch(session, interval_s=interval_s, displays=displays, counter=counter)
             start = session.clock.time_ns()
             end = start + int(duration_s * 1e9) if duration_s is not None else None
-            with suppress(KeyboardInterrupt):  # the normal end of a monitor
+            with interrupts_taken():  # the normal end of a monitor
                 if command:
                     code = with_command(session, command, interval_s, watch.tick)
                 else:
@@ -109,7 +109,7 @@ def _used(devices: Sequence[Device]) -> list[bool]:
 
 
 def _finish_counting(session: Session, watch: Watch, counter: WorkCounter) -> None:
-    with suppress(KeyboardInterrupt):  # a second Ctrl-C skips the last reading
+    with interrupts_taken():  # a second Ctrl-C skips the last reading
         watch.store(counter.stop())
     for code, message in counter.warnings():
         session.run.warn(code, message, counter.source)
@@ -148,6 +148,7 @@ def with_command(session: Session, command: Sequence[str], interval_s: float, ti
         # A terminal sends Ctrl-C to the command too; waiting includes the command's end in the record.
         if isinstance(error, TerminatedError):
             process.terminate()
+        taken()
         process.wait()
     finally:
         if process.poll() is None:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace import analysis
-from jouletrace.analysis.spans import phase_edges
 from jouletrace.devices.cuda_order import cuda_uuids
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.split import split_of_ranks
@@ -26,6 +25,7 @@ from jouletrace.run.forms import WorkloadFacts
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.loading import load_header
 from jouletrace.run.measured import mend
+from jouletrace.run.spans import spans_of
 from jouletrace.run.store import check_free, save
 
 
@@ -331,7 +331,7 @@ def _spans(run: Run, name: str, next_id: int) -> tuple[pa.Table, int]:
 
 def _edges(run: Run) -> tuple[int, int]:
     """Start and end of a rank's recording; for a cut-off one, up to its last data."""
-    start, end = phase_edges(run, "monitor")
+    start, end = spans_of(run, "phase").named("monitor").edges_ns
     if len(start):
         return int(start[0]), int(end[0])
     known = [pc.max(column).as_py() for column in (run.spans["end_ns"], run.samples["time_ns"]) if len(column)]

@@ -13,7 +13,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from jouletrace.analysis.checks import outcomes
-from jouletrace.analysis.spans import of_kind, phase_edges
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import Gpu, gpus_of
@@ -29,6 +28,7 @@ from jouletrace.run import Estimate, Run, tables
 from jouletrace.run.measured import mend
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Parts
+from jouletrace.run.spans import spans_of
 from jouletrace.run.store import save
 from jouletrace.stats.interval import total
 
@@ -75,8 +75,9 @@ def split_of(run: Run, found: Sequence[ProcessTrace], place: Path | None) -> Run
 
 def _traced(run: Run) -> list[tuple[int, int, str]]:
     """Start, end and device of each interval in which a rank was traced; of several starts there are several."""
-    rows = of_kind(run, "phase").to_pylist()
-    return [(row["start_ns"], row["end_ns"], row["device"]) for row in rows if row["name"] == SPAN]
+    found = spans_of(run, "phase").named(SPAN)
+    edges = zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True)
+    return [(start, end, found.text("device", row) or "") for row, (start, end) in enumerate(edges)]
 
 
 def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, folder: Path | None) -> Run:
@@ -175,7 +176,7 @@ def totals(run: Run, split: Run | None) -> dict[str, float]:
 
 def whole(run: Run) -> tuple[float | None, Estimate]:
     """How long was recorded in seconds, and the energy of all devices in joules."""
-    start, end = phase_edges(run, "monitor")
+    start, end = spans_of(run, "phase").named("monitor").edges_ns
     time_s = float(end.max() - start.min()) / 1e9 if len(start) else None
     return time_s, total([run.result("energy_total_j", number) for number in range(1, len(run.devices) + 1)])
 

@@ -223,5 +223,7 @@ def _of_gpus(run: Run, place: Path) -> dict[str, Recording]:
     if run.kind != "program":
         raise BadInputError(f"{place}: {with_article(run.kind)}, not a Run of jouletrace run")
     if not has_recording(run):
-        raise BadInputError(f"{place}: no kernels were traced in it")
+        apart = any("start_ns" not in one for one in run.workload.get("recordings", ()))
+        hint = "; this old Run of several GPUs kept those of each in a Run beside it: give that" if apart else ""
+        raise BadInputError(f"{place}: no kernels were traced in it{hint}")
     return {one.get("device") or run.devices[0].id: one for one in run.workload["recordings"]}

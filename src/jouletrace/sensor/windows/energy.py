@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.sensor.power_record import IMPLAUSIBLE, PowerRecord
+from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.neighbourhoods import CHUNK, Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior
@@ -66,7 +66,7 @@ class WindowEnergies:
 
 @one_thread
 def window_energy(
-    record: PowerRecord,
+    record: Readings,
     response: Response,
     start_ns: ArrayLike,
     end_ns: ArrayLike,
@@ -129,7 +129,7 @@ def window_energy(
 
 
 def _judge(
-    record: PowerRecord, response: Response, a: Floats, b: Floats, missing: Floats, reason: list[str | None]
+    record: Readings, response: Response, a: Floats, b: Floats, missing: Floats, reason: list[str | None]
 ) -> NDArray[np.bool_]:
     """Which windows the record can speak for at all; the others get their reason."""
     if len(record) < 2:
@@ -157,7 +157,7 @@ def _flags(response: Response, missing: float, doubted: bool, left_out: bool) ->
 class _Edges:
     """The record, its edges and what lies between them: all that windows share."""
 
-    def __init__(self, record: PowerRecord, response: Response, edges_ns: NDArray[np.int64]) -> None:
+    def __init__(self, record: Readings, response: Response, edges_ns: NDArray[np.int64]) -> None:
         self.time = record.seconds(record.time_ns)
         self.time_sd = np.full(len(self.time), response.jitter_s)
         if response.stamp_grid:
@@ -165,7 +165,7 @@ class _Edges:
             self.time = np.maximum.accumulate(grid.taken(response.stamp_grid))
             # The slot of a stamp that is half a period late or more is ambiguous.
             self.time_sd[grid.late_s > 0.45 * response.period_s] = response.period_s / 4
-        self.power = record.power_w
+        self.power = record.value
         edges = np.unique(record.seconds(edges_ns))
         # Edges that the sensor can't distinguish are one.
         self.edges = edges[np.append(True, np.diff(edges) > 0.02 * response.period_s)[: len(edges)]]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate
-from jouletrace.sensor.power_record import PowerRecord
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.response import Response
 from jouletrace.stats.interval import Z95
@@ -29,7 +29,7 @@ _MAX_RELATIVE = 0.5
 
 
 def repeated_energy(
-    record: PowerRecord,
+    record: Readings,
     response: Response,
     start_ns: ArrayLike,
     end_ns: ArrayLike,
@@ -68,7 +68,7 @@ def repeated_energy(
     near = (time > a[0] - response.period_s) & (time < b[-1] + response.memory_s + response.period_s)
     if not near.any():
         return [Estimate.null("no_samples", "repeated") for _ in count]
-    time, power = time[near], record.power_w[near]
+    time, power = time[near], record.value[near]
     design = _design(time, a, b, kind, len(count), response)
     level, covariance, free = _regress(*_shiftable(design, time, a, b, kind, response, power))
     shift = _model_sd(time, power, a, b, kind, response, level)
@@ -108,7 +108,7 @@ def _in_order(
     return start, end, kind
 
 
-def _why_not(record: PowerRecord, start: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
+def _why_not(record: Readings, start: NDArray[np.int64], end: NDArray[np.int64]) -> str | None:
     if len(start) < MIN_WINDOWS:
         return "too_few_windows"
     if len(record) < MIN_WINDOWS or start[0] < record.time_ns[0] or end[-1] > record.time_ns[-1]:

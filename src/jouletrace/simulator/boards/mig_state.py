@@ -159,7 +159,11 @@ class SimulatedMig:
             f.refuse_after -= 1
 
     def _end(self) -> None:
-        self._save()
+        try:
+            self._save()
+        except BaseException:  # an interrupt: the layout is what other processes see
+            self._load()
+            raise
         if self.failures.crash_after is not None:
             self.failures.crash_after -= 1
             if self.failures.crash_after < 0:

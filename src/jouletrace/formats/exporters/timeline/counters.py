@@ -115,7 +115,7 @@ def _energy_so_far(run: Run, process: Process) -> Iterator[Counter]:
     record = found[0]
     holes = len(record.holes)
     name = f"Energy so far (bridging {holes} holes of the record)" if holes else "Energy so far"
-    yield Counter(process.id, name, "J", record.time_ns, cumulative_energy(record.time_ns, record.power_w))
+    yield Counter(process.id, name, "J", record.time_ns, cumulative_energy(record.time_ns, record.value))
 
 
 def _inside_an_iteration(run: Run, process: Process) -> Iterator[Counter]:

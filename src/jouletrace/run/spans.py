@@ -1,0 +1,114 @@
+"""Spans of a Run that have times, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from jouletrace.run import tables
+from jouletrace.run.lazily import compute as pc
+from jouletrace.run.model import Run
+
+Ints = NDArray[np.int64]
+
+_NUMBERS = ("id", "parent", "start_ns", "end_ns")
+_TEXTS = ("kind", "name", "device", "lane")
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Whatever has a start and an end: phases, ranges, iterations, operators, kernels, copies.
+
+    Attributes:
+        id, parent: Of each span and of that around it, shape (n,); -1 where unknown.
+        start_ns, end_ns: Since the Unix epoch, shape (n,).
+        kind, name, device, lane: Places in ``texts`` of these, shape (n,); -1 where unknown.
+        texts: Distinct texts of "kind", "name", "device" and "lane".
+    """
+
+    id: Ints
+    parent: Ints
+    start_ns: Ints
+    end_ns: Ints
+    kind: Ints
+    name: Ints
+    device: Ints
+    lane: Ints
+    texts: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, table: pa.Table, kinds: Collection[str] = ()) -> Spans:
+        """Those of a ``spans`` table that have times, in stored order; of these kinds alone, if some are given."""
+        timed = table.select([*_NUMBERS, *_TEXTS])
+        if kinds:
+            timed = timed.filter(pc.is_in(timed["kind"], pa.array(list(kinds), pa.string())))
+        if timed["start_ns"].null_count or timed["end_ns"].null_count:
+            timed = timed.filter(pc.and_(pc.is_valid(timed["start_ns"]), pc.is_valid(timed["end_ns"])))
+        numbers = {name: pc.fill_null(timed[name], -1).to_numpy().astype(np.int64) for name in _NUMBERS}
+        coded = {name: tables.decoded(timed[name]) for name in _TEXTS}
+        codes = {name: code for name, (code, _) in coded.items()}
+        return cls(**numbers, **codes, texts={name: texts for name, (_, texts) in coded.items()})
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """How long each took, shape (n,)."""
+        return np.asarray((self.end_ns - self.start_ns) / 1e9, np.float64)
+
+    @property
+    def edges_ns(self) -> tuple[Ints, Ints]:
+        """Starts and ends, shape (n,) each."""
+        return self.start_ns, self.end_ns
+
+    def those(self, column: str, texts: Collection[str]) -> NDArray[np.bool_]:
+        """Mask of the spans whose kind, name, device or lane is one of these, shape (n,)."""
+        codes = [place for place, text in enumerate(self.texts[column]) if text in texts]
+        return np.isin(getattr(self, column), codes)
+
+    def text(self, column: str, row: int) -> str | None:
+        """The kind, name, device or lane of a span; None where unknown."""
+        code = int(getattr(self, column)[row])
+        return self.texts[column][code] if code >= 0 else None
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp] | Ints) -> Spans:
+        """Some of them, by a mask or by their places."""
+        return Spans(**{name: getattr(self, name)[rows] for name in (*_NUMBERS, *_TEXTS)}, texts=self.texts)
+
+    def named(self, name: str) -> Spans:
+        """Those of a name."""
+        return self.take(self.those("name", (name,)))
+
+    def on(self, device: str) -> Spans:
+        """Those of a device, where it has some of its own; else all: ranks begin and end at their own times."""
+        own = self.those("device", (device,))
+        return self.take(own) if own.any() else self
+
+
+Path = tuple[str, ...]
+"""Names of ranges, from the outermost inwards."""
+
+
+@dataclass(frozen=True)
+class PathSpans(Spans):
+    """All marked spans of one ``path``, in order of their start.
+
+    Attributes:
+        path: Theirs.
+        steps: True if they are steps.
+        crossed: True if some overlap the range around them, or one within them, without being nested.
+    """
+
+    path: Path
+    steps: bool
+    crossed: bool
+
+
+def spans_of(run: Run, *kinds: str) -> Spans:
+    """The spans of a Run of these kinds that have times, looked for once; of any kind, if none is given."""
+    return run.remember("spans", ("spans_of", kinds), lambda table: Spans.of(table, kinds))
