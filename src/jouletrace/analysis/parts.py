@@ -117,8 +117,8 @@ class Parts:
         about = self.times.about
         if not capped(self.run, self.times.device, about["start_ns"], about["end_ns"]):
             return 1.0, Z95 * TRACED
-        powers, rows = self.powers.of_kinds, (sum_of(self.times.parts), self._idle)
-        parts, idle = (powers.energy(self._seconds(kinds)[:-1]).value or 0.0 for kinds in rows)
+        rows = (self._seconds(kinds)[:-1] for kinds in (sum_of(self.times.parts), self._idle))
+        parts, idle = (float(seconds @ self.powers.of_kinds.watts) for seconds in rows)
         factor = (whole.value - idle) / parts
         return factor, float(np.hypot(whole.half_width / parts, (1 - factor) / 2))
 

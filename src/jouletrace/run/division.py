@@ -26,9 +26,6 @@ Array = NDArray[np.float64]
 
 METHOD = "regression on the kernel timeline"
 
-UNSEEN = 0.01
-"""Share of a sum's time in kernels whose power isn't known, above which it has no energy."""
-
 _Z95 = NormalDist().inv_cdf(0.975)
 _ROUNDED = 2.0**-13
 """To what shares of variances are stored: the readings' share of a variance is known worse by far."""
@@ -88,8 +85,8 @@ class Powers:
             budget[cause], before = u * float(np.sqrt(after - before)), after
         if seconds[:-1].any():
             budget["tracing"] = tracing
-        flags = ("overlapped",) if shared else ()
-        return Estimate(value, value - half, value + half, self.readings, METHOD, flags=flags, budget=budget)
+        found = Estimate(value, value - half, value + half, self.readings, METHOD, budget=budget)
+        return replace(found, flags=("overlapped",)) if shared else found
 
     def relative(self, seconds: Array) -> float:
         """Half-width of the energy by the readings over its value; infinite where that is 0."""
@@ -148,10 +145,10 @@ class Division:
     def energy(self, seconds: Array, *, remainder: bool = False) -> Estimate:
         """Energy of the sum of some rows, J, with its budget; null with a reason where the readings don't resolve it.
 
-        A ``remainder`` is what a resolved sum leaves to some rows: it has the energy that is left, however wide its
-        interval.
+        So it is if over 1 % of the time is of unknown power. A ``remainder`` is what a resolved sum leaves to some
+        rows: it has the energy that is left, however wide its interval.
         """
-        if self.powers is None or seconds[-1] > UNSEEN * seconds.sum():
+        if self.powers is None or seconds[-1] > 0.01 * seconds.sum():
             return Estimate.null(self.reason, METHOD)
         found = self.powers.energy(seconds[:-1])
         if remainder or self.powers.resolves(seconds[:-1]):
@@ -219,15 +216,14 @@ def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
     for name, rows in there.items():
         if rows != count * (count + 1) // 2:  # before that many are laid out
             raise ValueError(f"its errors have {rows} values of {name[:80]!r}, not those of {count} kinds")
-    value, triangles = errors["value"].to_numpy(), {name: np.zeros((count, count)) for name in there}
-    lower = np.tril_indices(count)
+    value, lower = errors["value"].to_numpy(), np.tril_indices(count)
+    triangles = {name: np.zeros((count, count)) for name in there}
     for name, triangle in triangles.items():
         triangle[lower] = value[code == names.index(name)]
     columns = {name: kinds[name].to_numpy() for name in _BY_KIND}
     if not all(np.isfinite(one).all() for one in (value, *columns.values())):
         raise ValueError("a power or an error is no number")
-    *_, last = (name for name in there if name != _GAINED)
-    root = triangles.pop(last)
+    root = triangles.pop(last := [name for name in there if name != _GAINED][-1])
     whole = {name: one + np.tril(one, -1).T for name, one in triangles.items()}
     columns |= {name: kinds[name][0].as_py() for name in _COMMON}
     return Powers(**columns, root=root, gained=whole.pop(_GAINED), causes={**whole, last: np.eye(count)})

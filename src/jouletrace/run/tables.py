@@ -226,9 +226,7 @@ POWERS = _schema(
 ERRORS = _schema(
     _field("device", _NAME, "", "id of the device"),
     _field("matrix", _NAME, "", "a cause of errors, in order, the last with the root of all covariance; or gained"),
-    _field(
-        "value", pa.float32(), "by matrix", "its lower triangle over kinds, row by row: the root in W, others shares"
-    ),
+    _field("value", pa.float32(), "by matrix", "lower triangle over kinds, row by row: root in W, others as shares"),
 )
 """What the errors of ``powers`` have in common (``run.division.Powers``)."""
 
