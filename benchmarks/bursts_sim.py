@@ -115,7 +115,7 @@ def bursts_of(rate_hz: float, seed: int, each: int, calibrated: bool) -> list[Bu
         unit = units[f"burst {number}"]
         assert energy.value == run.result("energy_total_j", unit).value, "both ways give one figure"
         truth = device.truth.caused_energy_j(start, end)
-        found.append(Burst(*what, truth, energy, run.result_flags("energy_total_j", unit)))
+        found.append(Burst(*what, truth, energy, run.result("energy_total_j", unit).flags))
     device.close()
     return found
 

@@ -279,16 +279,19 @@ def _chain(found: dict) -> tuple[list[float], list[float], int]:
 
     One that would draw more than the power limit if it took as long alone as in the chain has none: it is capped there.
     """
-    document = found["chain"][1]
-    rows = sorted(document.get("operators", []), key=lambda one: -(one["time_ms"]["value"] or 0))
-    limit_w = document.get("device", {}).get("power_limit_w") or np.inf
+    from jouletrace.report.older import upgraded
+
+    document = upgraded(found["chain"][1]) if found["chain"][1] else {"parts": {}, "devices": [{}]}
+    operators = [row for row in document["parts"].get("code", []) if row["path"][-1]["kind"] in ("op", "shapes")]
+    rows = sorted(operators, key=lambda row: -(row["time_s"]["value"] or 0))
+    limit_w = document["devices"][0].get("power_limit_w") or np.inf
     errors, widths, held = [], [], 0
     for name, (operator, which) in OPERATORS.items():
-        own = [one for one in rows if one["name"] == operator]
+        own = [row for row in rows if {"kind": "op", "name": operator.removeprefix("aten.")} in row["path"]]
         if name in OTHERWISE or len(own) <= which or own[which]["energy_j"]["value"] is None:
             continue
         figure, truth = own[which]["energy_j"], found["alone"][name]
-        if 1e3 * truth > limit_w * own[which]["time_ms"]["value"]:
+        if truth > limit_w * own[which]["time_s"]["value"]:
             continue
         errors.append(100 * (figure["value"] / truth - 1))
         widths.append(50 * (figure["high"] - figure["low"]) / figure["value"])

@@ -28,6 +28,7 @@ import numpy as np
 from jouletrace.analysis import analyse
 from jouletrace.analysis.serving.steady import Steady, requests_of, steady_window
 from jouletrace.analysis.serving.steps import amounts_of, model_of, timeline_of
+from jouletrace.report.older import upgraded
 from jouletrace.run import Run, load
 from jouletrace.run.parts import Parts
 
@@ -145,16 +146,17 @@ def above_idle(run: Run) -> tuple[dict[int, float], dict[str, float]]:
 def table(out: Path) -> None:
     """Print what the saved Runs say."""
     files = [out / f"{name}.json" for name in ("rates-a", "rates-b")]
-    both = [json.loads(file.read_text() or "{}") for file in files if file.exists()]
-    for pair in zip(*(one.get("loads", []) for one in both), strict=True):
+    both = [upgraded(json.loads(text)) for file in files if file.exists() and (text := file.read_text())]
+    for pair in zip(*(one["parts"].get("request", []) for one in both), strict=True):
+        name = pair[0]["path"][-1]["name"]
         per_token = [load["other"]["energy_per_output_token_j"] for load in pair]
         said = [f"{one['value']:.4f} [{one['low']:.4f}, {one['high']:.4f}] J" for one in per_token if one["value"]]
         if len(said) < len(pair):
-            print(f"{pair[0]['name']}: {[one['reason'] for one in per_token]}")
+            print(f"{name}: {[one['reason'] for one in per_token]}")
             continue
         closure = [f"{load['other']['closure_bills']['value']:.6f}" for load in pair]
         ratio = per_token[1]["value"] / per_token[0]["value"]
-        print(f"{pair[0]['name']}: per output token {' and '.join(said)}, ratio {ratio:.4f}; bills/energy {closure}")
+        print(f"{name}: per output token {' and '.join(said)}, ratio {ratio:.4f}; bills/energy {closure}")
     for name in ("rates-a", "rates-b", *KINDS, "mix", "traced"):
         if (out / f"{name}-logged").exists():
             streamed, logged = (bills(load(out / which)) for which in (name, f"{name}-logged"))

@@ -326,7 +326,8 @@ def test_a_sensor_that_averages_keeps_its_window_and_is_not_called_gapless(packa
 
 
 def test_a_vendor_is_recorded_listed_and_chosen_by_auto(package, tmp_path):
-    (figures,) = command(package, tmp_path, "monitor", "--device", "made:0", "--duration", "1")["devices"]
+    monitored = command(package, tmp_path, "monitor", "--device", "made:0", "--duration", "1")
+    (figures,) = (row for row in monitored["parts"]["whole"] if row["path"])
     assert figures["power_w"]["value"] == pytest.approx(100)
     infos = [one["info"] for one in command(package, tmp_path, "doctor")["devices"]]
     assert "Made-up" in [info["name"] for info in infos]

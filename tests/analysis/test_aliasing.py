@@ -15,7 +15,7 @@ LOOP_S = 0.0101
 
 
 def flagged(run, id, metric="energy_total_j"):
-    return FLAG in run.result_flags(metric, id)
+    return FLAG in run.result(metric, id).flags
 
 
 def range_flagged(run, name):

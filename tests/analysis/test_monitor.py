@@ -54,7 +54,7 @@ def test_readings_that_no_gpu_draws_are_left_out_counted_and_flagged(value, limi
     assert run.result("power_w", 1).value == pytest.approx(300.0, rel=2e-3)
     assert run.result("power_working_w", 1).value in (None, pytest.approx(300.0, rel=2e-3))
     for metric in ("power_w", "energy_total_j", "power_idle_w"):
-        assert "implausible_readings" in run.result_flags(metric, 1)
+        assert "implausible_readings" in run.result(metric, 1).flags
     (warning,) = [warning for warning in run.warnings if warning.code == "record_implausible"]
     assert "readings of power were beyond what the GPU can draw and were left out" in warning.message
 
@@ -71,16 +71,16 @@ def test_readings_that_no_gpu_draws_are_left_out_counted_and_flagged(value, limi
 def test_where_no_limit_is_known_the_name_says_what_a_gpu_can_draw(name, value):
     run = with_glitches(value, name=name)
     assert run.result("power_w", 1).value == pytest.approx(300.0, rel=2e-3)
-    assert "implausible_readings" in run.result_flags("power_w", 1)
+    assert "implausible_readings" in run.result("power_w", 1).flags
     kept = with_glitches(value, name="NVIDIA Something")
-    assert "implausible_readings" not in kept.result_flags("power_w", 1)
+    assert "implausible_readings" not in kept.result("power_w", 1).flags
 
 
 @pytest.mark.parametrize(("value", "limits"), [(1000.0, {"max": 700.0}), (1900.0, None)])
 def test_a_peak_above_the_limit_is_kept(value, limits):
     run = with_glitches(value, limits=limits)
     assert run.result("power_w", 1).value > 310
-    assert "implausible_readings" not in run.result_flags("power_w", 1)
+    assert "implausible_readings" not in run.result("power_w", 1).flags
 
 
 def test_of_a_gpu_of_which_no_reading_can_be_there_are_no_figures():
@@ -140,7 +140,7 @@ def test_with_a_long_hole_the_energy_is_that_of_the_time_covered():
     assert run.result("time_s", 1).value == pytest.approx(8.9, abs=0.05)
     assert run.result("energy_total_j", 1).value == pytest.approx(300 * 8.9, rel=0.01)
     assert run.result("power_w", 1).value == pytest.approx(300, rel=0.005)
-    assert "covered_alone" in run.result_flags("energy_total_j", 1)
+    assert "covered_alone" in run.result("energy_total_j", 1).flags
     (warning,) = run.warnings
     assert warning.code == "hole_in_record"
     assert "a hole of 3 s" in warning.message

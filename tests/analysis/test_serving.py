@@ -224,7 +224,7 @@ def test_a_rate_far_from_what_the_parts_of_a_window_saw_is_no_price():
     price = results[1].get("energy_per_request_j")
     assert price.value == pytest.approx(results[1].get("power_w").value / 4, rel=0.01)
     assert price.method == "window"
-    assert "rate_not_seen" in run.result_flags("energy_per_request_j", 1)
+    assert "rate_not_seen" in run.result("energy_per_request_j", 1).flags
 
 
 def test_a_price_by_a_sensor_too_slow_for_parts_of_a_window_is_not_at_the_offered_rate():
@@ -233,7 +233,7 @@ def test_a_price_by_a_sensor_too_slow_for_parts_of_a_window_is_not_at_the_offere
     run.channels = [replace(run.channels[0], period_s=400 * PERIOD_S, gapless=False)]
     analyse(run)
     assert run.result("energy_per_request_j", 1).method == "window"
-    assert "rate_not_seen" in run.result_flags("energy_per_request_j", 1)
+    assert "rate_not_seen" in run.result("energy_per_request_j", 1).flags
 
 
 def test_the_steady_state_begins_after_warm_up():
@@ -252,7 +252,7 @@ def test_a_rate_beyond_what_the_server_does_is_not_steady():
     run, _ = simulated(TRUTH, (12,), slots=16)
     analyse(run)
     assert {"load_not_steady", "rate_not_reached"} <= codes(run)
-    assert "load_not_steady" in run.result_flags("energy_total_j", 1)
+    assert "load_not_steady" in run.result("energy_total_j", 1).flags
 
 
 def test_most_steady_loads_are_taken_for_steady():

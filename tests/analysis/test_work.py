@@ -61,7 +61,7 @@ def test_one_block_has_a_value_and_no_interval():
     assert (found.value, found.low) == (3.0, None)
     run = counted([0.0, 100.0])
     assert run.result("energy_per_work_j").low is None
-    assert run.result_flags("energy_per_work_j") == ["few_windows"]
+    assert run.result("energy_per_work_j").flags == ("few_windows",)
 
 
 def test_there_is_a_table_over_time():
@@ -80,11 +80,11 @@ def test_there_is_a_table_over_time():
 
 def test_a_reset_is_flagged_where_it_was_and_in_the_whole():
     run = counted(100.0 * np.arange(41), resets=[15])
-    assert "work_reset" in run.result_flags("energy_per_work_j")
+    assert "work_reset" in run.result("energy_per_work_j").flags
     marked = [
         row["name"]
         for row in run.units.to_pylist()
-        if row["level"] == "range" and "work_reset" in run.result_flags("energy_per_work_j", row["id"])
+        if row["level"] == "range" and "work_reset" in run.result("energy_per_work_j", row["id"]).flags
     ]
     assert marked == ["14.0 to 16.0 s"]
 
@@ -110,7 +110,7 @@ def test_a_hole_in_the_record_leaves_its_blocks_out_of_energy_and_work():
     each = run.result("energy_per_work_j")
     assert each.value == pytest.approx(3.0, rel=5e-3)
     assert each.n < whole.n
-    assert "windows_left_out" in run.result_flags("energy_per_work_j")
+    assert "windows_left_out" in run.result("energy_per_work_j").flags
 
 
 def test_a_slow_read_widens_the_interval():

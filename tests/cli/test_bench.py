@@ -7,6 +7,7 @@ import pytest
 from commands import command
 from jouletrace.cli.bench import _in_use, parse_slo
 from jouletrace.errors import BadInputError
+from shown import name_of, rows
 
 GPU = "sim:h100?realtime=1"
 
@@ -80,7 +81,7 @@ def test_a_server_under_load_from_end_to_end(capsys, place):
         )
     assert found.code == 0, found.err
     printed = json.loads(found.out)
-    assert [one["name"] for one in printed["loads"]] == ["20/s", "40/s"]
+    assert [name_of(row) for row in rows(printed, "request")] == ["20/s", "40/s"]
     assert printed["simulated"] is True
     shown = command(capsys, "show", "run")
     assert shown.code == 0

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 import jouletrace.bundled
 from commands import command
 from jouletrace.analysis import analyse
+from jouletrace.report.contract import json_schema
 from jouletrace.run import load, save
 from places import REPOSITORY
 
@@ -26,13 +28,16 @@ def by(capsys):
     def divided(kinds, path=LAYERS, *more):
         said = command(capsys, "show", str(path), "--by", kinds, "--json", *more)
         assert said.code == 0, said.err
-        return json.loads(said.out)
+        found = json.loads(said.out)
+        assert list(Draft202012Validator(json.loads(json_schema())).iter_errors(found)) == []
+        assert found["trust"]["level"] in ("yes", "with care")
+        return found["parts"][kinds]
 
     return divided
 
 
 def named(rows):
-    return {tuple(name for _, name in row["path"]): row["energy_j"] for row in rows}
+    return {tuple(step["name"] for step in row["path"]): row["energy_j"] for row in rows}
 
 
 def half(energy):
@@ -59,7 +64,8 @@ def test_a_run_that_stores_its_division_says_what_it_says_solved_again(by, monke
             assert [one["energy_j"][end] for end in ends] == pytest.approx(
                 [other["energy_j"][end] for end in ends], rel=1e-6
             )
-            assert one["budget_j"] == pytest.approx(other["budget_j"], abs=1e-3 * half(other["energy_j"]))
+            budgets = [row["energy_j"]["budget"] for row in (one, other)]
+            assert budgets[0] == pytest.approx(budgets[1], abs=5e-3 * half(other["energy_j"]))
 
 
 def test_a_sum_has_the_covariance_of_its_rows(by):
@@ -106,18 +112,18 @@ def test_rows_are_those_that_the_run_states_of_the_same_parts(by):
 def test_the_budget_of_a_row_makes_its_interval(by):
     """By cause, such as the noise of the readings; what several rows have in common isn't counted once for each."""
     for row in by("op"):
-        combined = sum(u**2 for u in row["budget_j"].values()) ** 0.5
+        combined = sum(u**2 for u in row["energy_j"]["budget"].values()) ** 0.5
         assert 1.95 * combined < half(row["energy_j"]) < 2.6 * combined, "Student's factor, of few readings more"
-        assert "noise of the readings" in row["budget_j"]
+        assert "noise of the readings" in row["energy_j"]["budget"]
 
 
 def test_what_is_not_listed_is_one_row_with_its_own_interval(by):
     rows = by("kernel", LAYERS, "--top", "3")
     *listed, rest, idle = rows
-    assert [row["paths"] for row in listed] == [1, 1, 1]
-    assert rest["path"] == []
-    assert rest["paths"] > 3
-    assert idle["path"] == [["idle", "idle"]]
+    assert len(listed) == 3
+    assert rest["path"] == [{"kind": "pool", "name": f"{rest['count']} more, together"}]
+    assert rest["count"] > 3
+    assert idle["path"] == [{"kind": "idle", "name": "idle"}]
     assert rest["energy_j"]["low"] is not None
     assert together(rows) == pytest.approx(together(by("op")), rel=1e-9)
 

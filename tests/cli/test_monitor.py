@@ -19,6 +19,7 @@ from jouletrace.cli.monitor import _plain_line
 from jouletrace.profiler.monitoring.watch import Reading
 from jouletrace.report.contract import json_schema
 from jouletrace.run import DeviceInfo
+from shown import name_of, rows
 
 VIRTUAL = "sim:h100?load=2:120,2:600"
 REAL = "sim:h100?realtime=1&load=0.4:120,0.4:600"
@@ -51,8 +52,8 @@ def test_several_devices_have_a_row_each(capsys):
     arguments = ("-d", "sim:h100?realtime=1", "-d", "sim:a100?realtime=1", "--duration", "2.5", "--json")
     said = command(capsys, "monitor", *arguments)
     found = json.loads(said.out)
-    assert [device["name"] for device in found["devices"]] == ["SIMULATED H100 80GB", "SIMULATED A100 80GB"]
-    assert all(device["energy_j"]["value"] > 0 for device in found["devices"])
+    assert [name_of(row) for row in rows(found, "whole", "device")] == ["SIMULATED H100 80GB", "SIMULATED A100 80GB"]
+    assert all(row["energy_j"]["value"] > 0 for row in rows(found, "whole", "device"))
     Draft202012Validator(json.loads(json_schema())).validate(found)
 
 

@@ -119,7 +119,7 @@ def test_a_step_as_long_as_the_samples_are_apart_is_flagged_and_gets_no_false_ve
     flags = {row.metric: row.flags for row in found.rows}
     assert flags["energy_total_j"] == flags["power_w"] == (FLAG,)
     assert flags["latency_s"] == flags["iteration_time_s"] == ()
-    assert FLAG in run.result_flags("energy_total_j", 1)
+    assert FLAG in run.result("energy_total_j", 1).flags
 
 
 def test_a_step_of_another_length_is_not_flagged():

@@ -101,7 +101,7 @@ def test_later_runs_on_the_board_use_it(calibrated, cache):
 
     settings = ProfileSettings(device="sim:h100?seed=2&run=9", **{**QUICK, "calibrated": True})
     run = profile_workload(ObjectWorkload(*mlp()), settings)
-    assert "nominal_response" not in run.result_flags("energy_total_j")
+    assert "nominal_response" not in run.result("energy_total_j").flags
     assert run.channel(run.devices[0].id, POWER).origin == "calibrated"
 
 

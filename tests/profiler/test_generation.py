@@ -25,6 +25,7 @@ from jouletrace.report import render
 from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.simulator.boards import SimKernel
 from jouletrace.workloads import resolve
+from shown import name_of, rows
 
 pytestmark = pytest.mark.thorough
 
@@ -203,9 +204,9 @@ def test_phases_are_shown_and_in_the_json_object(eager):
     assert "one token, 22 in the dynamic cache" in text
     found = to_json_object(eager)
     Draft202012Validator(json.loads(json_schema())).validate(found)
-    assert [part["name"] for part in found["phases"]] == ["prefill", "decode", "between forwards"]
-    assert sum(part["share"] for part in found["phases"]) == pytest.approx(1, abs=0.02)
-    assert len(found["lengths"]) == 3
+    assert [name_of(row) for row in rows(found, "phase")] == ["prefill", "decode", "between forwards"]
+    assert sum(row["share"]["value"] for row in rows(found, "phase")) == pytest.approx(1, abs=0.02)
+    assert len(rows(found, "length")) == 3
     assert found["model"]["other"]["energy_per_token_j"]["value"] > 0
 
 
@@ -303,8 +304,8 @@ def test_contexts_and_weights_are_shown_and_in_the_json_object(contexts):
         assert words in text, words
     found = to_json_object(contexts)
     Draft202012Validator(json.loads(json_schema())).validate(found)
-    assert [part["name"] for part in found["contexts"]][::2] == ["prompt of 64 tokens", "prompt of 4096 tokens"]
-    assert found["contexts"][1]["other"]["energy_per_token_j"]["value"] > 0
+    assert [name_of(row) for row in rows(found, "context")][::2] == ["prompt of 64 tokens", "prompt of 4096 tokens"]
+    assert rows(found, "context")[1]["other"]["energy_per_token_j"]["value"] > 0
     assert "torch._int_mm" in found["workload"]["quantized"]["computes"]
 
 

@@ -14,6 +14,7 @@ from jouletrace.report import render
 from jouletrace.report.contract import to_json_object
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.options import WorkloadOptions
+from shown import name_of, rows
 
 pytestmark = pytest.mark.thorough
 
@@ -137,6 +138,6 @@ def test_phases_are_in_the_table_and_in_the_json_object(trained):
     text = render([trained], detail="phase", width=100, verbose=True)
     for words in ("forward", "backward", "optimizer", "idle", "Parts / untraced whole"):
         assert words in text
-    found = to_json_object(trained)["phases"]
-    assert [part["name"] for part in found] == ["forward", "backward", "optimizer"]
-    assert sum(part["share"] for part in found) == pytest.approx(1, abs=0.05)
+    found = to_json_object(trained)
+    assert [name_of(row) for row in rows(found, "phase", "phase")] == ["forward", "backward", "optimizer"]
+    assert sum(row["share"]["value"] for row in rows(found, "phase")) == pytest.approx(1, abs=0.05)

@@ -8,14 +8,16 @@ from jsonschema import Draft202012Validator
 
 from compare_runs import side
 from jouletrace.compare.compare import compare
-from jouletrace.errors import BadInputError
-from jouletrace.report.contract import json_schema, to_json_object, upgraded
+from jouletrace.report.contract import json_schema, to_json_object
 from jouletrace.run import Estimate, Run, load, save, tables
 from make_runs import ODD, all_runs, cpu_run, monitor_run, profile_run, result
+from places import REPOSITORY
+from shown import name_of, rows
 
 SCHEMA = json.loads(json_schema())
 VALIDATOR = Draft202012Validator(SCHEMA)
 RUNS = all_runs()
+LAYERS = REPOSITORY / "src" / "jouletrace" / "bundled" / "deit-b-64-layers-h200.zip"
 
 
 def errors(found):
@@ -45,35 +47,25 @@ def test_a_loaded_run_gives_the_same_object(name, tmp_path):
 def test_the_object_is_that_of_the_design():
     found = to_json_object(profile_run(kernels=2))
     assert list(found["model"]["latency_ms"]) >= ["median"]
-    figure = {"value", "low", "high", "n", "method", "reason", "of", "budget"}
+    figure = {"value", "low", "high", "reason", "of", "budget"}
     model = found["model"]
     assert set(model["latency_ms"]) == {
         *("median", "p25", "p75", "iqr", "mean", "std", "min", "max", "p90", "p95", "p99", "n", "reason")
     }
-    stated = Estimate(4.652, 4.652 - 0.021, 4.652 + 0.021, 12, "windows").to_dict()
+    stated = {"value": 4.652, "low": 4.652 - 0.021, "high": 4.652 + 0.021, "reason": None}
     assert model["energy_j"]["total"] == {**stated, "of": "run", "budget": None}
-    for figures in (model["energy_j"], model["baseline_w"], found["closure"]):
+    for figures in (model["energy_j"], model["baseline_w"], found["checks"]):
         assert all(set(estimate) == figure for estimate in figures.values())
     assert set(model["energy_j"]) == {"total", "active_over_context_idle", "active_over_deep_idle"}
     assert set(model["baseline_w"]) == {"context_idle", "deep_idle"}
-    assert set(model["power_w"]) == set(found["perturbation"]) == figure
+    assert set(model["power_w"]) == set(model["other"]["perturbation"]) == figure
     assert model["throughput_per_s"] == pytest.approx(64 / 0.006712)
-    kernel = found["kernels"][0]
-    assert {
-        "name",
-        "op",
-        "shapes",
-        "module",
-        "count",
-        "time_ms",
-        "energy_j",
-        "energy_active_j",
-        "share",
-        "flags",
-    } <= set(kernel)
-    assert kernel["op"] == "aten::addmm"
-    assert kernel["share"] == pytest.approx(0.375)
-    assert found["kernels"][1]["flags"] == ["split"]
+    kernel, other = rows(found, "code", "kernel")[:2]
+    named = ["path", "count", "time_s", "power_w", "energy_j", "energy_active_j", "share", "flags", "other"]
+    assert list(kernel) == named
+    assert name_of(kernel, "op") == "aten::addmm"
+    assert kernel["share"]["value"] == pytest.approx(0.375)
+    assert other["flags"] == ["split"]
     assert {"name", "period_ms", "window_ms", "lag_ms", "gapless", "gain_pct"} <= set(found["sensors"][0])
     assert found["sensors"][0]["period_ms"] == 20
     assert set(found["conditions"]) == {"clocks_mhz", "temperature_c", "throttle_reasons", "power_limit_w"}
@@ -87,26 +79,11 @@ def test_an_interval_of_repeats_is_of_the_workload():
     assert model["energy_j"]["active_over_deep_idle"]["of"] in ("workload", None)
 
 
-def test_an_object_of_schema_1_is_read():
+def test_energies_are_in_joules_and_times_in_seconds():
     run = profile_run(kernels=2)
-    now = json.loads(json.dumps(to_json_object(run)))
-    clocks = now["conditions"]["clocks_mhz"]
-    old = json.loads(
-        json.dumps(now), object_hook=lambda one: {k: v for k, v in one.items() if k not in ("of", "budget")}
-    )
-    old["schema"] = 1
-    old["conditions"]["clocks_mhz"] = {"sm": clocks["sm_reported"], "memory": clocks["memory"]}
-    assert upgraded(old) == {**now, "conditions": {**now["conditions"], "clocks_mhz": {**clocks, "sm_measured": None}}}
-    assert upgraded(now) == now
-    with pytest.raises(BadInputError, match="this jouletrace reads 1 and 2"):
-        upgraded({"schema": 3})
-
-
-def test_times_are_in_milliseconds_and_energies_in_joules():
-    run = profile_run(kernels=2)
-    layer = to_json_object(run)["layers"][0]
-    assert layer["time_ms"]["value"] == run.result("time_s", 1).value * 1e3
-    assert layer["time_ms"]["high"] == pytest.approx(run.result("time_s", 1).high * 1e3)
+    layer = rows(to_json_object(run), "module")[0]
+    assert layer["time_s"]["value"] == run.result("time_s", 1).value
+    assert layer["time_s"]["high"] == run.result("time_s", 1).high
     assert layer["energy_j"]["value"] == run.result("energy_total_j", 1).value
 
 
@@ -119,8 +96,8 @@ def test_what_is_missing_is_null_with_its_reason_never_zero():
     empty = to_json_object(Run())
     assert empty["model"]["latency_ms"]["median"] is None
     assert empty["model"]["latency_ms"]["reason"] == "not_measured"
-    assert empty["closure"]["layers"]["reason"] == "not_measured"
-    assert empty["device"] is None
+    assert empty["parts"]["whole"][0]["energy_j"]["reason"] == "not_measured"
+    assert empty["devices"] == []
 
 
 def test_a_latency_without_single_iterations_keeps_its_median():
@@ -144,9 +121,21 @@ def test_figures_without_a_place_of_their_own_are_kept():
     run.results = tables.from_rows([*run.results.to_pylist(), row], "results")
     found = to_json_object(run)
     assert found["model"]["other"]["latency_between_runs_s"]["value"] == 0.1
-    devices = to_json_object(monitor_run())["devices"]
+    devices = rows(to_json_object(monitor_run()), "whole", "device")
     assert devices[1]["other"]["power_working_w"]["value"] == 400.0
     assert devices[0]["other"]["power_idle_w"]["reason"] == "always_busy"
+
+
+def test_budgets_are_filled_where_the_run_has_them():
+    run = profile_run(kernels=2)
+    stated = [{**row, "budget": '{"drift": 0.01}'} if row["unit"] < 2 else row for row in run.results.to_pylist()]
+    run.results = tables.from_rows(stated, "results")
+    found = to_json_object(run)
+    assert errors(found) == []
+    first, second = rows(found, "module")[:2]
+    for figure in (found["model"]["energy_j"]["total"], first["energy_j"], first["time_s"]):
+        assert figure["budget"] == {"drift": 0.01}
+    assert second["energy_j"]["budget"] is None
 
 
 def test_every_stored_figure_is_somewhere_in_the_object():
@@ -154,10 +143,8 @@ def test_every_stored_figure_is_somewhere_in_the_object():
     for run in RUNS.values():
         values = set(numbers(to_json_object(run)))
         for row in run.results.to_pylist():
-            if row["value"] is not None:
-                factor = 1e3 if row["metric"] == "time_s" else 1
-                if row["metric"] != "latency_s":
-                    assert row["value"] * factor in values, row
+            if row["value"] is not None and row["metric"] != "latency_s":
+                assert row["value"] in values, row
 
 
 def test_what_is_not_finite_is_null_and_says_so():
@@ -169,16 +156,22 @@ def test_what_is_not_finite_is_null_and_says_so():
     assert errors(found) == []
 
 
-def test_top_keeps_the_costliest_parts():
+def test_top_keeps_the_costliest_rows_and_all_that_is_idle():
     found = to_json_object(profile_run(kernels=5), top=2)
-    assert [kernel["count"] for kernel in found["kernels"]] == [5, 4]
-    assert [layer["name"] for layer in found["layers"]] == ["encoder.layer.4", "encoder.layer.3"]
+    assert [row["count"] for row in rows(found, "code", "kernel")][:2] == [5, 4]
+    assert [name_of(row) for row in rows(found, "module")] == ["4", "3"]
+    every, few = (to_json_object(load(LAYERS), top=top)["parts"] for top in (None, 3))
+    idle = [row for row in every["code"] if row["path"][0]["kind"] == "idle"]
+    assert idle
+    assert [row for row in few["code"] if row["path"][0]["kind"] == "idle"] == idle
+    assert len(few["code"]) == 3 + len(idle)
+    assert few["whole"] == every["whole"]
 
 
 def test_odd_names_are_kept_as_they_are():
     found = to_json_object(RUNS["odd_names"])
     assert found["workload"]["name"] == ODD
-    assert found["kernels"][0]["module"] == ODD
+    assert "".join(step["name"] for step in rows(found, "code")[0]["path"] if step["kind"] == "module") == ODD
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -200,7 +193,7 @@ def test_every_field_is_described_in_the_schema(name):
             for key, inner in value.items():
                 known = schema.get("properties", {}).get(key, free)
                 if known is None:
-                    if path not in ("$.workload", "$.device.details"):
+                    if path not in ("$.workload", "$.devices[].details"):
                         undescribed.append(f"{path}.{key}")
                 else:
                     walk(inner, known, f"{path}.{key}")
@@ -221,10 +214,10 @@ def test_only_a_run_of_two_sides_has_a_comparison():
 
 def test_the_schema_refuses_a_figure_without_value_and_reason():
     found = to_json_object(profile_run())
-    found["model"]["power_w"] = {"value": None, "low": None, "high": None, "n": 0, "method": "", "reason": None}
-    assert errors(found)
-    found["model"]["power_w"] = {"value": 1.0, "low": None, "high": None, "n": 0, "method": "", "reason": "too_short"}
-    assert errors(found)
+    figure = found["model"]["power_w"]
+    for value, reason in ((None, None), (1.0, "too_short")):
+        found["model"]["power_w"] = {**figure, "value": value, "low": None, "high": None, "reason": reason}
+        assert len(errors(found)) == 1
 
 
 def numbers(value):

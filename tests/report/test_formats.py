@@ -334,7 +334,7 @@ def test_csv_quotes_whatever_names_hold():
 def test_json_of_several_runs_is_a_list():
     found = json.loads(report.render([profile_run(), cpu_run()], "json"))
     assert [run["simulated"] for run in found] == [False, False]
-    assert json.loads(report.render([profile_run()], "json"))["schema"] == 2
+    assert json.loads(report.render([profile_run()], "json"))["schema"] == 3
 
 
 def test_an_unknown_format_offers_the_nearest():

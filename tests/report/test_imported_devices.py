@@ -7,6 +7,7 @@ import pytest
 
 from commands import command
 from import_logs import TORCH, dmon
+from shown import rows
 
 START_S = 1_786_553_852
 SMI = "timestamp, index, name, power.draw [W], utilization.gpu [%]"
@@ -143,7 +144,7 @@ def test_zero_watts_at_work_are_not_averaged_silently(said):
 )
 def test_an_energy_counter_alone_gives_the_figure(said, text, power, seconds):
     words, found = said(text, name="log.prom" if "DCGM" in text else "log.csv")
-    (device,) = found["devices"]
+    (device,) = rows(found, "whole", "device")
     energy = device["energy_j"]
     assert energy["value"] == pytest.approx(power * seconds, rel=1e-6)
     assert energy["low"] < power * seconds < energy["high"]
@@ -217,7 +218,7 @@ def test_a_fall_of_a_counter_is_stated_and_not_counted(said):
     words, found = said(table("energy_counter_j", [(one,) for one in counts]))
     assert "the energy counter fell from 4.2948e+06 to 100 J after 5 s" in words
     assert "trust: with care" in words
-    (device,) = found["devices"]
+    (device,) = rows(found, "whole", "device")
     assert device["energy_j"]["value"] == pytest.approx(200 * 19)
     assert device["power_w"]["value"] == pytest.approx(200)
     beside = table("power_w,energy_counter_j", [(200, one) for one in counts])
@@ -294,7 +295,7 @@ def test_energies_of_three_rows_that_fall_are_no_counter(said):
 @pytest.mark.parametrize("milliwatts", [152, 838])
 def test_a_rail_that_draws_less_than_a_watt_has_its_energy(said, milliwatts):
     words, found = said(table("power_mw", [(milliwatts + k % 3 - 1,) for k in range(30)]))
-    assert found["devices"][0]["energy_j"]["value"] == pytest.approx(29 * milliwatts / 1000, rel=0.02)
+    assert rows(found, "whole", "device")[0]["energy_j"]["value"] == pytest.approx(29 * milliwatts / 1000, rel=0.02)
     assert "trust: yes" in words
 
 

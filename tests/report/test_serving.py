@@ -18,7 +18,7 @@ from jouletrace.run.parts import Parts
 from pages import Page
 from places import REPOSITORY
 from serving_runs import Truth, level_of, serving_run
-from shown import headline_of, verdict_of
+from shown import headline_of, name_of, rows, verdict_of
 
 RATES = (1, 3, 6)
 
@@ -58,7 +58,7 @@ def test_what_a_load_costs_that_is_not_valid_is_null_with_its_reason():
     assert lines[0].startswith("NOT VALID at 4/s, 8/s")
     assert headline_of(run) in lines[1:3]
     assert " J per " not in report.render([run], width=80).replace("\u00a0", " ")
-    for one in json.loads(report.render([run], "json"))["loads"]:
+    for one in rows(json.loads(report.render([run], "json")), "request"):
         assert one["other"]["energy_per_request_j"]["reason"] == "load_not_valid"
         assert one["other"]["power_w"]["value"] > 0 if "power_w" in one["other"] else one["power_w"]["value"] > 0
 
@@ -130,8 +130,8 @@ def test_every_format_has_every_load(run, form):
 def test_json_has_the_loads_and_validates(run):
     found = json.loads(report.render([run], "json"))
     Draft202012Validator(json.loads(json_schema())).validate(found)
-    assert [one["name"] for one in found["loads"]] == ["1/s", "3/s", "6/s"]
-    joules = found["loads"][2]["other"]["energy_per_output_token_j"]
+    assert [name_of(row) for row in rows(found, "request")] == ["1/s", "3/s", "6/s"]
+    joules = rows(found, "request")[2]["other"]["energy_per_output_token_j"]
     assert joules["low"] < joules["value"] < joules["high"]
     assert found["workload"]["serving"]["levels"][1]["rate_per_s"] == 3.0
 

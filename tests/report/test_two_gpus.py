@@ -10,6 +10,7 @@ from commands import done
 from jouletrace.analysis import analyse
 from jouletrace.run import load
 from places import REPOSITORY
+from shown import leaves, name_of, rows
 
 RUN = REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"
 RANKS = {"rank-0", "rank-1"}
@@ -23,34 +24,34 @@ def shown():
 
 
 def test_parts_of_both_gpus_make_the_whole(shown):
-    closure = shown["closure"]["kernels"]
+    closure = shown["checks"]["closure_kernels"]
     assert closure["low"] < 1 < closure["high"]
     assert closure["value"] == pytest.approx(1, abs=0.02)
     assert shown["trust"]["level"] == "yes"
     whole = shown["model"]["energy_j"]["total"]["value"]
-    for kind in ("devices", "phases"):  # some kernels are too short to have an energy of their own
-        known = [row["energy_j"]["value"] for row in shown[kind] if row["energy_j"]["value"] is not None]
-        assert sum(known) == pytest.approx(whole, rel=0.02), kind
+    for division in ("whole", "phase"):  # some kernels are too short to have an energy of their own
+        assert sum(row["energy_j"]["value"] for row in leaves(shown, division)) == pytest.approx(whole, rel=0.02)
+    assert len({row["device"] for row in rows(shown, "whole", "device")} & {one["id"] for one in shown["devices"]}) == 2
 
 
 def test_operators_and_kernels_of_each_gpu_are_there(shown):
-    for kind in ("operators", "kernels", "layers"):
-        assert {row["device"] for row in shown[kind]} == RANKS, kind
+    for division in ("code", "module"):
+        assert {name_of(row, "device") for row in rows(shown, division)} == RANKS, division
     for rank in RANKS:
-        named = {row["op"] for row in shown["operators"] if row["device"] == rank}
-        assert {"aten.mm", "aten.addmm", "c10d._allgather_base_", "c10d._reduce_scatter_base_"} <= named
+        named = {name_of(row) for row in rows(shown, "code", "op") if name_of(row, "device") == rank}
+        assert {"mm", "addmm", "c10d._allgather_base_", "c10d._reduce_scatter_base_"} <= named
 
 
 def test_divisions_make_up_the_whole(shown):
     for kinds in ("op", "device,phase"):
-        rows = json.loads(done("show", str(RUN), "--by", kinds, "--json").out)
-        assert sum(row["share"]["value"] for row in rows) == pytest.approx(1, abs=0.02)
-        last = rows[-4:] if "device" in kinds else rows[-2:]
-        assert [row["path"][-1][1] for row in last] == sorted(
+        own = rows(json.loads(done("show", str(RUN), "--by", kinds, "--json").out), kinds)
+        assert sum(row["share"]["value"] for row in own) == pytest.approx(1, abs=0.02)
+        last = own[-4:] if "device" in kinds else own[-2:]
+        assert [name_of(row) for row in last] == sorted(
             ["idle", "before the first kernel"] * (len(last) // 2), reverse=True
         )
-    by_rank = json.loads(done("show", str(RUN), "--by", "device", "--json").out)
-    assert {row["path"][0][1] for row in by_rank[:2]} == RANKS
+    by_rank = rows(json.loads(done("show", str(RUN), "--by", "device", "--json").out), "device")
+    assert {name_of(row, "device") for row in by_rank[:2]} == RANKS
 
 
 def test_it_is_analysed_again_to_what_is_stored():

@@ -15,7 +15,7 @@ def test_an_empty_run_has_empty_tables_and_no_figures():
     run = Run()
     assert all(len(run.table(name)) == 0 for name in tables.TABLES)
     assert run.result("energy_total_j") == Estimate.null("not_measured")
-    assert run.result_flags("energy_total_j") == []
+    assert run.result("energy_total_j").flags == ()
     stamps, values = run.series(GPU, "power_w")
     assert len(stamps) == len(values) == 0
 
@@ -36,8 +36,8 @@ def test_a_series_of_an_unknown_device_is_empty():
 def test_a_result_comes_with_its_interval_and_flags():
     run = profile_run()
     assert run.result("energy_total_j") == Estimate(4.652, 4.652 - 0.021, 4.652 + 0.021, 12, "windows")
-    assert run.result_flags("baseline_deep_idle_w") == ["stored"]
-    assert run.result_flags("energy_total_j") == []
+    assert run.result("baseline_deep_idle_w").flags == ("stored",)
+    assert run.result("energy_total_j").flags == ()
 
 
 def test_a_result_of_a_unit_is_not_that_of_the_model():

@@ -2,9 +2,9 @@
 
     PYTHONPATH=src:tests/support python tests/support/frozen.py    # writes what isn't frozen yet, never over what is
 
-Figures are those of ``show --json`` and ``compare --json``, by Run, path and metric: tables may have another order,
-other rests and pools. Exports are digests by file. A figure that differs from the frozen one is accepted by a line of
-``accepted.csv`` alone: what, old, new, truth, commit.
+Figures are those of ``show --json --schema 2`` and ``compare --json``, by Run, path and metric: tables may have another
+order, other rests and pools. Exports are digests by file. A figure that differs from the frozen one is accepted by a
+line of ``accepted.csv`` alone: what, old, new, truth, commit.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def simulate(name: str, folder: Path) -> Path:
 
 def figures_of(name: str, path: Path) -> list[Row]:
     """The figures of a Run by path and metric."""
-    document = json.loads(done("show", str(path), "--json").out)
+    document = json.loads(done("show", str(path), "--json", "--schema", "2").out)
     return _rows(name, document)
 
 

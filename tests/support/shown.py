@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from jouletrace.analysis.facts import facts_of
@@ -19,6 +20,25 @@ def trust_of(run: Run) -> dict[str, Any]:
     """The object "trust" of its JSON."""
     found: dict[str, Any] = to_json_object(run)["trust"]
     return found
+
+
+def rows(found: dict[str, Any], division: str, *kinds: str) -> list[dict[str, Any]]:
+    """Rows of a division of a JSON object whose last step is of one of these kinds; all without any."""
+    own: list[dict[str, Any]] = found["parts"].get(division, [])
+    return [row for row in own if not kinds or (row["path"] and row["path"][-1]["kind"] in kinds)]
+
+
+def name_of(row: dict[str, Any], kind: str = "") -> str | None:
+    """The name of a row's step of a kind, or of its last step; None without one."""
+    return next((str(step["name"]) for step in reversed(row["path"]) if kind in ("", step["kind"])), None)
+
+
+def leaves(found: dict[str, Any], division: str) -> list[dict[str, Any]]:
+    """Rows of a division below which there are no others, so that each joule occurs once among them."""
+    own = rows(found, division)
+    paths = [row["path"] for row in own]
+    above = {json.dumps(path[:n]) for path in paths for n in range(len(path))}
+    return [row for row in own if json.dumps(row["path"]) not in above]
 
 
 def failed_of(run: Run, code: str) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ def _summed(path: Path, count: int, rows: Sequence[tuple[float, Estimate]], whol
         causes = dict.fromkeys(cause for one in energies for cause in one.budget)
         budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in energies)) for cause in causes}
         energy = replace(energy, budget=budget)
-    share = energy.scaled(1 / whole) if whole else Estimate.null("not_measured")
+    share = replace(energy, budget={}).scaled(1 / whole) if whole else Estimate.null("not_measured")
     return Share(path, count, sum(seconds for seconds, _ in rows), energy, share)
 
 

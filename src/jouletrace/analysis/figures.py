@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from jouletrace.run import Estimate, tables
+from jouletrace.run.parts import ABSENT
 
 Sources = dict[str, float]
 """Standard uncertainties of a figure by what they come from, in its unit."""
@@ -23,7 +25,7 @@ class Figures:
     """
 
     def __init__(self) -> None:
-        self._figures: dict[tuple[int, str], tuple[Estimate, tuple[str, ...]]] = {}
+        self._figures: dict[tuple[int, str], Estimate] = {}
         self._units: list[Mapping[str, object]] = []
         self._last = 0
         self.sources: dict[tuple[int, str], Callable[[], Sources]] = {}
@@ -42,8 +44,8 @@ class Figures:
     def keep_results(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take over rows of a ``results`` table as they are."""
         for row in rows:
-            flags = row["flags"].split(",") if row["flags"] else ()
-            self.add(row["unit"], row["metric"], Estimate.from_dict(row), flags)
+            found = Estimate.from_dict(row)
+            self.add(row["unit"], row["metric"], found, found.flags)
 
     def reserve(self, ids: Iterable[int]) -> None:
         """Leave ids to units that are kept later."""
@@ -60,14 +62,14 @@ class Figures:
         return self._last
 
     def add(self, unit: int, metric: str, estimate: Estimate, flags: Iterable[str] = ()) -> Estimate:
-        """Add a figure of a unit, once; returns it."""
-        self._figures.setdefault((unit, metric), (estimate, tuple(dict.fromkeys(flags))))
-        return estimate
+        """Add a figure of a unit, once, with these flags alone; returns it."""
+        return self._figures.setdefault((unit, metric), replace(estimate, flags=tuple(dict.fromkeys(flags))))
 
     def change(self, unit: int, metric: str, estimate: Estimate, flag: str) -> None:
         """Give a figure with an interval another one, and a flag; nothing if it has none."""
-        if self.get(unit, metric).half_width is not None:
-            self._figures[unit, metric] = (estimate, (*self.flags(unit, metric), flag))
+        before = self.get(unit, metric)
+        if before.half_width is not None:
+            self._figures[unit, metric] = replace(estimate, flags=(*before.flags, flag))
 
     def has(self, unit: int, metric: str) -> bool:
         """Whether a figure was added."""
@@ -75,15 +77,11 @@ class Figures:
 
     def get(self, unit: int, metric: str) -> Estimate:
         """A figure that was added; null ("not_measured") if it wasn't."""
-        return self._figures.get((unit, metric), (Estimate.null("not_measured"), ()))[0]
+        return self._figures.get((unit, metric), ABSENT)
 
     def metrics(self, unit: int) -> list[str]:
         """What was added of a unit."""
         return [metric for owner, metric in self._figures if owner == unit]
-
-    def flags(self, unit: int, metric: str) -> tuple[str, ...]:
-        """The flags of a figure that was added."""
-        return self._figures.get((unit, metric), (None, ()))[1]
 
     def results(self) -> pa.Table:
         """The ``results`` table."""
@@ -92,10 +90,10 @@ class Figures:
                 "unit": unit,
                 "metric": metric,
                 **estimate.to_dict(),
-                "flags": ",".join(flags) or None,
+                "flags": ",".join(estimate.flags) or None,
                 "budget": self._budget(unit, metric, estimate),
             }
-            for (unit, metric), (estimate, flags) in self._figures.items()
+            for (unit, metric), estimate in self._figures.items()
         ]
         return tables.from_rows(rows, "results")
 

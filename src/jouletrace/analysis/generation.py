@@ -72,7 +72,7 @@ def add_generation(run: Run, figures: Figures, energies: WindowEnergies | None) 
     tokens = stated["tokens"]
     time, energy = (figures.get(MODEL_UNIT, name) for name in ("iteration_time_s", "energy_total_j"))
     figures.add(MODEL_UNIT, "tokens_per_s", inverse(time).scaled(tokens))
-    flags = figures.flags(MODEL_UNIT, "energy_total_j")
+    flags = figures.get(MODEL_UNIT, "energy_total_j").flags
     figures.add(MODEL_UNIT, "energy_per_token_j", energy.scaled(1 / tokens), flags)
     rounds = {column: _rounds(run, column, stated) for column in ("time_s", "energy_j")}
     if not len(rounds["time_s"].whole):
@@ -116,7 +116,7 @@ class _Costs:
         whole = {"energy_j": "energy_total_j", "time_s": "iteration_time_s"}
         self._whole = {column: figures.get(MODEL_UNIT, metric).value for column, metric in whole.items()}
         # What the whole aliases with, pieces that are run by themselves needn't.
-        self._flags = [flag for flag in figures.flags(MODEL_UNIT, "energy_total_j") if flag != aliasing.FLAG]
+        self._flags = [flag for flag in figures.get(MODEL_UNIT, "energy_total_j").flags if flag != aliasing.FLAG]
 
     def flags(self, pieces: list[Segment]) -> list[str]:
         """Those of the energy of pieces."""

@@ -368,7 +368,7 @@ def add_ranks(run: Run, figures: Figures, units: Mapping[Path, RangeUnit]) -> No
         parent = next((ids[path[:i]] for i in range(len(path) - 1, 0, -1) if path[:i] in ids), MODEL_UNIT)
         counts = {unit.count for unit in of}
         figures.unit(id, "range", "/".join(["all ranks", *path]), parent, count=max(counts))
-        flags = dict.fromkeys(flag for unit in of for flag in figures.flags(unit.id, "energy_total_j"))
+        flags = dict.fromkeys(flag for unit in of for flag in figures.get(unit.id, "energy_total_j").flags)
         if len(counts) > 1:
             flags["counts_differ"] = None
         figures.add(id, "time_s", _mean_time([figures.get(unit.id, "time_s") for unit in of]), flags)
@@ -390,7 +390,7 @@ def _add_all_devices(run: Run, figures: Figures) -> None:
     """Energy of all devices of all ranks, each once."""
     numbers = range(1, len(run.devices) + 1)
     parts = [figures.get(number, "energy_total_j") for number in numbers]
-    flags = dict.fromkeys(flag for number in numbers for flag in figures.flags(number, "energy_total_j"))
+    flags = dict.fromkeys(flag for number in numbers for flag in figures.get(number, "energy_total_j").flags)
     figures.add(MODEL_UNIT, "energy_total_j", total(parts, method=OF_RANKS), flags)
 
 

@@ -204,5 +204,5 @@ def _add_costs(run: Run, figures: Figures) -> None:
             continue
         parts = [figures.get(unit, "energy_total_j") for unit in range(1, len(run.devices) + 1)]
         drawn = parts[0] if len(parts) == 1 else total(parts)
-        flags = [flag for unit in range(1, len(run.devices) + 1) for flag in figures.flags(unit, "energy_total_j")]
+        flags = [flag for unit in range(1, len(run.devices) + 1) for flag in figures.get(unit, "energy_total_j").flags]
         figures.add(MODEL_UNIT, metric, drawn.scaled(factor / _J_PER_KWH), flags)

@@ -44,6 +44,7 @@ def print_runs(
     verbose: bool = False,
     more: str = "",
     tariff: Tariff | None = None,
+    schema: int = 3,
 ) -> None:
     """Print one Run, or several side by side, in a format of ``show``; to stdout by default.
 
@@ -59,6 +60,7 @@ def print_runs(
         verbose: Everything in a table; else the verdict and one table.
         more: The command that shows more, which stands below a verdict.
         tariff: What a kWh costs and emits.
+        schema: Of JSON.
 
     Raises:
         BadInputError: If there is no such format.
@@ -82,6 +84,7 @@ def print_runs(
         verbose=verbose,
         colour=sink.isatty(),
         tariff=tariff,
+        schema=schema,
     )
     text = text.rstrip("\n") + "\n"
     sink.write(text + (f"more: {plain(more)} -v\n" if more and form == "table" and not verbose else ""))

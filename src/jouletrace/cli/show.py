@@ -45,6 +45,7 @@ def show(
     carbon: options.Carbon = None,
     form: options.Format = "table",
     json: options.Json = False,
+    schema: Annotated[int, typer.Option(metavar="N", min=2, max=3, help="Of the JSON; 2 for one release.")] = 3,
 ) -> None:
     """Print the figures of one or several Runs; a Run of ab starts with the comparison of its two sides."""
     from jouletrace.analysis.facts import facts_of
@@ -52,6 +53,8 @@ def show(
     from jouletrace.run.parts import Parts
 
     form, given = check_form(form, json), tariff(price, carbon)
+    if schema != 3 and (form != "json" or by is not None or budget):
+        raise BadInputError("--schema 2: of --json alone, without --by and --budget")
     if by is not None:
         if budget or detail or verbose or price or carbon or len(runs) > 1:
             raise BadInputError("--by: a view of one Run, without --detail, --budget, --price, --carbon and -v")
@@ -70,9 +73,8 @@ def show(
                 put(f"[{','.join(printed)}]" if form == "json" and len(runs) > 1 else "\n\n".join([*printed, *costs]))
         return
     more = shlex.join(["jouletrace", "show", *runs])
-    print_runs(
-        [opened(path) for path in runs], form=form, detail=detail, top=top, verbose=verbose, more=more, tariff=given
-    )
+    shown = [opened(path) for path in runs]
+    print_runs(shown, form=form, detail=detail, top=top, verbose=verbose, more=more, tariff=given, schema=schema)
 
 
 def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> None:
@@ -84,11 +86,7 @@ def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> Non
     from jouletrace.run.parts import Parts
 
     found = divided(run, kinds, 20 if top is None and form == "table" else top)
-    put(
-        render(str(run.workload.get("name") or run.kind), found, kinds, form, lines(outcomes(run, Parts(run)))).rstrip(
-            "\n"
-        )
-    )
+    put(render(run, found, kinds, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
 
 
 def _budgets(run: Run, form: str, top: int | None) -> str:

@@ -43,6 +43,7 @@ def render(
     verbose: bool = False,
     colour: bool = False,
     tariff: Tariff | None = None,
+    schema: int = 3,
 ) -> str:
     """One Run, or several side by side, as text; with a finer ``detail`` than "model", each by itself below that.
 
@@ -57,6 +58,7 @@ def render(
         verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
         colour: Colours and bars in a "table".
         tariff: What a kWh costs and emits, which adds a line (in JSON, "cost") to all formats but CSV.
+        schema: Of JSON, 3 or 2.
 
     Raises:
         BadInputError: If there is no such format or detail, or ``top`` is below 1.
@@ -69,9 +71,11 @@ def render(
         raise BadInputError("no Run to show")
     check_format(form, FORMATS)
     if form == "json":
-        from jouletrace.report.contract import json_text
+        from jouletrace.report.contract import json_text, to_json_object
+        from jouletrace.report.schema2 import to_schema_2
 
-        return json_text(runs, top=top, compared=compared, tariff=tariff)
+        write = to_schema_2 if schema == 2 else to_json_object
+        return json_text(runs, compared=compared, write=write, top=top, tariff=tariff)
     if form == "csv":
         from jouletrace.report.csv import csv_text
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from jouletrace.analysis.divided import Share
+from jouletrace.report.contract import json_text
+from jouletrace.report.divisions import Row
 from jouletrace.report.reasons import reason
 from jouletrace.report.results import printed
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
+from jouletrace.run import Estimate, Run
 from jouletrace.run.names import short_names
+from jouletrace.run.parts import Step
 
 _HEADINGS = {"op": "operator"}
 
 
-def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
+def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, remarks: Sequence[str] = ()) -> str:
     """The divisions of a Run's energy in a format of ``show``; ``remarks`` on trust stand above a table."""
     if form == "json":
-        return json.dumps([_as_json(one) for one in found], indent=2) + "\n"
+        return json_text([run], divided={",".join(kinds): [_row(one) for one in found]})
     short = short_names(step.name for one in found for step in one.path if step.kind == "kernel")
     heads = [_HEADINGS.get(kind, kind) for kind in kinds]
     named = zip(kinds, heads, strict=True)
@@ -33,9 +36,8 @@ def render(title: str, found: Sequence[Share], kinds: Sequence[str], form: str, 
     table = Table("", columns, rows, [f"–: {reason(code)}" for code in why])
     if form == "csv":
         return table.csv()
-    return typeset(
-        Document(f"{title}: energy by {', '.join(heads)}", verdict=list(remarks), sections=[table]).printable(), form
-    )
+    title = f"{run.workload.get('name') or run.kind}: energy by {', '.join(heads)}"
+    return typeset(Document(title, verdict=list(remarks), sections=[table]).printable(), form)
 
 
 def _named(one: Share, kinds: Sequence[str], short: dict[str, str]) -> list[str]:
@@ -54,12 +56,7 @@ def _named(one: Share, kinds: Sequence[str], short: dict[str, str]) -> list[str]
     return cells
 
 
-def _as_json(one: Share) -> dict[str, object]:
-    return {
-        "path": [list(step) for step in one.path],
-        "paths": one.count,
-        "time_s": one.seconds,
-        "energy_j": one.energy.to_dict(),
-        "share": one.share.to_dict(),
-        "budget_j": dict(one.energy.budget),
-    }
+def _row(one: Share) -> Row:
+    """The row of JSON: several paths together are a pool."""
+    figures = {"time_s": Estimate(one.seconds), "energy_total_j": one.energy, "share": one.share}
+    return Row(one.path or (Step("pool", f"{one.count} more, together"),), figures, None if one.path else one.count)

@@ -1,34 +1,33 @@
 """The JSON object of a Run: the contract with other programs, described by ``schema.json``.
 
-Additions are allowed within schema 2; nothing is renamed or removed but in "workload", which is as in the Run. Figures
-are ``{"value", "low", "high", "n", "method", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of";
-the distribution of latency, throughput and shares are plain numbers. ``upgraded`` reads schema 1.
+Additions are allowed within schema 3; nothing is renamed or removed but in "workload", which is as in the Run. Figures
+are ``{"value", "low", "high", "reason", "of", "budget"}`` with a 95 % interval of the measurand "of"; the distribution
+of latency and throughput are plain numbers. ``older.upgraded`` reads schemas 1 and 2.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
 from jouletrace.analysis.facts import Facts, facts_of
 from jouletrace.compare.pairs import Comparison
-from jouletrace.errors import BadInputError
 from jouletrace.report import trust
 from jouletrace.report.comparison import to_dict
 from jouletrace.report.cost import Tariff, priced
+from jouletrace.report.divisions import Row, as_json, costliest_of, divisions
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
-from jouletrace.run.parts import RUN, Part, Parts
+from jouletrace.run.parts import Parts
 
-SCHEMA = 2
+SCHEMA = 3
 
-_FIGURE = {"value", "low", "high", "n", "method", "reason"}
-_RENAMED = {"sm": "sm_reported", "sm_counted": "sm_measured"}
-"""Clocks of schema 1."""
+Stated = Callable[[Estimate], dict[str, Any]]
+"""How a figure is written."""
 
 _MODEL = {
     "latency_s": "latency_ms",
@@ -45,15 +44,21 @@ _MODEL = {
 
 
 def to_json_object(
-    run: Run, *, top: int | None = None, compared: Comparison | None = None, tariff: Tariff | None = None
+    run: Run,
+    *,
+    top: int | None = None,
+    compared: Comparison | None = None,
+    tariff: Tariff | None = None,
+    divided: Mapping[str, list[Row]] | None = None,
 ) -> dict[str, Any]:
     """The Run as a JSON-ready object.
 
     Args:
         run: The Run.
-        top: Keep only so many phases, layers, kernels, ranges and devices each, the costliest first.
+        top: Keep only so many rows of each division but the whole, the costliest first, and all that is idle.
         compared: What a Run of ``ab`` says of its two sides: the object has it as "comparison".
         tariff: What a kWh costs and emits: the object has "cost".
+        divided: Rows of divisions that take the place of all but the whole.
 
     Returns:
         An object that ``schema.json`` describes and validates.
@@ -61,94 +66,66 @@ def to_json_object(
     results = Parts(run)
     known = facts_of(run, results)
 
-    def parts(level: str) -> list[dict[str, Any]]:
-        units = results.units(level) if top is None else results.ranked(level)[:top]
-        if level == "phase" and results.gpus and top is None:
-            units = units + results.outside()
-        return [_part(results, unit, level) for unit in units]
+    def stated(found: Estimate) -> dict[str, Any]:
+        return figure(found, results.measurand(found))
 
+    parts = divisions(run, results)
+    if divided is not None:
+        parts = {"whole": parts["whole"], **divided}
+    if top is not None:
+        parts = {name: rows if name == "whole" else costliest_of(rows, top) for name, rows in parts.items()}
     found = {
         "schema": SCHEMA,
         "kind": run.kind,
         "complete": run.complete,
         "workload": run.workload,
-        "device": run.devices[0].to_dict() if run.devices else None,
+        "devices": [device.to_dict() for device in run.devices],
         "simulated": run.simulated,
         "trust": trust.to_dict(known.checks),
-        "model": _model(results, known),
-        "phases": parts("phase"),
-        "lengths": parts("length"),
-        "layers": parts("layer"),
-        "operators": parts("op"),
-        "kernels": parts("kernel"),
-        "ranges": parts("range"),
-        "devices": parts("device"),
-        "closure": {
-            "layers": _e(results.get("closure_layers")),
-            "kernels": _e(results.get("closure_kernels")),
-        },
-        "perturbation": _e(results.get("perturbation")),
-        "checks": {name: _e(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
+        "model": model(results, known, stated),
+        "parts": {name: [as_json(row, stated) for row in rows] for name, rows in parts.items()},
+        "checks": {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures},
         "sensors": [_sensor(channel) for channel in run.channels],
         "conditions": known.conditions,
         "warnings": [warning.to_dict() for warning in (*known.ended, *known.warnings)],
     }
-    for name, level in (("contexts", "context"), ("loads", "load"), ("idle_causes", "cause")):
-        if results.units(level):
-            found[name] = parts(level)
     if compared is not None:
         found["comparison"] = to_dict(compared)
     if tariff is not None:
-        found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain)
-    return dict(_stated(jsonable(found), results.measurand()))
-
-
-def upgraded(found: dict[str, Any]) -> dict[str, Any]:
-    """An object of schema 1 as one of schema 2; one of schema 2 as it is.
-
-    Raises:
-        BadInputError: If it is of another schema.
-    """
-    if found.get("schema") == SCHEMA:
-        return found
-    if found.get("schema") != 1:
-        raise BadInputError(f"schema {found.get('schema')!r}: this jouletrace reads 1 and {SCHEMA}")
-    conditions = dict(found.get("conditions") or {})
-    clocks = conditions.get("clocks_mhz")
-    if isinstance(clocks, dict):
-        known = {"sm_reported": None, "sm_measured": None}
-        conditions["clocks_mhz"] = {**known, **{_RENAMED.get(name, name): value for name, value in clocks.items()}}
-    return dict(_stated({**found, "schema": SCHEMA, "conditions": conditions}, RUN))
-
-
-def _stated(found: Any, of: str) -> Any:
-    """The same with each figure's measurand, and room for its budget."""
-    if isinstance(found, list):
-        return [_stated(one, of) for one in found]
-    if not isinstance(found, dict):
-        return found
-    if set(found) - {"of", "budget"} == _FIGURE:
-        known = None if found["low"] is None else found.get("of", of)
-        return {**found, "of": known, "budget": found.get("budget")}
-    # a comparison has a schema of its own
-    return {name: one if name == "comparison" else _stated(one, of) for name, one in found.items()}
+        found["cost"] = cost(tariff, run, results, known, stated)
+    return dict(jsonable(found))
 
 
 def json_text(
     runs: Sequence[Run],
     *,
-    top: int | None = None,
     compared: Sequence[Comparison | None] = (),
-    tariff: Tariff | None = None,
+    write: Callable[..., dict[str, Any]] = to_json_object,
+    **options: Any,
 ) -> str:
-    """One Run as a JSON object, several (at least one) as an array; all that they hold, whatever the detail."""
-    found = [to_json_object(run, top=top, compared=one, tariff=tariff) for run, one in zip_longest(runs, compared)]
+    """One Run as a JSON object, several (at least one) as an array; all that they hold, whatever the detail.
+
+    ``write`` makes the object of each, with its side of ``compared`` and these options.
+    """
+    found = [write(run, compared=one, **options) for run, one in zip_longest(runs, compared)]
     return json.dumps(found if len(runs) > 1 else found[0], indent=2, allow_nan=False) + "\n"
 
 
 def json_schema() -> str:
     """The text of the JSON Schema (draft 2020-12) that the object validates against."""
     return (files("jouletrace.report") / "schema.json").read_text(encoding="utf-8")
+
+
+def figure(found: Estimate, of: str) -> dict[str, Any]:
+    """A figure with the measurand ``of`` its interval, and its budget."""
+    ends = {"value": found.value, "low": found.low, "high": found.high, "reason": found.reason}
+    return {**ends, "of": None if found.low is None else of, "budget": dict(found.budget) or None}
+
+
+def cost(tariff: Tariff, run: Run, results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
+    """The object "cost"; without budgets, since the gain of the sensor is in these intervals alone."""
+    found = tariff.to_dict(*priced(run, results, known), known.gain)
+    return {name: stated(Estimate.from_dict(one)) if isinstance(one, dict) else one for name, one in found.items()}
 
 
 def _sensor(channel: ChannelInfo) -> dict[str, Any]:
@@ -170,7 +147,8 @@ def _sensor(channel: ChannelInfo) -> dict[str, Any]:
     }
 
 
-def _model(results: Parts, known: Facts) -> dict[str, Any]:
+def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
+    """Figures of the whole, as ``stated`` writes them, and the distribution of latency."""
     there = results.whole.figures
     found: dict[str, Any] = {
         "latency_ms": _latency(results, known),
@@ -178,10 +156,10 @@ def _model(results: Parts, known: Facts) -> dict[str, Any]:
     }
     for name, place in list(_MODEL.items())[2:]:
         group, _, key = place.rpartition(".")
-        (found.setdefault(group, {}) if group else found)[key] = _with_measurand(results, results.get(name))
+        (found.setdefault(group, {}) if group else found)[key] = stated(results.get(name))
     return found | {
-        "flags": {_MODEL.get(name, name): list(figure.flags) for name, figure in there.items() if figure.flags},
-        "other": _other(results, results.whole, {*_MODEL, *OF_PARTS}),
+        "flags": {_MODEL.get(name, name): list(one.flags) for name, one in there.items() if one.flags},
+        "other": {name: stated(one) for name, one in there.items() if name not in (*_MODEL, *OF_PARTS)},
     }
 
 
@@ -193,37 +171,3 @@ def _latency(results: Parts, known: Facts) -> dict[str, Any]:
         figures |= {"median": stated.value * 1e3, "n": stated.n}
     reason = None if figures["n"] else stated.reason
     return {**figures, "reason": reason}
-
-
-_PART_METRICS = ("time_s", "power_w", "energy_total_j", "energy_active_j", "share")
-
-
-def _part(results: Parts, unit: Part, level: str) -> dict[str, Any]:
-    flags = dict.fromkeys(flag for figure in unit.figures.values() for flag in figure.flags)
-    named = {"name": f"{unit.gpu}: {unit.name}"} if unit.gpu and level == "phase" else {}
-    return {
-        **{name: getattr(unit, name) for name in ("name", "op", "shapes", "module", "count")},
-        **named,
-        **({"device": unit.gpu} if unit.gpu else {}),
-        "time_ms": _e(unit.get("time_s").scaled(1e3)),
-        "power_w": _e(unit.get("power_w")),
-        "energy_j": _e(unit.get("energy_total_j")),
-        "energy_active_j": _e(unit.get("energy_active_j")),
-        "share": unit.get("share").value,
-        "flags": list(flags),
-        "other": _other(results, unit, set(_PART_METRICS)),
-    }
-
-
-def _other(results: Parts, unit: Part, known: set[str]) -> dict[str, Any]:
-    """Metrics that have no place of their own, in SI units by name: nothing is left out."""
-    return {name: _with_measurand(results, f) for name, f in unit.figures.items() if name not in known}
-
-
-def _e(found: Estimate) -> dict[str, Any]:
-    """A figure with its budget."""
-    return found.to_dict() | {"budget": dict(found.budget) or None}
-
-
-def _with_measurand(results: Parts, found: Estimate) -> dict[str, Any]:
-    return _e(found) | {"of": results.measurand(found)}

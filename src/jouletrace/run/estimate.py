@@ -138,9 +138,9 @@ def widened(estimate: Estimate, half: float) -> Estimate:
 
 
 def _budget(text: object) -> dict[str, float]:
-    """A stored budget; empty if another program wrote something else."""
+    """A budget, as an object or its text; empty if another program wrote something else."""
     try:
-        found = json.loads(text) if isinstance(text, str) and text else {}
+        found = json.loads(text) if isinstance(text, str) and text else text
     except (ValueError, RecursionError):
         return {}
     known = found if isinstance(found, dict) else {}

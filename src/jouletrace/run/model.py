@@ -160,11 +160,6 @@ class Run(Shown):
         found = Estimate.from_dict(row) if row else Estimate.null("not_measured")
         return found.in_unit(METRICS[metric].unit) if metric in METRICS else found
 
-    def result_flags(self, metric: str, unit: int = MODEL_UNIT) -> list[str]:
-        """The flags of a figure in ``results``."""
-        row = self._result_row(metric, unit)
-        return row["flags"].split(",") if row and row["flags"] else []
-
     def _result_row(self, metric: str, unit: int) -> dict[str, Any] | None:
         wanted = pc.and_(pc.equal(self.results["metric"], metric), pc.equal(self.results["unit"], unit))
         rows: list[dict[str, Any]] = self.results.filter(wanted).slice(0, 1).to_pylist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -97,14 +97,16 @@ class Part:
         if self.op or self.level in ("kernel", "site"):
             return path_of(self.phase, self.module, self.op, self.shapes, kernel)
         if self.level == "layer":
-            call = name.removeprefix(self.module or "").strip()
-            return (*path_of(module=self.module), *((Step("call", call),) if call else ()))
+            module = self.module or name
+            call = name.removeprefix(module).strip(" ()")
+            return (*path_of(module=module), *((Step("call", call),) if call else ()))
         if self.level == "range":
             return tuple(Step("range", word) for word in name.split("/"))
+        kind = "idle" if name in (IDLE_NAME, BEFORE) else "pool" if name.endswith(" together") else "op"
         ways: dict[str, Path] = {
             "model": (),
             "cause": (Step("idle", IDLE_NAME), Step("cause", name)),
-            "op": (Step("idle" if name in (IDLE_NAME, BEFORE) else "pool", name),),
+            "op": (Step(kind, name),),
         }
         return ways.get(self.level, (Step(self.level, name),))
 
@@ -236,10 +238,16 @@ class Parts:
     def ranked(self, level: str) -> list[Part]:
         """Parts of a level, those that took the most energy first (time, where energy is unknown)."""
         parts = self.units(level)
-        for metric in ("energy_total_j", "energy_active_j", "time_s"):
-            if any(part.get(metric).value is not None for part in parts):
-                return sorted(parts, key=lambda part: math.inf if (v := part.get(metric).value) is None else -v)
-        return parts
+        return [parts[n] for n in costliest([part.figures for part in parts])]
+
+
+def costliest(figures: Sequence[Mapping[str, Estimate]]) -> list[int]:
+    """Places of rows by their figures, those that took the most energy first (time, where energy is unknown)."""
+    for metric in ("energy_total_j", "energy_active_j", "time_s"):
+        values = [found.get(metric, ABSENT).value for found in figures]
+        if any(value is not None for value in values):
+            return sorted(range(len(values)), key=lambda n: math.inf if (v := values[n]) is None else -v)
+    return list(range(len(figures)))
 
 
 _COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")

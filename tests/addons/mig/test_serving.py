@@ -128,7 +128,7 @@ def test_loads_are_shown_and_computed_again(served):
     assert "alone" not in text
     found = to_json_object(run)
     Draft202012Validator(json.loads(json_schema())).validate(found)
-    assert len(found["loads"]) == 9
+    assert len(found["parts"]["request"]) == 9
     results = run.results
     assert analyse(run).results.equals(results)
 

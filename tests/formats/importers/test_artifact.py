@@ -48,12 +48,12 @@ def test_without_a_latency_there_are_levels_and_no_energy_of_an_inference(tmp_pa
 
 def test_energy_over_assumed_times_says_so(tmp_path):
     run = imported(write(tmp_path, LOG))
-    assert "interval_assumed" in run.result_flags("energy_total_j", DEVICE_UNIT)
+    assert "interval_assumed" in run.result("energy_total_j", DEVICE_UNIT).flags
     stamped = imported(write(tmp_path, query([61.0] * 100)))
     seconds = stamped.result("time_s", DEVICE_UNIT).value
     assert seconds == pytest.approx(9.9, abs=0.5)
     assert stamped.result("energy_total_j", DEVICE_UNIT).value == pytest.approx(61 * seconds)
-    assert stamped.result_flags("energy_total_j", DEVICE_UNIT) == ["nominal_response"]
+    assert stamped.result("energy_total_j", DEVICE_UNIT).flags == ("nominal_response",)
 
 
 def test_a_figure_computed_again_is_the_same(tmp_path):

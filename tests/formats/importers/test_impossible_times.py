@@ -187,7 +187,7 @@ def test_part_of_a_name_is_flagged_and_its_energy_null(tmp_path):
     unit = next(row for row in run.units.to_pylist() if row["name"] == "gemm")
     assert unit["count"] == 39
     assert run.result("time_s", unit["id"]).value == pytest.approx(39 * 0.05)
-    assert "times_left_out" in run.result_flags("time_s", unit["id"])
+    assert "times_left_out" in run.result("time_s", unit["id"]).flags
     assert run.result("energy_total_j", unit["id"]).reason == "impossible_times"
 
 

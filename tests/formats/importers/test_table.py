@@ -193,8 +193,8 @@ def test_power_beyond_any_gpu_is_flagged_with_what_to_do(tmp_path):
     run = analyse(read(tmp_path, "table", text, map={"power_w": "TOTAL"}))
     (warning,) = [one for one in run.warnings if one.code == "power_implausible"]
     assert "--map power_mw=TOTAL" in warning.message
-    assert "power_implausible" in run.result_flags("power_w", unit=1)
-    assert "power_implausible" in run.result_flags("energy_total_j", unit=1)
+    assert "power_implausible" in run.result("power_w", unit=1).flags
+    assert "power_implausible" in run.result("energy_total_j", unit=1).flags
 
 
 def test_power_beyond_anything_is_refused(tmp_path):

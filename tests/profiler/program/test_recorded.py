@@ -15,6 +15,7 @@ import two_gpus
 from commands import command, done
 from jouletrace.analysis import analyse
 from jouletrace.run import tables
+from shown import leaves, name_of, rows
 
 pytestmark = pytest.mark.thorough
 
@@ -71,43 +72,40 @@ def test_all_of_a_gpu_lies_below_its_device(place):
 def test_energies_of_operators_are_those_that_the_gpus_drew(shown, recorded):
     checked = 0
     for rank, (device, truth) in enumerate(recorded[1].items()):
-        for row in shown["operators"]:
+        for row in rows(shown, "code", "op"):
             energy = row["energy_j"]
-            if row["device"] == f"rank-{rank}" and row["op"] and energy["value"] is not None:
+            if name_of(row, "device") == f"rank-{rank}" and energy["value"] is not None:
                 half = (energy["high"] - energy["low"]) / 2
-                assert energy["value"] == pytest.approx(truth.operator_j[row["op"]], abs=1.6 * half), (device, row)
+                assert energy["value"] == pytest.approx(truth.operator_j[name_of(row)], abs=1.6 * half), (device, row)
                 checked += 1
     assert checked >= 8
 
 
 def test_parts_make_the_whole_and_each_gpu(shown):
-    closure = shown["closure"]["kernels"]
+    closure = shown["checks"]["closure_kernels"]
     assert closure["low"] < 1 < closure["high"]
     whole = shown["model"]["energy_j"]["total"]
-    parts, _ = sum_of(shown["kernels"])
+    parts, _ = sum_of(leaves(shown, "code"))
     assert parts == pytest.approx(whole["value"], rel=0.01)
-    for device in shown["devices"]:
-        rank = device["name"].partition(":")[0]
-        of_rank = [row for row in shown["kernels"] if row["device"] == rank]
+    for device in rows(shown, "whole", "device"):
+        rank = name_of(device)
+        of_rank = [row for row in leaves(shown, "code") if name_of(row, "device") == rank]
         assert sum_of(of_rank)[0] == pytest.approx(device["energy_j"]["value"], rel=0.015)
         assert device["other"]["closure_kernels"]["low"] < 1 < device["other"]["closure_kernels"]["high"]
-        phases = [row for row in shown["phases"] if row["device"] == rank]
-        assert {row["name"] for row in phases} == {
-            f"{rank}: {name}" for name in ("compute", "communication", "idle", "before the first kernel")
-        }
+        phases = [row for row in rows(shown, "phase") if name_of(row, "device") == rank]
+        assert {name_of(row) for row in phases} == {"compute", "communication", "idle", "before the first kernel"}
         assert sum_of(phases)[0] == pytest.approx(device["energy_j"]["value"], rel=0.015)
-    assert sum_of(shown["devices"])[0] == pytest.approx(whole["value"], rel=1e-6)
+    assert sum_of(leaves(shown, "whole"))[0] == pytest.approx(whole["value"], rel=1e-6)
 
 
 def test_a_gpu_of_two_has_the_figures_that_it_has_alone(recorded, shown, tmp_path, monkeypatch):
     monkeypatch.setenv("JOULETRACE_CACHE", str(recorded[0].parent.parent / "cache"))
     two_gpus.record(tmp_path / "run", seeds=(1,))
     alone = json.loads(done("show", str(tmp_path / "run" / "kernels"), "--json").out)
-    assert all("device" not in row for row in alone["kernels"])
-    first = [row for row in shown["kernels"] if row["device"] == "rank-0"]
-    assert [(row["name"], row["op"]) for row in first] == [(row["name"], row["op"]) for row in alone["kernels"]]
-    for one, other in zip(first, alone["kernels"], strict=True):
-        assert one["energy_j"]["value"] == pytest.approx(other["energy_j"]["value"], rel=1e-6)
+    first = [row for row in rows(shown, "code") if name_of(row, "device") == "rank-0"]
+    assert [row["path"][1:] for row in first] == [row["path"] for row in rows(alone, "code")]
+    for one, other in zip(first, rows(alone, "code"), strict=True):
+        assert (one["energy_j"]["value"] or 0) == pytest.approx(other["energy_j"]["value"] or 0, rel=1e-6)
 
 
 def test_a_gpu_whose_kernels_have_no_energies_is_named_and_the_other_keeps_its_figures(place, shown, tmp_path):
@@ -119,10 +117,11 @@ def test_a_gpu_whose_kernels_have_no_energies_is_named_and_the_other_keeps_its_f
     found = json.loads(done("show", str(tmp_path / "run"), "--json").out)
     assert found["trust"]["level"] == "no"
     assert any("no energies of kernels of rank-1: " in one["message"] for one in found["trust"]["failed"])
-    assert found["closure"]["kernels"]["reason"] == "not_attributed"
-    first, before = ([row for row in one["operators"] if row["device"] == "rank-0"] for one in (found, shown))
+    assert found["checks"]["closure_kernels"]["reason"] == "not_attributed"
+    first, before = ([row for row in rows(one, "code") if name_of(row, "device") == "rank-0"] for one in (found, shown))
     assert [row["energy_j"] for row in first] == [row["energy_j"] for row in before]
-    assert {row["energy_j"]["value"] for row in found["operators"] if row["device"] == "rank-1" and row["op"]} == {None}
+    other = [row for row in rows(found, "code", "op") if name_of(row, "device") == "rank-1"]
+    assert {row["energy_j"]["value"] for row in other} == {None}
 
 
 @pytest.mark.parametrize("detail", ["phase", "layer", "op", "kernel"])
@@ -138,17 +137,18 @@ def test_each_detail_lists_the_parts_of_both(place, detail):
 
 def test_energy_is_divided_by_gpu_and_across_them(place, shown):
     def divided(kinds):
-        rows = json.loads(done("show", str(place), "--by", kinds, "--json").out)
-        return {tuple(name for _, name in row["path"]): row["energy_j"] for row in rows}
+        own = rows(json.loads(done("show", str(place), "--by", kinds, "--json").out), kinds)
+        return {tuple(step["name"] for step in row["path"]): row["energy_j"] for row in own}
 
     by_gpu, by_op, by_both = (divided(kinds) for kinds in ("device", "op", "device,op"))
-    for device in shown["devices"]:
-        rank = device["name"].partition(":")[0]
+    for device in rows(shown, "whole", "device"):
+        rank = name_of(device)
         assert {path[1:] for path in by_gpu if path[0] == rank} == {(), ("idle",), ("before the first kernel",)}
         of_gpu = sum(energy["value"] for path, energy in by_gpu.items() if path[0] == rank)
         assert of_gpu == pytest.approx(device["energy_j"]["value"], rel=0.015)
         rest = ("idle", "before the first kernel")
-        kernels = [row for row in shown["kernels"] if row["device"] == rank and row["name"] not in rest]
+        own = [row for row in leaves(shown, "code") if name_of(row, "device") == rank]
+        kernels = [row for row in own if name_of(row, "idle") not in rest]
         assert by_gpu[rank,]["value"] == pytest.approx(sum_of(kernels)[0], rel=0.01)
     for path, energy in by_op.items():
         op = "".join(path)
@@ -265,6 +265,6 @@ def test_a_gpu_without_kernels_is_a_remark_and_a_row(tmp_path, monkeypatch):
     found = json.loads(done("show", str(tmp_path / "half"), "--json").out)
     assert found["trust"]["level"] == "with care"
     assert any("no kernels were recorded of 48 % of the energy" in one["message"] for one in found["trust"]["failed"])
-    rows = json.loads(done("show", str(tmp_path / "half"), "--by", "op", "--json").out)
-    assert [["idle", "kernels not recorded"]] in [row["path"] for row in rows]
-    assert sum(row["share"]["value"] or 0 for row in rows) == pytest.approx(1, abs=0.02)
+    own = rows(json.loads(done("show", str(tmp_path / "half"), "--by", "op", "--json").out), "op")
+    assert "kernels not recorded" in [name_of(row, "idle") for row in own]
+    assert sum(row["share"]["value"] or 0 for row in own) == pytest.approx(1, abs=0.02)

@@ -162,7 +162,7 @@ def test_ranges_that_overlap_without_nesting_are_flagged_and_keep_their_figures(
 
 
 def flags_of(run, name, metric):
-    return run.result_flags(metric, unit(run, name)["id"])
+    return run.result(metric, unit(run, name)["id"]).flags
 
 
 def test_ranges_without_a_power_sensor_have_time_only():
@@ -173,7 +173,7 @@ def test_ranges_without_a_power_sensor_have_time_only():
 
 def test_a_range_that_did_not_wait_for_the_gpu_says_so():
     run = marked([("range", "a", 1.0, 3.0)], 300.0, 5.0, settings={"not_synchronised": ["a"]})
-    assert run.result_flags("energy_total_j", unit(run, "a")["id"])[0] == "host_time"
+    assert run.result("energy_total_j", unit(run, "a")["id"]).flags[0] == "host_time"
 
 
 def test_steps_of_threads_that_overlap_are_null():

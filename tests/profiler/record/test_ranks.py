@@ -260,7 +260,7 @@ def test_ranks_on_one_device_are_recorded_once_and_share_it():
 
 def test_ranks_that_made_different_numbers_of_steps_say_so():
     run = merged([part(0, "GPU-a", 100.0), part(1, "GPU-b", 100.0, seconds=8.0)])
-    assert "counts_differ" in run.result_flags("energy_total_j", unit(run, "all ranks/epoch"))
+    assert "counts_differ" in run.result("energy_total_j", unit(run, "all ranks/epoch")).flags
 
 
 def test_parts_that_cannot_be_read_are_named(tmp_path):

@@ -1,0 +1,117 @@
+"""Divisions of a Run's energy as rows of its JSON object: each part by its path, one function for all of them.
+
+Parts that divide the same joules in different ways stand in different divisions, so that the leaves of one state each
+joule once: operators of equal layers are stored together, modules one by one, phases of ranks across both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jouletrace.run import Estimate, Run
+from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step, costliest
+from jouletrace.run.recording_names import BEFORE, IDLE_NAME
+
+LEVELS = {
+    **{"op": "code", "kernel": "code", "cause": "code", "phase": "phase", "layer": "module", "range": "range"},
+    **{"load": "request", "context": "context", "length": "length"},
+}
+"""The division of each level of parts; devices are in "whole"."""
+
+PLACES = {
+    "time_s": "time_s",
+    "power_w": "power_w",
+    "energy_total_j": "energy_j",
+    "energy_active_j": "energy_active_j",
+    "share": "share",
+}
+"""Metrics that each row states, and their fields; the others are in "other" under their own names."""
+
+_OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
+_BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a division: its path, its figures by metric, how often it runs in an iteration, and its device's id."""
+
+    path: Path
+    figures: Mapping[str, Estimate]
+    count: int | None = None
+    device: str | None = None
+
+
+def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
+    """Rows of each division that the Run has, in stored order; "whole" is always there."""
+    found = {"whole": list(_whole(run, results))}
+    apart = results.apart()  # kernels and operators of an import state the same time, each by itself
+    for part in results.all():
+        division, last = LEVELS.get(part.level), part.path[-1].kind if part.path else ""
+        if last == "call" or (apart and last in ("op", "shapes")):
+            division = "call" if last == "call" else "operator"
+        if division is not None:
+            found.setdefault(division, []).extend(_rows(results, part))
+    beside = [row for part in results.outside() for row in _rows(results, part) if _idle(row)]
+    for division in ("phase", "module", "operator"):  # phases of a generation were measured with their idle time
+        if division in found and not (division == "phase" and results.units("length")):
+            found[division] += beside
+    figures = results.whole.figures
+    if idle := [Row((Step("level", name),), {"power_w": figures[m]}) for name, m in _BASELINES.items() if m in figures]:
+        found["idle"] = idle
+    return {division: list(_unique(rows)) for division, rows in found.items()}
+
+
+def _unique(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows; of several with one path, such as steps of the host and of the GPU, the later ones are numbered."""
+    seen: Counter[Path] = Counter()
+    for row in rows:
+        seen[row.path] += 1
+        numbered = [Step(kind, f"{name} ({seen[row.path]})") for kind, name in row.path[-1:]]
+        yield row if seen[row.path] == 1 else replace(row, path=(*row.path[:-1], *numbered))
+
+
+def _whole(run: Run, results: Parts) -> Iterator[Row]:
+    """All that was measured, and each device where there are several."""
+    figures = {name: one for name, one in results.whole.figures.items() if name in PLACES}
+    devices, names = results.units("device"), {part.id: name for name, part in results.gpus.items()}
+    only = run.devices[0].id if len(run.devices) == 1 and not devices else None
+    yield Row((), {"time_s": results.get("iteration_time_s"), **figures}, None, only)
+    for part in devices:
+        yield Row((Step("device", names.get(part.id, part.name)),), part.figures, part.count, part.module)
+
+
+def _rows(results: Parts, part: Part) -> Iterator[Row]:
+    """A part, and what a module with others in it runs itself, which is a leaf beside them."""
+    path = part.path
+    if part.level == "kernel" and part.parent and (above := results[part.parent]).op:  # which may be in more phases
+        path = (*above.path, *(step for step in path if step not in above.path))
+    own = {_OWN[name]: one for name, one in part.figures.items() if name in _OWN}
+    yield Row(path, {name: one for name, one in part.figures.items() if name not in _OWN}, part.count)
+    if own:
+        yield Row((*path, Step("own", "own operators")), own)
+
+
+def costliest_of(rows: Sequence[Row], top: int) -> list[Row]:
+    """The ``top`` costliest rows, the costliest first, and all that is idle beyond them."""
+    left = iter(range(top))
+    ranked = (rows[n] for n in costliest([row.figures for row in rows]))
+    return [row for row in ranked if _idle(row) or next(left, None) is not None]
+
+
+def _idle(row: Row) -> bool:
+    return any(step.kind == "idle" or step.name in (IDLE_NAME, BEFORE) for step in row.path)
+
+
+def as_json(row: Row, figure: Callable[[Estimate], dict[str, Any]]) -> dict[str, Any]:
+    """The object of a row, its figures as ``figure`` states them."""
+    return {
+        "path": [step._asdict() for step in row.path],
+        "count": row.count or None,
+        **({} if row.device is None else {"device": row.device}),
+        **{place: figure(row.figures.get(name, ABSENT)) for name, place in PLACES.items()},
+        "flags": list(dict.fromkeys(flag for one in row.figures.values() for flag in one.flags)),
+        "other": {name: figure(one) for name, one in row.figures.items() if name not in PLACES},
+    }

@@ -1,0 +1,81 @@
+"""JSON objects of schemas 1 and 2 as one of schema 3."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jouletrace.errors import BadInputError
+from jouletrace.report.contract import SCHEMA, figure
+from jouletrace.report.divisions import LEVELS, PLACES, Row, as_json
+from jouletrace.run import Estimate
+from jouletrace.run.parts import RUN, Part, Step
+from jouletrace.run.recording_names import BEFORE, IDLE_NAME
+
+LISTS = {
+    **{"phases": "phase", "lengths": "length", "layers": "layer", "operators": "op", "kernels": "kernel"},
+    **{"ranges": "range", "devices": "device", "contexts": "context", "loads": "load", "idle_causes": "cause"},
+}
+"""Lists of schemas 1 and 2, and the level of their parts."""
+
+_CLOCKS = {"sm": "sm_reported", "sm_counted": "sm_measured"}
+"""Clocks of schema 1."""
+
+
+def upgraded(found: dict[str, Any]) -> dict[str, Any]:
+    """An object of schema 1 or 2 as one of schema 3; one of schema 3 as it is.
+
+    What the older one doesn't say is null or absent: phases on the paths of operators, the time of the whole.
+
+    Raises:
+        BadInputError: If it is of another schema.
+    """
+    if found.get("schema") == SCHEMA:
+        return found
+    if found.get("schema") not in (1, 2):
+        raise BadInputError(f"schema {found.get('schema')!r}: this jouletrace reads 1 to {SCHEMA}")
+    gone = {"device", "closure", "perturbation", "comparison", *LISTS}
+    now = json.loads(json.dumps({key: one for key, one in found.items() if key not in gone}), object_hook=_figure)
+    if isinstance(clocks := (now.get("conditions") or {}).get("clocks_mhz"), dict):
+        known: dict[str, Any] = {"sm_reported": None, "sm_measured": None}
+        now["conditions"]["clocks_mhz"] = known | {_CLOCKS.get(name, name): value for name, value in clocks.items()}
+    device = found.get("device")
+    only = None if device is None or found.get("devices") else device["id"]
+    whole = {"time_ms": {}, "energy_j": now["model"]["energy_j"]["total"], "power_w": now["model"]["power_w"]}
+    rows = [(level, old) for name, level in LISTS.items() for old in found.get(name, [])]
+    operators, ranks = {_key(old) for level, old in rows if level == "op"}, {old.get("device") for _, old in rows}
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for level, old in [("model", {**whole, "module": only}), *rows]:
+        if level != "kernel" or _key(old) not in operators:  # both lists have what has no kernels
+            parts.setdefault(LEVELS.get(level, "whole"), []).append(_row(level, old, ranks))
+    closures = {f"closure_{key}": _figure(one) for key, one in found.get("closure", {}).items() if one["value"]}
+    now |= {"comparison": found["comparison"]} if "comparison" in found else {}
+    checks = closures | now.get("checks", {})
+    return {**now, "schema": SCHEMA, "devices": [device] if device else [], "parts": parts, "checks": checks}
+
+
+def _key(old: Mapping[str, Any]) -> tuple[object, ...]:
+    return tuple(old.get(name) for name in ("name", "op", "shapes", "module", "device"))
+
+
+def _row(level: str, old: Mapping[str, Any], ranks: set[Any]) -> dict[str, Any]:
+    """A row; a device whose kernels were recorded is named as on their paths."""
+    gpu = old.get("device", "")
+    name = str(old.get("name") or "").removeprefix(f"{gpu}: ")
+    own: dict[str, Any] = {key: old.get(key) for key in ("op", "shapes", "module", "count")}
+    path = Part(0, None, "op" if name in (IDLE_NAME, BEFORE) else level, name, gpu=gpu, **own).path
+    if level == "device" and (rank := name.partition(":")[0]) in ranks:
+        path = (Step("device", rank),)
+    stated = {**old.get("other", {}), **{metric: old[place] for metric, place in PLACES.items() if place in old}}
+    stated["share"] = {"value": old.get("share"), "flags": ",".join(old.get("flags", []))}
+    figures = {metric: Estimate.from_dict(one) for metric, one in stated.items()}
+    figures["time_s"] = Estimate.from_dict(old["time_ms"]).scaled(1e-3)
+    of = next((one["of"] for one in stated.values() if one.get("of")), RUN)
+    device = old["module"] if level in ("model", "device") else None
+    return as_json(Row(path, figures, own["count"], device), lambda one: figure(one, of))
+
+
+def _figure(old: dict[str, Any]) -> dict[str, Any]:
+    """A figure as one of schema 3; any other object as it is."""
+    return figure(Estimate.from_dict(old), old.get("of") or RUN) if {"value", "low", "n"} <= old.keys() else old

@@ -1,0 +1,141 @@
+"""``parts`` of the JSON of committed Runs: each division by itself states each joule once, by paths."""
+
+import json
+import shutil
+import subprocess
+from collections import defaultdict
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import import_timelines
+from commands import command, done
+from documented import blocks
+from frozen import PROGRAMS, STORED
+from jouletrace.report.contract import json_schema
+from jouletrace.run import Estimate, Run, save, tables
+from make_runs import result
+from places import REPOSITORY
+from shown import leaves, name_of, rows
+
+VALIDATOR = Draft202012Validator(json.loads(json_schema()))
+TWO_GPUS = REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"
+RUNS = [*STORED, *PROGRAMS, TWO_GPUS]
+MADE_OF_PARTS = ("whole", "code", "phase", "module", "operator")
+"""Divisions whose leaves make the whole; samples, calls, ranges and loads don't."""
+
+
+def shown(path, *more):
+    return json.loads(done("show", str(path), "--json", *more).out)
+
+
+def path_of(row):
+    return tuple((step["kind"], step["name"]) for step in row["path"])
+
+
+def half(energy):
+    return 0.0 if energy["low"] is None else (energy["high"] - energy["low"]) / 2
+
+
+def children(found, division):
+    """Rows by the path of the row that they lie below: the longest with which their own begins, here or in whole."""
+    own = {path_of(row): row for row in rows(found, division)}
+    above = {path_of(row): row for row in rows(found, "whole")} | own
+    below = defaultdict(list)
+    for path, row in own.items():
+        if path:
+            below[next(path[:n] for n in reversed(range(len(path))) if path[:n] in above)].append(row)
+    return [(above[path], inside) for path, inside in below.items()]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_rows_of_a_committed_run_are_described_and_add_up(path):
+    found = shown(path)
+    assert [f"{one.json_path}: {one.message}" for one in VALIDATOR.iter_errors(found)] == []
+    assert path_of(found["parts"]["whole"][0]) == ()
+    for division, own in found["parts"].items():
+        paths = [path_of(row) for row in own]
+        assert len(set(paths)) == len(paths), division
+        if division not in MADE_OF_PARTS:
+            continue
+        for above, below in children(found, division):
+            energies = [row["energy_j"] for row in below]
+            known = [one for one in energies if one["value"] is not None]
+            if above["energy_j"]["value"] is None or not known:
+                continue
+            rest = above["energy_j"]["value"] - sum(one["value"] for one in known)
+            within = half(above["energy_j"]) + sum(map(half, known))
+            assert rest >= -within, (division, above["path"], "rows below are more than the row")
+            if len(known) == len(energies):
+                assert rest <= within, (division, above["path"], "rows below are less than the row")
+
+
+def test_what_a_module_runs_itself_is_a_leaf_beside_those_in_it():
+    found = shown(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
+    own = [row for row in rows(found, "module", "own") if row["energy_j"]["value"]]
+    assert own
+    assert all(row in leaves(found, "module") for row in own)
+    assert sum(row["energy_j"]["value"] or 0 for row in leaves(found, "module")) == pytest.approx(
+        found["model"]["energy_j"]["total"]["value"], rel=0.03
+    )
+
+
+def test_a_run_of_two_gpus_names_both_and_each_part_its_own():
+    found = shown(TWO_GPUS)
+    whole = rows(found, "whole", "device")
+    assert [row["device"] for row in whole] == [one["id"] for one in found["devices"]]
+    assert [name_of(row) for row in whole] == ["rank-0", "rank-1"]
+    assert {name_of(row, "device") for row in rows(found, "code")} == {"rank-0", "rank-1"}
+
+
+def test_operators_of_a_trace_stand_apart_from_its_kernels_and_paths_are_unique(tmp_path):
+    """A trace states the time of both, and each step twice: of the host and of the GPU."""
+    done("import", str(import_timelines.kineto(tmp_path / "trace.json")), "-o", str(tmp_path / "run"))
+    found = shown(tmp_path / "run")
+    assert {name_of(row) for row in rows(found, "operator", "op")} == {"aten::mm", "aten::relu", "aten::copy_"}
+    assert {row["path"][-1]["kind"] for row in rows(found, "code")} == {"kernel"}
+    for own in found["parts"].values():
+        assert len({path_of(row) for row in own}) == len(own)
+    assert {"ProfilerStep#0", "ProfilerStep#0 (2)"} <= {name_of(row) for row in rows(found, "range")}
+
+
+def test_calls_of_modules_are_a_division_of_their_own(tmp_path):
+    units = [
+        {"id": 1, "level": "layer", "name": "mlp", "module": "mlp", "count": 2},
+        {"id": 2, "parent": 1, "level": "layer", "name": "mlp (call 1)", "module": "mlp", "count": 1},
+        {"id": 3, "parent": 1, "level": "layer", "name": "mlp (call 2)", "module": "mlp", "count": 1},
+    ]
+    times = tables.from_rows([result(number, "time_s", Estimate(1.0)) for number in (1, 2, 3)], "results")
+    run = Run(kind="profile", workload={"name": "x"}, units=tables.from_rows(units, "units"), results=times)
+    found = shown(save(run, tmp_path / "run"))
+    assert [name_of(row) for row in rows(found, "module")] == ["mlp"]
+    assert [row["path"] for row in rows(found, "call")] == [
+        [{"kind": "module", "name": "mlp"}, {"kind": "call", "name": f"call {number}"}] for number in (1, 2)
+    ]
+
+
+JQ = blocks(REPOSITORY / "docs" / "reference" / "json.md", "jq")
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(
+    ("program", "path", "says"),
+    [
+        (JQ[0], "src/jouletrace/bundled/deit-b-64-layers-h200.zip", "addmm\t2.89"),
+        (JQ[1], "docs/results/runs/deit-run-h100.zip", "idle: waiting for the host\t18.79"),
+        (JQ[2], "tests/data/fsdp-two-h200.zip", "whole\trank-1\t3693"),
+    ],
+    ids=["operators", "idle", "two GPUs"],
+)
+def test_examples_of_the_documentation_answer(program, path, says):
+    text = done("show", str(REPOSITORY / path), "--json").out
+    answer = subprocess.run(["jq", "-r", program], input=text, capture_output=True, text=True, check=True).stdout
+    assert says in answer
+
+
+def test_an_older_schema_is_of_the_json_of_whole_runs_alone(capsys):
+    for more in ((), ("--json", "--by", "op"), ("--json", "--budget"), ("-f", "csv")):
+        said = command(capsys, "show", str(TWO_GPUS), "--schema", "2", *more)
+        assert said.code == 2
+        assert "--schema 2: of --json alone" in said.complaint

@@ -1,0 +1,84 @@
+"""JSON objects of schemas 1 and 2 are read as those of schema 3, null where they don't say."""
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from commands import done
+from frozen import PROGRAMS, STORED
+from jouletrace.errors import BadInputError
+from jouletrace.report.contract import json_schema, to_json_object
+from jouletrace.report.older import upgraded
+from jouletrace.run import save
+from make_runs import monitor_run, profile_run
+from places import REPOSITORY
+from shown import name_of, rows
+
+VALIDATOR = Draft202012Validator(json.loads(json_schema()))
+RUNS = [*STORED, *PROGRAMS, REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"]
+
+
+def both(path):
+    """The object of schema 3, and that of schema 2."""
+    return tuple(json.loads(done("show", str(path), "--json", "--schema", schema).out) for schema in "32")
+
+
+def values(found, division):
+    """Energies, and times in nanoseconds, of parts that are in the lists of schema 2, by names on their paths."""
+    own = [row for row in rows(found, division) if not row["path"] or row["path"][-1]["kind"] != "own"]
+    return sorted((row["energy_j"]["value"] or 0.0, round(1e9 * (row["time_s"]["value"] or 0.0))) for row in own)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_an_upgraded_object_validates_and_has_the_figures_of_the_new_one(path):
+    now, before = both(path)
+    assert before["schema"] == 2
+    found = upgraded(before)
+    assert [f"{one.json_path}: {one.message}" for one in VALIDATOR.iter_errors(found)] == []
+    for name in ("model", "checks", "trust", "conditions", "warnings"):
+        assert found[name] == now[name], name
+    for division in ("request", "range", "length", "context"):
+        assert values(found, division) == values(now, division)
+    listed = {value for value, _ in values(now, "code")}
+    assert {value for value, _ in values(found, "code")} <= listed
+    assert {value for value, _ in values(found, "module")} <= {value for value, _ in values(now, "module")}
+
+
+def test_operators_kernels_and_idle_have_their_paths():
+    _, before = both(REPOSITORY / "tests" / "frozen" / "programs" / "encoder.zip")
+    found = upgraded(before)
+    assert len(rows(found, "code", "cause")) == len(before["idle_causes"])
+    assert {name_of(row) for row in rows(found, "code", "idle")} == {"idle", "before the first kernel"}
+    kernels = [row for row in before["kernels"] if row not in before["operators"]]
+    assert len(rows(found, "code", "kernel")) == len(kernels)
+
+
+def test_devices_are_rows_of_the_whole(tmp_path):
+    _, before = both(save(monitor_run(), tmp_path / "run"))
+    assert [row["device"] for row in rows(upgraded(before), "whole", "device")] == [
+        one["module"] for one in before["devices"]
+    ]
+
+
+def test_an_object_of_schema_1_is_read(tmp_path):
+    now, before = both(save(profile_run(kernels=2), tmp_path / "run"))
+    clocks = before["conditions"]["clocks_mhz"]
+    old = json.loads(
+        json.dumps(before), object_hook=lambda one: {k: v for k, v in one.items() if k not in ("of", "budget")}
+    )
+    old["schema"] = 1
+    old["conditions"]["clocks_mhz"] = {"sm": clocks["sm_reported"], "memory": clocks["memory"]}
+    found = upgraded(old)
+    assert found["model"] == now["model"]
+    assert found["conditions"]["clocks_mhz"] == {**clocks, "sm_measured": None}
+    assert upgraded(before)["parts"] == found["parts"]
+    assert found["parts"]["whole"][0]["time_s"]["reason"] == "unknown"
+
+
+def test_other_schemas_are_refused_and_this_one_is_kept():
+    now = to_json_object(profile_run())
+    assert upgraded(now) is now
+    with pytest.raises(BadInputError, match="this jouletrace reads 1 to 3"):
+        upgraded({"schema": 4})
