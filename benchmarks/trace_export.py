@@ -2,7 +2,7 @@
 
 ``python benchmarks/trace_export.py [KERNELS]`` makes a Run of so many kernels, each with its launch
 and its args (grid, block, registers, shared memory, energy of its unit), operators around the
-launches and an hour's share of power readings, and writes it in both formats. CPU seconds are those
+launches and an hour's share of power readings, and writes it as a Chrome trace. CPU seconds are those
 of the process, so that a busy machine changes little.
 """
 
@@ -134,22 +134,20 @@ class Peak:
 
 
 def main(kernels: int = 1_000_000) -> None:
-    for form in ("perfetto", "chrome"):  # what is imported, is imported now
-        with tempfile.TemporaryDirectory() as folder:
-            exporters.export(make_run(1000, host=True), form, Path(folder) / "trace")
-    print("| Run | format | spans | CPU s | wall s | spans/s | B/span | memory above the Run's (MB) | B/span |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:  # what is imported, is imported now
+        exporters.export(make_run(1000, host=True), "chrome", Path(folder) / "trace")
+    print("| Run | spans | CPU s | wall s | spans/s | B/span | memory above the Run's (MB) | B/span |")
+    print("|---|---|---|---|---|---|---|---|")
     for mix in MIXES:
         run = make_run(kernels, host=mix != MIXES[0])
         n = len(run.spans)
-        for form in ("perfetto", "chrome"):
-            with tempfile.TemporaryDirectory() as folder, Peak() as peak:
-                cpu, wall = time.process_time(), time.perf_counter()
-                path = exporters.export(run, form, Path(folder) / "trace")
-                cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-                size = path.stat().st_size
-            cells = [mix, form, f"{n:,}", f"{cpu:.1f}", f"{wall:.1f}", f"{n / cpu:,.0f}", f"{size / n:.1f}"]
-            print("|", " | ".join([*cells, f"{peak.above / 1e6:.0f}", f"{peak.above / n:.0f}"]), "|", flush=True)
+        with tempfile.TemporaryDirectory() as folder, Peak() as peak:
+            cpu, wall = time.process_time(), time.perf_counter()
+            path = exporters.export(run, "chrome", Path(folder) / "trace")
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+            size = path.stat().st_size
+        cells = [mix, f"{n:,}", f"{cpu:.1f}", f"{wall:.1f}", f"{n / cpu:,.0f}", f"{size / n:.1f}"]
+        print("|", " | ".join([*cells, f"{peak.above / 1e6:.0f}", f"{peak.above / n:.0f}"]), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def test_signs_of_ours_read_well_in_ascii(saved):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are any bytes there")
-@pytest.mark.parametrize("form", ["csv", "parquet", "zip", "chrome", "perfetto", "svg"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "zip", "chrome", "svg"])
 def test_a_run_is_exported_to_a_name_that_is_no_text(saved, tmp_path, monkeypatch, form):
     target = tmp_path / os.fsdecode(b"o\xff")
     code, _, err = printed(monkeypatch, "utf-8", "export", saved / "full", "--format", form, "-o", target)

@@ -177,6 +177,7 @@ WRONG = [
     (2, ["show", "newer"], "upgrade jouletrace"),
     (2, ["show", "torn"], "samples.parquet is damaged"),
     (2, ["export", "good", "--format", "xml"], "unknown format 'xml'"),
+    (2, ["export", "good", "--format", "perfetto"], "--format chrome opens at https://ui.perfetto.dev"),
     (2, ["export", "good", "--format", "csv", "-o", "good"], "exists; results are never overwritten"),
     (2, ["export", "good"], "Missing"),
     (2, ["doctor", "-d", "gpu7"], "unknown device 'gpu7'"),

@@ -230,7 +230,7 @@ def test_a_report_goes_over_no_other_file(there, capsys, arguments, place):
     assert contents(there) == before
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "zip", "chrome", "perfetto", "svg"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "zip", "chrome", "svg"])
 @pytest.mark.parametrize(("run", "place"), [("R", "R"), ("R", "R/run.json"), ("z.zip", "z.zip"), ("R", "other")])
 def test_an_export_goes_over_nothing(there, capsys, form, run, place):
     before = contents(there)

@@ -13,11 +13,9 @@ import pytest
 from compare_runs import noisy, null_result, side, stated, thing
 from covering import fewest, most
 from jouletrace.compare.compare import compare
-from jouletrace.compare.contrast import Contrast, holm
-from jouletrace.compare.match import match
-from jouletrace.compare.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE, Key
+from jouletrace.compare.contrast import Contrast
+from jouletrace.compare.pairs import BETTER, DIFFERENT, HIGHER, INCONCLUSIVE, LOWER, SAME, WORSE
 from jouletrace.compare.sides import open_runs
-from jouletrace.compare.spread import Entry, Figures, solve
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.ab import not_met
 from jouletrace.report.comparison import render
@@ -269,12 +267,6 @@ def test_gain_has_no_part_in_latency():
 # statistics
 
 
-def test_holm_goes_on_until_the_first_that_is_not_rejected():
-    found = holm([0.04, 0.001, 0.03, 0.012], 0.05)
-    assert [rejected for rejected, _ in found] == [False, True, False, True]
-    assert [level for _, level in found] == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
-
-
 def test_the_interval_of_a_ratio_and_the_test_agree():
     contrast = Contrast(1.0, 1.1, 0.0004, 0.0006, 4.0)
     interval = contrast.change(contrast.p())
@@ -315,21 +307,25 @@ def test_what_two_sensors_may_differ_by_is_in_a_change_and_forgiven_by_a_check()
     assert less[1].p_below(1.0) > 0.5
 
 
-def values(a, b):
-    sides = [Figures(np.array(some, float), np.full(len(some), np.nan)) for some in (a, b)]
-    return Entry(Key("layer", "one"), "energy_total_j", *sides)
+def in_runs(*parts):
+    """A side whose parts have these joules, shape (parts, runs)."""
+    return [
+        (thing(parts={f"part {k}": joules for k, joules in enumerate(run)}), f"run {i}")
+        for i, run in enumerate(np.transpose(parts).tolist())
+    ]
 
 
-def contrasts(entries):
-    solve(entries, 0.0)
-    return [entry.contrast for entry in entries]
+def contrasts(a, b):
+    """Contrasts of the energies of parts, in order."""
+    rows = compare(in_runs(*a), in_runs(*b)).rows
+    return [row.contrast for row in rows if (row.level, row.metric) == ("layer", "energy_total_j")]
 
 
 def test_means_of_runs_are_surer_than_runs():
-    (contrast,) = contrasts([values([99, 101], [109, 110, 111, 110])])
+    contrast = energy(compare(side(99, 101), side(109, 110, 111, 110))).contrast
     relative = (2 * 0.01**2 + 2 * (1 / 110) ** 2) / 4
-    assert contrast.var_a == pytest.approx(relative * 100**2 / 2, rel=1e-6)
-    assert contrast.var_b == pytest.approx(relative * 110**2 / 4, rel=1e-6)
+    assert contrast.var_a == pytest.approx(relative * 80**2 / 2, rel=1e-6)
+    assert contrast.var_b == pytest.approx(relative * 88**2 / 4, rel=1e-6)
     assert contrast.df == 4
 
 
@@ -337,29 +333,26 @@ def test_parts_share_what_their_runs_do_and_have_scatter_of_their_own():
     """Runs 2 % apart as a whole: each part's mean is no surer than that, and a part of its own scatter less sure."""
     runs = np.array([0.98, 1.0, 1.02])
     own = np.array([0.01, -0.02, 0.01])
-    parts = [values(10 * runs, 10 * runs) for _ in range(8)]
-    parts += [
-        values(10 * runs * (1 + own), 10 * runs * (1 + own)),
-        values(10 * runs * (1 - own), 10 * runs * (1 - own)),
-    ]
-    found = contrasts(parts)
+    parts = [*[10 * runs] * 8, 10 * runs * (1 + own), 10 * runs * (1 - own)]
+    found = contrasts(parts, parts)
     common = 2 * np.sum((runs - 1) ** 2) / 4
     alone = 2 * np.sum(((1 + own) * runs - runs) ** 2) / 4
+    assert len(found) == 10
     for contrast in found:
         assert contrast.var_a >= 0.95 * common * 100 / 3
     for contrast in found[8:]:
         assert contrast.var_a >= 0.95 * (common + alone) * 100 / 3
 
 
+@pytest.mark.thorough
 def test_the_interval_of_a_ratio_covers_it():
     rng = np.random.default_rng(1)
     covered = 0
-    for _ in range(1000):
+    for _ in range(300):
         a, b = rng.normal(1, 0.02, 3), rng.normal(1.1, 0.022, 3)
-        (contrast,) = contrasts([values(a, b)])
-        change = contrast.change(0.05)
+        change = energy(compare(side(*a), side(*b))).contrast.change(0.05)
         covered += change.low <= 0.1 <= change.high
-    assert fewest(1000) <= covered <= most(1000)
+    assert fewest(300) <= covered <= most(300)
 
 
 def test_the_detectable_change_is_measured_nine_times_in_ten():
@@ -376,16 +369,14 @@ def test_the_detectable_change_is_measured_nine_times_in_ten():
 
 
 def test_spreads_that_differ_by_more_than_chance_are_kept_apart():
-    a, b = np.array([1.0, 1.00001, 0.99999]), np.array([1.0, 1.1, 0.9])
-    (contrast,) = contrasts([values(a, b)])
+    contrast = energy(compare(side(1.0, 1.00001, 0.99999), side(1.0, 1.1, 0.9))).contrast
     assert contrast.df == pytest.approx(2.0, abs=0.01)
     assert contrast.var_a < 1e-6 * contrast.var_b
 
 
 def test_a_part_that_scatters_by_itself_is_not_believed_on_the_word_of_the_others():
-    quiet = [values([1, 1.001, 0.999], [1, 1.001, 0.999]) for _ in range(9)]
-    loud = values([1.0, 1.2, 0.8], [1.1, 1.3, 0.9])
-    found = contrasts([*quiet, loud])
+    quiet = [[1, 1.001, 0.999]] * 9
+    found = contrasts([*quiet, [1.0, 1.2, 0.8]], [*quiet, [1.1, 1.3, 0.9]])
     assert found[-1].p() > 0.2
     assert found[-1].var_a > 0.7 * 0.2**2 / 3
 
@@ -433,7 +424,7 @@ def test_a_changed_part_is_measured_among_many():
 def test_units_of_one_side_are_listed():
     a, b = {"one": 0.4, "two": 0.4}, {"one": 0.4, "three": 0.4}
     found = compare(side(1.0, 1.01, parts=a), side(1.0, 1.01, parts=b))
-    assert [[(key.level, key.name) for key in side] for side in (found.unmatched_a, found.unmatched_b)] == [
+    assert [[(key.level, key.name) for key in side] for side in (found.a.only, found.b.only)] == [
         [("layer", "two")],
         [("layer", "three")],
     ]
@@ -451,24 +442,58 @@ def test_a_side_without_parts_is_reported_and_not_taken_for_a_change_of_them():
     assert not any("changed completely" in note for note in stated(found)["notes"])
 
 
+def listing(level, *parts):
+    """A Run of these parts, each a row of ``units``."""
+    run = thing()
+    rows = [{"id": i, "parent": 0, "level": level, "count": 1, **part} for i, part in enumerate(parts, start=1)]
+    run.units = tables.from_rows([{"id": 0, "level": "model", "name": "thing"}, *rows], "units")
+    figures = [result(i, "energy_total_j", e(0.4, 0.01, 20)) for i in range(1, len(parts) + 1)]
+    run.results = tables.from_rows([*run.results.to_pylist(), *figures], "results")
+    return [(run, "run")]
+
+
+def mm(shapes, **more):
+    return {"name": "mm", "op": "mm", "shapes": shapes, "module": "layer.0", **more}
+
+
+def matched(found, level="op"):
+    """Flags of the parts of both sides at a level, and names of those of one side."""
+    both = [row.flags for row in found.rows if row.level == level]
+    only = ([one.name for one in own if one.level == level] for own in (found.a.only, found.b.only))
+    return both, *only
+
+
 @pytest.mark.parametrize(
     ("shapes", "flags"),
     [("f16[8,64]", ()), ("f32[8,64]", ("dtype_differs",)), ("f16[16,64]", ("shapes_differ",))],
 )
 def test_operators_match_by_name_module_and_shapes_and_then_by_less(shapes, flags):
-    a, b = (Key("op", "mm", "mm", text, "layer.0") for text in ("f16[8,64]", shapes))
-    assert match([a], [b]).pairs == [(a, b, flags)]
+    found = compare(listing("op", mm("f16[8,64]")), listing("op", mm(shapes)))
+    assert matched(found) == ([flags], [], [])
+
+
+def test_an_operator_in_another_module_or_phase_is_another_part():
+    found = compare(
+        listing("op", mm("f16[8]"), mm("f16[8]", phase="forward")), listing("op", mm("f16[8]", module="layer.1"))
+    )
+    assert matched(found) == ([], ["mm", "mm"], ["mm"])
 
 
 def test_two_operators_that_only_shapes_distinguish_are_not_guessed_at():
-    a = [Key("op", "mm", "mm", f"f16[8,{n}]", "layer.0") for n in (1, 2)]
-    b = [Key("op", "mm", "mm", f"f16[8,{n}]", "layer.0") for n in (3, 4)]
-    assert match(a, b).pairs == []
+    a, b = (listing("op", *(mm(f"f16[8,{n}]") for n in some)) for some in ((1, 2), (3, 4)))
+    assert matched(compare(a, b)) == ([], ["mm", "mm"], ["mm", "mm"])
 
 
 def test_a_kernel_with_another_name_is_measured_by_its_operator():
-    a, b = (Key("kernel", name, "mm", "", "layer.0") for name in ("gemm_64", "gemm_128"))
-    assert match([a], [b]).pairs == [(a, b, ("kernel_differs",))]
+    a, b = (listing("kernel", mm(None, name=name)) for name in ("gemm_64", "gemm_128"))
+    found = compare(a, b)
+    assert matched(found, "kernel") == ([("kernel_differs",)], [], [])
+    assert found.rows[-1].name == "gemm_128"  # as in B
+
+
+def test_phases_of_other_lengths_are_compared_and_flagged():
+    a, b = (listing("phase", {"name": "decode", "phase": "decode", "shapes": text}) for text in ("64", "256"))
+    assert matched(compare(a, b), "phase") == ([("shapes_differ",)], [], [])
 
 
 # what doesn't fit together

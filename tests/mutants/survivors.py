@@ -358,7 +358,7 @@ SURVIVORS = [
         "Slight: four deviations to the last bit.",
     ),
     Survivor(
-        "sensor/power_record.py",
+        "run/readings.py",
         "lived = np.cumsum(np.append(0.0, np.diff(knots) * (np.arange(len(knots) - 1) % 2 == 0)))",
         "lived = np.cumsum(np.append(1, np.diff(knots) * (np.arange(len(knots) - 1) % 2 == 0)))",
         "Same: only differences of these seconds count.",

@@ -13,7 +13,7 @@ from covering import fewest
 from jouletrace import load
 from jouletrace.analysis.aliasing import FLAG
 from jouletrace.cli import main
-from jouletrace.compare.paired import Blocks, _contrast, lane, paired
+from jouletrace.compare.paired import lane, paired
 from jouletrace.compare.pairs import DIFFERENT, LOWER
 from jouletrace.devices import open_device
 from jouletrace.errors import BadInputError
@@ -51,13 +51,14 @@ def product(rows):
 
 
 def by_hand(blocks, *, slope=0.0, noise=0.0, more=0.0, seed=0):
-    """A Run of ``ab`` whose power rises by ``slope`` a second, with ``more`` of it for B."""
+    """A Run of ``ab`` whose power rises by ``slope`` a second, with ``more`` of it for B, in all blocks or in each."""
     rng = np.random.default_rng(seed)
     power, windows, spans = [], [], []
     at = 1.0
+    shares = np.broadcast_to(more, blocks)
     for block in range(blocks):
         for turn, side in enumerate("abba"):
-            watts = 300 * (1 + slope * at) * (1 + more * (side == "b")) * (1 + noise * rng.normal())
+            watts = 300 * (1 + slope * at) * (1 + shares[block] * (side == "b")) * (1 + noise * rng.normal())
             power.append(watts)
             edges = {"start_ns": START + round(at * 1e9), "end_ns": START + round((at + 1) * 1e9)}
             windows.append({"variant": side, "block": block, "order": 4 * block + turn, "replays": 100, **edges})
@@ -151,9 +152,12 @@ def test_the_interval_covers_the_difference():
 def test_the_spread_is_that_of_the_first_blocks_unless_all_scatter_more(later, spread_of):
     """As with windows: what the first blocks say decides how many there are, so their freedom counts."""
     logs = np.array([0.010, 0.014, 0.006, 0.012, *later])
-    contrast = _contrast(Blocks(np.full(8, 2.0), 2.0 * np.exp(logs)), 4)
-    assert contrast.b / contrast.a == pytest.approx(math.exp(logs.mean()))
-    assert math.sqrt(contrast.var_b) / contrast.b == pytest.approx(logs[spread_of].std(ddof=1) / math.sqrt(8))
+    run = by_hand(8, more=np.expm1(logs))
+    run.settings["first_stage"] = 4
+    contrast = paired(run).row("energy_total_j").contrast
+    assert contrast.b / contrast.a == pytest.approx(math.exp(logs.mean()), rel=1e-3)
+    error = math.sqrt(contrast.var_b) / contrast.b
+    assert error == pytest.approx(logs[spread_of].std(ddof=1) / math.sqrt(8), rel=0.05)
     assert contrast.df == 3
 
 
@@ -265,6 +269,18 @@ def test_b_may_have_a_batch_of_its_own(capsys, workspace):
     out, err = capsys.readouterr()
     assert code == 0, err
     assert "per sample" in out
+    assert "A: mine.py:mlp · batch 1  →  B: mine.py:mlp · batch 8" in out
+
+
+def test_batches_of_workloads_that_choose_them_are_stated_where_they_differ(capsys, workspace):
+    (workspace / "mine.py").write_text(
+        "import torch\n"
+        "def one(batch=2):\n    return torch.nn.Linear(64, 64), (torch.ones(batch, 64),)\n"
+        "def other():\n    return torch.nn.Linear(64, 64), (torch.ones(16, 64),)\n"
+    )
+    said = command(capsys, "ab", "mine.py:one", "mine.py:other", "-d", "sim:h100", "--max-time", "4", "--warmup", "1")
+    assert said.code == 0
+    assert "A: mine.py:one · batch 2  →  B: mine.py:other · batch 16" in " ".join(said.out.split("\n"))
 
 
 @pytest.mark.parametrize(

@@ -421,3 +421,18 @@ def test_points_are_judged_with_care_where_their_intervals_hold_a_stored_scatter
     assert said in both
     assert said not in " ".join(render(entries("")).split())
     assert said not in " ".join(render(entries("between_runs_stored")[:1]).split())
+
+
+def test_single_runs_in_a_sweep_come_with_the_way_to_compare_them(capsys, workspace, monkeypatch):
+    class Stored(Runner):
+        def __call__(self, workload, settings, folder, limit_s):
+            run = profile_run(batch=settings.batch)
+            rows = [{**row, "flags": "between_runs_stored"} for row in run.results.to_pylist()]
+            run.results = tables.from_rows(rows, "results")
+            save(run, folder)
+
+    monkeypatch.setattr(run_sweep, "__kwdefaults__", {**run_sweep.__kwdefaults__, "runner": Stored()})
+    said = command(capsys, "sweep", "deit-t", "--batch", "1,8", "-d", "sim:h100", "-o", "s")
+    assert said.code == 0
+    assert "compare two points with jouletrace ab, or profile each with --repeats 3" in " ".join(said.out.split())
+    assert "profile both" not in said.out

@@ -4,16 +4,19 @@ import re
 
 import pytest
 
-from compare_runs import side
-from jouletrace import report
-from jouletrace.compare.compare import compare
-from jouletrace.compare.pairs import Note
+from jouletrace import load, report
 from jouletrace.report.document import Footnotes
 from jouletrace.run import tables
 from make_runs import GPU, cpu_run, monitor_run, profile_run
+from places import REPOSITORY
 from shown import fact_of
 
-COMPARED = compare(side(1.0), side(1.2))
+AB = REPOSITORY / "docs" / "results" / "runs" / "eager-graph-h100.zip"
+
+
+@pytest.fixture
+def two_sides():
+    return load(AB)
 
 
 def words(text):
@@ -21,38 +24,28 @@ def words(text):
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
-def test_what_was_compared_comes_before_the_figures_of_the_run(form):
-    text = words(report.render([profile_run()], form, compared=[COMPARED], verbose=True))
-    alone = words(report.render([profile_run()], form, verbose=True))
-    assert 0 <= text.index("inconclusive") < text.index("Throughput")
-    assert "inconclusive" not in alone
+def test_what_was_compared_comes_before_the_figures_of_the_run(form, two_sides):
+    text = words(report.render([two_sides], form, verbose=True))
+    assert 0 <= text.index("better") < text.index("Throttling")
+    assert "A against B" not in words(report.render([profile_run()], form, verbose=True))
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
-def test_of_several_runs_each_says_what_it_compared(form):
-    text = words(
-        report.render([profile_run(), profile_run(name="other")], form, compared=[None, COMPARED], verbose=True)
-    )
+def test_of_several_runs_each_says_what_it_compared(form, two_sides):
+    text = words(report.render([profile_run(), two_sides], form, verbose=True))
     assert text.count("detectable") <= 1
-    assert text.index("inconclusive") < text.index("2 runs")
+    assert text.index("B takes") < text.index("2 runs")
 
 
-def test_a_warning_of_both_is_reported_once():
-    run = profile_run()
-    run.warn("target_not_met", "9 blocks were wanted, 4 fitted the time")
-    compared = compare(side(1.0), side(1.2))
-    compared.warnings = [Note("warned", ("", (), warning.message)) for warning in run.warnings]
-    text = words(report.render([run], compared=[compared], verbose=True))
-    assert text.count("9 blocks were wanted") == 1
+def test_a_warning_of_both_is_reported_once(two_sides):
+    two_sides.warn("target_not_met", "9 blocks were wanted, 4 fitted the time")
+    assert words(report.render([two_sides], verbose=True)).count("9 blocks were wanted") == 1
 
 
-def test_a_comparison_that_was_interrupted_says_so_first_and_once():
-    run = profile_run()
-    run.complete = False
-    run.warn("interrupted", "the run ended early")
-    compared = compare(side(1.0), side(1.2))
-    compared.warnings = [Note("warned", ("", (), "the run ended early"))]
-    text = words(report.render([run], compared=[compared], verbose=True))
+def test_a_comparison_that_was_interrupted_says_so_first_and_once(two_sides):
+    two_sides.complete = False
+    two_sides.warn("interrupted", "the run ended early")
+    text = words(report.render([two_sides], verbose=True))
     assert text.count("the run ended early") == 1
     assert text.index("INCOMPLETE: the run ended early") < text.index("verdict")
 
@@ -66,11 +59,10 @@ def test_equal_remarks_share_a_letter_in_all_tables_and_others_go_on_in_the_alph
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
-def test_a_letter_means_one_thing_through_a_whole_output(form):
+def test_a_letter_means_one_thing_through_a_whole_output(form, two_sides):
     meant = {}
-    text = report.render(
-        [profile_run(kernels=2), cpu_run(), monitor_run()], form, detail="kernel", compared=[COMPARED], verbose=True
-    )
+    runs = [two_sides, profile_run(kernels=2), cpu_run(), monitor_run()]
+    text = report.render(runs, form, detail="kernel", verbose=True)
     for letter, remark in re.findall(r"^\\?\[([a-z]+)\\?\] (.{0,12})", text, re.M):
         assert meant.setdefault(letter, remark) == remark
     assert len(meant) > 1

@@ -115,7 +115,7 @@ COMMANDS = (
     *("mig apply", "mig restore", "mig sweep", "mig bench", "convert", "trace"),
 )
 
-EXPORTS = ("chrome", "collapsed", "csv", "parquet", "perfetto", "speedscope", "svg", "zip")
+EXPORTS = ("chrome", "collapsed", "csv", "parquet", "speedscope", "svg", "zip")
 
 _FACTS = ("schema", "kind", "complete", "workload", "device", "simulated", "sensors", "warnings")
 """Sections of a document that hold no figures."""

@@ -60,7 +60,7 @@ Import and export
     jouletrace import trace.json power.csv -o runs/imported
   export: Write a Run for other programs: tables, traces, pictures.
     jouletrace export runs/mine --format csv
-    jouletrace export runs/mine --format perfetto -o run.perfetto-trace
+    jouletrace export runs/mine --format chrome -o run.json.gz
   merge: Join the recordings of the ranks of one program.
     jouletrace merge runs/mine
   verify: Compare the files of Runs with their checksums.

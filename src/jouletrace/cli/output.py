@@ -22,7 +22,6 @@ from jouletrace.errors import (
 from jouletrace.report.document import FORMATS, printable
 
 if TYPE_CHECKING:  # printing help must not import pyarrow
-    from jouletrace.compare.pairs import Comparison
     from jouletrace.report.cost import Tariff
     from jouletrace.run import Run
 
@@ -70,17 +69,11 @@ def print_runs(
     if detail is None:
         detail = report.default_detail(runs[0]) if len(runs) == 1 else "model"
     sink = to or sys.stdout
-    compared: list[Comparison | None] = []
-    if any(run.kind == "ab" for run in runs):
-        from jouletrace.compare.paired import own_sides
-
-        compared = [own_sides(run) for run in runs]
     text = report.render(
         runs,
         form,
         detail=detail,
         top=top,
-        compared=compared,
         verbose=verbose,
         colour=sink.isatty(),
         tariff=tariff,

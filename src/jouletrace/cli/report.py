@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from jouletrace.cli import options
 from jouletrace.cli.output import opened, say
-
-if TYPE_CHECKING:
-    from jouletrace.compare.pairs import Comparison, Note
-    from jouletrace.run import Run
 
 
 def report(
@@ -34,28 +30,19 @@ def report(
     Several Runs are also compared, the first with each other one. Runs of the same workload count as its
     repetitions if another workload is given. A Run of ab shows the comparison of its two sides.
     """
+    from jouletrace.compare.compare import against_first
+    from jouletrace.compare.sides import open_runs
     from jouletrace.report import html
     from jouletrace.report.cost import tariff
 
     given = tariff(price, carbon)
     found = [opened(path) for path in runs]
-    comparisons, notes = _compared(found, runs)
+    others = [path for run, path in zip(found, runs, strict=True) if run.kind != "ab"]
+    comparisons, notes = against_first([open_runs([path]) for path in others if len(others) > 1])
     place = html.write(found, output, comparisons, notes, given)
     say(f"wrote {place}")
     if _has_display() if show is None else show:
         _open(place)
-
-
-def _compared(runs: list[Run], paths: list[str]) -> tuple[list[Comparison], list[Note]]:
-    """The comparison within each Run of ``ab``, and the comparisons between the other Runs."""
-    from jouletrace.compare.compare import against_first
-    from jouletrace.compare.paired import own_sides
-    from jouletrace.compare.sides import open_runs
-
-    own = [compared for run in runs if (compared := own_sides(run)) is not None]
-    others = [path for run, path in zip(runs, paths, strict=True) if run.kind != "ab"]
-    found, notes = against_first([open_runs([path]) for path in others]) if len(others) > 1 else ([], [])
-    return [*own, *found], notes
 
 
 def _has_display() -> bool:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
-from jouletrace.compare.contrast import ALPHA, Contrast, holm
-from jouletrace.compare.match import fits
+from jouletrace.compare.contrast import ALPHA, Contrast
 from jouletrace.compare.pairs import FAILED, INCONCLUSIVE, LEVELS, PASSED, Check, Row
-from jouletrace.compare.spread import Entry
 from jouletrace.errors import BadInputError
+from jouletrace.stats.several import holm
 
 METRICS = {
     "latency": ("latency_s", "time_s"),
@@ -34,32 +34,7 @@ METRICS = {
 _EXPRESSION = re.compile(r"(?:(\w+):(.+):)?\s*(\w+)\s*([<>])\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*%")
 
 
-@dataclass(frozen=True)
-class Expression:
-    """A parsed check.
-
-    Attributes:
-        text: The text as written.
-        level: "model" or a level of parts.
-        pattern: Pattern of the parts; "" for the model.
-        metric: Word of ``METRICS``.
-        above: True if a change of more than ``change`` fails, False if one of less than it does.
-        change: Relative change.
-    """
-
-    text: str
-    level: str
-    pattern: str
-    metric: str
-    above: bool
-    change: float
-
-
-Judged = tuple[Entry, Row]
-"""A row with the figures that it was judged by."""
-
-
-def parse(text: str) -> Expression:
+def parse(text: str) -> Check:
     """Read an expression.
 
     Raises:
@@ -74,53 +49,53 @@ def parse(text: str) -> Expression:
     for word, known, what in ((level or "model", (*LEVELS, "model"), "level"), (metric, METRICS, "metric")):
         if word not in known:
             raise BadInputError(f"--fail-if '{text}': the {what} is one of {', '.join(known)}{_near(word, known)}")
-    return Expression(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
+    return Check(text, level or "model", pattern or "", metric, above == ">", float(change) / 100)
 
 
-def evaluate(checks: Sequence[Expression], entries: Sequence[Entry], rows: Sequence[Row]) -> list[Check]:
-    """The outcome of each check on the rows, each judged by its entry.
+def evaluate(checks: Sequence[Check], rows: Sequence[Row]) -> list[Check]:
+    """The outcome of each check on the rows.
 
     Raises:
         BadInputError: If a check selects no row: without a row it would always pass.
     """
-    judged = list(zip(entries, rows, strict=True))
-    asked = [(i, one) for i, check in enumerate(checks) for one in _meant(check, judged)]
+    asked = [(check, row) for check in checks for row in _meant(check, rows)]
     beyond, short = (
-        [rejected for rejected, _ in holm([_p(checks[i], entry.contrast, of) for i, (entry, _) in asked], ALPHA)]
+        [rejected for rejected, _ in holm([_p(check, row.contrast, of) for check, row in asked], ALPHA)]
         for of in (True, False)
     )
     found = []
-    for number, check in enumerate(checks):
-        own = [k for k, (i, _) in enumerate(asked) if i == number]
-        meant = [asked[k][1] for k in own]
-        failed = [asked[k][1] for k in own if beyond[k]]
-        open_ = [asked[k][1] for k in own if not beyond[k] and not short[k]]
+    for check in checks:
+        own = [k for k, (of, _) in enumerate(asked) if of is check]
+        failed, open_ = [k for k in own if beyond[k]], [k for k in own if not beyond[k] and not short[k]]
         outcome = FAILED if failed else INCONCLUSIVE if open_ else PASSED
+        deciding = tuple(asked[k][1] for k in failed or open_ or own)
         alpha = 2 * ALPHA / len(asked)  # of a one-sided test
-        deciding = [
-            (replace(row, name=one.key.called), one.contrast.detectable(alpha) if one.contrast else None)
-            for one, row in failed or open_ or meant
-        ]
-        found.append(Check(check.text, outcome, check.metric, tuple(deciding)))
+        found.append(replace(check, outcome=outcome, deciding=deciding, alpha=alpha))
     return found
 
 
-def _meant(check: Expression, judged: Sequence[Judged]) -> list[Judged]:
+def _meant(check: Check, rows: Sequence[Row]) -> list[Row]:
     metric = METRICS[check.metric][check.level != "model"]
-    at_level = [one for one in judged if one[1].level == check.level]
-    named = at_level if check.level == "model" else [one for one in at_level if fits(one[0].key, check.pattern)]
-    found = [one for one in named if one[1].metric == metric]
+    at_level = [row for row in rows if row.level == check.level]
+    named = at_level if check.level == "model" else [row for row in at_level if _fits(row, check.pattern)]
+    found = [row for row in named if row.metric == metric]
     if found:
         return found
     if not at_level:
         raise BadInputError(f"--fail-if '{check.text}': A and B have no {check.level} in common")
     if not named:
-        near = _near(check.pattern, sorted({row.name for _, row in at_level}))
+        near = _near(check.pattern, sorted({row.name for row in at_level}))
         raise BadInputError(f"--fail-if '{check.text}': no {check.level} in common is called {check.pattern!r}{near}")
     raise BadInputError(f"--fail-if '{check.text}': neither side has {check.metric} there")
 
 
-def _p(check: Expression, contrast: Contrast | None, beyond: bool) -> float:
+def _fits(row: Row, pattern: str) -> bool:
+    """True if a pattern with ``*`` and ``?`` matches a part: its name, operator, or module."""
+    texts = (row.name, row.part.op, row.part.module, row.called)
+    return any(text and (fnmatchcase(text, pattern) or text == pattern) for text in texts)
+
+
+def _p(check: Check, contrast: Contrast | None, beyond: bool) -> float:
     """Probability of the observed means if the change weren't beyond the limit, or weren't within it.
 
     The sensors' gain weakens either conclusion. A row without a contrast takes part with probability 1.

@@ -3,50 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from jouletrace.compare.by_path import matched
 from jouletrace.compare.checks import evaluate, parse
-from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, holm
+from jouletrace.compare.contrast import ALPHA, Contrast, Group
 from jouletrace.compare.loads import pair
-from jouletrace.compare.match import Figures, Matched, match, parts_of
 from jouletrace.compare.pairs import (
     BETTER,
     DIFFERENT,
     HIGHER,
     INCONCLUSIVE,
-    LEVELS,
     LOAD,
     LOWER,
     SAME,
     WORSE,
     Comparison,
-    Key,
     Note,
     Row,
-    Side,
 )
 from jouletrace.compare.setup import differences, response, warnings
 from jouletrace.compare.sides import (
-    LOAD_METRICS,
-    MODEL_METRICS,
-    PART_METRICS,
     REPEATS,
     WATCHED_METRICS,
-    Source,
-    boards,
     in_common,
+    metrics_of,
     same_thing,
+    scatter_df,
     sensor_gain,
-    sources,
+    side_of,
 )
-from jouletrace.compare.spread import Entry, of_side, solve
+from jouletrace.compare.source import Side
+from jouletrace.compare.spread import solve
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load
+from jouletrace.run.estimate import widened
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.run.parts import ABSENT, STORED_SCATTER, Part
 from jouletrace.sensor.gain import shown
+from jouletrace.stats.interval import Z95
+from jouletrace.stats.several import holm
 
 Runs = Sequence[tuple[Run, str]]
 """Runs and their origins."""
@@ -57,11 +56,7 @@ MARGIN = 0.01
 MOST = 8
 """Largest number of comparisons: more Runs are a sweep, for which a comparison with the first means little."""
 
-NEUTRAL = ("power_w",)
-"""Metrics of which less isn't necessarily better; nor is it of the latency of iterations that hold other numbers of
-samples, and of anything where devices were watched, whatever they did."""
-
-_OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
+OF_NO_COUNT = ("latency_s", "time_to_first_token_s", "power_w", "energy_per_token_j")
 """Metrics per iteration or token, which don't depend on the samples in an iteration, and metrics without a count."""
 
 
@@ -81,168 +76,159 @@ def compare(a: Runs, b: Runs, margin: float = MARGIN, *, fail_if: Sequence[str] 
     if not 0 < margin < 1:
         raise BadInputError(f"--margin {margin:g}: must lie between 0 and 100 %")
     checks = [parse(text) for text in fail_if]
-    (side_a, notes_a), (side_b, notes_b) = sources(a, "A"), sources(b, "B")
-    kinds = [side[0].run.kind for side in (side_a, side_b)]
-    watched = all(source.watched for source in (*side_a, *side_b))
-    if kinds[0] != kinds[1] and not watched:
-        places = [side[0].place for side in (side_a, side_b)]
-        raise BadInputError(
-            f"A is {with_article(kinds[0])} ({places[0]}), B {with_article(kinds[1])} ({places[1]}): "
-            "they can't be compared"
-        )
+    (side_a, notes_a), (side_b, notes_b) = side_of("A", a), side_of("B", b)
+    watched = side_a.watched and side_b.watched
+    if side_a.run.kind != side_b.run.kind and not watched:
+        which = [f"{with_article(side.run.kind)} ({side.runs[0]})" for side in (side_a, side_b)]
+        raise BadInputError(f"A is {which[0]}, B {which[1]}: they can't be compared")
     notes, scale = differences(side_a, side_b)
     gain = sensor_gain(side_a, side_b)
-    name = side_b[0].run.workload.get("name") or side_b[0].run.kind
-    of_each = [[source.model for source in side] for side in (side_a, side_b)]
-    df = [min(source.scatter_df for source in side) for side in (side_a, side_b)]
-    entries = _entries(Key("model", name), (*MODEL_METRICS, "time_s"), of_each, scale, df=df)
-    parts_a, parts_b = parts_of(side_a, LEVELS), parts_of(side_b, LEVELS)
-    matched = match(list(parts_a), list(parts_b))
-    for key_a, key_b, flags in matched.pairs:
-        metrics = LOAD_METRICS if key_b.level == LOAD else PART_METRICS
-        entries += _entries(key_b, metrics, (parts_a[key_a], parts_b[key_b]), scale, flags)
-    if not any(entry.measured for entry in entries):
-        where = " and ".join(", ".join(source.place for source in side) for side in (side_a, side_b))
-        loads = [[key.name for key in parts if key.level == LOAD] for parts in (parts_a, parts_b)]
+    wholes = [[source.whole for source in side.sources] for side in (side_a, side_b)]
+    rows = _rows("model", wholes, scale, df=(scatter_df(side_a), scatter_df(side_b)))
+    pairs, side_a, side_b = matched(side_a, side_b)
+    for one in pairs:
+        rows += _rows(one.level, one.parts, scale, one.flags)
+    if not any(row.measured for row in rows):
+        where = " and ".join(", ".join(side.runs) for side in (side_a, side_b))
+        loads = [[one.name for one in side.only if one.level == LOAD] for side in (side_a, side_b)]
         if all(loads):
             names = " and ".join(map(", ".join, loads))
             raise BadInputError(f"no load of A has the name of a load of B ({names}): send the same to both ({where})")
         raise BadInputError(f"A and B have no figure in common, so there is nothing to compare ({where})")
-    solve(entries, gain, watched)
-    if len(side_a) == len(side_b) == 1:
-        pair(entries, side_a[0].run, side_b[0].run)
-        for one in entries:
-            if one.key.level == "model" and one.contrast is not None and not watched:
-                one.flags = (*one.flags, STORED_SCATTER)
-    neutral = WATCHED_METRICS if watched else NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
-    rows = judge(entries, margin, neutral=neutral)
-    shared = in_common(side_a, side_b)
+    rows = solve(rows, gain, watched)
+    if side_a.count == side_b.count == 1:
+        rows = pair(rows, side_a.run, side_b.run)
+    rows = judge(rows, margin, "one_run", scale)
     return Comparison(
-        a=_side("A", side_a),
-        b=_side("B", side_b),
+        a=side_a,
+        b=side_b,
         rows=rows,
         method=_method(side_a, side_b, rows),
-        unmatched_a=matched.only_a,
-        unmatched_b=matched.only_b,
-        notes=[*notes, *_on_parts(matched, parts_a, parts_b), *notes_a, *notes_b],
-        warnings=[*shared, *warnings(side_a, side_b)],
+        notes=[*notes, *_on_parts(len(pairs), side_a, side_b), *notes_a, *notes_b],
+        warnings=[*in_common(side_a, side_b), *warnings(side_a, side_b)],
         margin=margin,
         gain=gain,
-        simulated=any(source.run.simulated for source in (*side_a, *side_b)),
-        checks=evaluate(checks, entries, rows),
+        checks=evaluate(checks, rows),
         runs=_runs(side_a, side_b),
         doubts=_doubts(side_a, side_b),
-        same=any(note.code == "same_run" for note in shared),
-        programs=side_a[0].run.kind == "program",
     )
 
 
-def _entries(
-    key: Key,
-    metrics: Sequence[str],
-    sides: Sequence[Sequence[Mapping[str, Estimate]]],
+def _rows(
+    level: str,
+    sides: Sequence[Sequence[Part | None]],
     scale: tuple[float, float],
     flags: tuple[str, ...] = (),
     df: Sequence[float] = (math.inf, math.inf),
-) -> list[Entry]:
-    """A row per metric of one unit, from its figures in each run of A and of B.
+) -> list[Row]:
+    """A row per metric of one part, from its figures in each run of A and of B.
 
-    ``scale`` makes the sides refer to the same work; ``flags`` say how the unit differs between them; ``df`` are the
+    ``scale`` makes the sides refer to the same work; ``flags`` say how the part differs between them; ``df`` are the
     most degrees of freedom of an interval in each.
     """
+    of_b = next(part for part in sides[1] if part is not None)
     found = []
-    for metric in metrics:
-        factors = (1.0, 1.0) if metric in _OF_NO_COUNT else scale
-        a, b = (of_side([run.get(metric) for run in sides[i]], factors[i], df[i]) for i in (0, 1))
-        found.append(Entry(key, metric, a, b, flags))
-    return [entry for entry in found if entry.stated]
+    for metric in metrics_of(level):
+        factors = (1.0, 1.0) if metric in OF_NO_COUNT else scale
+        a, b = (
+            Group(tuple(_figure(part, metric).scaled(factor) for part in side), most)
+            for side, factor, most in zip(sides, factors, df, strict=True)
+        )
+        found.append(Row(level, of_b, metric, (a, b), flags))
+    return [row for row in found if row.stated]
 
 
-def _on_parts(matched: Matched, a: Figures, b: Figures) -> list[Note]:
+def _figure(part: Part | None, metric: str) -> Estimate:
+    """A figure of a part, its interval widened by the chance within the run where that is stated apart."""
+    if part is None:
+        return ABSENT
+    found, chance = part.get(metric), part.get(f"{metric.removesuffix('_j')}_error_pct")
+    return found if chance.value is None else widened(found, Z95 * chance.value / 100 * abs(found.value or 0.0))
+
+
+def _on_parts(pairs: int, a: Side, b: Side) -> list[Note]:
     """Remarks on the lists of parts, where they hardly match."""
-    if bool(a) != bool(b):
-        return [Note("no_parts", ("B" if a else "A",))]
-    if a and not matched.pairs:
+    if not pairs and bool(a.only) != bool(b.only):
+        return [Note("no_parts", ("B" if a.only else "A",))]
+    if not pairs and a.only:
         return [Note("other_parts")]
-    if len(matched.only_a) + len(matched.only_b) > len(matched.pairs):
-        return [Note("few_parts_in_common")]
-    return []
+    return [Note("few_parts_in_common")] if len(a.only) + len(b.only) > pairs else []
 
 
-def _side(name: str, found: Sequence[Source]) -> Side:
-    places, devices = (source.place for source in found), boards(found).values()
-    return Side(name, found[0].run, tuple(places), tuple(devices), len(found))
-
-
-def _runs(*sides: Sequence[Source]) -> list[Run]:
+def _runs(*sides: Side) -> list[Run]:
     """Each Run, and each Run of several processes as a whole, which may show more."""
-    places = dict.fromkeys(Path(source.place).parent for side in sides for source in side)
+    places = dict.fromkeys(Path(place).parent for side in sides for place in side.runs)
     wholes = [place.parent for place in places if place.name == REPEATS and (place.parent / RUN_JSON).is_file()]
-    return [*(source.run for side in sides for source in side), *map(load, wholes)]
+    return [*(source.run for side in sides for source in side.sources), *map(load, wholes)]
 
 
-def _doubts(*sides: Sequence[Source]) -> list[Note]:
+def _doubts(*sides: Side) -> list[Note]:
+    """What leaves open that the sides can be compared: sensors calibrated in some Runs, other workloads and GPUs."""
     found = []
-    if len({response(source.run) for side in sides for source in side if not source.watched}) > 1:
+    if len({response(source.run) for side in sides for source in side.sources if not source.watched}) > 1:
         found.append(Note("calibration_differs"))
-    names = [{(source.run.workload.get("name"), source.run.kind) for source in side} for side in sides]
-    boards_of = [{device.name for source in side for device in source.run.devices} for side in sides]
-    if not names[0] & names[1] and all(boards_of) and not boards_of[0] & boards_of[1]:
+    names = [{(source.run.workload.get("name"), source.run.kind) for source in side.sources} for side in sides]
+    gpus = [{device.name for device in side.boards.values()} for side in sides]
+    if not names[0] & names[1] and all(gpus) and not gpus[0] & gpus[1]:
         imported = any(kind == "import" for side in names for _, kind in side)
         found.append(Note("gpus_and_workloads_differ", (imported,)))
     return found
 
 
-def _method(a: Sequence[Source], b: Sequence[Source], rows: Sequence[Row]) -> Note:
-    if len(a) + len(b) > 2:
-        return Note("runs", (len(a), len(b)))
-    if a[0].run.kind == "bench":
+def _method(a: Side, b: Side, rows: Sequence[Row]) -> Note:
+    """How the differences came about."""
+    if a.count + b.count > 2:
+        return Note("runs", (a.count, b.count))
+    if a.run.kind == "bench":
         return Note("loads")
-    if a[0].watched and b[0].watched:
+    if a.watched and b.watched:
         return Note("records")
     return Note("stored_scatter" if any(STORED_SCATTER in row.flags for row in rows) else "single_runs")
 
 
-def judge(
-    entries: Sequence[Entry], margin: float, unknown: str = "one_run", neutral: Sequence[str] = NEUTRAL
-) -> list[Row]:
-    """Rows with verdicts, in the order of the entries.
+def judge(rows: Sequence[Row], margin: float, unknown: str, scale: tuple[float, float]) -> list[Row]:
+    """The rows with verdicts.
 
     Half of the permitted error is for the model's figures, and half is shared evenly by the levels of parts;
     within each, rows are corrected by Holm's procedure.
 
     Args:
-        entries: The rows to judge, with their contrasts.
+        rows: The rows to judge, with their contrasts.
         margin: Relative difference below which two sides count as equal.
-        unknown: Reason for entries without a contrast.
-        neutral: Metrics of which neither more nor less is better.
+        unknown: Reason for rows without a contrast.
+        scale: Factors of figures of iterations, which hold other numbers of samples if these differ.
     """
-    parts = {entry.key.level for entry in entries} - {"model"}
+    neutral = _neutral(rows, scale)
+    parts = {row.level for row in rows} - {"model"}
     alphas = {**dict.fromkeys(parts, ALPHA / 2 / max(len(parts), 1)), "model": ALPHA / 2 if parts else ALPHA}
     tests: dict[int, tuple[bool, float]] = {}
     for level, alpha in alphas.items():
-        p = {
-            i: one.contrast.p() for i, one in enumerate(entries) if one.key.level == level and one.contrast is not None
-        }
+        p = {i: row.contrast.p() for i, row in enumerate(rows) if row.level == level and row.contrast is not None}
         tests |= zip(p, holm(list(p.values()), alpha), strict=True)
     return [
-        _row(entry, *tests.get(i, (False, alphas[entry.key.level])), margin, unknown, neutral)
-        for i, entry in enumerate(entries)
+        _judged(row, *tests.get(i, (False, alphas[row.level])), margin, unknown, neutral) for i, row in enumerate(rows)
     ]
 
 
-def _row(entry: Entry, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
-    a, b, contrast, key = entry.a.mean(), entry.b.mean(), entry.contrast, entry.key
-    shared = (key.level, key.name or key.op, key.where, key.shapes, entry.metric, a, b)
-    if contrast is None:
-        reason = unknown if entry.measured else a.reason or b.reason or "not_measured"
-        return Row(*shared, *_without_interval(a, b, reason), 1 - alpha, None, INCONCLUSIVE, reason, None, entry.flags)
-    change, flags = contrast.change(alpha), entry.flags
-    verdict, open_ = _verdict(entry.metric in neutral, contrast, change, rejected, margin)
-    if verdict in DIFFERENT and _within(change, margin):
-        flags = (*flags, "below_margin")
-    figures = (contrast.difference(alpha), change, 1 - alpha, contrast.p())
-    return Row(*shared, *figures, verdict, open_, contrast.detectable(alpha), flags)
+def _neutral(rows: Sequence[Row], scale: tuple[float, float]) -> tuple[str, ...]:
+    """Metrics of which less isn't necessarily better.
+
+    That is power; latency of iterations that hold other numbers of samples; and anything of devices that were watched,
+    whatever they did, of which the whole has a time.
+    """
+    if any(row.level == "model" and row.metric == "time_s" for row in rows):
+        return WATCHED_METRICS
+    return ("power_w",) if scale[0] == scale[1] else ("power_w", "latency_s")
+
+
+def _judged(row: Row, rejected: bool, alpha: float, margin: float, unknown: str, neutral: Sequence[str]) -> Row:
+    row = replace(row, alpha=alpha)
+    if row.contrast is None:
+        reason = unknown if row.measured else row.a.reason or row.b.reason
+        return replace(row, verdict=INCONCLUSIVE, reason=reason)
+    verdict, reason = _verdict(row.metric in neutral, row.contrast, row.change, rejected, margin)
+    below = ("below_margin",) if verdict in DIFFERENT and _within(row.change, margin) else ()
+    return replace(row, verdict=verdict, reason=reason, flags=(*row.flags, *below))
 
 
 def _verdict(
@@ -261,16 +247,6 @@ def _verdict(
 
 def _within(change: Estimate, margin: float) -> bool:
     return change.low is not None and change.high is not None and -margin <= change.low and change.high <= margin
-
-
-def _without_interval(a: Estimate, b: Estimate, reason: str) -> tuple[Estimate, Estimate]:
-    """The plain difference, where both sides have figures."""
-    if a.value is None or b.value is None:
-        return Estimate.null(reason, METHOD), Estimate.null(reason, METHOD)
-    difference = Estimate(b.value - a.value, n=1, method=METHOD)
-    if a.value <= 0:
-        return difference, Estimate.null("denominator_near_zero", METHOD)
-    return difference, Estimate(b.value / a.value - 1, n=1, method=METHOD)
 
 
 def against_first(runs: Sequence[Runs]) -> tuple[list[Comparison], list[Note]]:

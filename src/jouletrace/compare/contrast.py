@@ -1,20 +1,25 @@
 """A contrast of two means: interval of their ratio, tests, and the detectable change.
 
-The ratio's interval is Fieller's (Fieller 1954): it contains the ratios r for which B - r A doesn't differ
-significantly from zero. Interval and test therefore never contradict each other.
+The ratio's interval is Fieller's: it contains the ratios r for which B - r A doesn't differ significantly from zero.
+Interval and test therefore never contradict each other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from scipy import special
+import numpy as np
+from numpy.typing import NDArray
 
 from jouletrace.run import Estimate
+from jouletrace.run.parts import ABSENT, STORED_SCATTER
 from jouletrace.sensor.gain import with_gain
+from jouletrace.stats.interval import fieller, mean_estimate
 from jouletrace.stats.quantiles import student
+
+Floats = NDArray[np.float64]
 
 METHOD = "runs"
 ALPHA = 0.05
@@ -22,6 +27,55 @@ ALPHA = 0.05
 
 POWER = 0.9
 """Probability with which a change of ``detectable`` size is detected."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A metric of a part in the runs of a side.
+
+    Attributes:
+        figures: The figure of each run, all of the same work.
+        most_df: Most degrees of freedom that an interval may have: those of a stored scatter between runs in it.
+    """
+
+    figures: tuple[Estimate, ...]
+    most_df: float = math.inf
+
+    @cached_property
+    def value(self) -> Floats:
+        """The value of each run, NaN where it is missing, shape (runs,)."""
+        return np.array([math.nan if one.value is None else one.value for one in self.figures])
+
+    @property
+    def known(self) -> Floats:
+        """Values of the runs that have the metric."""
+        return self.value[np.isfinite(self.value)]
+
+    @property
+    def reason(self) -> str:
+        """Why runs lack it, where one says more than that it wasn't measured."""
+        return next((one.reason for one in self.figures if one.reason not in (None, ABSENT.reason)), "not_measured")
+
+    @property
+    def stored(self) -> bool:
+        """True if the interval of a single run holds a stored scatter between runs."""
+        return all(STORED_SCATTER in one.flags for one in self.figures)
+
+    def error(self) -> tuple[float, float]:
+        """Standard error that a single run states, NaN if it doesn't, and its degrees of freedom."""
+        (one,) = (one for one in self.figures if one.value is not None)
+        df = min(self.most_df, one.n - 1 if one.n > 1 else math.inf)
+        return math.nan if one.half_width is None else one.half_width / student(0.975, df), df
+
+    def mean(self) -> Estimate:
+        """Mean of the runs with its t-interval; for a single run its half-width; null where all lack the metric."""
+        known = [one for one in self.figures if one.value is not None]
+        if len(known) != 1:
+            return mean_estimate(self.known, method=METHOD) if known else Estimate.null(self.reason, METHOD)
+        (value,), half = self.known.tolist(), known[0].half_width
+        if half is None:
+            return Estimate(value, n=1, method=METHOD)
+        return Estimate(value, value - half, value + half, 1, METHOD)
 
 
 @dataclass(frozen=True)
@@ -56,18 +110,15 @@ class Contrast:
 
     def change(self, alpha: float) -> Estimate:
         """B / A - 1 with its interval of confidence 1 - ``alpha``; null where A may be zero."""
-        t = self._quantile(1 - alpha / 2)
-        if self.a <= 0 or (near := t**2 * self.var_a / self.a**2) >= 1:
+        t = student(1 - alpha / 2, self.df)
+        ends = fieller(self.b, self.a, math.sqrt(self.var_b), math.sqrt(self.var_a), t) if self.a > 0 else None
+        if ends is None:
             return Estimate.null("denominator_near_zero", METHOD)
-        value = self.b / self.a
-        half = t / self.a * math.sqrt(max(self.var_b * (1 - near) + value**2 * self.var_a, 0.0)) / (1 - near)
-        middle = value / (1 - near)
-        low, high = min(middle - half, value), max(middle + half, value)
-        return with_gain(Estimate(value - 1, low - 1, high - 1, self._n, METHOD), self.gain)
+        return with_gain(Estimate(self.b / self.a - 1, ends[0] - 1, ends[1] - 1, self._n, METHOD), self.gain)
 
     def difference(self, alpha: float) -> Estimate:
         """B - A with its interval of confidence 1 - ``alpha``."""
-        half = self._quantile(1 - alpha / 2) * math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)
+        half = student(1 - alpha / 2, self.df) * math.sqrt(self.var_a + self.var_b) + self.gain * abs(self.b)
         value = self.b - self.a
         return Estimate(value, value - half, value + half, self._n, METHOD)
 
@@ -75,7 +126,7 @@ class Contrast:
         """Smallest relative change that a test at ``alpha`` detects with probability ``POWER``; None if A is zero."""
         if self.a <= 0:
             return None
-        quantiles = self._quantile(1 - alpha / 2) + self._quantile(POWER)
+        quantiles = student(1 - alpha / 2, self.df) + student(POWER, self.df)
         return quantiles * math.sqrt(self.var_a + self.var_b) / self.a + self.gain
 
     @property
@@ -89,28 +140,6 @@ class Contrast:
         return 0.0 if apart == 0 else math.copysign(math.inf, apart)
 
     def _tail(self, statistic: float) -> float:
+        from scipy import special  # slow to import, in every process
+
         return float(special.stdtr(self.df, -statistic) if math.isfinite(self.df) else special.ndtr(-statistic))
-
-    def _quantile(self, share: float) -> float:
-        return student(share, self.df)
-
-
-def holm(p: Sequence[float], alpha: float) -> list[tuple[bool, float]]:
-    """The hypotheses rejected with a family-wise error of ``alpha``, and the level of each.
-
-    S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979; it
-    holds whatever the dependence between the tests.
-
-    Returns:
-        For each: whether it is rejected, and the level at which it was tested. Those after the
-        first that isn't rejected were tested at its level.
-    """
-    order = sorted(range(len(p)), key=lambda i: p[i])
-    found: list[tuple[bool, float]] = [(False, alpha)] * len(p)
-    going, level = True, alpha
-    for rank, i in enumerate(order):
-        if going:
-            level = alpha / (len(p) - rank)
-            going = p[i] <= level
-        found[i] = (going, level)
-    return found

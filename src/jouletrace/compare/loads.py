@@ -9,33 +9,34 @@ import numpy as np
 
 from jouletrace.analysis.serving.levels import CHANCES, Blocks, blocks_of
 from jouletrace.analysis.serving.steady import Requests, requests_of, steady_window
-from jouletrace.compare.pairs import LOAD
-from jouletrace.compare.spread import Entry
+from jouletrace.compare.pairs import LOAD, Row
 from jouletrace.run import Run
 
 _SAME_S = 1e-3
 """Times of arrival that differ by less are those of one plan."""
 
 
-def pair(entries: Sequence[Entry], a: Run, b: Run) -> None:
-    """Give contrasts of energies the scatter of the paired parts of a load, where both runs sent the same requests."""
+def pair(rows: Sequence[Row], a: Run, b: Run) -> list[Row]:
+    """The rows, where both runs were sent the same requests with the scatter of a load's paired parts in energies."""
     numbers = [
         {load["name"]: k for k, load in enumerate((run.workload.get("serving") or {"levels": []})["levels"])}
         for run in (a, b)
     ]
-    known: dict[str, tuple[Blocks, Blocks] | None] = {}
-    for one in entries:
-        name, k = one.key.name, CHANCES.get(one.metric)
-        if one.key.level != LOAD or one.contrast is None or k is None or not all(name in those for those in numbers):
-            continue
-        if name not in known:
-            known[name] = _blocks(a, b, numbers[0][name], numbers[1][name])
-        if (both := known[name]) is not None:
-            of_a, of_b = (side.energy_j / side.counts[k] for side in both)
-            error = both[1].error(k, both[0])
-            one.contrast = replace(
-                one.contrast, a=of_a, b=of_b, var_a=0.0, var_b=(error * of_b) ** 2, df=float(both[1].freedom)
-            )
+    judged = {row.name for row in rows if row.level == LOAD and row.metric in CHANCES and row.contrast is not None}
+    shared = judged & numbers[0].keys() & numbers[1].keys()
+    known = {name: _blocks(a, b, numbers[0][name], numbers[1][name]) for name in shared}
+    return [_paired(row, known.get(row.name)) if row.level == LOAD else row for row in rows]
+
+
+def _paired(row: Row, both: tuple[Blocks, Blocks] | None) -> Row:
+    """The row with the scatter of paired parts, if its contrast can have it."""
+    k = CHANCES.get(row.metric)
+    if both is None or k is None or row.contrast is None:
+        return row
+    a, b = (side.energy_j / side.counts[k] for side in both)
+    error = both[1].error(k, both[0])
+    own = replace(row.contrast, a=a, b=b, var_a=0.0, var_b=(error * b) ** 2, df=float(both[1].freedom))
+    return replace(row, contrast=own)
 
 
 def _blocks(a: Run, b: Run, level_a: int, level_b: int) -> tuple[Blocks, Blocks] | None:

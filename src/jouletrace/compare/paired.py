@@ -7,29 +7,27 @@ Its figure is the logarithm of B over A, and blocks are independent of one anoth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jouletrace.analysis.aliasing import FLAG, of_whole
-from jouletrace.analysis.figures import Figures as Results
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.power import no_power_reason
 from jouletrace.analysis.windows import fill, of_variant
 from jouletrace.compare.checks import evaluate, parse
-from jouletrace.compare.compare import MARGIN, NEUTRAL, judge
-from jouletrace.compare.contrast import ALPHA, Contrast
-from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Key, Note, Side
-from jouletrace.compare.spread import Entry, Figures
-from jouletrace.run import MODEL_UNIT, Run
+from jouletrace.compare.compare import MARGIN, OF_NO_COUNT, judge
+from jouletrace.compare.contrast import ALPHA, Contrast, Floats, Group
+from jouletrace.compare.pairs import PER_SAMPLE, Comparison, Note, Row
+from jouletrace.compare.setup import scale_of
+from jouletrace.compare.source import Side, Source
+from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.run.parts import Part
 from jouletrace.stats.quantiles import student
-
-Floats = NDArray[np.float64]
 
 SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 """Variants of the windows, and suffixes of the lanes of timed iterations."""
@@ -37,19 +35,11 @@ SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 LEAST_BLOCKS = 3
 METRICS = ("latency_s", "iteration_time_s", "power_w", "energy_total_j")
 
+_OPTIONS = {"batch": "batch {}", "seq_len": "{} tokens", "dtype": "{}", "mode": "{}"}
+"""Options that may differ between the sides, and how a title says one."""
 
-@dataclass(frozen=True)
-class Blocks:
-    """A metric in each block, for both sides, shapes (blocks,); NaN where it is missing."""
-
-    a: Floats
-    b: Floats
-
-    @property
-    def logs(self) -> Floats:
-        """Logarithm of B over A of the blocks that have both."""
-        known = np.isfinite(self.a) & np.isfinite(self.b) & (self.a > 0) & (self.b > 0)
-        return np.asarray(np.log(self.b[known] / self.a[known]), np.float64)
+_IN_NAMES = ("dtype", "mode")
+"""Those in the name of a side's range, by which Runs of all versions are recognised."""
 
 
 def lane(side: str, block: int) -> str:
@@ -57,8 +47,8 @@ def lane(side: str, block: int) -> str:
     return f"latency {side} {block}"
 
 
-def blocks_of(run: Run) -> dict[str, Blocks]:
-    """The metrics of a Run of ``ab`` by block; computes its windows."""
+def blocks_of(run: Run) -> dict[str, list[Floats]]:
+    """The metrics of a Run of ``ab`` in A and in B by block, NaN where one is missing; computes its windows."""
     fill(run)
     numbers = sorted(set(run.windows["block"].to_pylist()))
     found: dict[str, list[Floats]] = {name: [] for name in METRICS}
@@ -74,7 +64,18 @@ def blocks_of(run: Run) -> dict[str, Blocks]:
             found[name].append(np.array([_mean(value[column["block"] == number]) for number in numbers]))
         latencies = (latencies_s(run, lane(side, number)) for number in numbers)
         found["latency_s"].append(np.array([np.median(each) if len(each) else math.nan for each in latencies]))
-    return {name: Blocks(*both) for name, both in found.items()}
+    return found
+
+
+def _group(values: Floats, reason: str) -> Group:
+    """The values of a side; NaN is missing for the reason."""
+    return Group(tuple(Estimate.null(reason) if math.isnan(value) else Estimate(value) for value in values.tolist()))
+
+
+def _logs(a: Floats, b: Floats) -> Floats:
+    """Logarithm of B over A of the blocks that have both."""
+    known = np.isfinite(a) & np.isfinite(b) & (a > 0) & (b > 0)
+    return np.asarray(np.log(b[known] / a[known]), np.float64)
 
 
 def blocks_needed(run: Run, target: float) -> int:
@@ -87,7 +88,7 @@ def blocks_needed(run: Run, target: float) -> int:
     found = blocks_of(run)
     most = 0
     for name in ("iteration_time_s", "energy_total_j"):
-        logs = found[name].logs
+        logs = _logs(*found[name])
         if len(logs) >= LEAST_BLOCKS:
             t = student(1 - ALPHA / len(METRICS) / 2, len(logs) - 1)
             most = max(most, math.ceil((t * float(logs.std(ddof=1)) / target) ** 2))
@@ -106,35 +107,34 @@ def paired(run: Run, fail_if: Sequence[str] = ()) -> Comparison:
     """
     margin = run.settings.get("margin", MARGIN)
     blocks = blocks_of(run)
-    scale = _per_sample(run)
-    key = Key("model", run.workload.get("name") or "ab")
+    scale = scale_of(*(own.get("items") or 1 for own in _sides(run)))
+    whole = Part(MODEL_UNIT, None, "model", run.workload.get("name") or "ab")
     device = run.devices[0].id
     aliased = dict.fromkeys(flag for side in SIDES for flag in of_whole(run, device, side))
-    entries = []
-    for metric, found in blocks.items():
-        by = scale if metric in ("iteration_time_s", "energy_total_j") else (1.0, 1.0)
-        scaled = Blocks(found.a * by[0], found.b * by[1])
+    rows = []
+    for metric, both in blocks.items():
         of_power = metric in ("power_w", "energy_total_j")
         reason, flags = (no_power_reason(run, device), tuple(aliased)) if of_power else ("not_measured", ())
-        a, b = (Figures(values, np.full(len(values), np.nan), reason) for values in (scaled.a, scaled.b))
-        contrast = _contrast(scaled, run.settings.get("first_stage") or 0)
-        entries.append(Entry(key, metric, a, b, flags, contrast))
-    neutral = NEUTRAL if scale == (1.0, 1.0) else (*NEUTRAL, "latency_s")
-    rows = judge(entries, margin, unknown="few_blocks", neutral=neutral)
-    notes = [] if scale == (1.0, 1.0) else [Note(PER_SAMPLE)]
-    named = zip("AB", _titles(run), strict=True)
-    side_a, side_b = (Side(name, run, (title,), tuple(run.devices), 1, title) for name, title in named)
+        per = (1.0, 1.0) if metric in OF_NO_COUNT else scale
+        a, b = (_group(factor * one, reason) for one, factor in zip(both, per, strict=True))
+        contrast = _contrast(a.value, b.value, run.settings.get("first_stage") or 0)
+        rows.append(Row("model", whole, metric, (a, b), flags, contrast))
+    rows = judge(rows, margin, "few_blocks", scale)
+    sides = [
+        Side(name, (Source(run, title, whole),), title)
+        for name, title in zip("AB", _titles(run, _OPTIONS), strict=True)
+    ]
+    notes = {PER_SAMPLE: scale != (1.0, 1.0), "ended_early": not run.complete}
     return Comparison(
-        side_a,
-        side_b,
+        sides[0],
+        sides[1],
         rows,
-        Note("blocks", (len(blocks["iteration_time_s"].logs),)),
-        notes=notes if run.complete else [*notes, Note("ended_early")],
+        Note("blocks", (len(_logs(*blocks["iteration_time_s"])),)),
+        notes=[Note(code) for code, meant in notes.items() if meant],
         warnings=[Note("warned", ("", (), warning.message)) for warning in run.warnings],
         margin=margin,
-        simulated=run.simulated,
         runs=[run],
-        checks=evaluate([parse(text) for text in fail_if], entries, rows),
+        checks=evaluate([parse(text) for text in fail_if], rows),
     )
 
 
@@ -145,9 +145,9 @@ def own_sides(run: Run) -> Comparison | None:
 
 def add_results(run: Run, comparison: Comparison) -> None:
     """Add the figures of both sides to a Run, so that ``show`` can print them."""
-    results = Results()
+    results = Figures()
     results.unit(MODEL_UNIT, "model", run.workload.get("name") or "ab", count=1)
-    for number, (side, title) in enumerate(zip(SIDES, _titles(run), strict=True), start=1):
+    for number, (side, title) in enumerate(zip(SIDES, _titles(run, _IN_NAMES), strict=True), start=1):
         results.unit(number, "range", f"{side.upper()}: {title}", MODEL_UNIT, count=1)
         for row in comparison.rows:
             if row.metric != "latency_s":
@@ -156,38 +156,34 @@ def add_results(run: Run, comparison: Comparison) -> None:
     run.results, run.units = results.results(), results.units()
 
 
-def _contrast(blocks: Blocks, first_stage: int) -> Contrast | None:
-    logs = blocks.logs
+def _contrast(a: Floats, b: Floats, first_stage: int) -> Contrast | None:
+    """The contrast of the mean block of B with that of A; None of too few blocks."""
+    logs = _logs(a, b)
     if len(logs) < LEAST_BLOCKS:
         return None
     first = logs[:first_stage] if len(logs) > first_stage >= LEAST_BLOCKS else logs
     # As in ``stats.stopping``: the first stage's spread, unless the spread of all blocks is larger.
     error = max(float(first.std(ddof=1)), float(logs.std(ddof=1))) / math.sqrt(len(logs))
-    a = float(np.nanmean(blocks.a))
-    b = a * math.exp(float(logs.mean()))
-    return Contrast(a, b, 0.0, (b * error) ** 2, float(len(first) - 1))
+    mean = float(np.nanmean(a))
+    of_b = mean * math.exp(float(logs.mean()))
+    return Contrast(mean, of_b, 0.0, (of_b * error) ** 2, float(len(first) - 1))
 
 
-def _titles(run: Run) -> list[str]:
-    """The title of each side: its workload, and its options where they differ."""
-    sides = _sides(run)
-    apart = [key for key in ("dtype", "mode") if sides[0].get(key) != sides[1].get(key)]
-    full = [own.get("name") or side for own, side in zip(sides, SIDES, strict=True)]
+def _titles(run: Run, options: Collection[str]) -> list[str]:
+    """The title of each side: its workload, and which of the options differ, as they were resolved."""
+    sides: Sequence[Mapping[str, object]] = _sides(run)
+    full = [str(own.get("name") or side) for own, side in zip(sides, SIDES, strict=True)]
     short = [Path(name).name for name in full]  # for a file, without its folder, unless the folder differs
     names = short if (short[0] == short[1]) == (full[0] == full[1]) else full
+    apart = {key: _OPTIONS[key] for key in options if sides[0].get(key) != sides[1].get(key)}
     return [
-        " · ".join([name, *(str(own.get(key)) for key in apart if own.get(key))])
+        " · ".join([name, *(words.format(own[key]) for key, words in apart.items() if own.get(key))])
         for name, own in zip(names, sides, strict=True)
     ]
 
 
 def _sides(run: Run) -> tuple[WorkloadFacts, WorkloadFacts]:
     return run.workload.get("a", WorkloadFacts()), run.workload.get("b", WorkloadFacts())
-
-
-def _per_sample(run: Run) -> tuple[float, float]:
-    items = [own.get("items") or 1 for own in _sides(run)]
-    return (1.0, 1.0) if items[0] == items[1] else (1 / items[0], 1 / items[1])
 
 
 def _mean(values: Floats) -> float:

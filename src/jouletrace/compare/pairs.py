@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from jouletrace.above import Above
-from jouletrace.run import DeviceInfo, Estimate, Run
-from jouletrace.run.parts import STORED_SCATTER
+from jouletrace.compare.contrast import ALPHA, METHOD, Contrast, Group
+from jouletrace.compare.source import Listed, Side
+from jouletrace.run import Estimate, Run
 from jouletrace.run.shown import Shown
 
 BETTER, WORSE, SAME, INCONCLUSIVE = "better", "worse", "no difference shown", "inconclusive"
@@ -33,38 +35,6 @@ _JUDGED = ("energy_total_j", "iteration_time_s")
 
 
 @dataclass(frozen=True)
-class Key:
-    """The properties by which a unit is recognised.
-
-    Attributes:
-        level: Its level.
-        name: Label of a range, qualified name of a layer, name of a kernel or operator.
-        op, shapes, module, phase: As in the ``units`` table; "" for none.
-        number: Distinguishes units that agree in all the others.
-        device: Of several, the name of that on which it runs; "" for none.
-    """
-
-    level: str
-    name: str
-    op: str = ""
-    shapes: str = ""
-    module: str = ""
-    phase: str = ""
-    number: int = 0
-    device: str = ""
-
-    @property
-    def called(self) -> str:
-        """Its name, behind that of the device of several."""
-        return ": ".join(filter(None, (self.device, self.name or self.op)))
-
-    @property
-    def where(self) -> str:
-        """The device of several, and the module it is in; "" if that says nothing."""
-        return " ".join(filter(None, (self.device, self.module if self.module != self.name else "")))
-
-
-@dataclass(frozen=True)
 class Note:
     """A remark on a comparison by code, with its values (see ``report.comparison_words``)."""
 
@@ -73,80 +43,108 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One metric of one unit on both sides.
+class Row(Listed):
+    """One metric of one part on both sides: ``spread`` adds the contrast, then ``judge`` the verdict.
 
     Attributes:
-        level: "model", "load", "phase", "layer", "op", "kernel" or "range".
-        name: Of the unit, as it is called in B.
-        where: Module it is in; "" if that says nothing.
-        shapes: Input shapes of an operator; "" if none.
         metric: Name in ``run.metrics``.
-        a, b: Mean of each side's runs, in SI units; ``n`` is the runs.
-        difference: B - A, with the same confidence as ``change``.
-        change: B / A - 1; null with a reason where A may be nothing.
-        confidence: Of both intervals: 95 % over all rows together.
-        p: Probability of such a difference by chance, if there is none; None where it can't be determined.
-        verdict: One of the verdicts.
-        reason: Why it is inconclusive, by code; None otherwise.
-        detectable: Smallest relative change that would be detected with probability 0.9; None where unknown.
+        groups: The figures of the runs of A, and those of B.
         flags: Codes of what a reader must know ("shapes_differ", "below_margin", ...).
+        contrast: Of the means of both sides; None where the spread is unknown.
+        alpha: Probability of a false alarm at which it is tested, so that they hold over all rows together.
+        verdict: One of the verdicts; "" before it is judged.
+        reason: Why it is inconclusive, by code; None otherwise.
     """
 
-    level: str
-    name: str
-    where: str
-    shapes: str
     metric: str
-    a: Estimate
-    b: Estimate
-    difference: Estimate
-    change: Estimate
-    confidence: float
-    p: float | None
-    verdict: str
-    reason: str | None = None
-    detectable: float | None = None
+    groups: tuple[Group, Group] = field(repr=False)
     flags: tuple[str, ...] = ()
+    contrast: Contrast | None = field(default=None, repr=False)
+    alpha: float = ALPHA
+    verdict: str = ""
+    reason: str | None = None
 
+    @cached_property
+    def a(self) -> Estimate:
+        """Mean of the runs of A, in SI units; ``n`` is the runs."""
+        return self.groups[0].mean()
 
-@dataclass(frozen=True)
-class Side:
-    """One side of a comparison.
+    @cached_property
+    def b(self) -> Estimate:
+        """Mean of the runs of B."""
+        return self.groups[1].mean()
 
-    Attributes:
-        name: "A" or "B".
-        run: Its first Run.
-        runs: Where the runs are from.
-        devices: The GPUs.
-        count: Independent runs.
-        title: Of a side within one Run: its workload; "" where the Run says it.
-    """
+    @property
+    def measured(self) -> bool:
+        """True if both sides have a figure."""
+        return all(len(group.known) for group in self.groups)
 
-    name: str
-    run: Run = field(repr=False)
-    runs: tuple[str, ...]
-    devices: tuple[DeviceInfo, ...]
-    count: int
-    title: str = ""
+    @property
+    def stated(self) -> bool:
+        """True if a side states a figure, or A why it is missing."""
+        return any(len(group.known) for group in self.groups) or self.groups[0].reason != "not_measured"
+
+    @property
+    def difference(self) -> Estimate:
+        """B - A, with the same confidence as ``change``."""
+        if self.contrast is not None:
+            return self.contrast.difference(self.alpha)
+        if self.a.value is None or self.b.value is None:
+            return Estimate.null(self.reason or "not_measured", METHOD)
+        return Estimate(self.b.value - self.a.value, n=1, method=METHOD)
+
+    @cached_property
+    def change(self) -> Estimate:
+        """B / A - 1; null with a reason where A may be nothing."""
+        if self.contrast is not None:
+            return self.contrast.change(self.alpha)
+        if self.a.value is None or self.b.value is None:
+            return Estimate.null(self.reason or "not_measured", METHOD)
+        if self.a.value <= 0:
+            return Estimate.null("denominator_near_zero", METHOD)
+        return Estimate(self.b.value / self.a.value - 1, n=1, method=METHOD)
+
+    @property
+    def confidence(self) -> float:
+        """Of both intervals: 95 % over all rows together."""
+        return 1 - self.alpha
+
+    @property
+    def p(self) -> float | None:
+        """Probability of such a difference by chance, if there is none; None where it can't be determined."""
+        return None if self.contrast is None else self.contrast.p()
+
+    @property
+    def detectable(self) -> float | None:
+        """Smallest relative change that would be detected with probability 0.9; None where unknown."""
+        return None if self.contrast is None else self.contrast.detectable(self.alpha)
 
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one ``--fail-if``.
+    """One ``--fail-if``, from its expression to its outcome.
 
     Attributes:
         text: As written.
-        outcome: "failed", "passed" or "inconclusive".
+        level: "model" or a level of parts.
+        pattern: Pattern of the parts; "" for the model.
         metric: Its metric, by the word of the check.
-        deciding: The rows that decide it: those that failed, those that leave it open, or all; each with the smallest
-            relative change that the check would have detected, None where that isn't known.
+        above: True if a change of more than ``change`` fails, False if one of less than it does.
+        change: Relative change.
+        outcome: "failed", "passed" or "inconclusive"; "" before it is evaluated.
+        deciding: The rows that decide it: those that failed, those that leave it open, or all.
+        alpha: Probability of a false alarm of a two-sided test of the same power.
     """
 
     text: str
-    outcome: str
+    level: str
+    pattern: str
     metric: str
-    deciding: tuple[tuple[Row, float | None], ...]
+    above: bool
+    change: float
+    outcome: str = ""
+    deciding: tuple[Row, ...] = ()
+    alpha: float = ALPHA
 
 
 @dataclass
@@ -157,37 +155,28 @@ class Comparison(Shown):
         a, b: The sides.
         rows: The model's figures first, then parts by level, in the order of B.
         method: How the figures came about.
-        unmatched_a, unmatched_b: Units of one side only.
         notes: What differs in how the sides were run, and how the spread is known.
         warnings: Known failures that touch the figures.
         margin: Relative difference below which sides count as equal.
         alpha: Probability of a false alarm over all rows.
         gain: Relative gain error between different GPUs' sensors; 0 on one GPU.
-        simulated: True if some GPU was simulated.
         checks: Outcomes of ``--fail-if``.
         runs: All Runs whose checks concern the comparison.
         doubts: What leaves open that the sides can be compared at all.
-        same: True if both sides are the same Runs, of which there is nothing to compare.
-        programs: True if the sides are programs under ``run``, which iterate nothing and have no ``--repeats``.
     """
 
     a: Side
     b: Side
     rows: list[Row]
     method: Note
-    unmatched_a: list[Key] = field(default_factory=list)
-    unmatched_b: list[Key] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     warnings: list[Note] = field(default_factory=list)
     margin: float = 0.01
     alpha: float = 0.05
     gain: float = 0.0
-    simulated: bool = False
     checks: list[Check] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list, repr=False)
     doubts: list[Note] = field(default_factory=list)
-    same: bool = False
-    programs: bool = False
 
     def row(self, metric: str, name: str | None = None, level: str = "model") -> Row:
         """A row by metric, and by name below the model.
@@ -204,6 +193,21 @@ class Comparison(Shown):
     def whole(self) -> dict[str, Row]:
         """The rows of the model by metric."""
         return {row.metric: row for row in self.rows if row.level == "model"}
+
+    @property
+    def simulated(self) -> bool:
+        """True if some GPU was simulated."""
+        return any(source.run.simulated for side in (self.a, self.b) for source in side.sources)
+
+    @property
+    def same(self) -> bool:
+        """True if both sides are the same Runs, of which there is nothing to compare."""
+        return any(one.code == "same_run" for one in self.warnings)
+
+    @property
+    def programs(self) -> bool:
+        """True if the sides are programs under ``run``, which iterate nothing and have no ``--repeats``."""
+        return self.a.run.kind == "program"
 
     @property
     def watched(self) -> bool:
@@ -225,17 +229,6 @@ class Comparison(Shown):
         """True if the whole has verdicts, none of which a narrower interval would change."""
         judged = [row.verdict for metric, row in self.whole.items() if metric in _JUDGED]
         return bool(judged) and INCONCLUSIVE not in judged
-
-    @property
-    def doubt(self) -> str | None:
-        """By code, what qualifies the verdict on the energy; None where nothing does."""
-        energy = self.whole.get("energy_total_j")
-        if energy is not None and not self.same and energy.verdict == INCONCLUSIVE:
-            return energy.reason or "unknown"
-        if energy is not None and not self.same and STORED_SCATTER in energy.flags:
-            return STORED_SCATTER
-        differs = any(row.level == LOAD and row.verdict in DIFFERENT for row in self.rows)
-        return "one_run" if self.single_loads and differs else None
 
     def __str__(self) -> str:
         """The tables of the terminal."""

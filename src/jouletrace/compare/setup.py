@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jouletrace.analysis.conditions import Spread, conditions
 from jouletrace.compare.pairs import PER_SAMPLE, Note
-from jouletrace.compare.sides import Source, boards, items
+from jouletrace.compare.source import Side
 from jouletrace.run import Run
 from jouletrace.run.channels import POWER
 
 _WORKLOAD = (
-    *(
-        "name",
-        "task",
-        "batch",
-        "seq_len",
-        "new_tokens",
-        "cache",
-        "dtype",
-        "quantization",
-        "autocast",
-        "mode",
-        "backend",
-    ),
-    *("weights", "attention", "optimizer", "threads"),
+    *("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "quantization", "autocast"),
+    *("mode", "backend", "weights", "attention", "optimizer", "threads"),
 )
 """Facts of the workload by name in ``Run.workload``, as resolved: an omitted option doesn't state them."""
 
@@ -59,39 +46,44 @@ _ABSENT = {"config": "default", "variable": "not set"}
 to another version, or to a library that isn't installed."""
 
 
-def differences(a: Sequence[Source], b: Sequence[Source]) -> tuple[list[Note], tuple[float, float]]:
+def differences(a: Side, b: Side) -> tuple[list[Note], tuple[float, float]]:
     """Notes on how the runs of the sides differ, and factors that make their figures refer to the same work.
 
     Where iterations hold different numbers of samples, time and energy are compared per sample.
     """
     found = _differing(a, b)
     of_board, of_software = ([one for one in found if one.values[0] in kinds] for kinds in (("board",), _SOFTWARE))
-    notes, scale = [one for one in found if one not in (*of_board, *of_software)], (1.0, 1.0)
-    if items(a) != items(b):
-        scale = (1 / items(a), 1 / items(b))
+    notes = [one for one in found if one not in (*of_board, *of_software)]
+    scale = scale_of(*(side.run.workload.get("items") or side.run.workload.get("batch") or 1 for side in (a, b)))
+    if scale != (1.0, 1.0):
         notes.append(Note(PER_SAMPLE))
-    first, second = tuple(boards(a)), tuple(boards(b))
+    first, second = tuple(a.boards), tuple(b.boards)
     if set(first) != set(second):
         notes.append(Note("gpus", (first, second)))
     return [*notes, *of_board, *_clocks(a, b), *of_software], scale
 
 
-def warnings(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
+def scale_of(a: float, b: float) -> tuple[float, float]:
+    """Factors that make figures of iterations refer to one sample, where sides have other numbers of them."""
+    return (1.0, 1.0) if a == b else (1 / a, 1 / b)
+
+
+def warnings(a: Side, b: Side) -> list[Note]:
     """Warnings of the runs themselves, each once, with its side, and with its Runs unless all have it."""
     found = []
-    for name, side in (("A", a), ("B", b)):
+    for side in (a, b):
         places: dict[str, list[str]] = {}
-        for source in side:
+        for source in side.sources:
             for message in dict.fromkeys(warning.message for warning in source.run.warnings):
                 places.setdefault(message, []).append(source.place)
         for message, of in places.items():
-            found.append(Note("warned", (name, tuple(of) if len(of) < len(side) else (), message)))
+            found.append(Note("warned", (side.name, tuple(of) if len(of) < side.count else (), message)))
     return found
 
 
-def _differing(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
+def _differing(a: Side, b: Side) -> list[Note]:
     """A note for each name whose values differ between the sides."""
-    sides = [[_setup(source.run) for source in side] for side in (a, b)]
+    sides = [[_setup(source.run) for source in side.sources] for side in (a, b)]
     notes = []
     for key in dict.fromkeys(key for side in sides for found in side for key in found):
         if key[0] not in _ABSENT and not all(any(key in found for found in side) for side in sides):
@@ -103,8 +95,8 @@ def _differing(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
     return notes
 
 
-def _clocks(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
-    sides = [[conditions(source.run)["clocks_mhz"] for source in side] for side in (a, b)]
+def _clocks(a: Side, b: Side) -> list[Note]:
+    sides = [[conditions(source.run)["clocks_mhz"] for source in side.sources] for side in (a, b)]
     # A reported clock is the requested one: it is compared only where some are not measured.
     both = all(_mean_mhz(clocks["sm_measured"]) for side in sides for clocks in side)
     all_ = [[_mean_mhz(clocks["sm_measured" if both else "sm_reported"]) for clocks in side] for side in sides]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
 from jouletrace.analysis.windows import per_iteration
-from jouletrace.compare.pairs import Note
+from jouletrace.compare.pairs import LOAD, Note
+from jouletrace.compare.source import Side, Source
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
-from jouletrace.run import DeviceInfo, Estimate, Run, load
+from jouletrace.run import Estimate, Run, load
 from jouletrace.run.header import RUN_JSON
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import Parts
@@ -36,13 +38,15 @@ MODEL_METRICS = (
 )
 WATCHED_METRICS = ("energy_total_j", "power_w", "time_s")
 """Of a record of devices without iterations, such as a log of a night: of all its devices together."""
-PART_METRICS = ("time_s", "power_w", "energy_total_j")
-LOAD_METRICS = (
-    "energy_per_output_token_j",
-    "energy_per_request_j",
-    *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),
-)
-"""Of a load on a server, in place of those of a part."""
+_PART_METRICS = ("time_s", "power_w", "energy_total_j")
+_METRICS = {
+    "model": (*MODEL_METRICS, "time_s"),
+    LOAD: (
+        *("energy_per_output_token_j", "energy_per_request_j"),
+        *(f"{name}_{p}_s" for name in ("ttft", "tpot", "e2e") for p in ("p50", "p95")),
+    ),
+}
+"""By level, in place of those of a part."""
 
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
 _ITERATIONS_OF_A_RUN = 1_000_000_000
@@ -50,27 +54,9 @@ _BLOCK = ", run "
 """Separates the place of a Run of several processes from the number of a process."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """A Run and its origin.
-
-    Attributes:
-        run: The Run, with its figures.
-        place: Path, or a description.
-        model: The model's figures by metric.
-        watched: True if devices were watched, without iterations: the figures are those of all its devices together.
-    """
-
-    run: Run
-    place: str
-    model: dict[str, Estimate]
-    watched: bool = False
-
-    @property
-    def scatter_df(self) -> float:
-        """Degrees of freedom of the stored scatter between runs; infinity where none is in the intervals."""
-        stored = self.run.stored.get("between_runs")
-        return math.inf if stored is None or self.watched else float(stored["runs"]) - 1
+def metrics_of(level: str) -> tuple[str, ...]:
+    """The metrics that are compared of the parts of a level, and of the whole."""
+    return _METRICS.get(level, _PART_METRICS)
 
 
 def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
@@ -88,12 +74,12 @@ def open_runs(paths: Sequence[str | Path]) -> list[tuple[Run, str]]:
     return found
 
 
-def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], list[Note]]:
-    """Independent runs, each with the model's figures, and notes on those left out.
+def side_of(name: str, runs: Sequence[tuple[Run, str]]) -> tuple[Side, list[Note]]:
+    """The side of this name with its independent runs, and notes on those that are incomplete or left out.
 
     Args:
+        name: "A" or "B".
         runs: Runs and their origins.
-        name: Name of the side.
 
     Raises:
         BadInputError: If they aren't runs of one thing, one is given twice, or none has figures.
@@ -113,24 +99,20 @@ def sources(runs: Sequence[tuple[Run, str]], name: str) -> tuple[list[Source], l
         raise BadInputError(f"{name}: none of its Runs holds figures ({', '.join(place for _, place in runs)})")
     _check_one_thing(found, name)
     _check_no_doubles(found, name)
-    return found, notes
+    return Side(name, tuple(found)), notes
 
 
-def boards(found: Sequence[Source]) -> dict[str, DeviceInfo]:
-    """The devices of a side's runs, by id."""
-    return {device.id: device for source in found for device in source.run.devices}
+def scatter_df(side: Side) -> float:
+    """Least degrees of freedom of the stored scatter between runs; infinity where none is in the intervals."""
+    stored = [source.run.stored.get("between_runs") for source in side.sources if not source.watched]
+    return min((float(one["runs"]) - 1 for one in stored if one is not None), default=math.inf)
 
 
-def sensor_gain(a: Sequence[Source], b: Sequence[Source]) -> float:
+def sensor_gain(a: Side, b: Side) -> float:
     """Relative gain error between the sensors of two sides; 0 on the same GPUs, whose sensors err alike."""
-    if set(boards(a)) == set(boards(b)):
+    if set(a.boards) == set(b.boards):
         return 0.0
-    return gain_between(*(max(gain_of(source.run) for source in side) for side in (a, b)))
-
-
-def items(found: Sequence[Source]) -> float:
-    """Samples per iteration."""
-    return found[0].run.workload.get("items") or found[0].run.workload.get("batch") or 1
+    return gain_between(*(max(gain_of(source.run) for source in side.sources) for side in (a, b)))
 
 
 def _number(path: Path) -> tuple[int, str]:
@@ -140,10 +122,11 @@ def _number(path: Path) -> tuple[int, str]:
 
 def _independent(run: Run, place: str) -> list[Source]:
     """The independent runs in a Run: its blocks, if it contains several processes that are kept nowhere else."""
-    results = Parts(run)
-    whole = {name: results.get(name) for name in MODEL_METRICS}
-    if not any(name in results.whole.figures for name in MODEL_METRICS) and results.units("device"):
-        return [Source(run, place, _of_devices(results), watched=True)]
+    parts = Parts(run)
+    figures = {name: one for name, one in parts.whole.figures.items() if name in MODEL_METRICS}
+    whole = replace(parts.whole, name=run.workload.get("name") or run.kind, figures=figures)
+    if not figures and parts.units("device"):
+        return [Source(run, place, replace(whole, figures=_of_devices(parts)), watched=True)]
     if (run.settings.get("repeats") or 1) < 2:
         return [Source(run, place, whole)]
     energy, block = per_iteration(run, "energy_j")
@@ -160,18 +143,18 @@ def _independent(run: Run, place: str) -> list[Source]:
         }
         # Parts belong to the first process only.
         own = run if number == 0 else replace(run, units=run.units.slice(0, 0))
-        found.append(Source(own, f"{place}{_BLOCK}{number + 1}", each))
+        found.append(Source(own, f"{place}{_BLOCK}{number + 1}", replace(whole, figures=each)))
     return found or [Source(run, place, whole)]
 
 
-def _of_devices(results: Parts) -> dict[str, Estimate]:
+def _of_devices(parts: Parts) -> dict[str, Estimate]:
     """Energy and power of all devices together, and the longest time; null where a device lacks the figure."""
     found: dict[str, Estimate] = {}
     for name in ("energy_total_j", "power_w"):
-        each = [unit.get(name) for unit in results.units("device")]
+        each = [unit.get(name) for unit in parts.units("device")]
         lacking = next((one for one in each if one.value is None), None)
         found[name] = lacking or (each[0] if len(each) == 1 else total(each))
-    times = [unit.get("time_s") for unit in results.units("device")]
+    times = [unit.get("time_s") for unit in parts.units("device")]
     found["time_s"] = max(times, key=lambda one: one.value or 0.0)
     return found
 
@@ -215,37 +198,33 @@ def same_thing(one: Run, other: Run) -> bool:
     return one.kind == other.kind and ids[0] == ids[1] and _difference(one, other) is None
 
 
-def in_common(a: Sequence[Source], b: Sequence[Source]) -> list[Note]:
+def in_common(a: Side, b: Side) -> list[Note]:
     """Notes where a Run is compared with itself under any names, or with one that a simulation repeated."""
-    pairs = [(one, other) for one in a for other in b]
-    same = [pair for pair in pairs if same_record(pair[0].run, pair[1].run)]
-    repeated = [pair for pair in pairs if _repeats(pair[0].run, pair[1].run)]
+    pairs = list(product(a.sources, b.sources))
+    same = [(one, other) for one, other in pairs if same_record(one.run, other.run)]
+    repeated = [(one.place, other.place) for one, other in pairs if _repeats(one.run, other.run)]
     found = []
     if same:
-        is_all = len({id(one) for one, _ in same}) == len(a) and len({id(other) for _, other in same}) == len(b)
+        is_all = all(len({id(pair[n]) for pair in same}) == side.count for n, side in enumerate((a, b)))
         names = dict.fromkeys(tuple(dict.fromkeys(one.place.partition(_BLOCK)[0] for one in pair)) for pair in same)
         found.append(Note("same_run" if is_all else "run_on_both_sides", (tuple(names),)))
-    if repeated:
-        found.append(Note("repeated_by_seed", tuple(one.place for one in repeated[0])))
-    return found
+    return [*found, *(Note("repeated_by_seed", places) for places in repeated[:1])]
 
 
 def _repeats(one: Run, other: Run) -> bool:
     """True if two measurements are one simulation, run twice."""
     if not (one.simulated and other.simulated) or same_record(one, other) or not len(one.samples):
         return False
-    mine, others = (run.samples["value"].to_numpy() for run in (one, other))
-    return bool(np.array_equal(mine, others, equal_nan=True))
+    return _equal(one.samples.select(["value"]), other.samples.select(["value"]))
 
 
 def _check_no_doubles(found: Sequence[Source], name: str) -> None:
     """Refuse a Run given twice, which would seem to have no spread."""
-    for i, one in enumerate(found):
-        for other in found[:i]:
-            if one.model == other.model and same_record(one.run, other.run):
-                raise BadInputError(f"{name}: {other.place} and {one.place} are the same Run, given twice")
-            if _repeats(one.run, other.run):
-                raise BadInputError(f"{name}: {other.place} and {one.place} {SIMULATED_TWICE}")
+    for one, other in combinations(found, 2):
+        if one.whole.figures == other.whole.figures and same_record(one.run, other.run):
+            raise BadInputError(f"{name}: {one.place} and {other.place} are the same Run, given twice")
+        if _repeats(one.run, other.run):
+            raise BadInputError(f"{name}: {one.place} and {other.place} {SIMULATED_TWICE}")
 
 
 def same_record(one: Run, other: Run) -> bool:

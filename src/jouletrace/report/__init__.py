@@ -38,7 +38,6 @@ def render(
     *,
     detail: str = "model",
     top: int | None = None,
-    compared: Sequence[Comparison | None] = (),
     width: int | None = None,
     verbose: bool = False,
     colour: bool = False,
@@ -47,13 +46,13 @@ def render(
 ) -> str:
     """One Run, or several side by side, as text; with a finer ``detail`` than "model", each by itself below that.
 
+    The comparison of its two sides precedes a Run of ``ab``, in all formats but CSV, which is one table.
+
     Args:
         runs: What to show; at least one.
         form: A name in ``FORMATS``.
         detail: A name in ``DETAILS``: which parts are listed below the model.
         top: List only so many parts, the costliest first.
-        compared: By Run, what one of ``ab`` says of its two sides (see ``compare.paired``), None for others; in all
-            formats but CSV, which is one table.
         width: Columns of the terminal, for "table"; None asks it (80 where there is none).
         verbose: Everything in a "table"; else the verdict and one table. Other formats have everything.
         colour: Colours and bars in a "table".
@@ -70,6 +69,11 @@ def render(
     if not runs:
         raise BadInputError("no Run to show")
     check_format(form, FORMATS)
+    compared: list[Comparison | None] = []
+    if form != "csv" and any(run.kind == "ab" for run in runs):
+        from jouletrace.compare.paired import own_sides
+
+        compared = [own_sides(run) for run in runs]
     if form == "json":
         from jouletrace.report.contract import json_text, to_json_object
         from jouletrace.report.schema2 import to_schema_2
@@ -90,7 +94,6 @@ def render(
 
 def text_of(value: Run | Comparison | Estimate) -> str:
     """The text that ``print`` shows: the verdict and one table, of a figure "86.10 ± 0.15 J" or "– (reason)"."""
-    from jouletrace.compare.paired import own_sides
     from jouletrace.compare.pairs import Comparison
     from jouletrace.report.comparison import render as of_comparison
     from jouletrace.report.reasons import reason
@@ -98,8 +101,7 @@ def text_of(value: Run | Comparison | Estimate) -> str:
     from jouletrace.run import Run
 
     if isinstance(value, Run):
-        compared = [own_sides(value)] if value.kind == "ab" else []
-        return render([value], detail=default_detail(value), compared=compared).rstrip("\n")
+        return render([value], detail=default_detail(value)).rstrip("\n")
     if isinstance(value, Comparison):
         return of_comparison(value).rstrip("\n")
     text = figure(value, value.unit or "1").replace(NBSP, " ")

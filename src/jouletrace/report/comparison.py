@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
-from operator import attrgetter
 from typing import Any
 
-from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Key, Row
+from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Row
+from jouletrace.compare.source import Listed
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report import trust
 from jouletrace.report.comparison_words import (
     PER_ITERATION,
     each,
-    in_module,
     note,
     percent,
+    placed,
     says,
     side_devices,
     side_title,
     signed,
     trusted,
-    unit,
     verdict,
 )
 from jouletrace.report.document import FORMATS, Footnotes, NoFootnotes
@@ -34,7 +32,6 @@ from jouletrace.report.results import metric, printed
 from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.report.text import Document, typeset
-from jouletrace.run import Estimate
 from jouletrace.run.header import jsonable
 from jouletrace.run.names import short_names
 
@@ -44,14 +41,14 @@ TOP = 10
 
 def to_dict(found: Comparison) -> dict[str, Any]:
     """The object that ``--format json`` prints."""
-    rows = [{one.name: getattr(row, one.name) for one in fields(row)} for row in found.rows]
+    rows = [{name: getattr(row, name) for name in _ROW} for row in found.rows]
     for row in rows:
-        row |= {name: value.to_dict() for name, value in row.items() if isinstance(value, Estimate)}
+        row |= {name: row[name].to_dict() for name in _FIGURES}
     a, b = (
         {"name": one.name, "title": side_title(one), "runs": one.runs, "devices": side_devices(one), "count": one.count}
         for one in (found.a, found.b)
     )
-    only = ([{"level": key.level, "name": unit(key)} for key in own] for own in (found.unmatched_a, found.unmatched_b))
+    only_a, only_b = ([{"level": one.level, "name": placed(one)} for one in side.only] for side in (found.a, found.b))
     stated = {
         "schema": 1,
         "simulated": found.simulated,
@@ -61,7 +58,7 @@ def to_dict(found: Comparison) -> dict[str, Any]:
         "alpha": found.alpha,
         "sensor_gain": found.gain,
         "rows": rows,
-        "unmatched": dict(zip("ab", only, strict=True)),
+        "unmatched": {"a": only_a, "b": only_b},
         "checks": [{"check": one.text, "outcome": one.outcome, "says": says(one)} for one in found.checks],
         "notes": [note(one) for one in found.notes],
         "warnings": [note(one) for one in found.warnings],
@@ -97,26 +94,26 @@ def render(
     return typeset(shown, form, colour=colour)
 
 
-_NAMES = ("simulated", "level", "name", "where", "shapes", "metric")
+_NAMES = ("level", "name", "where", "shapes", "metric")
 _FIGURES = ("a", "b", "difference", "change")
-_REST = ("confidence", "p", "detectable", "verdict", "reason", "flags")
+_ROW = (*_NAMES, *_FIGURES, "confidence", "p", "verdict", "reason", "detectable", "flags")
+"""What JSON states of a row."""
+
+_CSV = ("simulated", *_NAMES, *_FIGURES, "confidence", "p", "detectable", "verdict", "reason", "flags")
 
 
 def _csv(found: Comparison) -> str:
     """A row a unit and metric, then units of one side only with the side as verdict; changes are fractions."""
     rows: list[dict[str, object]] = [
-        {**{one.name: getattr(row, one.name) for one in fields(row)}, "flags": ",".join(row.flags)}
-        for row in found.rows
+        {**{name: getattr(row, name) for name in _ROW}, "flags": ",".join(row.flags)} for row in found.rows
     ]
-    for outcome, units in (("only in A", found.unmatched_a), ("only in B", found.unmatched_b)):
-        rows += [{"level": key.level, "name": unit(key), "verdict": outcome} for key in units]
-    names = (*_NAMES, *_FIGURES, *_REST)
-    table = Table("", [Column(name, ends=name in _FIGURES) for name in names])
-    table.rows = [[({"simulated": str(found.simulated).lower()} | row).get(name) for name in names] for row in rows]
+    for side in (found.a, found.b):
+        rows += [{"level": one.level, "name": placed(one), "verdict": f"only in {side.name}"} for one in side.only]
+    table = Table("", [Column(name, ends=name in _FIGURES) for name in _CSV])
+    table.rows = [[({"simulated": str(found.simulated).lower()} | row).get(name) for name in _CSV] for row in rows]
     return table.csv()
 
 
-_KINDS = {BETTER: "better", WORSE: "worse"}
 _MARKS = {BETTER: "✓ ", WORSE: "✗ "}
 """Marks before printed verdicts, which distinguish them without colour."""
 
@@ -148,9 +145,9 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
     if empty:
         shown.facts.append(("Not listed", f"{empty} rows without a figure on either side: json and csv hold them"))
-    for side, units in ((found.a, found.unmatched_a), (found.b, found.unmatched_b)):
-        if units:
-            names = _only(units)
+    for side in (found.a, found.b):
+        if side.only:
+            names = _only(side.only)
             more = f", and {len(names) - _UNMATCHED_SHOWN} more" if len(names) > _UNMATCHED_SHOWN else ""
             shown.facts.append((f"Only in {side.name}", ", ".join(names[:_UNMATCHED_SHOWN]) + more))
     shown.facts += [(f"Check {check.text}", f"{check.outcome.upper()}: {says(check)}") for check in found.checks]
@@ -197,15 +194,13 @@ def _model_section(found: Comparison, marks: Footnotes) -> Table:
 def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) -> Table:
     """The rows of a level, without those that have no figure, and operators in the place of unknown kernels."""
     footnotes = marks.of_table()
-    what = attrgetter("name", "where", "shapes", "metric", "a.value", "b.value")
-    ops = {what(row) for row in found.rows if row.level == "op"} if level == "kernel" else set()
-    own = [row for row in found.rows if row.level == level and what(row) not in ops]
+    own = [row for row in found.rows if row.level == level == row.part.level]
     listed = _ranked([row for row in own if row.a.value is not None or row.b.value is not None])
     shown, rest = listed[:top], listed[top:]
     twice = len({(row.name, row.metric) for row in listed}) < len(listed)
     columns = [Column("operator" if level == "op" else level, long="start" if level == "layer" else "middle")]
-    placed = any(row.where and row.where != row.name for row in listed)
-    if placed:
+    in_places = any(row.where and row.where != row.name for row in listed)
+    if in_places:
         several = any(row.where for row in found.rows if row.level == "phase")  # phases are in no module
         heading = "device" if level == "phase" else "device, module" if several else "module"
         columns.append(Column(heading, wide=0 if twice else 1, long="start"))
@@ -213,7 +208,7 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
     section = Table(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
     for name, row in zip(_named(shown), shown, strict=True):
         words = metric(row.metric).short or metric(row.metric).label
-        names = [name, *([row.where] if placed else []), Cell(words, full=row.metric)]
+        names = [name, *([row.where] if in_places else []), Cell(words, full=row.metric)]
         section.rows.append([*names, *_figures(row, footnotes)])
     section.notes = footnotes.lines()
     if rest:
@@ -242,7 +237,7 @@ def _figures(row: Row, footnotes: Footnotes) -> list[str]:
     figures = zip([*sides, signed(row.change)], (row.a, row.b, row.change), strict=True)
     return [
         *(Cell(text, one.value, one.low, one.high) for text, one in figures),
-        Cell(verdict, hint="; ".join(remarks), full=row.verdict, kind=_KINDS.get(row.verdict, "")),
+        Cell(verdict, hint="; ".join(remarks), full=row.verdict, kind=row.verdict if row.verdict in _MARKS else ""),
         Cell(NONE if row.detectable is None else percent(row.detectable), row.detectable),
     ]
 
@@ -254,10 +249,7 @@ def _named(rows: Sequence[Row]) -> list[Cell]:
     return [Cell(name, full=row.name if name != row.name else "") for name, row in zip(names, rows, strict=True)]
 
 
-def _only(units: Sequence[Key]) -> list[str]:
-    """Units of one side, each with its level; kernels by short names, with where they are."""
-    short = short_names(key.name or key.op for key in units if key.level == "kernel")
-    return [
-        f"kernel {short[key.name or key.op]}{in_module(key)}" if key.level == "kernel" else f"{key.level} {unit(key)}"
-        for key in units
-    ]
+def _only(parts: Sequence[Listed]) -> list[str]:
+    """Parts of one side, each with its level; kernels by short names, with where they are."""
+    short = short_names(one.name for one in parts if one.level == "kernel")
+    return [f"{one.level} {placed(one, short.get(one.name) if one.level == 'kernel' else None)}" for one in parts]

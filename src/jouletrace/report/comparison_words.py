@@ -7,7 +7,8 @@ from typing import Any
 
 from jouletrace.analysis.checks import Circumstances, Failure, Outcomes, joined, of, outcomes
 from jouletrace.analysis.rules import CARE, NO, YES, rule
-from jouletrace.compare.pairs import INCONCLUSIVE, PER_SAMPLE, SAME, Check, Comparison, Key, Note, Row, Side
+from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, LOAD, PER_SAMPLE, SAME, Check, Comparison, Note, Row
+from jouletrace.compare.source import Listed, Side
 from jouletrace.errors import SIMULATED_TWICE
 from jouletrace.report.facts import title
 from jouletrace.report.reasons import ACTIONS, reason
@@ -117,34 +118,30 @@ def side_title(side: Side) -> str:
 
 def side_devices(side: Side) -> list[str]:
     """Names and ids of a side's GPUs."""
-    return [f"{device.name} ({device.id})" for device in side.devices]
+    return [f"{device.name} ({device.id})" for device in side.boards.values()]
 
 
-def unit(key: Key) -> str:
-    """A unit of one side only: its name, with its module and its shapes."""
-    return f"{key.name or key.op}{in_module(key)}"
-
-
-def in_module(key: Key) -> str:
-    """The module and the shapes of a unit, behind its name."""
-    return f"{f' in {key.where}' if key.where else ''}{f' ({key.shapes})' if key.shapes else ''}"
+def placed(one: Listed, name: str | None = None) -> str:
+    """The name of a part of one side only, or a shorter one, with its module and its shapes."""
+    return f"{name or one.name}{f' in {one.where}' if one.where else ''}{f' ({one.shapes})' if one.shapes else ''}"
 
 
 def says(check: Check) -> str:
     """The rows that decide a check: which rows, by how much, what could have been detected."""
     said = []
-    for row, least in check.deciding[:_SHOWN]:
-        name = "" if row.level == "model" else f"{row.name}: "
-        why = f", {_why(row, least)}" if check.outcome == INCONCLUSIVE else ""
+    for row in check.deciding[:_SHOWN]:
+        name = "" if row.level == "model" else f"{row.called}: "
+        why = f", {_why(row, check.alpha)}" if check.outcome == INCONCLUSIVE else ""
         said.append(f"{name}{check.metric} {signed(row.change)}{why}")
     more = f"; and {len(check.deciding) - _SHOWN} more" if len(check.deciding) > _SHOWN else ""
     return "; ".join(said) + more
 
 
-def _why(row: Row, least: float | None) -> str:
-    """Why a row leaves a check open; ``least`` is the change that would have been detected."""
-    if row.p is None:
+def _why(row: Row, alpha: float) -> str:
+    """Why a row leaves a check open, which tests at ``alpha``."""
+    if row.contrast is None:
         return reason(row.reason)
+    least = row.contrast.detectable(alpha)
     return "A may be zero" if least is None else f"smallest detectable change {percent(least)}"
 
 
@@ -231,20 +228,21 @@ def trusted(found: Comparison) -> Outcomes:
 
 def _doubt(found: Comparison) -> list[Failure]:
     """Failures that qualify the verdict on the energy: one or none."""
-    code, energy = found.doubt, found.whole.get("energy_total_j")
-    if code is None:
-        return []
-    if code == STORED_SCATTER:
-        return [stored_scatter()]
-    if found.same or energy is None or energy.verdict != INCONCLUSIVE:
-        return [Failure("verdict", CARE, code, message=reason(code), action=_MORE_RUNS)]
-    level = NO if rule(code).level == YES else rule(code).level
-    action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
-    made = Circumstances(max_time_s=80.0)
-    return [Failure("verdict", level, code, message=reason(energy.reason), action=action, made=made)]
+    energy = None if found.same else found.whole.get("energy_total_j")
+    if energy is not None and energy.verdict == INCONCLUSIVE:
+        code = energy.reason or "unknown"
+        level = NO if rule(code).level == YES else rule(code).level
+        action = _MORE_RUNS if found.programs and code in ("one_run", "spread_between_runs") else None
+        made = Circumstances(max_time_s=80.0)
+        return [Failure("verdict", level, code, message=reason(code), action=action, made=made)]
+    if energy is not None and STORED_SCATTER in energy.flags:
+        return [stored_scatter(ACTIONS["one_run"])]
+    if found.single_loads and any(row.level == LOAD and row.verdict in DIFFERENT for row in found.rows):
+        return [Failure("verdict", CARE, "one_run", message=reason("one_run"), action=_MORE_RUNS)]
+    return []
 
 
-def stored_scatter() -> Failure:
+def stored_scatter(action: str) -> Failure:
     """The failure that qualifies a verdict on single runs: how runs differ is known from another GPU only."""
     message = "one run each: the scatter between runs is a stored one"
-    return Failure("verdict", CARE, STORED_SCATTER, message=message, action=ACTIONS["one_run"])
+    return Failure("verdict", CARE, STORED_SCATTER, message=message, action=action)

@@ -39,6 +39,9 @@ FIGURES = {
 }
 FORMATS = ("table", "json", "markdown")
 
+_SURER = "compare two points with jouletrace ab, or profile each with --repeats 3"
+"""What to do where points are single runs."""
+
 
 class Point(TypedDict, total=False):
     """What is set in a point of a sweep, by the names of ``AXES``."""
@@ -141,7 +144,7 @@ def _verdict(entries: Sequence[Entry], varying: Sequence[str]) -> list[str]:
     there = [(entry.run, Parts(entry.run)) for entry in done if entry.run is not None]
     found = [outcomes(run, parts) for run, parts in there]
     if len(done) > 1 and any(STORED_SCATTER in parts.get("energy_total_j").flags for _, parts in there):
-        found.append(of([], [stored_scatter()]))
+        found.append(of([], [stored_scatter(_SURER)]))
     return [*lines, *trust_lines(joined(found))]
 
 

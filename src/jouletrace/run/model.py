@@ -191,22 +191,30 @@ class SampleIndex:
         table = tables.conform(table, "samples")
         device, devices = tables.decoded(table["device"])
         channel, channels = tables.decoded(table["channel"])
-        group = device * len(channels) + channel
-        group[(device < 0) | (channel < 0)] = -1
+        group = (device + 1) * len(channels) + channel  # rows without a device come first
+        group[channel < 0] = -1
         if table["time_ns"].null_count:
             group[pc.is_null(table["time_ns"]).to_numpy()] = -1
         # NumPy sorts int16 by radix sort, in time proportional to the number of rows.
-        kind = np.int16 if len(devices) * len(channels) < 2**15 else np.int64
+        groups = (len(devices) + 1) * len(channels)
+        kind = np.int16 if groups < 2**15 else np.int64
         order = np.argsort(group.astype(kind), kind="stable")
         self._order = order.astype(np.int32) if len(order) < 2**31 else order
-        number = np.arange(len(devices) * len(channels))
-        self._places = np.searchsorted(group[order], np.append(number, len(number)))
-        self._devices = {name: i for i, name in reversed(list(enumerate(devices)))}
+        self._places = np.searchsorted(group[order], np.arange(groups + 1))
+        self._devices = {name: i for i, name in reversed(list(enumerate([None, *devices])))}
         self._channels = {name: i for i, name in reversed(list(enumerate(channels)))}
         self._stamps = pc.fill_null(table["time_ns"], 0).to_numpy()
         self._values = table["value"].to_numpy()
 
-    def series(self, device: str, channel: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def channels(self, device: str | None) -> list[str]:
+        """The channels of a device; for None, those of rows without one."""
+        first = self._devices.get(device)
+        if first is None:
+            return []
+        rows = np.diff(self._places)[first * len(self._channels) :]
+        return [name for name, place in reversed(self._channels.items()) if rows[place]]
+
+    def series(self, device: str | None, channel: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Stamps and values of one channel; both empty if there is none."""
         first, second = self._devices.get(device), self._channels.get(channel)
         if first is None or second is None:

@@ -113,10 +113,8 @@ def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, m
     parts = [standard_error(estimate) for estimate in estimates]
     value = sum(f * (e.value or 0.0) for f, e in zip(factors, estimates, strict=True))
     variances = [(f * sd) ** 2 for f, (sd, _) in zip(factors, parts, strict=True)]
-    variance = float(sum(variances))
-    shrink = sum(v**2 / free for v, (_, free) in zip(variances, parts, strict=True))
-    free = variance**2 / shrink if shrink > 0 else np.inf
-    half = float(student(_TAIL, free) * np.sqrt(variance))
+    free = satterthwaite(variances, [free for _, free in parts])
+    half = float(student(_TAIL, free) * np.sqrt(float(sum(variances))))
     n = min((e.n for e in estimates), default=0) if not np.isfinite(free) else round(free) + 1
     return Estimate(value, value - half, value + half, n, method)
 
@@ -139,19 +137,31 @@ def ratio(a: Estimate, b: Estimate, method: str = "ratio") -> Estimate:
     if y == 0:
         return Estimate.null("denominator_near_zero", method)
     (sx, fx), (sy, fy) = standard_error(a), standard_error(b)
-    # Satterthwaite's degrees of freedom at the ratio itself.
-    vx, vy = sx**2, (x / y * sy) ** 2
-    shrink = vx**2 / fx + vy**2 / fy
-    free = (vx + vy) ** 2 / shrink if shrink > 0 else np.inf
-    t = student(_TAIL, free)
+    free = satterthwaite([sx**2, (x / y * sy) ** 2], [fx, fy])  # at the ratio itself
+    ends = fieller(x, y, sx, sy, student(_TAIL, free))
+    if ends is None:
+        return Estimate.null("denominator_near_zero", method)
+    return Estimate(x / y, *ends, min(a.n, b.n) if not np.isfinite(free) else round(free) + 1, method)
+
+
+def fieller(x: float, y: float, sx: float, sy: float, t: float) -> tuple[float, float] | None:
+    """Ends of the interval of x / y from standard errors of both and Student's quantile (Fieller 1954).
+
+    None where no finite interval covers the ratio: that of ``y`` holds zero.
+    """
     g = (t * sy / y) ** 2
     if g >= 1:
-        return Estimate.null("denominator_near_zero", method)
+        return None
     value = x / y
     half = t / abs(y) * float(np.sqrt(max(sx**2 * (1 - g) + value**2 * sy**2, 0.0))) / (1 - g)
     middle = value / (1 - g)
-    n = min(a.n, b.n) if not np.isfinite(free) else round(free) + 1
-    return Estimate(value, min(middle - half, value), max(middle + half, value), n, method)
+    return min(middle - half, value), max(middle + half, value)
+
+
+def satterthwaite(variances: Sequence[float], free: Sequence[float]) -> float:
+    """Degrees of freedom of a sum of variances from those of each; infinity where all are 0 or known."""
+    shrink = sum(v**2 / f for v, f in zip(variances, free, strict=True))
+    return float(sum(variances)) ** 2 / shrink if shrink > 0 else np.inf
 
 
 def _finite(values: ArrayLike) -> NDArray[np.float64]:

@@ -2,17 +2,19 @@
 
 import gzip
 import json
+import math
+import resource
 import subprocess
 import sys
 from decimal import Decimal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from check_trace import problems, read
 from jouletrace.errors import BadInputError
 from jouletrace.formats import exporters
-from jouletrace.formats.exporters import chrome
 from jouletrace.run import Run, tables
 from jouletrace.sensor.power_record import integrate
 from make_runs import GPU, ODD, START, all_runs, profile_run, random_table, simulated_run
@@ -89,7 +91,88 @@ def test_tracks_are_named_by_device_kind_and_lane(document):
     assert ("aten::mm", "Host", "Operators, thread 1") in where
     assert (ODD, "Host", "Operators, thread 1 (2)") in where
     assert ("of a newer version", "Host", "Novelty") in where
+    assert (SCRIPT, "Host", "Ranges") in where
     assert ("energy", board, "Phases, profile") in where
+
+
+def test_kinds_of_their_own_come_after_the_known_ones(tmp_path):
+    rows = [span(i, kind, kind, i, i + 1) for i, kind in enumerate(("group", "kernel", "op", "novelty"))]
+    document = read(exporters.export(Run(spans=tables.from_rows(rows, "spans")), "chrome", tmp_path / "trace.json"))
+    named = [event["args"]["name"] for event in of_phase(document, "M") if event["name"] == "thread_name"]
+    assert named == ["Operators", "Kernels", "Group", "Novelty"]
+
+
+def test_spans_of_which_only_times_are_known_are_drawn(tmp_path):
+    rows = [{"id": 1, "start_ns": START, "end_ns": START + 1}]
+    document = read(exporters.export(Run(spans=tables.from_rows(rows, "spans")), "chrome", tmp_path / "trace.json"))
+    (drawn,) = of_phase(document, "X")
+    assert (drawn["name"], drawn["cat"], drawn["args"]) == ("(no name)", "other", {})
+
+
+def test_readings_of_no_device_are_the_hosts(tmp_path):
+    rows = [{"time_ns": START + i, "channel": "temperature_c", "value": 40.0 + i} for i in (1, 0)]
+    run = Run(samples=tables.from_rows(rows, "samples"))
+    document = read(exporters.export(run, "chrome", tmp_path / "trace.json"))
+    assert tracks(document) == {(1, None): "Host"}
+    assert line(document, "Temperature (°C)") == [(START, 40.0), (START + 1, 41.0)]
+
+
+def test_counters_that_are_not_numbers_are_null(tmp_path):
+    run = Run(spans=tables.from_rows([span(1, "kernel", "gemm", 0, 1)], "spans"))
+    row = {"span": 1, "metric": "sm__cycles", "value": math.nan}
+    run.counters = tables.from_rows([row, row], "counters")
+    document = read(exporters.export(run, "chrome", tmp_path / "trace.json"))
+    assert named(document, "gemm")[0]["args"] == {"sm__cycles": None, "sm__cycles, 2": None}
+
+
+def test_tracks_come_in_the_order_of_their_ranks(document):
+    ranks = [event for event in of_phase(document, "M") if event["name"] == "thread_sort_index"]
+    names = tracks(document)
+    ordered = [names[e["pid"], e["tid"]] for e in sorted(ranks, key=lambda event: event["args"]["sort_index"])]
+    assert len({event["args"]["sort_index"] for event in ranks}) == len(ranks)
+    assert ordered.index("Iterations, latency") < ordered.index("Kernels, stream 7")
+    assert ordered.index("Kernels, stream 7") < ordered.index("Kernels, stream 13")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kernels_of_a_track_ran_one_after_another(tmp_path, seed):
+    document = read(exporters.export(random_run(200, seed), "chrome", tmp_path / "trace.json"))
+    assert problems(document) == []
+    ended = {}
+    for event in of_phase(document, "X"):
+        if event["cat"] == "kernel":
+            assert event["ts"] >= ended.get(event["tid"], 0)
+            ended[event["tid"]] = event["ts"] + event["dur"]
+
+
+def test_a_sub_track_is_used_again_when_it_is_free(tmp_path):
+    rows = [span(i, "kernel", str(i), 5 * i, 5 * i + 8) for i in range(5)]
+    document = read(exporters.export(Run(spans=tables.from_rows(rows, "spans")), "chrome", tmp_path / "trace.json"))
+    names = tracks(document)
+    where = {event["name"]: names[event["pid"], event["tid"]] for event in of_phase(document, "X")}
+    assert where == {str(i): "Kernels (2)" if i % 2 else "Kernels" for i in range(5)}
+
+
+@pytest.mark.thorough
+def test_spans_of_several_batches_are_in_order_with_their_args(tmp_path):
+    n = 40_000
+    columns = {"id": np.arange(n), "unit": np.arange(n) % 3, "bytes": np.arange(n) % 7}
+    columns |= {"kind": ["kernel"] * n, "name": [f"kernel {i % 5}" for i in range(n)]}
+    columns |= {"start_ns": START + 10 * np.arange(n), "end_ns": START + 10 * np.arange(n) + 9}
+    path = exporters.export(Run(spans=tables.conform(pa.table(columns), "spans")), "chrome", tmp_path / "trace.json")
+    events = [event for event in json.loads(path.read_bytes())["traceEvents"] if event["ph"] == "X"]
+    found = [(event["name"], round(1000 * event["ts"]), event["args"]) for event in events]
+    assert found == [(f"kernel {i % 5}", 10 * i, {"bytes": i % 7, "unit": str(i % 3)}) for i in range(n)]
+
+
+def test_tables_in_pieces_with_words_of_their_own_give_the_same_trace(tmp_path):
+    run = timeline_run()
+    whole = exporters.export(run, "chrome", tmp_path / "whole.json")
+    for name in ("spans", "samples", "counters", "results"):
+        rows = run.table(name).to_pylist()
+        parts = [tables.from_rows(rows[i : i + 5], name) for i in range(0, len(rows), 5)]
+        setattr(run, name, pa.concat_tables(parts))
+    assert exporters.export(run, "chrome", tmp_path / "parts.json").read_bytes() == whole.read_bytes()
 
 
 def test_a_kernel_says_its_energy_launch_and_counters(document):
@@ -127,6 +210,17 @@ def test_counters_hold_while_their_kernel_runs(document):
         (START + 1_500, 25.0),
         (START + 2_500, 0.0),
     ]
+
+
+def test_a_line_holds_the_value_of_the_last_to_start_and_returns_to_zero(tmp_path):
+    edges = [(0, 30, 1.0), (10, 20, 2.0), (30, 40, 3.0), (40, 40, 9.0), (60, 70, 3.0)]
+    rows = [span(i, "kernel", "gemm", start, end) for i, (start, end, _) in enumerate(edges)]
+    counted = {"metric": "Memory Throughput", "value_unit": "%"}
+    counters = [{**counted, "span": i, "value": value} for i, (_, _, value) in enumerate(edges)]
+    run = Run(spans=tables.from_rows(rows, "spans"), counters=tables.from_rows(counters, "counters"))
+    document = read(exporters.export(run, "chrome", tmp_path / "trace.json"))
+    values = [(0, 1.0), (10, 2.0), (20, 1.0), (30, 3.0), (40, 0.0), (60, 3.0), (70, 0.0)]
+    assert line(document, "Memory (%)") == [(START + at, value) for at, value in values]
 
 
 def test_readings_keep_their_stamps_and_units(document):
@@ -238,12 +332,13 @@ def test_a_name_that_ends_in_gz_is_compressed_the_same_each_time(tmp_path):
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_what_fails_half_way_leaves_nothing(tmp_path, monkeypatch, name):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(chrome, "notes", fail)
-    with pytest.raises(BadInputError, match=r"cannot write .*: No space left on device"):
-        exporters.export(timeline_run(), "chrome", tmp_path / name)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        with pytest.raises(BadInputError, match=r"cannot write .*: File too large"):
+            exporters.export(timeline_run(), "chrome", tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
 
 

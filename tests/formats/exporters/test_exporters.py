@@ -156,6 +156,11 @@ def test_an_unknown_format_offers_the_nearest(tmp_path):
         exporters.export(Run(), "parket", tmp_path / "out")
 
 
+def test_a_format_that_is_gone_names_what_takes_its_place(tmp_path):
+    with pytest.raises(BadInputError, match=r"^there is no format perfetto: --format chrome opens at https"):
+        exporters.export(Run(), "perfetto", tmp_path / "out")
+
+
 def test_a_large_run_exports_quickly(tmp_path):
     n = 200_000
     run = Run(

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jouletrace.errors import check_format
+from jouletrace.errors import BadInputError, check_format
 
 if TYPE_CHECKING:
     from jouletrace.run import Run
@@ -20,7 +20,6 @@ FORMATS: dict[str, str] = {
     "collapsed": "pictures:write_collapsed",
     "csv": "folders:write_csv",
     "parquet": "folders:write_parquet",
-    "perfetto": "perfetto:write",
     "speedscope": "pictures:write_speedscope",
     "svg": "pictures:write_svg",
     "zip": "folders:write_zip",
@@ -34,6 +33,8 @@ def export(run: Run, form: str, path: Path | str) -> Path:
     Raises:
         BadInputError: If the format is unknown, or the path exists already or can't be written.
     """
+    if form == "perfetto":
+        raise BadInputError("there is no format perfetto: --format chrome opens at https://ui.perfetto.dev")
     check_format(form, FORMATS)
     module, function = FORMATS[form].split(":")
     write: Callable[[Run, Path | str], Path] = getattr(import_module(f"{__name__}.{module}"), function)

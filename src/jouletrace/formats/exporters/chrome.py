@@ -6,19 +6,16 @@ to the nanosecond.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO
 
-import numpy as np
-from numpy.typing import NDArray
-
+from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters.output import new_file
-from jouletrace.formats.exporters.timeline import Timeline, notes, timeline_of
-from jouletrace.formats.exporters.timeline.counters import Counter
-from jouletrace.formats.exporters.timeline.tracks import Track
-from jouletrace.run import Estimate, Run
+from jouletrace.formats.exporters.timeline.counters import Counter, counters_of
+from jouletrace.formats.exporters.timeline.slices import Slices, as_json
+from jouletrace.formats.exporters.timeline.tracks import Process, Track, drawn_spans, processes_of, tracks_of
+from jouletrace.run import Run
 from jouletrace.run.header import jsonable
 
 _LINES = 1 << 13
@@ -28,101 +25,71 @@ def write(run: Run, path: Path | str) -> Path:
     """Write a Run as Chrome JSON, compressed if the name ends in ".gz".
 
     Raises:
-        BadInputError: If the path exists already, or can't be written.
+        BadInputError: If the path exists already, can't be written, or if times of the Run lie so far apart that 64
+            bits of nanoseconds can't hold the distance.
     """
     with new_file(path) as file:
-        timeline = timeline_of(run)
-        _Trace(file, timeline).write(run)
+        head, events = _trace(run)
+        file.write(f'{head[:-1]},"traceEvents":['.encode())
+        between = "\n"
+        while lines := list(islice(events, _LINES)):
+            file.write((between + ",\n".join(lines)).encode())
+            between = ",\n"
+        file.write(b"\n]}\n")
     return Path(path)
 
 
-class _Trace:
-    """A trace in the course of being written."""
-
-    def __init__(self, file: BinaryIO, timeline: Timeline) -> None:
-        self._file = file
-        self._timeline = timeline
-        self._base = timeline.base_ns
-        self._first = True
-
-    def write(self, run: Run) -> None:
-        """Write the whole trace."""
-        facts = {"format": "jouletrace", "simulated": run.simulated, "command": run.command, "workload": run.workload}
-        facts |= {"devices": [device.to_dict() for device in run.devices], "versions": run.versions}
-        facts |= {"warnings": [warning.to_dict() for warning in run.warnings], "leftOut": self._timeline.left_out}
-        head = {"displayTimeUnit": "ns", "baseTimeNanoseconds": self._base, "otherData": jsonable(facts)}
-        self._file.write(_json(head)[:-1].encode() + b',"traceEvents":[')
-        self._events(self._names())
-        for line in self._timeline.lines:
-            self._events(self._counter(line))
-        for tid, track in enumerate(self._timeline.tracks, start=1):
-            self._events(self._slices(tid, track))
-        self._events(self._notes(notes(run, self._timeline)))
-        self._file.write(b"\n]}\n")
-
-    def _events(self, events: Iterable[str]) -> None:
-        lines: list[str] = []
-        for event in events:
-            lines.append(event)
-            if len(lines) == _LINES:
-                self._put(lines)
-        self._put(lines)
-
-    def _put(self, lines: list[str]) -> None:
-        if lines:
-            self._file.write((("\n" if self._first else ",\n") + ",\n".join(lines)).encode())
-            self._first = False
-            lines.clear()
-
-    def _names(self) -> Iterator[str]:
-        for process in self._timeline.processes:
-            where = {"ph": "M", "pid": process.id}
-            yield _json({**where, "name": "process_name", "args": {"name": process.name}})
-            yield _json({**where, "name": "process_sort_index", "args": {"sort_index": process.id}})
-        for tid, track in enumerate(self._timeline.tracks, start=1):
-            where = {"ph": "M", "pid": track.process, "tid": tid}
-            yield _json({**where, "name": "thread_name", "args": {"name": track.name}})
-            yield _json({**where, "name": "thread_sort_index", "args": {"sort_index": tid}})
-
-    def _counter(self, line: Counter) -> Iterator[str]:
-        name = _json(f"{line.name} ({line.unit})" if line.unit else line.name)
-        head, tail = f'{{"ph":"C","pid":{line.process},"name":{name},"ts":', f',"args":{{{name}:'
-        for at, value in zip(self._since_base(line.time_ns), line.value.tolist(), strict=True):
-            yield f"{head}{at // 1000}.{at % 1000:03d}{tail}{value!r}}}}}"
-
-    def _slices(self, tid: int, track: Track) -> Iterator[str]:
-        where = f'"pid":{track.process},"tid":{tid}'
-        arrow = f'{where},"cat":"arrow","name":"launch","id":'
-        for batch in self._timeline.slices.batches(track, _described):
-            took = (batch.end_ns - batch.start_ns).tolist()
-            starts = self._since_base(batch.start_ns)
-            into = batch.into.tolist()
-            for i, (at, length, body) in enumerate(zip(starts, took, batch.body, strict=True)):
-                stamp = f"{at // 1000}.{at % 1000:03d}"
-                yield f'{{"ph":"X","ts":{stamp},"dur":{length // 1000}.{length % 1000:03d},{where},{body}}}'
-                for number in batch.out.get(i, ()):
-                    yield f'{{"ph":"s","ts":{stamp},{arrow}{number}}}'
-                if into[i]:
-                    yield f'{{"ph":"f","bp":"e","ts":{stamp},{arrow}{into[i]}}}'
-
-    def _notes(self, found: list[tuple[str, str]]) -> Iterator[str]:
-        for name, message in found:
-            yield _json({"ph": "i", "s": "g", "ts": 0, "pid": 1, "tid": 0, "name": name, "args": {"message": message}})
-
-    def _since_base(self, time_ns: NDArray[np.int64]) -> list[int]:
-        since: list[int] = (time_ns - self._base).tolist()
-        return since
-
-
-def _described(name: str, kind: str, args: Mapping[str, object]) -> str:
-    """Name, category and args as members of an event."""
-    plain = {
-        key: {**value.to_dict(), "flags": value.flags} if isinstance(value, Estimate) else value
-        for key, value in args.items()
+def _trace(run: Run) -> tuple[str, Iterator[str]]:
+    """Facts about a trace, as a JSON object, and its events, each as JSON."""
+    spans, processes = drawn_spans(run), processes_of(run)
+    lines = [line for line in counters_of(run, spans, processes) if len(line.time_ns) or line.left_out]
+    tracks = list(tracks_of(spans, processes))
+    times = [time for time in (spans.start_ns, spans.end_ns, *(line.time_ns for line in lines)) if len(time)]
+    base_ns = min((int(time.min()) for time in times), default=run.created_ns)
+    if max((int(time.max()) for time in times), default=base_ns) - base_ns >= 1 << 63:
+        raise BadInputError("the Run has times that lie more than 292 years apart")
+    slices = Slices(run, spans, base_ns)
+    left_out = {
+        "spans without a start": run.spans["start_ns"].null_count,
+        "readings that are not numbers": sum(line.left_out for line in lines),
+        "arrows from launches that can't be distinguished": slices.ambiguous,
     }
-    return f'"name":{_json(name)},"cat":{_json(kind)},"args":{_json(jsonable(plain))}'
+    left_out = {reason: count for reason, count in left_out.items() if count}
+    facts = {"format": "jouletrace", "simulated": run.simulated, "command": run.command, "workload": run.workload}
+    facts |= {"devices": [device.to_dict() for device in run.devices], "versions": run.versions}
+    facts |= {"warnings": [warning.to_dict() for warning in run.warnings], "leftOut": left_out}
+    head = {"displayTimeUnit": "ns", "baseTimeNanoseconds": base_ns, "otherData": jsonable(facts)}
+    events = chain(
+        _names(processes, lines, tracks),
+        chain.from_iterable(_values(line, base_ns) for line in lines),
+        chain.from_iterable(slices.events(tid, track) for tid, track in enumerate(tracks, start=1)),
+        _notes(run, left_out),
+    )
+    return as_json(head), events
 
 
-def _json(value: object) -> str:
-    """JSON in ASCII without any character that would end a script or a string."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+def _names(processes: dict[str | None, Process], lines: list[Counter], tracks: list[Track]) -> Iterator[str]:
+    """Names and order of the devices, of the host if it has something, and of the tracks."""
+    used = {line.process for line in lines} | {track.process.id for track in tracks}
+    shown = [process for device, process in processes.items() if process.id in used or device is not None]
+    named = [("process", {"pid": process.id}, process.id, process.name) for process in shown]
+    for tid, track in enumerate(tracks, start=1):
+        named.append(("thread", {"pid": track.process.id, "tid": tid}, tid, track.name))
+    for what, where, place, name in named:
+        yield as_json({"ph": "M", **where, "name": f"{what}_name", "args": {"name": name}})
+        yield as_json({"ph": "M", **where, "name": f"{what}_sort_index", "args": {"sort_index": place}})
+
+
+def _values(line: Counter, base_ns: int) -> Iterator[str]:
+    name = as_json(line.name)
+    head, tail = f'{{"ph":"C","pid":{line.process},"name":{name},"ts":', f',"args":{{{name}:'
+    for at, value in zip((line.time_ns - base_ns).tolist(), line.value.tolist(), strict=True):
+        yield f"{head}{at // 1000}.{at % 1000:03d}{tail}{value!r}}}}}"
+
+
+def _notes(run: Run, left_out: dict[str, int]) -> Iterator[str]:
+    """The Run's warnings and the items left out, as global marks."""
+    found = [(one.code, f"{one.message} ({one.where})" if one.where else one.message) for one in run.warnings]
+    found += [("left_out", f"{count} {reason}") for reason, count in left_out.items()]
+    for name, message in found:
+        yield as_json({"ph": "i", "s": "g", "ts": 0, "pid": 1, "tid": 0, "name": name, "args": {"message": message}})

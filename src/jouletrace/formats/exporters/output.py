@@ -30,12 +30,10 @@ def new_file(path: Path | str) -> Iterator[BinaryIO]:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as file:
-                if target.suffix.lower() == ".gz":
-                    # Without a name and a time in the header, equal Runs give equal files.
-                    with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
-                        yield cast(BinaryIO, packed)
-                else:
-                    yield file
+                packed = target.suffix.lower() == ".gz"
+                # Without a name and a time in the header, equal Runs give equal files.
+                with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) if packed else file as written:
+                    yield cast(BinaryIO, written)
             link_first(partial, target)
         finally:
             partial.unlink(missing_ok=True)

@@ -14,8 +14,6 @@ from jouletrace.run import Run
 from jouletrace.run.parts import Parts
 from jouletrace.version import __version__
 
-_SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
-
 
 def write_svg(run: Run, path: Path | str) -> Path:
     """Draw the power within an iteration above its kernels: the picture of the HTML report.
@@ -42,8 +40,9 @@ def write_collapsed(run: Run, path: Path | str) -> Path:
         BadInputError: If the path exists, or the Run has no energies.
     """
     with new_file(path) as file:
-        lines = [f"{';'.join(_word(name) for name in names)} {round(1e3 * joules)}" for names, joules in _stacks(run)]
-        file.write(("\n".join(lines) + "\n").encode())
+        for names, joules in _stacks(run):
+            words = (" ".join(name.replace(";", ":").split()) for name in names)  # without what separates stacks
+            file.write(f"{';'.join(words)} {round(1e3 * joules)}\n".encode())
     return Path(path)
 
 
@@ -67,7 +66,7 @@ def write_speedscope(run: Run, path: Path | str) -> Path:
             "weights": weights,
         }
         document = {
-            "$schema": _SPEEDSCOPE,
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
             "exporter": f"jouletrace {__version__}",
             "shared": {"frames": [{"name": name} for name in frames]},
             "profiles": [profile],
@@ -94,8 +93,3 @@ def _stacks(run: Run) -> list[tuple[list[str], float]]:
     if not found:
         raise BadInputError("this Run has no energies to draw as stacks")
     return found
-
-
-def _word(name: str) -> str:
-    """A name without what separates stacks."""
-    return " ".join(name.replace(";", ":").split())

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jouletrace.analysis.facts import facts_of
+from jouletrace.compare.paired import own_sides
 from jouletrace.compare.pairs import DIFFERENT, INCONCLUSIVE, SAME, Comparison, Note
 from jouletrace.errors import BadInputError
 from jouletrace.report import charts, comparison, content, parts, reasons, serving
@@ -107,7 +108,8 @@ def render(
     if len(runs) > 1:
         side_by_side = content.comparison(runs, marks)
         together = side_by_side, replace(side_by_side.sections[0].shown(), id="together")
-    against = [compared(found, number, marks) for number, found in enumerate(comparisons)]
+    own = [sides for run in runs if (sides := own_sides(run)) is not None]
+    against = [compared(found, number, marks) for number, found in enumerate([*own, *comparisons])]
     views = [_view(run, number, runs, marks, tariff) for number, run in enumerate(runs)]
     recorded: Document = views[0]["document"]
     library, hashes = assets.needed(view["plots"] for view in views)

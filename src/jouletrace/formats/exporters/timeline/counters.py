@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.kernel_counters import PERCENTAGES, shown_readings
 from jouletrace.analysis.power import power_record
 from jouletrace.analysis.waveform import waveform_of
-from jouletrace.formats.exporters.timeline.tracks import Process, Spans, codes
+from jouletrace.formats.exporters.timeline.tracks import Drawn, Ints, Process
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import CHANNEL_UNITS, POWER
+from jouletrace.run.model import SampleIndex
 from jouletrace.sensor.power_record import cumulative_energy
+
+Floats = NDArray[np.float64]
 
 _NAMES = {
     POWER: "Power",
@@ -35,16 +37,15 @@ _NAMES = {
     "utilization_memory_pct": "Memory utilization",
     "pstate": "Performance state",
 }
+"""Titles of channels, in the order of the counters."""
 
 
-@dataclass(frozen=True)
-class Counter:
+class Counter(NamedTuple):
     """A counter of a process: each value holds until the next.
 
     Attributes:
         process: ``Process.id``.
-        name: Title of the counter.
-        unit: Unit of its values, for readers; "" for a plain number.
+        name: Title of the counter, with the unit of its values.
         time_ns: Increasing stamps, shape (n,).
         value: Finite values, shape (n,).
         left_out: Number of readings that are not numbers.
@@ -52,142 +53,102 @@ class Counter:
 
     process: int
     name: str
-    unit: str
-    time_ns: NDArray[np.int64]
-    value: NDArray[np.float64]
+    time_ns: Ints
+    value: Floats
     left_out: int = 0
 
 
-def counters_of(run: Run, spans: Spans, processes: list[Process]) -> Iterator[Counter]:
+def counters_of(run: Run, spans: Drawn, processes: dict[str | None, Process]) -> Iterator[Counter]:
     """All counters of a Run, process by process: power and energy first."""
-    readings = _Readings(run)
-    kernels = _Counted(run, spans)
-    for process in processes:
-        names = readings.channels(process.device)
-        if POWER in names:
-            yield readings.line(process, POWER)
+    readings = run.remember("samples", "index", SampleIndex)
+    kernels = list(_while_kernels_ran(run, spans, processes))
+    for process in processes.values():
+        channels = readings.channels(process.device)
+        names = [*(name for name in _NAMES if name in channels), *(name for name in channels if name not in _NAMES)]
+        lines = [_readings(run, readings, process, name) for name in names]
+        if POWER in names:  # the first
+            yield lines.pop(0)
             yield from _energy_so_far(run, process)
         yield from _inside_an_iteration(run, process)
-        yield from kernels.lines(process)
-        yield from (readings.line(process, name) for name in names if name != POWER)
+        yield from (line for line in kernels if line.process == process.id)
+        yield from lines
 
 
-class _Readings:
-    """The ``samples`` table by device and channel."""
-
-    def __init__(self, run: Run) -> None:
-        table = tables.conform(run.samples, "samples")
-        table = table.filter(pc.and_(pc.is_valid(table["time_ns"]), pc.is_valid(table["channel"])))
-        devices, device = codes(table["device"])
-        self._channels, channel = codes(table["channel"])
-        group = device.astype(np.int64) * len(self._channels) + channel
-        self._order = np.argsort(group, kind="stable")
-        edges = np.flatnonzero(np.diff(group[self._order], prepend=-(2**62), append=2**62))
-        self._place: dict[str | None, dict[str, slice]] = {}
-        for first, last in pairwise(edges.tolist()):
-            row = self._order[first]
-            owner = devices[device[row]] if device[row] >= 0 else None
-            self._place.setdefault(owner, {})[self._channels[channel[row]]] = slice(first, last)
-        self._time, self._value = table["time_ns"].to_numpy(), table["value"].to_numpy()
-        self._units = {(info.device, info.name): info.unit for info in run.channels}
-
-    def channels(self, device: str | None) -> list[str]:
-        """Channels of a device, in the order of ``CHANNEL_UNITS``, unknown ones last."""
-        known = list(_NAMES)
-        return sorted(self._place.get(device, {}), key=lambda name: known.index(name) if name in known else len(known))
-
-    def line(self, process: Process, channel: str) -> Counter:
-        """A channel with the sensor's stamps."""
-        rows = self._order[self._place[process.device][channel]]
-        rows = rows[np.argsort(self._time[rows], kind="stable")]
-        unit = self._units.get((process.device or "", channel)) or CHANNEL_UNITS.get(channel, ("", ""))[0]
-        time, value = self._time[rows], self._value[rows]
-        good = np.isfinite(value)
-        name = _NAMES.get(channel, channel)
-        return Counter(process.id, name, _written(unit), time[good], value[good], int((~good).sum()))
+def _readings(run: Run, index: SampleIndex, process: Process, channel: str) -> Counter:
+    """A channel with the sensor's stamps."""
+    time, value = index.series(process.device, channel)
+    order = np.argsort(time, kind="stable")
+    order = order[np.isfinite(value[order])]
+    info = run.channel(process.device or "", channel)
+    unit = (info.unit if info else "") or CHANNEL_UNITS.get(channel, ("", ""))[0]
+    unit = {"Cel": "°C", "1": ""}.get(unit, unit)
+    name = _NAMES.get(channel, channel) + (f" ({unit})" if unit else "")
+    return Counter(process.id, name, time[order], value[order], len(value) - len(order))
 
 
 def _energy_so_far(run: Run, process: Process) -> Iterator[Counter]:
     """Integral of the power record, without corrections, since its first reading."""
     found = power_record(run, process.device) if process.device is not None else None
-    if found is None or len(found[0]) < 2:
-        return
-    record = found[0]
-    holes = len(record.holes)
-    name = f"Energy so far (bridging {holes} holes of the record)" if holes else "Energy so far"
-    yield Counter(process.id, name, "J", record.time_ns, cumulative_energy(record.time_ns, record.value))
+    if found is not None and len(found[0]) > 1:
+        record = found[0]
+        holes = f" (bridging {len(record.holes)} holes of the record)" if len(record.holes) else ""
+        energy = cumulative_energy(record.time_ns, record.value)
+        yield Counter(process.id, f"Energy so far{holes} (J)", record.time_ns, energy)
 
 
 def _inside_an_iteration(run: Run, process: Process) -> Iterator[Counter]:
     """The waveform of the first device, above the kernels of its iteration; 0 elsewhere and where it is unknown."""
     found = waveform_of(run) if run.devices and process.device == run.devices[0].id else None
-    if found is None:
-        return
-    edges = found.edges_ns[:-1][found.known], found.edges_ns[1:][found.known]
-    line = steps(*edges, found.power_w[found.known])
-    yield Counter(process.id, "Power inside an iteration", "W", *line, int((~found.known).sum()))
+    if found is not None:
+        edges = found.edges_ns[:-1][found.known], found.edges_ns[1:][found.known]
+        line = _steps(*edges, found.power_w[found.known])
+        yield Counter(process.id, "Power inside an iteration (W)", *line, int((~found.known).sum()))
 
 
-class _Counted:
-    """Percentages of the ``counters`` table, with their spans."""
-
-    def __init__(self, run: Run, spans: Spans) -> None:
-        table = tables.conform(run.counters, "counters")
-        self._spans = spans
-        self._devices, self._device = codes(spans.table["device"])
-        kind, value = shown_readings(table)
-        row = pc.index_in(table["span"].combine_chunks(), value_set=spans.table["id"].combine_chunks())
-        row = row.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        good = (kind >= 0) & (row >= 0)
-        good[good] = spans.drawn[row[good]]
-        # Both pages of ncu, and pages of two of its runs, contain the same values of a kernel: one of them is drawn.
-        rows = np.flatnonzero(good)
-        _, first = np.unique(row[rows] * len(PERCENTAGES) + kind[rows], return_index=True)
-        rows = rows[np.sort(first)]
-        self._row, self._kind, self._value = row[rows], kind[rows], value[rows]
-
-    def lines(self, process: Process) -> Iterator[Counter]:
-        """A counter for each percentage that a kernel of the process has."""
-        if process.device is not None and process.device not in self._devices:
-            return
-        device = -1 if process.device is None else self._devices.index(process.device)
-        mine = self._device[self._row] == device
+def _while_kernels_ran(run: Run, spans: Drawn, processes: dict[str | None, Process]) -> Iterator[Counter]:
+    """A counter for each percentage of the ``counters`` table that a kernel of a process has."""
+    counters = tables.conform(run.counters, "counters")
+    row = counted_rows(counters, spans)
+    kind, value = shown_readings(counters)
+    rows = np.flatnonzero((kind >= 0) & (row >= 0))
+    # Both pages of ncu, and pages of two of its runs, contain the same values of a kernel: one of them is drawn.
+    rows = rows[np.sort(np.unique(row[rows] * len(PERCENTAGES) + kind[rows], return_index=True)[1])]
+    kind, value, row = kind[rows], value[rows], row[rows]
+    device, devices = tables.decoded(spans.table["device"].take(pa.array(row)))
+    owner = np.array([processes[name].id for name in [*devices, None]], np.int64)[device]
+    for process in sorted(set(owner.tolist())):
         for i, (name, _, _) in enumerate(PERCENTAGES):
-            chosen = mine & (self._kind == i)
+            chosen = (owner == process) & (kind == i)
             if chosen.any():
-                rows = self._row[chosen]
-                edges = self._spans.start_ns[rows], self._spans.end_ns[rows]
-                yield Counter(process.id, name, "%", *steps(*edges, self._value[chosen]))
+                edges = spans.start_ns[row[chosen]], spans.end_ns[row[chosen]]
+                yield Counter(process, f"{name} (%)", *_steps(*edges, value[chosen]))
 
 
-def steps(
-    start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], value: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def counted_rows(counters: pa.Table, spans: Drawn) -> Ints:
+    """The row of the span of each hardware counter, -1 for a span that isn't drawn; shape (n,)."""
+    if not len(counters):
+        return np.empty(0, np.int64)
+    row = pc.index_in(counters["span"].combine_chunks(), value_set=spans.table["id"].combine_chunks(), skip_nulls=True)
+    return np.asarray(row.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _steps(start_ns: Ints, end_ns: Ints, value: Floats) -> tuple[Ints, Floats]:
     """A counter of values that hold while their spans last, and 0 otherwise: increasing stamps, and values.
 
     Where spans overlap, the value of the last to start holds. A span without length has no effect.
     """
-    n = len(start_ns)
-    time = np.concatenate([end_ns, start_ns])
-    order = np.lexsort((np.arange(2 * n), time)).tolist()  # at equal times ends come first
+    n, time = len(start_ns), np.concatenate([end_ns, start_ns])
+    order = np.lexsort((np.arange(2 * n), time))  # at equal times ends come first
+    held = np.zeros(2 * n)
     running: dict[int, float] = {}
-    stamps: list[int] = []
-    values: list[float] = []
-    for event in order:
+    for i, event in enumerate(order.tolist()):
         if event < n:
             running.pop(event, None)
         elif end_ns[event - n] > start_ns[event - n]:
             running[event - n] = float(value[event - n])
-        now = next(reversed(running.values()), 0.0)
-        at = int(time[event])
-        if stamps and stamps[-1] == at:
-            stamps.pop()
-            values.pop()
-        if (values[-1] if values else math.nan) != now:
-            stamps.append(at)
-            values.append(now)
-    return np.array(stamps, np.int64), np.array(values)
-
-
-def _written(unit: str) -> str:
-    return {"Cel": "°C", "1": ""}.get(unit, unit)
+        held[i] = next(reversed(running.values()), 0.0)
+    time = time[order]
+    last = np.append(time[1:] > time[:-1], True)[: 2 * n]
+    time, held = time[last], held[last]
+    new = np.append(True, held[1:] != held[:-1])[: len(held)]
+    return time[new], held[new]
