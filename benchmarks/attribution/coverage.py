@@ -31,14 +31,14 @@ import numpy as np
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import verdict
-from jouletrace.attribution.contrasts import IDLE, by_operator
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.errors import JouletraceError
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.simulator.sensors import SamplingSensor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
-from energy_tables import energy_table
+from energy_tables import IDLE, energy_table
 from scenarios import GROUPS, draw, simulate
 from simulated_power import Board
 from simulated_programs import draw_kinds, eager_vit_like, fixed_order, lay_out

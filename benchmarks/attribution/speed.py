@@ -21,12 +21,13 @@ from pathlib import Path
 
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import checks, verdict
-from jouletrace.attribution.contrasts import by_operator, pools
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from energy_tables import energy_table
 from scenarios import draw
 
 
@@ -54,7 +55,7 @@ def main():
     mark("lock and fit")
     asked = checks(found, readings)
     mark("checks")
-    pools(found.fit, by_operator)
+    energy_table(found.fit, by_operator)
     mark("rows")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, used = (now - then for now, then in zip(marks[-1], marks[0], strict=True))

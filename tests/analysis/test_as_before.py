@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from energy_signals import calibrated
+from energy_tables import Rows
 from gpu_recordings import load as recording
 from jouletrace.analysis import analyse
 from jouletrace.attribution.attempts import attempts
-from jouletrace.attribution.contrasts import Contrasts
 from jouletrace.run import load
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from places import REPOSITORY
@@ -60,8 +60,8 @@ def of_recording(name):
     """The sampler and the rows of the first fit of a recording."""
     recorded, sensor = recording(name), replace(HOPPER_SENSOR, rates_hz=RECORDINGS[name])
     found = next(iter(attempts(recorded.activity, sensor, recorded.readings)))
-    rows = Contrasts(found.fit, lambda kind: kind.name)
-    energies = [rows.row([k]).energy for k in range(len(rows.names))]
+    rows = Rows(found.fit, lambda kind: kind.name)
+    energies = [rows.row([name]).energy for name in rows.names]
     return {
         "rate": [found.search.rate_hz],
         "evidence": [found.search.evidence],

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from energy_tables import Rows
 from gpu_recordings import load as load_recording
 from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.waveform import BIN_NS, edges_of, powers, table_of, typical, waveform_of
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.contrasts import Contrasts, by_operator
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.fit import Fit
 from jouletrace.attribution.lock import lock
 from jouletrace.bundled import bundled_runs
@@ -41,8 +42,8 @@ def recorded(fits_once):
 
 def energy_of_rows(fitted: Fit, begin_s: float, end_s: float) -> float:
     """Sum of the energies of all kernels and of idle between two moments at which none runs on, J."""
-    part = Contrasts(replace(fitted, activity=fitted.activity.between(begin_s, end_s)), by_operator)
-    return sum(part.row([i]).energy.value for i in range(len(part.names)))
+    part = Rows(replace(fitted, activity=fitted.activity.between(begin_s, end_s)), by_operator)
+    return part.row(part.names).energy.value
 
 
 def test_its_integral_is_the_sum_of_the_rows(recorded):

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from energy_tables import energy_table
+from energy_tables import Rows, energy_table
 from gpu_recordings import load
 from jouletrace.attribution import acquire
 from jouletrace.attribution import attempts as trying
@@ -16,7 +16,7 @@ from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts, trusted
 from jouletrace.attribution.checks import EVIDENCE, checks, verdict
-from jouletrace.attribution.contrasts import Contrasts, by_operator
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import Known, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR
@@ -32,8 +32,8 @@ BOARDS = {"h100": (1223.0, 1226.0), "h200": (1237.0, 1240.0), "h200b": (1232.0, 
 
 def total(fit):
     """Energy of the whole recording by the fit, J: the sum of all rows."""
-    contrasts = Contrasts(fit, lambda kind: kind.name)
-    return contrasts.row(range(len(contrasts.names))).energy
+    rows = Rows(fit, lambda kind: kind.name)
+    return rows.row(rows.names).energy
 
 
 def by_kernel(kind):

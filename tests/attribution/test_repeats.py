@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from energy_tables import energy_table
+from energy_tables import Rows, energy_table
 from jouletrace.attribution import fit as fitting
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.contrasts import Contrasts, by_operator
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
@@ -62,8 +62,8 @@ def fitted(recorded):
 
 def errors(fit, truth):
     """Of each operator's energy: error and half-width, relative to what its own kernels drew."""
-    contrasts = Contrasts(fit, by_operator)
-    found = [contrasts.row([i]).energy for i in range(KINDS)]
+    rows = Rows(fit, by_operator)
+    found = [rows.row([name]).energy for name in rows.names[:KINDS]]
     true = np.array([truth.operator_j[f"k{i}"] for i in range(KINDS)])
     return np.array([e.value for e in found]) / true - 1, np.array([e.half_width for e in found]) / true
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from jsonschema import Draft202012Validator
 
 import jouletrace.bundled
 from commands import command
+from jouletrace.analysis import analyse
 from jouletrace.report.contract import json_schema
-from jouletrace.run import load
+from jouletrace.run import load, save
 from places import REPOSITORY
 
 LAYERS = Path(jouletrace.bundled.__file__).parent / "deit-b-64-layers-h200.zip"
+TWO_GPUS = REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"
 TRAINING = REPOSITORY / "tests" / "frozen" / "programs" / "unet_train.zip"
 
 pytestmark = [pytest.mark.usefixtures("fits_once"), pytest.mark.thorough]
@@ -43,6 +46,26 @@ def half(energy):
 
 def together(rows):
     return sum(row["energy_j"]["value"] for row in rows)
+
+
+@pytest.mark.parametrize("path", [LAYERS, TWO_GPUS], ids=["profile", "two GPUs"])
+def test_a_run_that_stores_its_division_says_what_it_says_solved_again(by, monkeypatch, tmp_path, path):
+    """Runs in the repository are of an older version, which stores none; nothing is solved where one is."""
+    run = load(path)
+    assert not len(run.divided)
+    before = {kinds: by(kinds, path) for kinds in ("op", "device,phase", "module,op,shapes,kernel")}
+    save(analyse(run), tmp_path / "run.zip")
+    monkeypatch.setitem(sys.modules, "scipy.linalg", None)
+    for kinds, rows in before.items():
+        after = by(kinds, tmp_path / "run.zip")
+        assert [row["path"] for row in after] == [row["path"] for row in rows]
+        for one, other in zip(after, rows, strict=True):
+            ends = ("value", "low", "high")
+            assert [one["energy_j"][end] for end in ends] == pytest.approx(
+                [other["energy_j"][end] for end in ends], rel=1e-6
+            )
+            budgets = [row["energy_j"]["budget"] for row in (one, other)]
+            assert budgets[0] == pytest.approx(budgets[1], abs=5e-3 * half(other["energy_j"]))
 
 
 def test_a_sum_has_the_covariance_of_its_rows(by):

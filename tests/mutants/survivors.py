@@ -202,12 +202,6 @@ SURVIVORS = [
         "Slight: delays farther from one that is right to 50 us are tried too.",
     ),
     Survivor(
-        "attribution/contrasts.py",
-        "good.sort(key=lambda pool: -(contrasts.row(pool).energy.value or 0.0))",
-        "good.sort(key=lambda pool: -(contrasts.row(pool).energy.value or 1))",
-        "Same: a row with figures has an energy, and it isn't 0.",
-    ),
-    Survivor(
         "attribution/fit.py",
         "ROUNDS = 10",
         "ROUNDS = 20",

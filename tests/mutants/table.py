@@ -58,6 +58,16 @@ MUTANTS = [
         ("clock's change of an overlap counted for each", "+= slow[k] / len(members)", "+= slow[k] * len(members)"),
     ),
     *_of(
+        "run/division.py",
+        ["run/test_division.py"],
+        ("what tracing changes left out", "float(np.hypot(self.coverage * u, _Z95 * tracing))", "self.coverage * u"),
+        (
+            "rows of a sum taken for independent",
+            "u, tracing = float(np.linalg.norm(errors))",
+            "u, tracing = float(np.linalg.norm(seconds[:, None] * self.root))",
+        ),
+    ),
+    *_of(
         "run/estimate.py",
         ["stats/test_interval.py"],
         (

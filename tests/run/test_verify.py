@@ -126,7 +126,7 @@ def test_the_command_says_which_file_and_ends_with_1(capsys, folder, saved, tmp_
     places = [str(saved / "run"), str(saved / "run.zip")]
     whole = command(capsys, "verify", *places)
     assert (whole.code, whole.err) == (0, "")
-    assert whole.out.splitlines() == [f"{place}: whole (11 files)" for place in places]
+    assert whole.out.splitlines() == [f"{place}: whole (14 files)" for place in places]
     with (folder / "samples.parquet").open("r+b") as file:
         file.seek(100)
         file.write(b"xyz")

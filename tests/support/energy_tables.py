@@ -2,19 +2,31 @@
 
 from dataclasses import dataclass
 
-from jouletrace.attribution.contrasts import IDLE, METHOD, Contrasts, Row, pools
+import numpy as np
+
+from jouletrace.attribution.contrasts import pools, powers_of_kinds
 from jouletrace.run import Estimate
+from jouletrace.run.division import METHOD
+
+IDLE = "idle"
 
 
 @dataclass(frozen=True)
-class Named(Row):
-    """A row with the names of what it is of; the rest has no figures."""
+class Row:
+    """Energy of some rows together, and the time that counts as their own."""
 
     names: tuple[str, ...]
+    seconds: float
+    energy: Estimate
 
     @property
     def pooled(self):
         return len(self.names) > 1
+
+    @property
+    def relative(self):
+        """Half-width of the interval over the value; infinite where there is none."""
+        return self.energy.half_width / abs(self.energy.value) if self.energy.value else float("inf")
 
     @property
     def power(self):
@@ -22,17 +34,47 @@ class Named(Row):
         return self.energy.scaled(1 / self.seconds)
 
 
+class Rows:
+    """Groups of kinds of a fit, which last as long as the recording; idle last."""
+
+    def __init__(self, fit, group, most_w=1e9):
+        kinds = fit.activity.kinds
+        self.powers, place = powers_of_kinds(fit, np.ones(len(kinds)), most_w)
+        self.groups = {}
+        for i, kind in enumerate(kinds):
+            if not kind.repeat:
+                whole = self.groups.setdefault(group(kind), np.zeros(len(self.powers.watts)))
+                if i in place:
+                    whole[place[i]] = 1.0
+        self.kernels = dict(self.groups)
+        self.groups[IDLE] = np.append(np.zeros(len(place)), fit.activity.seconds[-1])
+        self.names = list(self.groups)
+        self.seconds = [float(whole @ self.powers.own) for whole in self.groups.values()]
+
+    def together(self, amounts):
+        """So much of each row, in the form of the powers."""
+        return np.array(amounts, float) @ np.array(list(self.groups.values()))
+
+    def row(self, names):
+        return self.mixture([float(name in names) for name in self.names], names)
+
+    def mixture(self, amounts, names=()):
+        seconds = self.together(amounts)
+        return Row(tuple(names), float(seconds @ self.powers.own), self.powers.energy(seconds))
+
+    def resolved(self, names):
+        return self.powers.resolves(self.together([float(name in names) for name in self.names]))
+
+
 def energy_table(fit, group, near=lambda name: ""):
     """The rows of a grouping, which last as long as the recording: largest energy first, idle last."""
-    contrasts = Contrasts(fit, group)
-    found = pools(fit, group, near)
-    there = [name for name, seconds in zip(contrasts.names[:-1], contrasts.seconds, strict=False) if seconds > 0]
+    rows = Rows(fit, group)
+    found = pools(rows.powers, rows.kernels, near)
+    there = [name for name, seconds in zip(rows.names[:-1], rows.seconds[:-1], strict=True) if seconds > 0]
     rest = tuple(name for name in there if not any(name in names for names in found))
-    return [_row(contrasts, names) for names in (*found, *([rest] if rest else []), (IDLE,))]
+    return [_row(rows, names) for names in (*found, *([rest] if rest else []), (IDLE,))]
 
 
-def _row(contrasts, names):
-    which = [contrasts.names.index(name) for name in names]
-    row = contrasts.row(which)
-    energy = row.energy if contrasts.resolved(which) else Estimate.null("not_resolved", METHOD)
-    return Named(row.seconds, energy, row.overlapped, names)
+def _row(rows, names):
+    row = rows.row(names)
+    return row if rows.resolved(names) else Row(row.names, row.seconds, Estimate.null("not_resolved", METHOD))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from jouletrace.run import MODEL_UNIT, ChannelInfo, DeviceInfo, Estimate, Run, tables
+from jouletrace.run.division import Division, Powers, tables_of
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 START = 1_763_676_000_123_456_789
@@ -182,7 +184,21 @@ def profile_run(*, kernels: int = 0, batch: int = 64, scale: float = 1.0, name: 
         run.waveform = tables.from_rows(waveform_rows(), "waveform")
         run.requests = tables.from_rows(request_rows(), "requests")
         run.steps = tables.from_rows(step_rows(), "steps")
+        divide(run, [2 + 2 * i for i in range(kernels)])
     return run
+
+
+def divide(run: Run, units: list[int]) -> None:
+    """Give a Run a division: kernels of two kinds at 500 and 300 W, which share an error of 3 W, and 1 ms of idle."""
+    root = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
+    of_each = {"own": np.ones(3), "overlapped": np.zeros(3), "most_w": np.full(3, 800.0), "prior_w": np.full(3, 300.0)}
+    powers = Powers(
+        watts=np.array([500.0, 300.0, 100.0]), **of_each, tracing_w=np.zeros(3), readings=77, coverage=2.0, root=root,
+        causes={"noise of the readings": 0.25 * np.eye(3), "drift": np.eye(3)}, gained=0.05 * np.eye(3),
+    )  # fmt: skip
+    rows = [(unit, -1, i % 2, 1e-3 * (i + 1)) for i, unit in enumerate(units)]
+    for name, table in tables_of(Division(GPU, powers, "not_resolved"), rows).items():
+        setattr(run, name, table)
 
 
 def step_rows() -> list[dict[str, object]]:
@@ -321,6 +337,11 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             power = float(rng.uniform(0, 500))
             row = {"start_ns": len(found), "end_ns": len(found) + 1}
             row |= {"power_w": power, "low_w": power - 1, "high_w": power + 1} if rng.random() < 0.8 else {}
+        if name in tables.SOLVED:  # kernels of unknown power, and powers of another device
+            other = "x" if name == "divided" else "y"
+            row |= {"device": other, "matrix": "m", "value": float(rng.integers(0, 1000))}
+            row |= {field.name: abs(float(rng.normal())) for field in tables.TABLES[name] if field.type == pa.float64()}
+            row |= {"unit": len(found), "kind": None if name == "divided" else 0, "readings": 5}
         if name == "steps":  # one after another
             row |= {"start_ns": 2 * len(found), "end_ns": 2 * len(found) + 1}
         if name == "requests":  # their times are in order

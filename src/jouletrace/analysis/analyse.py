@@ -42,7 +42,7 @@ _HARMLESS = {"out_of_order", "duplicate", "skipped", "hole", "no_samples", "one_
 
 
 def analyse(run: Run) -> Run:
-    """Compute ``results``, ``units`` and ``waveform`` of a Run again from its raw tables; returns the same Run."""
+    """Compute ``results``, ``units`` and what kernels draw in a Run again from its raw tables; returns the same Run."""
     figures = figures_of(run)
     run.results = figures.results()
     run.units = figures.units()
@@ -51,9 +51,10 @@ def analyse(run: Run) -> Run:
 
 @one_thread
 def figures_of(run: Run) -> Figures:
-    """The figures of a Run from its raw tables; ``waveform`` and warnings of the Run are made again."""
+    """The figures of a Run from its raw tables; what else the analysis writes in the Run is made again."""
     figures = Figures()
-    run.waveform = tables.empty("waveform")
+    for name in ("waveform", *tables.SOLVED):
+        setattr(run, name, tables.empty(name))
     _warn_of_record(run)
     for device in run.devices:
         warn_of_counter(run, device.id)

@@ -22,7 +22,6 @@ class Figures:
 
     Attributes:
         sources: What the interval of a figure consists of, by unit and metric.
-        recorded: The ``analysis.parts.Parts`` behind them, which know the powers of kernels.
     """
 
     def __init__(self) -> None:
@@ -30,7 +29,6 @@ class Figures:
         self._units: list[Mapping[str, object]] = []
         self._last = 0
         self.sources: dict[tuple[int, str], Callable[[], Sources]] = {}
-        self.recorded: list[object] = []
 
     def unit(self, id: int, level: str, name: str, parent: int | None = None, **columns: object) -> int:
         """Add a unit; returns its id."""

@@ -1,15 +1,15 @@
-"""Powers of the kernels of a recording by the regression, and energies of seconds of them."""
+"""Powers of the kernels of a recording by the regression."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.analysis.kernel_times import KernelTimes, Kinds
+from jouletrace.analysis.kernel_times import IDLE, KernelTimes
 from jouletrace.analysis.power import most_kernels_w, no_power_reason
 from jouletrace.analysis.regressed import fitted
 from jouletrace.attribution.checks import check_powers, p_of_powers
-from jouletrace.attribution.contrasts import Contrasts, Row, by_operator, pools
+from jouletrace.attribution.contrasts import by_operator, pools, powers_of_kinds
 from jouletrace.attribution.fit import Fit
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
@@ -21,46 +21,24 @@ class KernelPowers:
 
     Attributes:
         fit: The regression.
-        most_w: What the GPU can draw at most.
-        p_value: Of the powers, if the GPU draws no more than ``most_w``.
+        of_kinds: Its powers by kind, idle last.
+        place: Of each kind of the recording in them; those of unknown power are in none.
+        p_value: Of the powers, if the GPU draws no more than is possible.
         pools: Names of operators whose energies are known together alone.
     """
 
     def __init__(self, fit: Fit, times: KernelTimes, most_w: float) -> None:
-        self.fit, self.most_w, self.p_value = fit, most_w, p_of_powers(fit, most_w)
-        self._total_s = times.total_s
-        index = {kind: str(i) for i, kind in enumerate(times.kinds) if not kind.repeat}
-        self._contrasts = Contrasts(fit, lambda kind: index[kind], most_w)
-        self._place = {i: self._contrasts.names.index(name) for i, name in enumerate(index.values())}
+        self.fit, self.p_value = fit, p_of_powers(fit, most_w)
+        self.of_kinds, self.place = powers_of_kinds(fit, times.total_s, most_w)
+        groups: dict[str, NDArray[np.float64]] = {}
+        for kind, place in self.place.items():
+            group = groups.setdefault(by_operator(times.kinds[kind]), np.zeros(len(self.of_kinds.watts)))
+            group[place] = times.total_s[kind]
+        if fit.activity.seconds[-1] > 0:
+            self.place[IDLE] = len(self.of_kinds.watts) - 1
         operators = {kind.operator for kind in times.kinds}
-
-        def near(name: str) -> str:
-            return name.split(" ", maxsplit=1)[0] if name in operators else ""
-
-        self.pools = [names for names in pools(fit, by_operator, near, most_w) if len(names) > 1]
-
-    def drawn(self, kinds: Kinds, idle_s: float = 0.0) -> Row:
-        """What some seconds of kinds draw."""
-        return self._contrasts.mixture(self._amounts(kinds, idle_s))
-
-    def determines(self, kinds: Kinds, idle_s: float = 0.0) -> bool:
-        """Whether the readings determine that."""
-        amounts = self._amounts(kinds, idle_s)
-        return self._contrasts.determines(amounts) and (not idle_s or bool(amounts[-1] > 0))
-
-    def sources(self, kinds: Kinds, idle_s: float = 0.0) -> dict[str, float]:
-        """Standard uncertainties of that by their sources, J."""
-        return self._contrasts.sources(self._amounts(kinds, idle_s))
-
-    def _amounts(self, kinds: Kinds, idle_s: float) -> NDArray[np.float64]:
-        """How much of each row of the fit some seconds of kinds are: of a kind the share of all that it ran for."""
-        idle = self._contrasts.seconds[-1]
-        amounts = np.zeros(len(self._contrasts.names))
-        for kind, some in kinds.items():
-            if self._total_s[kind] > 0:
-                amounts[self._place[kind]] += some / self._total_s[kind]
-        amounts[-1] = idle_s / idle if idle > 0 else 0.0
-        return amounts
+        found = pools(self.of_kinds, groups, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
+        self.pools = [names for names in found if len(names) > 1]
 
 
 def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | str:
@@ -86,8 +64,9 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | st
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {doubt}", where)
         return "not_attributed"
-    found = KernelPowers(fit, times, most_kernels_w(run, times.device))
-    check = check_powers(found.p_value, found.most_w)
+    most_w = most_kernels_w(run, times.device)
+    found = KernelPowers(fit, times, most_w)
+    check = check_powers(found.p_value, most_w)
     if not check.passed:
         run.warn("powers_doubtful", f"{check.says}: single rows{whose} may be off by more than ±", times.device)
     return found

@@ -24,6 +24,9 @@ Ints = NDArray[np.int64]
 Kinds = defaultdict[int, float]
 """Seconds of each kind of kernel in an iteration."""
 
+IDLE = -1
+"""The kind of the time in which no kernel runs."""
+
 Key = TypeVar("Key")
 
 

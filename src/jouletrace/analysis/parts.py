@@ -7,38 +7,32 @@ are power times time. All are per untouched iteration: repeats of an operator se
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jouletrace.analysis.conditions import capped
-from jouletrace.analysis.figures import Figures, Sources
+from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
-from jouletrace.analysis.kernel_times import Kinds, Part, no_kinds, sum_of, sums, times_of
+from jouletrace.analysis.kernel_times import IDLE, Kinds, Part, sum_of, sums, times_of
 from jouletrace.analysis.layers import Layer, layers_of
 from jouletrace.analysis.waveform import table_of
-from jouletrace.attribution.contrasts import METHOD, Row, by_operator
+from jouletrace.attribution.contrasts import by_operator
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
+from jouletrace.run.division import METHOD, Division, tables_of
+from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Recording
-from jouletrace.run.parts import Path, path_of
 from jouletrace.run.recording_names import IDLE_NAME, SAMPLE_RATE
 from jouletrace.stats.interval import Z95, difference, ratio
 
 ORDER = ("data", "forward", "backward", "optimizer", "prefill", "decode")
 """Of phases, in which they run."""
 
-TRACING = "tracing"
-"""A source of uncertainty."""
-
 TRACED = 0.006
 """Relative standard deviation of what tracing changes in the energy of kernels: root mean square of parts / whole - 1
 beyond what the readings leave open, in 22 recordings below the power cap of four H200s (mean +0.5 %, scatter 0.4 %)."""
-
-
-UNSEEN = 0.01
-"""Share of a row's time in kernels whose power isn't known, above which it has no energy."""
 
 
 def parts_of(run: Run, figures: Figures, about: Recording | None = None) -> Parts:
@@ -69,6 +63,8 @@ class Parts:
         found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
         self.powers: KernelPowers | None = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
+        of_kinds, self.place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
+        self.division = Division(self.times.device, of_kinds, self.reason or "not_resolved")
 
     def add(self, *, scaled: bool, whole: Estimate | None = None, whole_s: float | None = None) -> Estimate:
         """Add operators, kernels, phases, layers and checks; the model's own figures are there already.
@@ -82,19 +78,24 @@ class Parts:
             Energy of all parts, J.
         """
         self.figures.keep(self.times.units.values())
-        self.figures.recorded.append(self)
         whole_s = self.iteration_s.value or 0.0 if whole_s is None else whole_s
         # Tracing delays the host, not the GPU: what is left of an untraced iteration is idle.
         self.idle_s = max(whole_s - self.times.busy_s, 0.0)
+        self._idle = sum_of([Part(-1, -1, IDLE, self.idle_s)])
         self.factor, self.factor_half = self._factor() if scaled else (1.0, 0.0)
+        if self.powers is not None:
+            self.division = replace(self.division, powers=self.powers.of_kinds.scaled(self.factor, self.factor_half))
         self.add_ops()
         self.add_kernels()
         self.add_phases()
         self.add_layers()
-        self.add_idle()
+        idle = Part(self.add_idle(), -1, IDLE, self.idle_s)
         flags = ["traced_at_cap"] if self.factor != 1.0 else [] if scaled else ["traced_whole"]
         if self.powers is not None and self.times.about["iterations"] > 1:
             self.run.waveform = table_of(self.run, self.powers.fit, self.times.about["iterations"])
+        rows = (part._replace(kind=self.place.get(part.kind, -1)) for part in [*self.times.parts, idle])
+        for name, table in tables_of(self.division, rows).items():
+            setattr(self.run, name, tables.concat([self.run.table(name), table], name))
         return self.add_checks(whole or self.figures.get(MODEL_UNIT, "energy_total_j"), flags)
 
     @property
@@ -116,20 +117,14 @@ class Parts:
         about = self.times.about
         if not capped(self.run, self.times.device, about["start_ns"], about["end_ns"]):
             return 1.0, Z95 * TRACED
-        parts = self.powers.drawn(sum_of(self.times.parts)).energy.value
-        idle = self.powers.drawn(no_kinds(), self.idle_s).energy.value
-        assert parts is not None
-        assert idle is not None
+        rows = (self._seconds(kinds)[:-1] for kinds in (sum_of(self.times.parts), self._idle))
+        parts, idle = (float(seconds @ self.powers.of_kinds.watts) for seconds in rows)
         factor = (whole.value - idle) / parts
         return factor, float(np.hypot(whole.half_width / parts, (1 - factor) / 2))
 
-    def _scaled(self, energy: Estimate) -> Estimate:
-        """An energy of kernels at the clock that they have untraced."""
-        if energy.value is None or energy.half_width is None:
-            return energy
-        value = energy.value * self.factor
-        half = float(np.hypot(energy.half_width * self.factor, energy.value * self.factor_half))
-        return replace(energy, value=value, low=value - half, high=value + half)
+    def _seconds(self, kinds: Kinds) -> NDArray[np.float64]:
+        """Seconds of kinds in the form of the division."""
+        return self.division.seconds((self.place.get(kind, -1), seconds) for kind, seconds in kinds.items())
 
     def add_ops(self) -> None:
         """Operators, each on its shapes in its module; what can't be distinguished is one row around its members."""
@@ -155,11 +150,9 @@ class Parts:
             pooled = {k for k, kind in enumerate(self.times.kinds) if by_operator(kind) in names}
             members = [unit for unit, kinds in inside.items() if not pooled.isdisjoint(kinds)]
             self.pooled.update(members)
-            together = no_kinds()
+            together = sum_of(part for part in self.times.parts if self._operator(part.unit) in members)
             for unit in members:
                 self.times.units[unit]["parent"] = next_id
-                for kind, seconds in inside[unit].items():
-                    together[kind] += seconds
             what = "operators" if any(self.times.units[unit]["op"] for unit in members) else "kernels"
             self.figures.unit(next_id, "op", f"{len(members)} {what} together", self.top, count=len(members))
             self._add(next_id, together)
@@ -202,13 +195,14 @@ class Parts:
         if contains and layer.own:
             self._add(unit, layer.own, own=True)
 
-    def add_idle(self) -> None:
-        """The time of an iteration in which no kernel runs, and what the GPU draws then."""
+    def add_idle(self) -> int:
+        """The time of an iteration in which no kernel runs, and what the GPU draws then; returns its unit."""
         rows = self.times.units.values()
         unit = next((row["id"] for row in rows if row["level"] == "op" and row["name"] == IDLE_NAME), None)
         if unit is None:
             unit = self.figures.unit(self._next(), "op", IDLE_NAME, self.top, count=1)
-        self._add(unit, no_kinds(), idle_s=self.idle_s)
+        self._add(unit, self._idle)
+        return unit
 
     def add_checks(self, whole: Estimate, flags: list[str]) -> Estimate:
         """Add how the parts make the whole, and how well the sensor is understood; returns the energy of the parts."""
@@ -222,10 +216,10 @@ class Parts:
             if least == 0 and not sites:
                 continue
             kinds = sum_of(part for part in self.times.parts if part.site >= least)
-            parts = self.powers.drawn(kinds, self.idle_s).energy
+            parts = self.powers.of_kinds.energy(self._seconds(kinds | self._idle)[:-1])
             closure = ratio(parts, whole, METHOD) if whole.value else Estimate.null("not_measured", METHOD)
             if self.factor == 1.0:
-                closure = self._scaled(closure)
+                closure = widened(closure, abs(closure.value or 0.0) * self.factor_half)
             self.figures.add(self.top, name, closure, flags)
         fit = self.powers.fit
         self.figures.add(self.top, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
@@ -239,64 +233,27 @@ class Parts:
     def _next(self) -> int:
         return self.figures.last_unit() + 1
 
-    def _add(self, unit: int, kinds: Kinds, *, reason: str = "", own: bool = False, idle_s: float = 0.0) -> None:
+    def _add(self, unit: int, kinds: Kinds, *, reason: str = "", own: bool = False) -> None:
         """Add the figures of a unit that runs so many seconds of each kind in an iteration."""
-        seconds = sum(kinds.values()) + idle_s
-        time = Estimate(seconds, None, None, self.times.about["iterations"], "trace")
-        row = self.drawn(kinds, idle_s, reason)
-        energy = row.energy
+        seconds = self._seconds(kinds)
+        time = Estimate(float(seconds.sum()), None, None, self.times.about["iterations"], "trace")
+        stated = Estimate.null(reason, METHOD) if reason else self.division.energy(seconds)
         # while several kernels run, they share the energy equally
-        flags = ["overlapped"] if row.overlapped > 0.05 else []
+        energy, flags = replace(stated, budget={}), stated.flags
         if own:
             self.figures.add(unit, "energy_own_j", energy, flags)
             self.figures.add(unit, "time_own_s", time)
             return
-        if energy.value is not None:
-            self.figures.sources[unit, "energy_total_j"] = partial(self.sources, kinds, idle_s)
         self.figures.add(unit, "time_s", time)
-        self.figures.add(unit, "energy_total_j", energy, flags)
+        self.figures.add(unit, "energy_total_j", stated, flags)
         baseline = self.figures.get(MODEL_UNIT, "baseline_context_idle_w")
-        if energy.value is not None and baseline.value is not None:
-            idle = baseline.scaled(row.seconds)
+        if self.division.powers is not None and energy.value is not None and baseline.value is not None:
+            idle = baseline.scaled(float(seconds[:-1] @ self.division.powers.own))
             self.figures.add(unit, "energy_active_j", difference(energy, idle, METHOD), flags)
-        power = energy.scaled(1 / seconds) if seconds > 0 else Estimate.null(energy.reason or "no_time", METHOD)
+        power = energy.scaled(1 / time.value) if time.value else Estimate.null(energy.reason or "no_time", METHOD)
         self.figures.add(unit, "power_w", power, flags)
         whole = self.figures.get(MODEL_UNIT, "energy_total_j").value
         if energy.value is not None and whole:
             self.figures.add(unit, "share", energy.scaled(1 / whole), flags)
         elif self.reason and self.iteration_s.value and self.top == MODEL_UNIT:  # other GPUs' shares are of energy
             self.figures.add(unit, "share", time.scaled(1 / self.iteration_s.value), flags)
-
-    def path(self, part: Part) -> Path:
-        """Phase, modules, operator, shapes and kernel of what one site launches, as far as they are known."""
-        unit = self.times.units[part.unit]
-        site = self.times.units.get(part.site, unit)
-        phase, module = unit["phase"] or site["phase"], site["module"] or unit["module"]
-        return path_of(phase, module, unit["op"], unit["shapes"], unit["name"])
-
-    def drawn(self, kinds: Kinds, idle_s: float = 0.0, reason: str = "", *, remainder: bool = False) -> Row:
-        """Energy of seconds of kinds, scaled; null if there is a reason, or the readings don't resolve it.
-
-        A ``remainder`` is what a resolved sum leaves to some parts: it has the energy that is left, however wide its
-        interval.
-        """
-        seconds = sum(kinds.values()) + idle_s
-        unseen = sum(some for kind, some in kinds.items() if not self.times.total_s[kind])
-        if unseen > UNSEEN * seconds:  # it ran outside of the part of a program that is analysed
-            reason = reason or "not_resolved"
-        reason = reason or self.reason
-        if self.powers is None or reason:
-            return Row(seconds, Estimate.null(reason, METHOD), 0.0)
-        row = self.powers.drawn(kinds, idle_s)
-        if not remainder and not self.powers.determines(kinds, idle_s):
-            return replace(row, energy=Estimate.null("not_resolved", METHOD))
-        return row if idle_s else replace(row, energy=self._scaled(row.energy))
-
-    def sources(self, kinds: Kinds, idle_s: float = 0.0) -> Sources:
-        """Standard uncertainties by their causes of the energy of some seconds of kinds, J."""
-        assert self.powers is not None
-        found = self.powers.sources(kinds, idle_s)
-        if idle_s:
-            return found
-        energy = self.powers.drawn(kinds).energy.value or 0.0
-        return {name: u * self.factor for name, u in found.items()} | {TRACING: abs(energy) * self.factor_half / Z95}

@@ -1,16 +1,15 @@
-"""Energies of kernels as linear combinations of the powers, which add up; and what the readings can't distinguish."""
+"""Powers of kinds of kernels by a fit, with their covariance; and what the readings can't distinguish."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.attribution.activity import Kind
 from jouletrace.attribution.fit import Fit
-from jouletrace.run import Estimate
+from jouletrace.run.division import Powers
 
 Array = NDArray[np.float64]
 
@@ -20,151 +19,110 @@ PRIOR_SHARE = 0.25
 SMALL = 0.01
 """Largest share of busy time without figures."""
 
-IDLE = "idle"
-METHOD = "regression on the kernel timeline"
+_LEAST = 1e-12
+"""Least eigenvalue of a correlation of powers, which kinds that always run at once would make 0."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """Energy of one thing, or of several together."""
-
-    seconds: float  # time in which it ran; time in which n kernels ran counts 1/n
-    energy: Estimate  # energy of the GPU while it ran, J
-    overlapped: float  # share of ``seconds`` in which other kinds ran too; it gets an equal share of the energy there
-
-    @property
-    def relative(self) -> float:
-        """Half-width of the energy's interval over its value; infinite where there is none."""
-        half = self.energy.half_width
-        return half / abs(self.energy.value) if half is not None and self.energy.value else float("inf")
-
-
-class Contrasts:
-    """Linear combinations of a fit's powers, with their covariance.
+def powers_of_kinds(fit: Fit, total_s: Array, most_w: float) -> tuple[Powers, dict[int, int]]:
+    """Powers of kinds of kernels but repeats, and the place of each kind in them; idle is last.
 
     A kernel's energy is the power of its kind times its time, corrected for the clock; kernels that run at the same
-    time share the power equally. So the rows of any grouping add up to the whole, less the energy of repeats. ``group``
-    names the row to which a kind belongs; none draws more than ``most_w``.
+    time share the power equally. So the rows of any grouping add up to the whole, less the energy of repeats.
+
+    Args:
+        fit: The regression.
+        total_s: Time that the kernels of each kind took, shape (kinds,); energies are of times in proportion to it.
+        most_w: None of them draws more.
     """
+    activity = fit.activity
+    length = activity.end_s - activity.start_s
+    above = (fit.power_w[:-1] - fit.power_w[-1])[activity.column]
+    slow = np.bincount(activity.column, above * activity.slowness * length, len(activity.members))
+    weights = np.zeros((len(activity.kinds) + 1, len(activity.members) + 2))
+    weights[-1, -2] = 1.0
+    overlapped = np.zeros(len(weights))
+    for k, members in enumerate(activity.members):
+        for member in members:
+            weights[member, k] += activity.seconds[k] / len(members)
+            weights[member, -1] += slow[k] / len(members)
+            overlapped[member] += activity.seconds[k] / len(members) * (len(members) > 1)
+    ran = weights[:-1, :-1].any(axis=1) & (total_s > 0)
+    kinds = [i for i, kind in enumerate(activity.kinds) if ran[i] and not kind.repeat]
+    weights = weights[[*kinds, -1]] / np.append(total_s[kinds], 1.0)[:, None]
 
-    def __init__(self, fit: Fit, group: Callable[[Kind], str], most_w: float = np.inf) -> None:
-        activity = fit.activity
-        self.fit, self.most_w = fit, most_w
-        self.names: list[str] = []
-        index: dict[str, int] = {}
-        for kind in activity.kinds:
-            if not kind.repeat and group(kind) not in index:
-                index[group(kind)] = len(self.names)
-                self.names.append(group(kind))
-        self.names.append(IDLE)
-        length = activity.end_s - activity.start_s
-        above = (fit.power_w[:-1] - fit.power_w[-1])[activity.column]
-        slow = np.bincount(activity.column, above * activity.slowness * length, len(activity.members))
-        self.weights = np.zeros((len(self.names), len(activity.members) + 2))
-        self.overlapped = np.zeros(len(self.names))
-        for k, members in enumerate(activity.members):
-            for member in members:
-                if activity.kinds[member].repeat:
-                    continue
-                row = index[group(activity.kinds[member])]
-                self.weights[row, k] += activity.seconds[k] / len(members)
-                self.weights[row, -1] += slow[k] / len(members)
-                self.overlapped[row] += activity.seconds[k] / len(members) * (len(members) > 1)
-        self.weights[-1, len(activity.members)] = activity.seconds[-1]
-        self._x = np.append(fit.power_w, fit.clock_exponent)
+    def of_kinds(covariance: Array) -> Array:
+        return np.asarray(weights @ covariance @ weights.T)
 
-    @property
-    def seconds(self) -> Array:
-        """Time of each row, idle last, shape (rows,)."""
-        return np.asarray(self.weights[:, :-1].sum(axis=1))
+    prior, root = of_kinds(fit.prior_covariance), _root(of_kinds(fit.covariance))
+    prior_w, white = np.sqrt(np.diag(prior)), np.linalg.inv(root)
+    powers = Powers(
+        watts=weights @ np.append(fit.power_w, fit.clock_exponent),
+        own=weights[:, :-1].sum(axis=1),
+        overlapped=np.append(overlapped[kinds] / total_s[kinds], 0.0),
+        most_w=np.full(len(weights), most_w),
+        prior_w=prior_w,
+        tracing_w=np.zeros(len(weights)),
+        readings=len(fit.watts),
+        coverage=fit.errors95,
+        root=root,
+        causes={name: white @ of_kinds(one) @ white.T for name, one in fit.covariances.items()},
+        gained=(PRIOR_SHARE**2 * prior - of_kinds(fit.design_covariance)) / np.outer(prior_w, prior_w),
+    )
+    return powers, {kind: place for place, kind in enumerate(kinds)}
 
-    def row(self, which: Iterable[int]) -> Row:
-        """The sum of some rows of the grouping."""
-        return self.mixture(self._once(which))
 
-    def mixture(self, amounts: Array) -> Row:
-        """A linear combination of rows of the grouping, idle last, by ``amounts`` of shape (rows,)."""
-        weight = amounts @ self.weights
-        seconds, energy = float(weight[:-1].sum()), float(weight @ self._x)
-        half = self.fit.errors95 * float(np.sqrt(weight @ self.fit.covariance @ weight))
-        count = len(self.fit.watts)
-        return Row(
-            seconds=seconds,
-            energy=Estimate(energy, energy - half, energy + half, count, METHOD),
-            overlapped=float(amounts @ self.overlapped / seconds) if seconds > 0 else 0.0,
-        )
-
-    def sources(self, amounts: Array) -> dict[str, float]:
-        """Standard uncertainty of a combination by its sources, J; their squares add up to its variance."""
-        weight = amounts @ self.weights
-        whole = float(weight @ self.fit.covariance @ weight)
-        found, before = {}, 0.0
-        for name, covariance in self.fit.covariances.items():
-            after = min(max(float(weight @ covariance @ weight), before), whole)
-            found[name], before = float(np.sqrt(after - before)), after
-        return found
-
-    def resolved(self, which: Sequence[int]) -> bool:
-        """Whether the readings determine a sum of rows."""
-        return self.determines(self._once(which))
-
-    def _once(self, which: Iterable[int]) -> Array:
-        """Coefficient 1 for some rows of the grouping, 0 for the others."""
-        amounts = np.zeros(len(self.names))
-        amounts[list(which)] = 1.0
-        return amounts
-
-    def determines(self, amounts: Array) -> bool:
-        """Whether the readings determine a combination: its interval is narrow, and not by the prior alone.
-
-        Idle power may be determined by its prior alone, which is a measurement. A power that no GPU draws is none.
-        """
-        weight = amounts @ self.weights
-        prior = float(np.sqrt(weight @ self.fit.prior_covariance @ weight))
-        posterior = float(np.sqrt(weight @ self.fit.design_covariance @ weight))
-        measured = posterior <= PRIOR_SHARE * prior or not amounts[:-1].any()
-        row = self.mixture(amounts)
-        drawn = row.energy.value or 0.0
-        return measured and row.relative <= 0.5 and 0.0 <= drawn <= self.most_w * row.seconds
+def _root(covariance: Array) -> Array:
+    """A lower triangle whose product with its transpose is this covariance."""
+    scale = np.sqrt(np.diag(covariance))
+    scale[scale == 0] = 1.0
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    triangle = np.asarray(np.linalg.qr((vectors * np.sqrt(np.maximum(values, _LEAST))).T, mode="r"))
+    return np.asarray(scale[:, None] * triangle.T)
 
 
 def pools(
-    fit: Fit, group: Callable[[Kind], str], near: Callable[[str], str] = lambda name: "", most_w: float = np.inf
+    powers: Powers, groups: Mapping[str, Array], near: Callable[[str], str] = lambda name: ""
 ) -> list[tuple[str, ...]]:
-    """Rows of a grouping whose energy the readings resolve, each alone or pooled with others; largest energy first.
+    """Names of groups whose energy the readings resolve, each alone or pooled with others; largest energy first.
 
-    ``group`` names the row of a kind. Unresolved rows of the same ``near`` (operator, module; "" for none) become one
-    row. What is still unresolved becomes one row too. If it takes more than ``SMALL`` of the time, it joins the
-    shortest row with which it is resolved, or else that with which their sum is known best: short kernels in fixed
-    order end in one row, whose energy is well known though theirs isn't. A rest below ``SMALL`` is in no row.
-    No row draws more than ``most_w``.
+    ``groups`` has the seconds of each kind in the recording, shape (kinds,). Unresolved groups of the same ``near``
+    (operator, module; "" for none) become one row. What is still unresolved becomes one row too. If it takes more than
+    ``SMALL`` of the time, it joins the shortest row with which it is resolved, or else that with which their sum is
+    known best: short kernels in fixed order end in one row, whose energy is well known though theirs isn't. A rest
+    below ``SMALL`` is in no row.
     """
-    contrasts = Contrasts(fit, group, most_w)
-    idle = len(contrasts.names) - 1
-    seconds = contrasts.seconds
-    alone = [[i] for i in range(idle) if seconds[i] > 0]
-    good = [pool for pool in alone if contrasts.resolved(pool)]
-    families: dict[str, list[int]] = {}
-    for (i,) in (pool for pool in alone if pool not in good):
-        families.setdefault(near(contrasts.names[i]) or contrasts.names[i], []).append(i)
-    good += [family for family in families.values() if contrasts.resolved(family)]
-    rest = [i for family in families.values() if not contrasts.resolved(family) for i in family]
 
-    def relative(pool: list[int]) -> float:
-        return contrasts.row([*pool, *rest]).relative
+    def sum_of(pool: list[str]) -> Array:
+        return np.asarray(sum((groups[name] for name in pool), np.zeros(len(powers.watts))))
 
-    while rest and good and not contrasts.resolved(rest) and seconds[rest].sum() > SMALL * seconds[:idle].sum():
-        mine = {near(contrasts.names[i]) for i in rest} - {""}
-        beside = [pool for pool in good if mine & {near(contrasts.names[i]) for i in pool}]
+    def resolved(pool: list[str]) -> bool:
+        return powers.resolves(sum_of(pool))
+
+    def own_s(pool: list[str]) -> float:
+        return float(sum_of(pool) @ powers.own)
+
+    def relative(pool: list[str]) -> float:
+        return powers.relative(sum_of([*pool, *rest]))
+
+    alone = [[name] for name in groups if own_s([name]) > 0]
+    good = [pool for pool in alone if resolved(pool)]
+    families: dict[str, list[str]] = {}
+    for (name,) in (pool for pool in alone if pool not in good):
+        families.setdefault(near(name) or name, []).append(name)
+    good += [family for family in families.values() if resolved(family)]
+    rest = [name for family in families.values() if not resolved(family) for name in family]
+    while rest and good and not resolved(rest) and own_s(rest) > SMALL * own_s(list(groups)):
+        mine = {near(name) for name in rest} - {""}
+        beside = [pool for pool in good if mine & {near(name) for name in pool}]
         near_or_any = beside or good
-        enough = [pool for pool in near_or_any if contrasts.resolved([*pool, *rest])]
-        partner = min(enough, key=lambda pool: seconds[pool].sum()) if enough else min(near_or_any, key=relative)
+        enough = [pool for pool in near_or_any if resolved([*pool, *rest])]
+        partner = min(enough, key=own_s) if enough else min(near_or_any, key=relative)
         good.remove(partner)
         rest = [*partner, *rest]
-    if rest and contrasts.resolved(rest):
+    if rest and resolved(rest):
         good.append(rest)
-    good.sort(key=lambda pool: -(contrasts.row(pool).energy.value or 0.0))
-    return [tuple(contrasts.names[i] for i in sorted(pool)) for pool in good]
+    good.sort(key=lambda pool: -float(sum_of(pool) @ powers.watts))
+    return [tuple(name for name in groups if name in pool) for pool in good]
 
 
 def by_operator(kind: Kind) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from jouletrace.analysis.divided import Share
 from jouletrace.report.contract import json_text
@@ -56,6 +55,5 @@ def _named(one: Share, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[
 
 def _row(one: Share) -> Row:
     """The row of JSON: several paths together are a pool."""
-    energy = replace(one.energy, budget=one.budget)
-    figures = {"time_s": Estimate(one.seconds), "energy_total_j": energy, "share": one.share}
+    figures = {"time_s": Estimate(one.seconds), "energy_total_j": one.energy, "share": one.share}
     return Row(one.path or (Step("pool", f"{one.count} more, together"),), figures, None if one.path else one.count)

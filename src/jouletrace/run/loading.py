@@ -11,6 +11,7 @@ import pyarrow as pa
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import known, refresh
 from jouletrace.run import sound, tables
+from jouletrace.run.division import divisions_of
 from jouletrace.run.files import chunks
 from jouletrace.run.header import RUN_JSON, Checksums, decode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
@@ -124,10 +125,11 @@ def _assemble(files: RunFiles, source: Path) -> Run:
                 message = f"{len(recorded) - len(whole)} rows of {name} were damaged and were left out"
                 run.warn("rows_left_out", message, str(source))
             setattr(run, name, whole)
-    try:
-        sound.check_kernels(run)
-    except ValueError as error:
-        raise BadInputError(f"{source}/activity.parquet is damaged: {error}") from None
+    for table, check in (("activity", sound.check_kernels), ("divided", divisions_of)):
+        try:
+            check(run)
+        except ValueError as error:
+            raise BadInputError(f"{source}/{table}.parquet is damaged: {error}") from None
     for name in doubts.changed:
         run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
     name_parts(run)

@@ -9,6 +9,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.run import tables
+from jouletrace.run.division import divisions_of
 from jouletrace.run.files import shown
 from jouletrace.run.header import WrongField, plain_fields, values_of, wrong_field
 from jouletrace.run.limits import DEEPEST_JSON
@@ -68,6 +69,11 @@ def mend(run: Run) -> Run:
             rows = f"1 row of {name} had" if dropped == 1 else f"{dropped} rows of {name} had"
             code = "requests_left_out" if name == "requests" else "rows_left_out"
             run.warn(code, f"{rows} impossible values and {'was' if dropped == 1 else 'were'} left out")
+    try:
+        divisions_of(run)
+    except ValueError:  # it can be solved again
+        for name in tables.SOLVED:
+            setattr(run, name, tables.empty(name))
     return run
 
 

@@ -52,7 +52,8 @@ class Run(Shown):
         recorder: The recorder's own cost: "cpu_s", "wall_s", "samples".
         complete: False while recording and after an interruption.
         warnings: Known problems that affect this Run.
-        samples, spans, units, windows, results, counters, activity, waveform, requests, steps: See ``run.tables``.
+        samples, spans, units, windows, results, counters, activity, waveform, requests, steps, divided, powers, errors:
+            See ``run.tables``.
     """
 
     id: str = field(default_factory=lambda: uuid4().hex)
@@ -81,6 +82,9 @@ class Run(Shown):
     waveform: pa.Table = field(default_factory=lambda: tables.empty("waveform"))
     requests: pa.Table = field(default_factory=lambda: tables.empty("requests"))
     steps: pa.Table = field(default_factory=lambda: tables.empty("steps"))
+    divided: pa.Table = field(default_factory=lambda: tables.empty("divided"))
+    powers: pa.Table = field(default_factory=lambda: tables.empty("powers"))
+    errors: pa.Table = field(default_factory=lambda: tables.empty("errors"))
     _kept: dict[str, tuple[pa.Table, dict[Hashable, Any]]] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:

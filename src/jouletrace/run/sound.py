@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from jouletrace.run.forms import Recording
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.model import MODEL_UNIT, Run
+from jouletrace.run.tables import REQUIRED
 
 MOST_NS = 2**62 + 2**61
 """The year 2189: the difference of any two earlier times fits into 64 bits."""
@@ -32,6 +33,9 @@ _NEEDED = {
     "waveform": ("start_ns", "end_ns"),
     "requests": ("level", "sent_ns", "last_ns", "status"),
     "steps": ("start_ns", "end_ns", "new_tokens", "decoding", "context_tokens"),
+    "divided": ("device", "unit", "seconds"),
+    "powers": REQUIRED["powers"],
+    "errors": REQUIRED["errors"],
 }
 """Columns without a null."""
 
@@ -41,6 +45,7 @@ _COUNTS = {
     "results": ("n",),
     "requests": ("level", "input_tokens", "output_tokens", "chunks"),
     "steps": ("new_tokens", "prefilling", "decoding", "context_tokens"),
+    "divided": ("kind", "seconds"),
 }
 """Columns of non-negative numbers."""
 

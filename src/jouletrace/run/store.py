@@ -17,6 +17,7 @@ import pyarrow as pa
 from jouletrace.errors import BadInputError, BrokenOffError
 from jouletrace.known_secrets import refresh
 from jouletrace.run import tables
+from jouletrace.run.division import divisions_of
 from jouletrace.run.files import safe_name, shown, write_whole
 from jouletrace.run.header import RUN_JSON, checksum, decode, encode
 from jouletrace.run.limits import Allowance
@@ -189,6 +190,10 @@ def _files(run: Run, target: Path) -> dict[str, bytes]:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{where} can't be stated as JSON: {_one_line(error)}") from None
     decode(files[RUN_JSON], where)
+    try:
+        divisions_of(run)
+    except ValueError as error:
+        raise BadInputError(f"{where}'s divided.parquet is damaged: {error}") from None
     allowance = Allowance(sum(map(len, files.values())))
     for name in tables.TABLES:
         if f"{name}.parquet" in files:

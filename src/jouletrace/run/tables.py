@@ -200,6 +200,36 @@ STEPS = _schema(
 )
 """Steps of a server's scheduler, one a row."""
 
+DIVIDED = _schema(
+    _field("device", _NAME, "", "id of the device"),
+    _field("unit", pa.int64(), "", "id in the units table: a kernel, or idle"),
+    _field("site", pa.int64(), "", "id in the units table of the operator call; null where unknown"),
+    _field("kind", pa.int64(), "", "its kind in the powers table; null where its power isn't known"),
+    _field("seconds", pa.float64(), "s", "time in an iteration, or in all of a program"),
+    _field("reason", _NAME, "", "why the power isn't known; null if it is"),
+)
+"""Energy of each device divided by what ran: seconds, whose powers are in ``powers``."""
+
+POWERS = _schema(
+    _field("device", _NAME, "", "id of the device"),
+    _field("kind", pa.int64(), "", "number of the kind of kernels, from 0; the last is idle"),
+    _field("watts", pa.float64(), "W", "power of the kind"),
+    _field("own", pa.float64(), "1", "share of its time that counts as its own: of n kernels at once, 1/n"),
+    _field("overlapped", pa.float64(), "1", "share of its time that is its own while others run"),
+    _field("most_w", pa.float64(), "W", "the largest power that is possible"),
+    _field("prior_w", pa.float64(), "W", "standard deviation of the power before any reading"),
+    _field("tracing_w", pa.float64(), "W", "standard uncertainty by tracing: one error of all kinds"),
+    _field("readings", pa.int64(), "", "how many readings determine the powers of the device"),
+    _field("coverage", pa.float64(), "1", "standard uncertainties by the readings in a 95 % half-width"),
+)
+
+ERRORS = _schema(
+    _field("device", _NAME, "", "id of the device"),
+    _field("matrix", _NAME, "", "a cause of errors, in order, the last with the root of all covariance; or gained"),
+    _field("value", pa.float32(), "by matrix", "lower triangle over kinds, row by row: root in W, others as shares"),
+)
+"""What the errors of ``powers`` have in common (``run.division.Powers``)."""
+
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
     "spans": SPANS,
@@ -211,9 +241,15 @@ TABLES: dict[str, pa.Schema] = {
     "waveform": WAVEFORM,
     "requests": REQUESTS,
     "steps": STEPS,
+    "divided": DIVIDED,
+    "powers": POWERS,
+    "errors": ERRORS,
 }
 
-OPTIONAL = ("counters", "activity", "waveform", "requests", "steps")
+SOLVED = ("divided", "powers", "errors")
+"""Written by the analysis of kernels (``run.division``), which makes them again where they are missing."""
+
+OPTIONAL = ("counters", "activity", "waveform", "requests", "steps", *SOLVED)
 """Written only if they have rows: Runs of format 1.0 don't contain them."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -227,6 +263,9 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "waveform": ("start_ns", "end_ns", "power_w"),
     "requests": ("level", "sent_ns", "last_ns", "status"),
     "steps": ("start_ns", "end_ns", "new_tokens", "decoding", "context_tokens"),
+    "divided": ("device", "unit", "kind", "seconds"),
+    "powers": tuple(POWERS.names),
+    "errors": tuple(ERRORS.names),
 }
 """Columns that every table of a Run has; a version may add others."""
 
@@ -297,15 +336,16 @@ def _text_bytes(column: pa.DictionaryArray) -> int:
 def write(table: pa.Table, name: str, sink: Any, *, simulated: bool = False) -> None:
     """Write the table ``name`` as Parquet with units in its schema and checksums in its pages."""
     table = conform(table, name)
-    times = [f.name for f in table.schema if f.name.endswith("_ns")]
+    encodings = {f.name: "DELTA_BINARY_PACKED" for f in table.schema if f.name.endswith("_ns")}
+    encodings |= {f.name: "BYTE_STREAM_SPLIT" for f in table.schema if f.type == pa.float32()}
     pq.write_table(
         mark_simulated(table) if simulated else table,
         sink,
         compression="zstd",
         write_page_checksum=True,
         # Differences of stamps are small: a third smaller and four times faster than dictionaries of 64-bit stamps.
-        use_dictionary=[f.name for f in table.schema if f.name not in times],
-        column_encoding=dict.fromkeys(times, "DELTA_BINARY_PACKED"),
+        use_dictionary=[f.name for f in table.schema if f.name not in encodings],
+        column_encoding=encodings,
     )
 
 

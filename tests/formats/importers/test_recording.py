@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 import foreign
+from energy_tables import Rows
 from gpu_recordings import load as load_recorded
 from jouletrace.analysis import analyse, regressed
 from jouletrace.analysis.budget import budgets
 from jouletrace.analysis.regressed import models
 from jouletrace.attribution.activity import activity_of
-from jouletrace.attribution.contrasts import Contrasts
 from jouletrace.attribution.lock import lock
 from jouletrace.cli.app import app
 from jouletrace.formats.importers import import_files
@@ -123,10 +123,9 @@ def test_powers_are_those_of_the_regression_itself(chain):
     recorded, rows = load_recorded(CHAIN), near(CHAIN)
     readings = on_grid(rows[:, 0] * 1000, rows[:, 1] / 1e3)
     activity = activity_of(recorded.start_ns, recorded.end_ns, recorded.kind, recorded.kinds, readings.origin_ns)
-    contrasts = Contrasts(lock(activity, models(chain, chain.channels[0])[0], readings).fit, lambda kind: kind.name)
+    rows = Rows(lock(activity, models(chain, chain.channels[0])[0], readings).fit, lambda kind: kind.name)
     for (name, _), watts in powers(chain).items():
-        amounts = np.array([float(one.strip() == name) for one in contrasts.names])
-        row = contrasts.mixture(amounts)
+        row = rows.row([one for one in rows.names if one.strip() == name])
         assert row.energy.value / row.seconds == pytest.approx(watts, rel=1e-6)
 
 

@@ -28,7 +28,10 @@ _ANONYMOUS = "imported:"
 CORRELATIONS_OF_A_FILE = 1 << 52
 """Correlations reserved per file: more than any file has, over all its processes."""
 
-_UNIT_COLUMNS = [("spans", "unit"), ("units", "id"), ("units", "parent"), ("windows", "unit"), ("results", "unit")]
+_UNIT_COLUMNS = [
+    *(("units", "id"), ("units", "parent"), ("divided", "unit"), ("divided", "site")),
+    *((name, "unit") for name in ("spans", "windows", "results")),
+]
 _SPAN_COLUMNS = [("spans", "id"), ("spans", "parent"), ("counters", "span")]
 _TIMES = {
     "spans": ("start_ns", "end_ns"),

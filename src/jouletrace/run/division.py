@@ -1,0 +1,239 @@
+"""A device's energy divided by what ran: seconds of each kind of kernel, the powers of kinds, and their covariance.
+
+A sum of rows is a sum of their seconds, and its energy is these times the powers. So sums are consistent, have the
+uncertainty that errors of shared powers give them, and may be resolved where none of their rows is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from jouletrace.run import tables
+from jouletrace.run.estimate import Estimate
+from jouletrace.run.lazily import compute as pc
+from jouletrace.run.model import Run
+from jouletrace.run.parts import Path, Step, path_of
+from jouletrace.run.recording_names import IDLE_NAME
+
+Array = NDArray[np.float64]
+
+METHOD = "regression on the kernel timeline"
+
+_Z95 = NormalDist().inv_cdf(0.975)
+_ROUNDED = 2.0**-13
+"""To what shares of variances are stored: the readings' share of a variance is known worse by far."""
+
+_GAINED, _MOST_MATRICES = "gained", 20
+_BY_KIND, _COMMON = ("watts", "own", "overlapped", "most_w", "prior_w", "tracing_w"), ("readings", "coverage")
+
+
+@dataclass(frozen=True)
+class Powers:
+    """Powers of k kinds of kernels, idle last, with their covariance.
+
+    Attributes:
+        watts: Power of each kind, W, shape (k,).
+        own: Share of a kind's time that counts as its own, since n kernels at once share the power; shape (k,).
+        overlapped: Share of a kind's time that is its own while others run; shape (k,).
+        most_w: The largest power that is possible while a kind runs, W, shape (k,).
+        prior_w: Standard deviation of each power before any reading, W, shape (k,).
+        tracing_w: Standard uncertainty of each power by tracing, one error of all, W, shape (k,).
+        readings: How many readings determine the powers.
+        coverage: Standard uncertainties by the readings in a 95 % half-width.
+        root: Lower triangle whose product with its transpose is the covariance by the readings, W, shape (k, k).
+        causes: For each cause of errors, the share of the variance that is left if errors by later causes were none: a
+            quadratic form in the product of seconds and ``root``, shape (k, k). That of the last cause is 1.
+        gained: A quadratic form in seconds times ``prior_w``; not negative where the readings determine a sum, shape
+            (k, k).
+    """
+
+    watts: Array
+    own: Array
+    overlapped: Array
+    most_w: Array
+    prior_w: Array
+    tracing_w: Array
+    readings: int
+    coverage: float
+    root: Array
+    causes: Mapping[str, Array]
+    gained: Array
+
+    def scaled(self, factor: float, half: float) -> Powers:
+        """The same with energies of kernels, but not of idle, times a factor of this 95 % half-width."""
+        by = np.append(np.full(len(self.watts) - 1, factor), 1.0)
+        tracing = np.append(self.watts[:-1] * half / _Z95, 0.0)
+        root, most_w = self.root * by[:, None], self.most_w * by
+        return replace(self, watts=self.watts * by, most_w=most_w, root=root, tracing_w=tracing)
+
+    def energy(self, seconds: Array) -> Estimate:
+        """Energy of seconds of each kind, shape (k,), whether or not the readings resolve it, J."""
+        value, errors = float(seconds @ self.watts), seconds @ self.root
+        u, tracing = float(np.linalg.norm(errors)), abs(float(seconds @ self.tracing_w))
+        half = float(np.hypot(self.coverage * u, _Z95 * tracing))
+        shared = seconds @ self.overlapped > 0.05 * (seconds @ self.own)  # by several kernels, equally
+        budget, before, direction = {}, 0.0, errors / u if u else errors
+        for cause, share in self.causes.items():
+            after = min(max(float(direction @ share @ direction), before), 1.0)
+            budget[cause], before = u * float(np.sqrt(after - before)), after
+        if seconds[:-1].any():
+            budget["tracing"] = tracing
+        found = Estimate(value, value - half, value + half, self.readings, METHOD, budget=budget)
+        return replace(found, flags=("overlapped",)) if shared else found
+
+    def relative(self, seconds: Array) -> float:
+        """Half-width of the energy by the readings over its value; infinite where that is 0."""
+        value = abs(float(seconds @ self.watts))
+        return self.coverage * float(np.linalg.norm(seconds @ self.root)) / value if value else float("inf")
+
+    def resolves(self, seconds: Array) -> bool:
+        """True if the readings determine the energy of these seconds: narrowly, and not by the prior alone.
+
+        Idle power may be determined by its prior alone, which is a measurement. A power that no GPU draws is none.
+        """
+        before = seconds * self.prior_w
+        measured = before @ self.gained @ before >= 0 or not seconds[:-1].any()
+        possible = 0.0 <= seconds @ self.watts <= (seconds * self.own) @ self.most_w
+        return bool(measured and possible and self.relative(seconds) <= 0.5)
+
+
+class DividedRow(NamedTuple):
+    """What one site launches of one kernel, or idle: its path below the device, and its kind, -1 if unknown."""
+
+    path: Path
+    kind: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Division:
+    """Rows of a device, per iteration or of a whole program.
+
+    Attributes:
+        device: Its id.
+        powers: Of its kinds; None if the readings say nothing of them.
+        reason: Why kinds of unknown power have no energy.
+        rows: What ran, and idle.
+    """
+
+    device: str
+    powers: Powers | None
+    reason: str
+    rows: Sequence[DividedRow] = ()
+
+    def seconds(self, kinds: Iterable[tuple[int, float]]) -> Array:
+        """Seconds of each kind, those of unknown power last, shape (k + 1,)."""
+        found = np.zeros(1 if self.powers is None else len(self.powers.watts) + 1)
+        for kind, seconds in kinds:
+            found[kind] += seconds
+        return found
+
+    def grouped(self, to: Callable[[Path], Path]) -> dict[Path, Array]:
+        """Seconds of each kind, as ``seconds`` returns them, by what ``to`` makes of the paths of rows."""
+        groups: dict[Path, list[tuple[int, float]]] = {}
+        for row in self.rows:
+            groups.setdefault(to(row.path), []).append((row.kind, row.seconds))
+        return {path: self.seconds(kinds) for path, kinds in groups.items()}
+
+    def energy(self, seconds: Array, *, remainder: bool = False) -> Estimate:
+        """Energy of the sum of some rows, J, with its budget; null with a reason where the readings don't resolve it.
+
+        So it is if over 1 % of the time is of unknown power. A ``remainder`` is what a resolved sum leaves to some
+        rows: it has the energy that is left, however wide its interval.
+        """
+        if self.powers is None or seconds[-1] > 0.01 * seconds.sum():
+            return Estimate.null(self.reason, METHOD)
+        found = self.powers.energy(seconds[:-1])
+        if remainder or self.powers.resolves(seconds[:-1]):
+            return found
+        return replace(Estimate.null("not_resolved", METHOD), flags=found.flags)
+
+
+def tables_of(division: Division, rows: Iterable[tuple[int, int, int, float]]) -> dict[str, pa.Table]:
+    """The stored form of a division whose rows are of these units, sites, kinds and seconds: tables by name.
+
+    Shares of variances are rounded: so they take half of the space.
+    """
+    unit, site, kind, seconds = (np.array(column) for column in zip(*rows, strict=True))
+    reason = [division.reason if one < 0 else None for one in kind]
+    places = {"site": pa.array(site, mask=site < 0), "kind": pa.array(kind, mask=kind < 0)}
+    found: dict[str, dict[str, Any]] = {"divided": {"unit": unit, **places, "seconds": seconds, "reason": reason}}
+    if (powers := division.powers) is not None:
+        count, last = len(powers.watts), list(powers.causes)[-1]
+        found["powers"] = {name: np.broadcast_to(getattr(powers, name), count) for name in _BY_KIND + _COMMON}
+        found["powers"]["kind"] = np.arange(count)
+        matrices = {**powers.causes, last: powers.root, _GAINED: powers.gained}
+        triangles = {name: matrix[np.tril_indices(count)] for name, matrix in matrices.items()}
+        values = [one if name == last else np.round(one / _ROUNDED) * _ROUNDED for name, one in triangles.items()]
+        matrix = np.repeat(list(triangles), len(triangles[last]))
+        found["errors"] = {"matrix": matrix, "value": np.concatenate(values).astype(np.float32)}
+    made = {name: tables.conform(pa.table(columns), name) for name, columns in found.items()}
+    return {name: tables.changed(table, "device", [division.device] * len(table)) for name, table in made.items()}
+
+
+def divisions_of(run: Run) -> list[Division]:
+    """The stored divisions of a Run, one for each device whose kernels were recorded; none in Runs of older versions.
+
+    Raises:
+        ValueError: If its tables contradict one another; one line says how.
+    """
+    if not len(run.divided):
+        return []
+    units, known = {row["id"]: row for row in run.units.to_pylist()}, {device.id for device in run.devices}
+    divisions = []
+    for device in run.divided["device"].unique().to_pylist():
+        divided, kinds, errors = (one.filter(pc.equal(one["device"], device)) for one in map(run.table, tables.SOLVED))
+        rows = tables.changed(divided, "kind", pc.fill_null(divided["kind"], -1)).to_pylist()
+        wrong = [("device", device)] if known and device not in known else []
+        wrong += [("unit", row["unit"]) for row in rows if row["unit"] not in units]
+        wrong += [("kind", row["kind"]) for row in rows if row["kind"] >= len(kinds)]
+        for name, value in wrong:
+            raise ValueError(f"it has a {name} {str(value)[:80]}, which is not there")
+        powers = _powers(kinds, errors) if len(kinds) else None
+        reason = next((row["reason"] for row in rows if row["kind"] < 0 and row["reason"]), "not_resolved")
+        found = [DividedRow(_path(units, row), row["kind"], row["seconds"]) for row in rows]
+        divisions.append(Division(device, powers, reason, found))
+    return divisions
+
+
+def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
+    """The powers of a device from its rows."""
+    count = len(kinds)
+    if kinds["kind"].to_pylist() != list(range(count)):
+        raise ValueError("its powers are not of kinds 0, 1, 2 and so on")
+    code, names = tables.decoded(errors["matrix"])
+    _, first, stored = np.unique(code, return_index=True, return_counts=True)
+    there = {names[code[i]]: int(rows) for i, rows in sorted(zip(first, stored, strict=True))}  # as they were written
+    if _GAINED not in there or not 2 <= len(there) <= _MOST_MATRICES:
+        raise ValueError(f"its errors are of {len(there)} matrices, not of causes and one of what is gained")
+    for name, rows in there.items():
+        if rows != count * (count + 1) // 2:  # before that many are laid out
+            raise ValueError(f"its errors have {rows} values of {name[:80]!r}, not those of {count} kinds")
+    value, lower = errors["value"].to_numpy(), np.tril_indices(count)
+    triangles = {name: np.zeros((count, count)) for name in there}
+    for name, triangle in triangles.items():
+        triangle[lower] = value[code == names.index(name)]
+    columns = {name: kinds[name].to_numpy() for name in _BY_KIND}
+    if not all(np.isfinite(one).all() for one in (value, *columns.values())):
+        raise ValueError("a power or an error is no number")
+    root = triangles.pop(last := [name for name in there if name != _GAINED][-1])
+    whole = {name: one + np.tril(one, -1).T for name, one in triangles.items()}
+    columns |= {name: kinds[name][0].as_py() for name in _COMMON}
+    return Powers(**columns, root=root, gained=whole.pop(_GAINED), causes={**whole, last: np.eye(count)})
+
+
+def _path(units: Mapping[int, Mapping[str, Any]], row: Mapping[str, Any]) -> Path:
+    """Phase, modules, operator, shapes and kernel of what one site launches, as far as they are known; or idle."""
+    unit = units[row["unit"]]
+    if unit["level"] == "op" and unit["name"] == IDLE_NAME:
+        return (Step("idle", IDLE_NAME),)
+    site = units.get(row["site"], unit)
+    phase, module = unit["phase"] or site["phase"], site["module"] or unit["module"]
+    return path_of(phase, module, unit["op"], unit["shapes"], unit["name"])

@@ -1,0 +1,188 @@
+"""A stored division of energy: sums of rows with their covariance, on disk and back."""
+
+import numpy as np
+import pytest
+
+from jouletrace.errors import BadInputError
+from jouletrace.known_secrets import MASK
+from jouletrace.run import load, save, tables
+from jouletrace.run.division import DividedRow, Division, Powers, divisions_of
+from jouletrace.run.parts import Step
+from make_runs import GPU, profile_run
+
+ROOT = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
+"""Two kinds known to 5 W each, of which 3 W are one error, and idle known to 1 W."""
+
+
+def powers(**changes):
+    facts = {
+        "watts": np.array([500.0, 300.0, 100.0]),
+        "own": np.ones(3),
+        "overlapped": np.zeros(3),
+        "most_w": np.full(3, 800.0),
+        "prior_w": np.full(3, 300.0),
+        "tracing_w": np.zeros(3),
+        "readings": 77,
+        "coverage": 2.0,
+        "root": ROOT,
+        "causes": {"noise": 0.36 * np.eye(3), "drift": np.eye(3)},
+        "gained": 0.05 * np.eye(3),
+    }
+    return Powers(**facts | changes)
+
+
+def rows(count=12):
+    """Equal layers of 10 ms each, whose kernels are all of one kind; then another kernel, and idle."""
+    layers = [
+        DividedRow((Step("module", "layer"), Step("module", str(i)), Step("op", "mm")), 0, 0.01) for i in range(count)
+    ]
+    return [*layers, DividedRow((Step("op", "add"),), 1, 0.02), DividedRow((Step("idle", "idle"),), 2, 0.03)]
+
+
+def division(**changes):
+    return Division("gpu", powers(**changes), "not_resolved", rows())
+
+
+def by(kind):
+    return lambda path: tuple(step for step in path if step.kind == kind)
+
+
+def test_equal_layers_are_known_as_badly_together_as_each():
+    """Errors of one power add up: in quadrature one would say 0.35 J."""
+    found = division()
+    layers = found.grouped(by("module"))
+    each = [found.energy(seconds) for path, seconds in layers.items() if path]
+    together = found.energy(sum(seconds for path, seconds in layers.items() if path))
+    assert len(each) == 12
+    assert together.value == pytest.approx(12 * 5.0)
+    assert [one.half_width for one in each] == pytest.approx([2 * 0.05] * 12)
+    assert together.half_width == pytest.approx(12 * 2 * 0.05)
+
+
+def test_rows_of_any_grouping_add_up_to_the_whole():
+    found = division()
+    whole = found.energy(found.seconds((row.kind, row.seconds) for row in found.rows))
+    assert whole.value == pytest.approx(0.12 * 500 + 0.02 * 300 + 0.03 * 100)
+    assert whole.half_width == pytest.approx(2 * np.linalg.norm(np.array([0.12, 0.02, 0.03]) @ ROOT))
+    for kind in ("module", "op", "idle"):
+        groups = found.grouped(by(kind))
+        assert sum(found.energy(one).value for one in groups.values()) == pytest.approx(whole.value)
+        assert sum(groups.values()) == pytest.approx(np.array([0.12, 0.02, 0.03, 0.0]))
+
+
+def test_the_budget_of_a_sum_makes_its_interval_by_cause():
+    energy = division(tracing_w=np.array([3.0, 2.0, 0.0])).energy(np.array([0.1, 0.0, 0.0, 0.0]))
+    assert energy.budget == {"noise": pytest.approx(0.3), "drift": pytest.approx(0.4), "tracing": pytest.approx(0.3)}
+    assert energy.half_width == pytest.approx(np.hypot(2 * 0.5, 1.959964 * 0.3))
+
+
+def test_what_tracing_changes_is_one_error_of_all_kernels_and_none_of_idle():
+    scaled = Division("gpu", powers().scaled(0.9, 0.02), "")
+    both, idle = scaled.energy(np.array([0.1, 0.1, 0.0, 0.0])), scaled.energy(np.array([0.0, 0.0, 0.1, 0.0]))
+    assert both.value == pytest.approx(0.9 * 80)
+    assert both.budget["tracing"] == pytest.approx(80 * 0.02 / 1.959964)
+    assert (idle.value, "tracing" in idle.budget) == (pytest.approx(10.0), False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds", "reason"),
+    [
+        ({}, [0.1, 0.0, 0.0, 0.002], "no power"),
+        ({}, [0.1, 0.0, 0.0, 0.0009], None),
+        ({"gained": -np.eye(3)}, [0.1, 0.0, 0.0, 0.0], "not_resolved"),
+        ({"gained": -np.eye(3)}, [0.0, 0.0, 0.1, 0.0], None),
+        ({"root": 26 * ROOT}, [0.1, 0.0, 0.0, 0.0], "not_resolved"),
+        ({"most_w": np.full(3, 400.0)}, [0.1, 0.0, 0.0, 0.0], "not_resolved"),
+        ({"watts": np.array([-1.0, 300.0, 100.0])}, [0.1, 0.0, 0.0, 0.0], "not_resolved"),
+        ({}, [0.0, 0.0, 0.0, 0.0], "not_resolved"),
+    ],
+    ids=["unknown power", "little of it", "prior alone", "idle by its prior", "wide", "impossible", "negative", "none"],
+)
+def test_what_the_readings_do_not_resolve_is_null_with_a_reason(changes, seconds, reason):
+    found = Division("gpu", powers(**changes), "no power")
+    energy = found.energy(np.array(seconds))
+    assert energy.reason == reason
+    if reason == "not_resolved":
+        assert found.energy(np.array(seconds), remainder=True).value is not None
+
+
+def test_a_division_without_powers_says_why():
+    found = Division("gpu", None, "not_attributed", [DividedRow((), -1, 0.1)])
+    (seconds,) = found.grouped(lambda path: path).values()
+    assert found.energy(seconds).reason == "not_attributed"
+
+
+def test_a_saved_division_is_the_same_and_its_shares_to_a_ten_thousandth(tmp_path):
+    run = profile_run(kernels=4)
+    (before,) = divisions_of(run)
+    again = load(save(run, tmp_path / "run.zip"))
+    (after,) = divisions_of(again)
+    assert (after.device, after.rows) == (GPU, before.rows)
+    assert len(after.rows) == 4
+    for kinds in ([1, 0, 0, 0], [0.2, 0.7, 0, 0], [0.5, 0.5, 0.1, 0]):
+        one, other = (found.energy(np.array(kinds, float)) for found in (before, after))
+        assert other == one
+        assert other.budget == pytest.approx(one.budget, abs=2e-4 * one.half_width)
+
+
+def test_names_of_what_ran_are_masked_as_those_of_units(tmp_path, monkeypatch):
+    run = profile_run(kernels=2)
+    secret = "hunter2hunter2"
+    names = [f"{row['module']}.{secret}" if row["op"] else row["module"] for row in run.units.to_pylist()]
+    run.units = tables.changed(run.units, "module", names)
+    monkeypatch.setenv("MY_PASSWORD", secret)
+    (found,) = divisions_of(load(save(run, tmp_path / "run")))
+    texts = [step.name for row in found.rows for step in row.path]
+    assert not any(secret in text for text in texts)
+    assert any(MASK in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "said"),
+    [
+        ("divided", {"unit": 77}, "it has a unit 77, which is not there"),
+        ("divided", {"kind": 3}, "it has a kind 3, which is not there"),
+        ("divided", {"kind": -1}, "divided.parquet is damaged: row 0: kind is below zero"),
+        ("divided", {"seconds": -1.0}, "divided.parquet is damaged: row 0: seconds is below zero"),
+        ("divided", {"device": "other"}, "it has a device other, which is not there"),
+        ("powers", {"kind": 5}, "its powers are not of kinds 0, 1, 2 and so on"),
+        ("powers", {"watts": float("nan")}, "a power or an error is no number"),
+        ("powers", {"coverage": None}, "powers.parquet is damaged: row 0: it has no coverage"),
+        ("errors", {"matrix": "gained"}, "its errors have 7 values of 'gained', not those of 3 kinds"),
+        ("errors", {"value": float("inf")}, "a power or an error is no number"),
+    ],
+)
+def test_a_damaged_or_contradictory_division_is_refused_in_one_line(tmp_path, table, change, said):
+    run = profile_run(kernels=2)
+    folder = save(run, tmp_path / "run")
+    first, *rest = run.table(table).to_pylist()
+    setattr(run, table, tables.from_rows([first | change, *rest], table))
+    with pytest.raises(BadInputError, match=said.replace(".", r"\.")) as refused:
+        save(run, tmp_path / "never")
+    assert "\n" not in str(refused.value)
+    tables.write(run.table(table), table, folder / f"{table}.parquet")
+    with pytest.raises(BadInputError, match=said.replace(".", r"\.")):
+        load(folder)
+
+
+def test_powers_of_absurdly_many_kinds_are_refused_at_once(tmp_path):
+    """Their covariance would take terabytes."""
+    run = profile_run(kernels=2)
+    folder = save(run, tmp_path / "run")
+    first = run.powers.to_pylist()[0]
+    many = tables.from_rows([first | {"kind": i} for i in range(100_000)], "powers")
+    tables.write(many, "powers", folder / "powers.parquet")
+    with pytest.raises(
+        BadInputError, match="its errors have 6 values of 'noise of the readings', not those of 100000 kinds"
+    ):
+        load(folder)
+    run.errors = tables.from_rows([{"device": GPU, "matrix": str(i), "value": 1.0} for i in range(100_000)], "errors")
+    with pytest.raises(BadInputError, match="errors are of 100000 matrices"):
+        save(run, tmp_path / "never")
+
+
+def test_powers_whose_errors_are_gone_are_refused(tmp_path):
+    folder = save(profile_run(kernels=2), tmp_path / "run")
+    tables.write(tables.empty("errors"), "errors", folder / "errors.parquet")
+    with pytest.raises(BadInputError, match="errors are of 0 matrices"):
+        load(folder)
