@@ -19,7 +19,7 @@ from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.process_trace import ProcessTrace
-from jouletrace.profiler.program.recorded import facts_of
+from jouletrace.profiler.program.recorded import recording_facts
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.run.recording_names import RECORDINGS
@@ -75,7 +75,7 @@ def main() -> None:
     run = Run(kind="program", devices=[DeviceInfo("GPU-0", "gpu", "GPU")], samples=samples(60 * minutes))
     run.units = tables.from_rows(rows.units, "units")
     run.activity = tables.conform(pa.table(rows.activity), "activity")
-    run.workload[RECORDINGS] = [facts_of(gpus[0], rows)]
+    run.workload[RECORDINGS] = [recording_facts(gpus[0], rows)]
     true = 60 * minutes * PER_S
     with tempfile.TemporaryDirectory() as folder:
         save(run, Path(folder) / "run")

@@ -37,7 +37,7 @@ def test_a_print_enters_few_packages(path, name):
 
 
 def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():
-    """From the stored Run: its parts, tables of cells, the document, and columns as a terminal sets them."""
+    """From the stored Run: its parts, tables of cells, and the document."""
     assert printed(profile_run(kernels=8)) == {
         "run.model.Run",
         "run.parts.Parts",
@@ -45,5 +45,4 @@ def test_few_kinds_of_object_carry_a_kernel_from_its_figures_to_the_text():
         "report.table.Cell",
         "report.table.Table",
         "report.text.Document",
-        "report.terminal._Shown",
     }

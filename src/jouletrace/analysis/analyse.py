@@ -77,9 +77,9 @@ def figures_of(run: Run) -> Figures:
         energies = add_model(run, figures)
         add_generation(run, figures, energies)
         if has_recording(run):
-            from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
+            from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
 
-            parts_of(run, figures).add(scaled=True)
+            recorded_of(run, figures).add(scaled=True)
         elif has_nodes(run):
             add_nodes(run, figures)
         add_between_runs(run, figures)  # last: parts are compared with the whole of this run

@@ -114,9 +114,9 @@ def _add_traced(run: Run, figures: Figures) -> bool:
     """Add operators and kernels by the regression, an iteration of the timeline as the whole; False if it can't be."""
     if not add_recording(run, figures.last_unit() + 1):
         return False
-    from jouletrace.analysis.parts import parts_of  # scipy takes a second to come in
+    from jouletrace.analysis.parts import recorded_of  # scipy takes a second to come in
 
-    found = parts_of(run, figures)
+    found = recorded_of(run, figures)
     if found.powers is None:
         remove_recording(run)
         return False

@@ -30,7 +30,7 @@ IDLE = -1
 Key = TypeVar("Key")
 
 
-class Part(NamedTuple):
+class Launched(NamedTuple):
     """Kernels of one unit and kind that one site launches, in an untouched iteration.
 
     ``unit`` and ``site`` are ids of units, ``site`` -1 where it is unknown; ``kind`` is an index into the kinds.
@@ -64,7 +64,7 @@ class KernelTimes:
     end_ns: Ints
     kind: Ints
     kinds: tuple[Kind, ...]
-    parts: list[Part]
+    parts: list[Launched]
 
     def activity(self, origin_ns: int) -> Activity:
         """The kernels as disjoint intervals, their seconds from ``origin_ns`` on."""
@@ -114,13 +114,13 @@ def times_of(run: Run, about: Recording | None = None) -> KernelTimes:
     if about.get("variants"):  # an import has none: what isn't its own there ran outside of iterations
         kind, kinds = _part_repeats(kind, kinds, ~own, length)
     if "seconds" in about:  # of a whole program, of which a part is analysed
-        found = [Part(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in about["seconds"]]
+        found = [Launched(int(unit), int(site), kind_of[int(unit)], float(s)) for unit, site, s in about["seconds"]]
     else:
         width = int(site.max(initial=0)) + 2
         pairs, place = tables.distinct(unit[own] * width + site[own] + 1)
         seconds = np.bincount(place, length[own]) / about["iterations"]
         found = [
-            Part(int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
+            Launched(int(pair // width), int(pair % width) - 1, kind_of[int(pair // width)], float(s))
             for pair, s in zip(pairs, seconds, strict=True)
         ]
     parts = sorted(found, key=lambda part: (part.site < 0, part.site, part.unit))
@@ -136,7 +136,7 @@ def untouched(activity: pa.Table) -> NDArray[np.bool_]:
     return np.asarray(~pc.fill_null(activity["copy"], False).to_numpy(zero_copy_only=False))
 
 
-def sums(parts: Iterable[Part], key: Callable[[Part], Key]) -> dict[Key, Kinds]:
+def sums(parts: Iterable[Launched], key: Callable[[Launched], Key]) -> dict[Key, Kinds]:
     """Seconds of each kind, by a key of parts."""
     found: defaultdict[Key, Kinds] = defaultdict(no_kinds)
     for part in parts:
@@ -144,7 +144,7 @@ def sums(parts: Iterable[Part], key: Callable[[Part], Key]) -> dict[Key, Kinds]:
     return found
 
 
-def sum_of(parts: Iterable[Part]) -> Kinds:
+def sum_of(parts: Iterable[Launched]) -> Kinds:
     """Seconds of each kind in all parts."""
     return sums(parts, lambda _: None).get(None, no_kinds())
 

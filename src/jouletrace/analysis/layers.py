@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jouletrace.analysis.kernel_times import Kinds, Part, no_kinds
+from jouletrace.analysis.kernel_times import Kinds, Launched, no_kinds
 from jouletrace.run.recording_names import OUTSIDE
 from jouletrace.run.tables import UnitRow
 
@@ -21,7 +21,7 @@ class Layer:
     calls: dict[str, Layer] = field(default_factory=dict)  # its calls, by what they are called
     numbers: set[str] = field(default_factory=set)  # of its calls in an iteration
 
-    def add(self, part: Part, number: str | None, *, own: bool) -> None:
+    def add(self, part: Launched, number: str | None, *, own: bool) -> None:
         """Add what runs at a site, in the call of this number."""
         self.total[part.kind] += part.seconds
         if own:
@@ -30,7 +30,7 @@ class Layer:
             self.numbers.add(number)
 
 
-def layers_of(parts: Iterable[Part], units: Mapping[int, UnitRow], *, by_phase: bool) -> dict[str, Layer]:
+def layers_of(parts: Iterable[Launched], units: Mapping[int, UnitRow], *, by_phase: bool) -> dict[str, Layer]:
     """Modules by name, outer ones before those in them; ``by_phase`` names calls by phases in place of numbers."""
     layers: dict[str, Layer] = {}
     for part in parts:

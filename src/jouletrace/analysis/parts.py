@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jouletrace.analysis.conditions import capped
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
-from jouletrace.analysis.kernel_times import IDLE, Kinds, Part, sum_of, sums, times_of
+from jouletrace.analysis.kernel_times import IDLE, Kinds, Launched, sum_of, sums, times_of
 from jouletrace.analysis.layers import Layer, layers_of
 from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.contrasts import by_operator
@@ -35,19 +35,19 @@ TRACED = 0.006
 beyond what the readings leave open, in 22 recordings below the power cap of four H200s (mean +0.5 %, scatter 0.4 %)."""
 
 
-def parts_of(run: Run, figures: Figures, about: Recording | None = None) -> Parts:
+def recorded_of(run: Run, figures: Figures, about: Recording | None = None) -> Recorded:
     """The recording of a Run, or that of one device, with its powers determined; ``add`` adds the resulting figures.
 
     Raises:
         BadInputError: If the recording isn't whole.
     """
     try:
-        return Parts(run, figures, about)
+        return Recorded(run, figures, about)
     except KeyError as error:
         raise BadInputError(f"the recording in this Run can't be used: it lacks {error}") from None
 
 
-class Parts:
+class Recorded:
     """The recording of a Run, or that of one device, and the resulting figures.
 
     Attributes:
@@ -81,7 +81,7 @@ class Parts:
         whole_s = self.iteration_s.value or 0.0 if whole_s is None else whole_s
         # Tracing delays the host, not the GPU: what is left of an untraced iteration is idle.
         self.idle_s = max(whole_s - self.times.busy_s, 0.0)
-        self._idle = sum_of([Part(-1, -1, IDLE, self.idle_s)])
+        self._idle = sum_of([Launched(-1, -1, IDLE, self.idle_s)])
         self.factor, self.factor_half = self._factor() if scaled else (1.0, 0.0)
         if self.powers is not None:
             self.division = replace(self.division, powers=self.powers.of_kinds.scaled(self.factor, self.factor_half))
@@ -89,7 +89,7 @@ class Parts:
         self.add_kernels()
         self.add_phases()
         self.add_layers()
-        idle = Part(self.add_idle(), -1, IDLE, self.idle_s)
+        idle = Launched(self.add_idle(), -1, IDLE, self.idle_s)
         flags = ["traced_at_cap"] if self.factor != 1.0 else [] if scaled else ["traced_whole"]
         if self.powers is not None and self.times.about["iterations"] > 1:
             self.run.waveform = table_of(self.run, self.powers.fit, self.times.about["iterations"])

@@ -78,10 +78,10 @@ def _add_parts(run: Run, figures: Figures, about: Recording, begin_ns: int, end_
     Returns:
         Energy of all parts from the first kernel on, and of the whole of that time, J.
     """
-    from jouletrace.analysis.parts import parts_of  # scipy takes a second to import
+    from jouletrace.analysis.parts import recorded_of  # scipy takes a second to import
 
     first_ns = about.get("first_ns", about["start_ns"])
-    found = parts_of(run, figures, about)
+    found = recorded_of(run, figures, about)
     whole = window_estimate(run, found.times.device, first_ns, end_ns)
     parts = found.add(scaled=False, whole=whole, whole_s=(end_ns - first_ns) / 1e9)
     before = _energy(run, found.times.device, begin_ns, first_ns)

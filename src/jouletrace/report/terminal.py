@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from io import StringIO
+from typing import NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -64,24 +64,30 @@ def pairs(lines: Sequence[tuple[str, str]], gap: int) -> Grid:
     return grid
 
 
-@dataclass(eq=False)
-class _Shown:
-    """A column with its cells.
+class _Measured(NamedTuple):
+    """What a column takes.
 
     Attributes:
+        place: Of the column in its table.
         natural: Characters of its longest text, the heading included.
         unbroken: The same, where the heading breaks.
         word: Characters of its longest word, the heading included.
         inner: The same of its cells alone.
     """
 
+    place: int
     column: Column
-    cells: Sequence[str]
+    natural: int
+    unbroken: int
+    word: int
+    inner: int
 
-    def __post_init__(self) -> None:
-        heads, words = self.column.name.split(" "), [word for text in self.cells for word in text.split(" ")]
-        every = [self.column.name, *self.cells], [*heads, *self.cells], [*heads, *words], ["", *words]
-        self.natural, self.unbroken, self.word, self.inner = (max(map(cell_len, texts)) for texts in every)
+
+def _measured(place: int, column: Column, cells: Sequence[str]) -> _Measured:
+    """A column with these cells."""
+    heads, words = column.name.split(" "), [word for text in cells for word in text.split(" ")]
+    every = [column.name, *cells], [*heads, *cells], [*heads, *words], ["", *words]
+    return _Measured(place, column, *(max(map(cell_len, texts)) for texts in every))
 
 
 def text(table: Table, width: int | None = None) -> str:
@@ -92,17 +98,19 @@ def text(table: Table, width: int | None = None) -> str:
 def drawn(table: Table, width: int, *, bars: bool = False) -> list[RenderableType]:
     """The columns that fit, or a block for each row, with the notes on what is shown of them; ``bars`` for shares."""
     table = table.shown()
-    shown = _fitting(table, width)
-    marks = " ".join(text for one in shown for text in one.cells)
+    cells: list[list[str]] = [[row[n] for row in table.rows] for n in range(len(table.columns))]
+    shown = _fitting([_measured(n, column, cells[n]) for n, column in enumerate(table.columns)], width)
+    marks = " ".join(text for one in shown for text in cells[one.place])
     below = [unbroken(line) for line in table.notes if not (mark := _MARK.match(line)) or mark[0] in marks]
     if not _fits(shown, width):
-        cells = [[_INTERVAL.sub("", cell) if one.column.brief else cell for cell in one.cells] for one in shown]
-        shown = [replace(one, cells=bare) for one, bare in zip(shown, cells, strict=True)]
+        for n, column in enumerate(table.columns):
+            cells[n] = [_INTERVAL.sub("", cell) for cell in cells[n]] if column.brief else cells[n]
+        shown = [_measured(one.place, one.column, cells[one.place]) for one in shown]
     room = _room(shown, width)
     widths = _widths(shown, room)
     rows = range(len(table.rows))
     if (table.apart and not _readable(shown, widths)) or _broken(shown, widths, room):
-        return [*(_block(shown, n) for n in rows), *below]
+        return [*(_block([(one.column, cells[one.place][n]) for one in shown]) for n in rows), *below]
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     if table.title:
         grid.title, grid.title_justify = table.title, "left"
@@ -110,13 +118,13 @@ def drawn(table: Table, width: int, *, bars: bool = False) -> list[RenderableTyp
         justify: JustifyMethod = "right" if one.column.numeric else "left"
         grid.add_column(unbroken(one.column.name), justify=justify, overflow="fold", width=wide)
         if one.column.long:
-            one.cells = fitted(one.cells, wide, one.column.long)
+            cells[one.place] = fitted(cells[one.place], wide, one.column.long)
     shares = [share.value or 0.0 for share in table.cells("share")] if bars and sum(widths) + _BAR <= room - 2 else []
     filled = [Text("█" * round(_BAR * min(max(share, 0.0), 1.0)), style="cyan") for share in shares]
     if filled:
         grid.add_column("", width=_BAR)
     for n in rows:
-        grid.add_row(*(unbroken(one.cells[n]) for one in shown), *filled[n : n + 1])
+        grid.add_row(*(unbroken(cells[one.place][n]) for one in shown), *filled[n : n + 1])
     return [grid, *below]
 
 
@@ -133,9 +141,8 @@ def fitted(names: Sequence[str], width: int, lost: str = "middle") -> list[str]:
     return [short[name] if read[short[name]] == 1 else name for name in names]
 
 
-def _fitting(table: Table, width: int) -> list[_Shown]:
+def _fitting(every: Sequence[_Measured], width: int) -> list[_Measured]:
     """The columns that are shown: the dispensable ones as far as all stand on one line."""
-    every = [_Shown(column, [row[n] for row in table.rows]) for n, column in enumerate(table.columns)]
     shown = [one for one in every if not one.column.wide]
     for wide in sorted((one for one in every if one.column.wide), key=lambda one: one.column.wide):
         more = [one for one in every if one in shown or one is wide]
@@ -145,24 +152,24 @@ def _fitting(table: Table, width: int) -> list[_Shown]:
     return shown
 
 
-def _room(shown: Sequence[_Shown], width: int) -> int:
+def _room(shown: Sequence[_Measured], width: int) -> int:
     """Characters that are left for cells."""
     return width - 2 * len(shown) + 1
 
 
-def _fits(shown: Sequence[_Shown], width: int) -> bool:
+def _fits(shown: Sequence[_Measured], width: int) -> bool:
     """True if names of some length and figures beside their intervals fit on a line."""
     total = sum(one.unbroken if one.column.numeric else min(one.natural, _LONG) for one in shown)
     return total <= _room(shown, width)
 
 
-def _widths(shown: Sequence[_Shown], room: int) -> list[int]:
+def _widths(shown: Sequence[_Measured], room: int) -> list[int]:
     """Widths that fit: headings break first, then names, then figures in front of ±, then names fold."""
     names = [n for n, one in enumerate(shown) if not one.column.numeric]
     figures = [n for n, one in enumerate(shown) if one.column.numeric]
     widths = [one.natural for one in shown]
 
-    def shrink(which: Sequence[int], floor: Callable[[_Shown], int], by: int | None = None) -> None:
+    def shrink(which: Sequence[int], floor: Callable[[_Measured], int], by: int | None = None) -> None:
         """Make the widest narrower ``by`` characters, or down to its floor, until all fit or none may be."""
         while sum(widths) > room and (can := [n for n in which if widths[n] > floor(shown[n])]):
             widest = max(can, key=lambda n: widths[n])
@@ -177,21 +184,20 @@ def _widths(shown: Sequence[_Shown], room: int) -> list[int]:
     return widths
 
 
-def _readable(shown: Sequence[_Shown], widths: Sequence[int]) -> bool:
+def _readable(shown: Sequence[_Measured], widths: Sequence[int]) -> bool:
     """True if no figure is broken inside, and no name into snippets."""
     least = [one.word if one.column.numeric else min(one.word, _SHORT.get(one.column.long, _READABLE)) for one in shown]
     return all(width >= needed for width, needed in zip(widths, least, strict=True))
 
 
-def _broken(shown: Sequence[_Shown], widths: Sequence[int], room: int) -> bool:
+def _broken(shown: Sequence[_Measured], widths: Sequence[int], room: int) -> bool:
     """True if a figure would be broken inside, which reads as two: no table may do that."""
     figures = [(one, width) for one, width in zip(shown, widths, strict=True) if one.column.numeric]
     return bool(figures) and (sum(widths) > room or any(width < one.inner for one, width in figures))
 
 
-def _block(shown: Sequence[_Shown], n: int) -> Group:
+def _block(row: Sequence[tuple[Column, str]]) -> Group:
     """One row by itself: its names as a heading, a figure a line below."""
-    names = [one.cells[n] for one in shown if not one.column.numeric and one.cells[n]]
-    figures = [(one.column.name, one.cells[n]) for one in shown if one.column.numeric]
-    lines = [(f"  {name}", text) for name, text in figures if name or text]
+    names = [cell for column, cell in row if not column.numeric and cell]
+    lines = [(f"  {column.name}", cell) for column, cell in row if column.numeric and (column.name or cell)]
     return Group(unbroken(SEPARATOR.join(names)), pairs(lines, 2), Text())

@@ -135,11 +135,15 @@ class Parts:
         names = {one["device"]: one["name"] for one in recordings if "name" in one}
         devices = {row["id"]: names.get(row["module"], "") for row in rows if row["level"] == "device"}
         above = {row["id"]: row["parent"] for row in rows}
+        below: dict[int | None, str] = {None: "", **devices}
 
         def gpu(parent: int | None) -> str:
-            while parent is not None and parent not in devices:
+            climbed = []
+            while parent not in below:
+                climbed.append(parent)
                 parent = above.get(parent)
-            return "" if parent is None else devices[parent]
+            below.update(dict.fromkeys(climbed, below[parent]))
+            return below[parent]
 
         self._all = [
             Part(**{name: row[name] for name in _COLUMNS}, figures=figures.get(row["id"], {}), gpu=gpu(row["parent"]))

@@ -8,7 +8,7 @@ import pytest
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
 from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.profiler.program.process_trace import ProcessTrace
-from jouletrace.profiler.program.recorded import facts_of, recorded
+from jouletrace.profiler.program.recorded import recorded, recording_facts
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, rows_of
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.recording_names import WAITING, waiting_part
@@ -146,7 +146,7 @@ def test_idle_time_has_the_cause_that_the_host_shows():
     one.loads.append((450 * US, 650 * US))
     one = dataclasses.replace(one, syncs=np.array([[150 * US, 203 * US], [900 * US, 901 * US]]))
     gpus, _ = gpus_of([one], ["GPU-a"])
-    shares = facts_of(gpus[0], rows_of(gpus[0].parts))["idle_by"]
+    shares = recording_facts(gpus[0], rows_of(gpus[0].parts))["idle_by"]
     idle = 10 + 100 + 300 + 200
     assert shares == pytest.approx(
         {

@@ -37,9 +37,9 @@ def step_powers(server: Run, about: Recording, steps: pa.Table) -> StepPowers | 
         about: Its recording of the GPU.
         steps: On the clock of the kernels.
     """
-    from jouletrace.analysis.parts import parts_of  # scipy takes a second to import
+    from jouletrace.analysis.parts import recorded_of  # scipy takes a second to import
 
-    parts = parts_of(server, Figures(), about)
+    parts = recorded_of(server, Figures(), about)
     if parts.powers is None:
         return parts.reason.replace("_", " ")
     fit = parts.powers.fit

@@ -23,7 +23,7 @@ from jouletrace.profiler.program.late_signals import first_signal_noted
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.parking import park_threads
 from jouletrace.profiler.program.process_trace import ProcessTrace
-from jouletrace.profiler.program.recorded import analyse, recorded
+from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.profiler.program.script import HardExit, Script
 from jouletrace.profiler.program.starting import Starting
 from jouletrace.profiler.program.streams import Streams
@@ -177,7 +177,7 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
         session.add_units(units)
         session.add_activity({name: activity[name].combine_chunks() for name in activity.column_names})
     session.finish()
-    analyse(run)
+    analyse_program(run)
     session.save()
     return run
 

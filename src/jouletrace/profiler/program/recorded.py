@@ -45,7 +45,7 @@ def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[list[dict[str
         units += rows.units
         device = pa.DictionaryArray.from_arrays(np.zeros(len(rows.activity["unit"]), np.int32), [gpu.id])
         activity.append(tables.conform(pa.table({**rows.activity, "device": device}), "activity"))
-        about = facts_of(gpu, rows)
+        about = recording_facts(gpu, rows)
         if several:
             about["name"] = name
             if gpu.rank is not None and len(gpus) > 1:
@@ -58,7 +58,7 @@ def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[list[dict[str
     return units, tables.concat(activity, "activity")
 
 
-def analyse(run: Run) -> None:
+def analyse_program(run: Run) -> None:
     """Compute the figures of a program; rates of sensors are recalled, and those that it determined are kept."""
     devices = [about["device"] for about in run.workload.get("recordings", ())]
     for device in devices:
@@ -69,7 +69,7 @@ def analyse(run: Run) -> None:
         calibrations.remember_rate(run, device, tops.get(device, MODEL_UNIT))
 
 
-def facts_of(gpu: Gpu, rows: Rows) -> Recording:
+def recording_facts(gpu: Gpu, rows: Rows) -> Recording:
     """Provenance of the rows of a GPU."""
     about: Recording = {
         "device": gpu.id,

@@ -17,7 +17,7 @@ from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import Gpu, gpus_of
 from jouletrace.profiler.program.process_trace import ProcessTrace
-from jouletrace.profiler.program.recorded import analyse, recorded
+from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.report.document import printable
 from jouletrace.report.program import main_parts, verdict
 from jouletrace.report.reasons import printed, reason
@@ -101,7 +101,7 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
         raise BadInputError("no kernel ran while power was recorded")
     units, activity = recorded(whole, gpus, waits)
     whole.units, whole.activity = tables.from_rows(units, "units"), activity
-    analyse(whole)
+    analyse_program(whole)
     for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
         whole.warn(code, text)
     if folder is not None:
