@@ -165,7 +165,8 @@ def main() -> None:
         call(jt.load(path))  # modules are imported
         first, second = jt.load(path), jt.load(path)
         print(f"{name}: {stays(lambda: call(first))} stays, tour {tour(lambda: call(second))}")  # noqa: B023
-    print("print:", *sorted(printed(jt.load(path))))
+    if any(row["level"] == "kernel" for row in jt.load(path).units.to_pylist()):
+        print("print:", *sorted(printed(jt.load(path))))
     print("analysis:", *sorted(forms(lambda: analyse(jt.load(path)), has_rows)))
 
 
