@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment, StrictUndefined
-from jouletrace.report.results import printed
+from jouletrace.report.reasons import printed
 from markupsafe import Markup
 
 import jouletrace as jt

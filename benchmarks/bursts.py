@@ -115,7 +115,7 @@ def analyse(folder: Path) -> str:
         "energy-counter window": as_held(at, joules, end) - as_held(at, joules, start),
         "`PowerUsage` poll": polled_energy(*run.series(device.id, "power_average_w"), start, end),
         "`POWER_INSTANT` poll": polled_energy(*run.series(device.id, "power_instant_w"), start, end),
-        "20 ms record as is": integrate(power.time_ns, power.power_w, start, end),
+        "20 ms record as is": integrate(power.time_ns, power.value, start, end),
         "jouletrace": ours.energy_j,
     }
     covered = (ours.low_j <= truth) & (truth <= ours.high_j)

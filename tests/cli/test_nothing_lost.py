@@ -87,7 +87,7 @@ def test_a_zip_that_does_not_fit_leaves_the_folder_that_it_was_to_be_made_of(cap
 def test_what_a_workload_prints_does_not_get_into_the_result(capsys, noisy, arguments):
     said = command(capsys, *arguments, *QUICK, "--json")
     assert said.code == 0
-    assert json.loads(said.out)["schema"] == {"profile": 2, "ab": 1}[arguments[0]]
+    assert json.loads(said.out)["schema"] == {"profile": 3, "ab": 1}[arguments[0]]
     assert {"read", "built", "ran"} <= set(said.err.splitlines())
 
 

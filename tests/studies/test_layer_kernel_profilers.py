@@ -93,7 +93,7 @@ def test_parts_make_up_the_whole(dummy, layers):
 
 def test_the_summary_has_the_gpu_total_time_energy_and_mean_power(dummy, capsys):
     said = json.loads(command(capsys, "show", "dummy", "--json").out)
-    assert said["device"]["name"] == "SIMULATED V100 32GB"
+    assert said["devices"][0]["name"] == "SIMULATED V100 32GB"
     energy, watts = said["model"]["energy_j"]["total"]["value"], said["model"]["power_w"]["value"]
     assert energy == pytest.approx(watts * dummy.result("iteration_time_s").value, rel=1e-6)
 
