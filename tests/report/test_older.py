@@ -55,6 +55,13 @@ def test_operators_kernels_and_idle_have_their_paths():
     assert len(rows(found, "code", "kernel")) == len(kernels)
 
 
+def test_what_a_module_runs_itself_is_a_row_of_its_own():
+    now, before = both(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
+    found, expected = (rows(one, "module", "own") for one in (upgraded(before), now))
+    assert expected
+    assert [(row["path"], row["energy_j"]) for row in found] == [(row["path"], row["energy_j"]) for row in expected]
+
+
 def test_devices_are_rows_of_the_whole(tmp_path):
     _, before = both(save(monitor_run(), tmp_path / "run"))
     assert [row["device"] for row in rows(upgraded(before), "whole", "device")] == [

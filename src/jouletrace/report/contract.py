@@ -29,9 +29,10 @@ SCHEMA = 3
 Stated = Callable[[Estimate], dict[str, Any]]
 """How a figure is written."""
 
+_PLAIN = {"latency_s": "latency_ms", "throughput_per_s": "throughput_per_s"}
+"""Metrics of the model that the object has as plain numbers, and where."""
+
 _MODEL = {
-    "latency_s": "latency_ms",
-    "throughput_per_s": "throughput_per_s",
     "power_w": "power_w",
     "energy_total_j": "energy_j.total",
     "energy_active_over_context_idle_j": "energy_j.active_over_context_idle",
@@ -40,7 +41,7 @@ _MODEL = {
     "baseline_deep_idle_w": "baseline_w.deep_idle",
     "counter_ratio": "counter_ratio",
 }
-"""Metrics of the model and where the object has them, under which names flags are given too."""
+"""Metrics of the model that it has as figures, and where; flags are given under these names, too."""
 
 
 def to_json_object(
@@ -123,9 +124,8 @@ def figure(found: Estimate, of: str) -> dict[str, Any]:
 
 
 def cost(tariff: Tariff, run: Run, results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
-    """The object "cost"; without budgets, since the gain of the sensor is in these intervals alone."""
-    found = tariff.to_dict(*priced(run, results, known), known.gain)
-    return {name: stated(Estimate.from_dict(one)) if isinstance(one, dict) else one for name, one in found.items()}
+    """The object "cost", its figures as ``stated`` writes them."""
+    return tariff.to_dict(*priced(run, results, known), known.gain, stated)
 
 
 def _sensor(channel: ChannelInfo) -> dict[str, Any]:
@@ -154,12 +154,12 @@ def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
         "latency_ms": _latency(results, known),
         "throughput_per_s": results.get("throughput_per_s").value,
     }
-    for name, place in list(_MODEL.items())[2:]:
+    for name, place in _MODEL.items():
         group, _, key = place.rpartition(".")
         (found.setdefault(group, {}) if group else found)[key] = stated(results.get(name))
     return found | {
-        "flags": {_MODEL.get(name, name): list(one.flags) for name, one in there.items() if one.flags},
-        "other": {name: stated(one) for name, one in there.items() if name not in (*_MODEL, *OF_PARTS)},
+        "flags": {(_PLAIN | _MODEL).get(name, name): list(one.flags) for name, one in there.items() if one.flags},
+        "other": {name: stated(one) for name, one in there.items() if name not in (*_PLAIN, *_MODEL, *OF_PARTS)},
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jouletrace.run import Estimate, Run
-from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step, costliest
+from jouletrace.run.parts import ABSENT, Parts, Path, Step, costliest
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
 LEVELS = {
@@ -47,14 +47,16 @@ class Row:
 def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
     """Rows of each division that the Run has, in stored order; "whole" is always there."""
     found = {"whole": list(_whole(run, results))}
+    paths = _paths(results)
     apart = results.apart()  # kernels and operators of an import state the same time, each by itself
     for part in results.all():
         division, last = LEVELS.get(part.level), part.path[-1].kind if part.path else ""
         if last == "call" or (apart and last in ("op", "shapes")):
             division = "call" if last == "call" else "operator"
         if division is not None:
-            found.setdefault(division, []).extend(_rows(results, part))
-    beside = [row for part in results.outside() for row in _rows(results, part) if _idle(row)]
+            found.setdefault(division, []).extend(with_own(Row(paths[part.id], part.figures, part.count)))
+    outside = (Row(part.path, part.figures, part.count) for part in results.outside())
+    beside = [row for row in outside if _idle(row)]
     for division in ("phase", "module", "operator"):  # phases of a generation were measured with their idle time
         if division in found and not (division == "phase" and results.units("length")):
             found[division] += beside
@@ -83,15 +85,27 @@ def _whole(run: Run, results: Parts) -> Iterator[Row]:
         yield Row((Step("device", names.get(part.id, part.name)),), part.figures, part.count, part.module)
 
 
-def _rows(results: Parts, part: Part) -> Iterator[Row]:
-    """A part, and what a module with others in it runs itself, which is a leaf beside them."""
-    path = part.path
-    if part.level == "kernel" and part.parent and (above := results[part.parent]).op:  # which may be in more phases
-        path = (*above.path, *(step for step in path if step not in above.path))
-    own = {_OWN[name]: one for name, one in part.figures.items() if name in _OWN}
-    yield Row(path, {name: one for name, one in part.figures.items() if name not in _OWN}, part.count)
+def _paths(results: Parts) -> dict[int, Path]:
+    """Paths of parts by number, kernels below their operators: a phase comes behind an operator that is in several."""
+    found, phases = {part.id: part.path for part in results.all()}, dict[int, set[str | None]]()
+    kernels = [part for part in results.all() if part.level == "kernel" and part.parent and results[part.parent].op]
+    for kernel in kernels:
+        phases.setdefault(kernel.parent or 0, set()).add(kernel.phase)
+    for id, (phase, *others) in phases.items():
+        if phase and not others:
+            found[id] = replace(results[id], phase=phase).path
+    for kernel in kernels:
+        above = found[kernel.parent or 0]
+        found[kernel.id] = (*above, *(step for step in kernel.path if step not in above))
+    return found
+
+
+def with_own(row: Row) -> Iterator[Row]:
+    """A row, and what a module with others in it runs itself, which is a leaf beside them."""
+    own = {_OWN[name]: one for name, one in row.figures.items() if name in _OWN}
+    yield replace(row, figures={name: one for name, one in row.figures.items() if name not in _OWN})
     if own:
-        yield Row((*path, Step("own", "own operators")), own)
+        yield Row((*row.path, Step("own", "own operators")), own)
 
 
 def costliest_of(rows: Sequence[Row], top: int) -> list[Row]:

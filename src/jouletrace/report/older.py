@@ -8,7 +8,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.report.contract import SCHEMA, figure
-from jouletrace.report.divisions import LEVELS, PLACES, Row, as_json
+from jouletrace.report.divisions import LEVELS, PLACES, Row, as_json, with_own
 from jouletrace.run import Estimate
 from jouletrace.run.parts import RUN, Part, Step
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
@@ -48,7 +48,7 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
     parts: dict[str, list[dict[str, Any]]] = {}
     for level, old in [("model", {**whole, "module": only}), *rows]:
         if level != "kernel" or _key(old) not in operators:  # both lists have what has no kernels
-            parts.setdefault(LEVELS.get(level, "whole"), []).append(_row(level, old, ranks))
+            parts.setdefault(LEVELS.get(level, "whole"), []).extend(_rows(level, old, ranks))
     closures = {f"closure_{key}": _figure(one) for key, one in found.get("closure", {}).items() if one["value"]}
     now |= {"comparison": found["comparison"]} if "comparison" in found else {}
     checks = closures | now.get("checks", {})
@@ -59,8 +59,8 @@ def _key(old: Mapping[str, Any]) -> tuple[object, ...]:
     return tuple(old.get(name) for name in ("name", "op", "shapes", "module", "device"))
 
 
-def _row(level: str, old: Mapping[str, Any], ranks: set[Any]) -> dict[str, Any]:
-    """A row; a device whose kernels were recorded is named as on their paths."""
+def _rows(level: str, old: Mapping[str, Any], ranks: set[Any]) -> list[dict[str, Any]]:
+    """A row, and what a module runs itself; a device whose kernels were recorded is named as on their paths."""
     gpu = old.get("device", "")
     name = str(old.get("name") or "").removeprefix(f"{gpu}: ")
     own: dict[str, Any] = {key: old.get(key) for key in ("op", "shapes", "module", "count")}
@@ -73,7 +73,8 @@ def _row(level: str, old: Mapping[str, Any], ranks: set[Any]) -> dict[str, Any]:
     figures["time_s"] = Estimate.from_dict(old["time_ms"]).scaled(1e-3)
     of = next((one["of"] for one in stated.values() if one.get("of")), RUN)
     device = old["module"] if level in ("model", "device") else None
-    return as_json(Row(path, figures, own["count"], device), lambda one: figure(one, of))
+    rows = with_own(Row(path, figures, own["count"], device))
+    return [as_json(row, lambda one: figure(one, of)) for row in rows]
 
 
 def _figure(old: dict[str, Any]) -> dict[str, Any]:

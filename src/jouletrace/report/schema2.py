@@ -16,6 +16,9 @@ from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import Part, Parts
 
+_FIGURES = ("power_w", "energy_total_j", "energy_active_j")
+"""Metrics that each part states as figures in SI units, beside its time and share."""
+
 
 def to_schema_2(
     run: Run, *, top: int | None = None, compared: Comparison | None = None, tariff: Tariff | None = None
@@ -51,7 +54,7 @@ def _part(results: Parts, unit: Part, level: str) -> dict[str, Any]:
         **({"name": f"{unit.gpu}: {unit.name}"} if unit.gpu and level == "phase" else {}),
         **({"device": unit.gpu} if unit.gpu else {}),
         "time_ms": _stated(results, unit.get("time_s").scaled(1e3)),
-        **{place: _stated(results, unit.get(metric)) for metric, place in list(PLACES.items())[1:4]},
+        **{PLACES[metric]: _stated(results, unit.get(metric)) for metric in _FIGURES},
         "share": unit.get("share").value,
         "flags": list(dict.fromkeys(flag for one in unit.figures.values() for flag in one.flags)),
         "other": {name: _stated(results, one) for name, one in unit.figures.items() if name not in PLACES},
