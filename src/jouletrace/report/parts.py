@@ -52,7 +52,7 @@ _OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 """By phase: the tokens that it takes in or makes, which are those of its figures a token."""
 
 _OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
-"""What a module with others in it runs itself is a row among theirs."""
+"""Metrics of what a module with others in it runs itself, and those under which it is a row among theirs."""
 
 _SMALL = 0.01
 """Share of a program's energy below which a range or module isn't listed; --detail layer lists all."""
@@ -84,7 +84,7 @@ class _Listing(NamedTuple):
 
 _ALL = _Listing()
 _BRIEF = _Listing(("kernel", "op"), MOST_ROWS, 0.05, ("energy_total_j", "share"))
-"""What stands below a verdict."""
+"""The listing below a verdict."""
 
 
 def sections(
@@ -127,7 +127,7 @@ def sections(
 
 
 def _without_energy(units: Sequence[Part]) -> str:
-    """What the parts without an energy come to."""
+    """A sentence on the parts without an energy: how many they are, and their time."""
     time = sum(unit.get("time_s").value or unit.get("time_traced_s").value or 0.0 for unit in units)
     rows = "1 row" if len(units) == 1 else f"{len(units)} rows"
     together = f", together {quantity(time, 's')}" if time else ""
@@ -299,7 +299,7 @@ def _naming(run: Run, level: str, units: Sequence[Part]) -> tuple[list[Column], 
 
 
 def _labels(units: Sequence[Part], short: Mapping[str, Cell]) -> dict[int, str]:
-    """What stands for operators: their name, with the kernel's where they launch several that differ."""
+    """Labels of operators by number: their name, with the kernel's where they launch several that differ."""
     kernels = [unit for unit in units if unit.level == "kernel" and unit.op]
     bases = {unit.id: short[unit.name or "?"].partition("<")[0] for unit in kernels}
     of_one = Counter(unit.parent for unit in kernels)
@@ -336,7 +336,7 @@ def device_name(run: Run, unit: Part) -> str:
 
 
 def _rest(results: Parts, units: Sequence[Part], names: Sequence[str]) -> str:
-    """What the rows that are left out come to; only how many there are where they contain one another."""
+    """The sums of the rows that are left out, in words; only how many there are where they contain one another."""
     levels = {unit.id: unit.level for unit in results.all()}
     if any(levels.get(unit.parent or 0) == unit.level for unit in units):
         return f"{len(units)} more"

@@ -228,7 +228,7 @@ ERRORS = _schema(
     _field("matrix", _NAME, "", "a cause of errors, in order, the last with the root of all covariance; or gained"),
     _field("value", pa.float32(), "by matrix", "lower triangle over kinds, row by row: root in W, others as shares"),
 )
-"""What the errors of ``powers`` have in common (``run.division.Powers``)."""
+"""The table holds what the errors of ``powers`` have in common (``run.division.Powers``)."""
 
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
@@ -247,7 +247,7 @@ TABLES: dict[str, pa.Schema] = {
 }
 
 SOLVED = ("divided", "powers", "errors")
-"""Written by the analysis of kernels (``run.division``), which makes them again where they are missing."""
+"""Written by the analysis of kernels (``run.division``), which ``show --by`` runs again where they are missing."""
 
 OPTIONAL = ("counters", "activity", "waveform", "requests", "steps", *SOLVED)
 """Written only if they have rows: Runs of format 1.0 don't contain them."""

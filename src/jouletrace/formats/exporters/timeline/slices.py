@@ -168,7 +168,7 @@ def _arrows(spans: Drawn) -> tuple[Ints, Ints, int]:
         several &= source < 0
     found = np.flatnonzero(source >= 0)
     target, origin = launched[found], launches[source[found]]
-    # A launch precedes its work; a pair that violates this by more than clocks differ is rejected.
+    # A launch precedes its work; a pair that violates this is rejected.
     sound = spans.start_ns[origin] <= spans.start_ns[target]
     target, origin = target[sound], origin[sound]
     order = np.argsort(origin, kind="stable")
