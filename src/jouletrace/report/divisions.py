@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jouletrace.run import Estimate, Run
-from jouletrace.run.parts import ABSENT, Parts, Path, Step, costliest
+from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step, costliest
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
 
 LEVELS = {
@@ -30,7 +30,9 @@ PLACES = {
 }
 """Metrics that each row states, and their fields; the others are in "other" under their own names."""
 
-_OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
+OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
+"""Metrics of what a module with others in it runs itself, and those under which it is a row among theirs."""
+
 _BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
 
 
@@ -55,11 +57,10 @@ def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
             division = "call" if last == "call" else "operator"
         if division is not None:
             found.setdefault(division, []).extend(with_own(Row(paths[part.id], part.figures, part.count)))
-    outside = (Row(part.path, part.figures, part.count) for part in results.outside())
-    beside = [row for row in outside if _idle(row)]
+    outside = [Row(part.path, part.figures, part.count) for part in results.outside()]
     for division in ("phase", "module", "operator"):  # phases of a generation were measured with their idle time
         if division in found and not (division == "phase" and results.units("length")):
-            found[division] += beside
+            found[division] += filter(_idle, outside)
     figures = results.whole.figures
     if idle := [Row((Step("level", name),), {"power_w": figures[m]}) for name, m in _BASELINES.items() if m in figures]:
         found["idle"] = idle
@@ -87,23 +88,23 @@ def _whole(run: Run, results: Parts) -> Iterator[Row]:
 
 def _paths(results: Parts) -> dict[int, Path]:
     """Paths of parts by number, kernels below their operators: a phase comes behind an operator that is in several."""
-    found, phases = {part.id: part.path for part in results.all()}, dict[int, set[str | None]]()
-    kernels = [part for part in results.all() if part.level == "kernel" and part.parent and results[part.parent].op]
-    for kernel in kernels:
-        phases.setdefault(kernel.parent or 0, set()).add(kernel.phase)
-    for id, (phase, *others) in phases.items():
+    found, below = {part.id: part.path for part in results.all()}, dict[int, list[Part]]()
+    for part in results.all():
+        if part.level == "kernel" and part.parent and results[part.parent].op:
+            below.setdefault(part.parent, []).append(part)
+    for id, kernels in below.items():
+        phase, *others = {kernel.phase for kernel in kernels}
         if phase and not others:
             found[id] = replace(results[id], phase=phase).path
-    for kernel in kernels:
-        above = found[kernel.parent or 0]
-        found[kernel.id] = (*above, *(step for step in kernel.path if step not in above))
+        for kernel in kernels:
+            found[kernel.id] = (*found[id], *(step for step in kernel.path if step not in found[id]))
     return found
 
 
 def with_own(row: Row) -> Iterator[Row]:
     """A row, and what a module with others in it runs itself, which is a leaf beside them."""
-    own = {_OWN[name]: one for name, one in row.figures.items() if name in _OWN}
-    yield replace(row, figures={name: one for name, one in row.figures.items() if name not in _OWN})
+    own = {OWN[name]: one for name, one in row.figures.items() if name in OWN}
+    yield replace(row, figures={name: one for name, one in row.figures.items() if name not in OWN})
     if own:
         yield Row((*row.path, Step("own", "own operators")), own)
 

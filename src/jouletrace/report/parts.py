@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from jouletrace.report import reasons
 from jouletrace.report.columns import add_figures, check_section, distinguished
+from jouletrace.report.divisions import OWN
 from jouletrace.report.document import Footnotes
 from jouletrace.report.reasons import NO_KERNEL, printed
 from jouletrace.report.scale import NBSP, NONE, number, quantity
@@ -51,14 +52,11 @@ _LISTED = 56
 _OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 """By phase: the tokens that it takes in or makes, which are those of its figures a token."""
 
-_OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
-"""Metrics of what a module with others in it runs itself, and those under which it is a row among theirs."""
-
 _SMALL = 0.01
 """Share of a program's energy below which a range or module isn't listed; --detail layer lists all."""
 
 MOST_ROWS = 20
-"""Rows of a table below a verdict, unless more are asked for."""
+"""Rows of a table below a verdict, or of a level of an import, unless more are asked for."""
 
 _SHARE_DIGITS = 3
 
@@ -264,7 +262,7 @@ def _tree_rows(results: Parts, least: float, how: _Listing) -> list[tuple[Part, 
         if alone:
             continue
         indent = "  " * (depth - hidden[unit.id])
-        own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
+        own = {OWN[metric]: figures.pop(metric) for metric in OWN if metric in figures}
         found.append((unit, indent + (name.rpartition(".")[2] if depth else name), figures))
         if own and not least:
             found.append((unit, f"{indent}  (own operators)", own))

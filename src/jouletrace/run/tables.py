@@ -26,6 +26,13 @@ UNIT_LEVELS = ("model", "phase", "length", "context", "layer", "op", "kernel", "
 """An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are its children,
 with a ``site`` for each of those modules. A ``group`` is a module removed as a whole. A ``length`` is a forward of
 one token at that length of the cache, a ``load`` a rate or concurrency of requests to a server."""
+SPANS_OF_A_PROCESS = 1_000_000_000
+"""Ids of spans of each process of a Run of several begin at a multiple of this."""
+
+LEVEL_OF_SPANS = {
+    **{"kernel": "kernel", "memcpy": "kernel", "op": "op", "layer": "layer", "range": "range", "iteration": "range"},
+}
+"""Level of the units that an import creates from the names of each kind of span."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
