@@ -29,31 +29,15 @@ INCOMPLETE = "INCOMPLETE: "
 
 _PLURAL = {"op": "operators", "kernel": "kernels", "range": "ranges", "layer": "layers"}
 
-_COMPARED = (
-    "latency_s",
-    "throughput_per_s",
-    "power_w",
-    "energy_total_j",
-    "energy_active_over_context_idle_j",
-    "energy_active_over_deep_idle_j",
-    "power_idle_w",
-    "power_working_w",
-    "power_difference_w",
-    "time_s",
+_OF_ALL = (
+    *("latency_s", "throughput_per_s", "power_w", "energy_total_j"),
+    *("energy_active_over_context_idle_j", "energy_active_over_deep_idle_j"),
 )
+_COMPARED = (*_OF_ALL, "power_idle_w", "power_working_w", "power_difference_w", "time_s")
 """Metrics of Runs side by side."""
 
-PROFILE = (
-    "latency_s",
-    "throughput_per_s",
-    "power_w",
-    "energy_total_j",
-    "energy_active_over_context_idle_j",
-    "energy_active_over_deep_idle_j",
-    "baseline_context_idle_w",
-    "baseline_deep_idle_w",
-)
-"""What a profile always states: a figure, or why there is none."""
+PROFILE = (*_OF_ALL, "baseline_context_idle_w", "baseline_deep_idle_w")
+"""Metrics that a profile always states: a figure, or why there is none."""
 
 ENERGY = "energy_total_j"
 

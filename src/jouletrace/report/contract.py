@@ -93,7 +93,7 @@ def to_json_object(
     if compared is not None:
         found["comparison"] = to_dict(compared)
     if tariff is not None:
-        found["cost"] = cost(tariff, run, results, known, stated)
+        found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain, stated)
     return dict(jsonable(found))
 
 
@@ -123,27 +123,13 @@ def figure(found: Estimate, of: str) -> dict[str, Any]:
     return {**ends, "of": None if found.low is None else of, "budget": dict(found.budget) or None}
 
 
-def cost(tariff: Tariff, run: Run, results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
-    """The object "cost", its figures as ``stated`` writes them."""
-    return tariff.to_dict(*priced(run, results, known), known.gain, stated)
-
-
 def _sensor(channel: ChannelInfo) -> dict[str, Any]:
-    def ms(seconds: float | None) -> float | None:
-        return None if seconds is None else seconds * 1e3
-
+    times = {"period": channel.period_s, "window": channel.window_s}
+    times |= {"lag": channel.response.get("lag_s"), "delay": channel.delay_s}
     return {
-        "device": channel.device,
-        "name": channel.name,
-        "unit": channel.unit,
-        "source": channel.source,
-        "period_ms": ms(channel.period_s),
-        "window_ms": ms(channel.window_s),
-        "lag_ms": ms(channel.response.get("lag_s")),
-        "delay_ms": ms(channel.delay_s),
-        "gapless": channel.gapless,
-        "gain_pct": channel.gain_pct,
-        "origin": channel.origin,
+        **{name: getattr(channel, name) for name in ("device", "name", "unit", "source")},
+        **{f"{name}_ms": None if seconds is None else seconds * 1e3 for name, seconds in times.items()},
+        **{name: getattr(channel, name) for name in ("gapless", "gain_pct", "origin")},
     }
 
 

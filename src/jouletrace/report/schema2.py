@@ -7,8 +7,8 @@ from typing import Any
 
 from jouletrace.analysis.facts import facts_of
 from jouletrace.compare.pairs import Comparison
-from jouletrace.report.contract import cost, figure, model, to_json_object
-from jouletrace.report.cost import Tariff
+from jouletrace.report.contract import figure, model, to_json_object
+from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.divisions import PLACES
 from jouletrace.report.older import LISTS
 from jouletrace.run import Estimate, Run
@@ -40,7 +40,7 @@ def to_schema_2(
     found["perturbation"] = stated(results.get("perturbation"))
     found["checks"] = {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures}
     if tariff is not None:
-        found["cost"] = cost(tariff, run, results, known, stated)
+        found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain, stated)
     return dict(jsonable(found))
 
 

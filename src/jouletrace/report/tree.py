@@ -319,11 +319,8 @@ def _of_trace(run: Run) -> list[Node]:
     """Kernels by name under their devices: what a trace without energy says."""
     found = []
     for one in by_name(run):
-        path = (
-            Step("device", one.device or "device"),
-            Step("kernel", one.name),
-            Step(_DETAIL, f"{one.count} launches"),
-        )
+        device, kernel = Step("device", one.device or "device"), Step("kernel", one.name)
+        path = (device, kernel, Step(_DETAIL, f"{one.count} launches"))
         found.append(Node(path, time=Estimate(one.total_s, n=one.count, method="trace")))
     return found
 
