@@ -85,7 +85,7 @@ def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> Non
     from jouletrace.report.trust import lines
     from jouletrace.run.parts import Parts
 
-    if set(kinds) <= {*KINDS} and len(run.activity) and not len(run.divided):
+    if sorted({*kinds} & {*KINDS}) == sorted(kinds) and len(run.activity) and not len(run.divided):
         say("an older version recorded this Run and stored no division: solving it again, some seconds")
     found = divided(run, kinds, 20 if top is None and form == "table" else top)
     put(render(run, found, kinds, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
