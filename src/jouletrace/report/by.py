@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from jouletrace.analysis.divided import Share
 from jouletrace.report.contract import json_text
 from jouletrace.report.divisions import Row
+from jouletrace.report.facts import SIMULATED
 from jouletrace.report.reasons import printed, reason
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
@@ -33,9 +34,13 @@ def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, re
     why = dict.fromkeys(one.energy.reason for one in found if one.energy.reason)
     table = Table("", columns, rows, [f"–: {reason(code)}" for code in why])
     if form == "csv":
+        if run.simulated:
+            table.columns.append(Column("simulated"))
+            table.rows = [[*row, "true"] for row in table.rows]
         return table.csv()
     title = f"{run.workload.get('name') or run.kind}: energy by {', '.join(heads)}"
-    return typeset(Document(title, verdict=list(remarks), sections=[table]).printable(), form)
+    simulated = SIMULATED if run.simulated else ""
+    return typeset(Document(title, simulated, verdict=list(remarks), sections=[table]).printable(), form)
 
 
 def _named(one: Share, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[str]:

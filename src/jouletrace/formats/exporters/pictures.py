@@ -8,6 +8,7 @@ from pathlib import Path
 from jouletrace.analysis.facts import facts_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters.output import new_file
+from jouletrace.report.document import printable
 from jouletrace.report.tree import tree, widths
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
@@ -42,7 +43,9 @@ def write_collapsed(run: Run, path: Path | str) -> Path:
     """
     with new_file(path) as file:
         for names, joules in _stacks(run):
-            words = (" ".join(name.replace(";", ":").split()) for name in names)  # without what separates stacks
+            words = (
+                printable(" ".join(name.replace(";", ":").split())) for name in names
+            )  # without what separates stacks
             file.write(f"{';'.join(words)} {round(1e3 * joules)}\n".encode())
     return Path(path)
 
@@ -79,8 +82,8 @@ def write_speedscope(run: Run, path: Path | str) -> Path:
 def _stacks(run: Run) -> list[tuple[list[str], float]]:
     """Names from the whole inwards, and joules of a part less those of its own parts; nothing below 0.5 mJ.
 
-    A part takes at least what its own parts take together, so that the stacks sum to the whole, or to the parts right
-    below it where these come to more.
+    A part takes at least what its own parts take together, as the page draws it: the stacks sum to the whole, and to
+    more only by what parts come to beyond what is around them.
 
     Raises:
         BadInputError: If the Run has no energies.
