@@ -33,7 +33,7 @@ PLACES = {
 OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
 """Metrics of what a module with others in it runs itself, and those under which it is a row among theirs."""
 
-_BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
+BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
         if division in found and not (division == "phase" and results.units("length")):
             found[division] += filter(_idle, outside)
     figures = results.whole.figures
-    if idle := [Row((Step("level", name),), {"power_w": figures[m]}) for name, m in _BASELINES.items() if m in figures]:
+    if idle := [Row((Step("level", name),), {"power_w": figures[m]}) for name, m in BASELINES.items() if m in figures]:
         found["idle"] = idle
     return {division: list(_unique(rows)) for division, rows in found.items()}
 

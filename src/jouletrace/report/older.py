@@ -8,7 +8,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.report.contract import SCHEMA, figure
-from jouletrace.report.divisions import LEVELS, PLACES, Row, as_json, with_own
+from jouletrace.report.divisions import BASELINES, LEVELS, PLACES, Row, as_json, with_own
 from jouletrace.run import Estimate
 from jouletrace.run.parts import RUN, Part, Step
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
@@ -29,12 +29,21 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
     What the older one doesn't say is null or absent: phases on the paths of operators, the time of the whole.
 
     Raises:
-        BadInputError: If it is of another schema.
+        BadInputError: If it is of another schema, or not as its own says.
     """
-    if found.get("schema") == SCHEMA:
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        raise BadInputError(f"schema {schema!r}: this jouletrace reads objects of 1 to {SCHEMA}")
+    if schema == SCHEMA:
         return found
-    if found.get("schema") not in (1, 2):
-        raise BadInputError(f"schema {found.get('schema')!r}: this jouletrace reads 1 to {SCHEMA}")
+    try:
+        return _upgraded(found)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadInputError(f"an object that is not as schema {schema} says: {type(error).__name__} {error}") from None
+
+
+def _upgraded(found: dict[str, Any]) -> dict[str, Any]:
+    """An object of schema 1 or 2 as one of schema 3."""
     gone = {"device", "closure", "perturbation", "comparison", *LISTS}
     now = json.loads(json.dumps({key: one for key, one in found.items() if key not in gone}), object_hook=_figure)
     if isinstance(clocks := (now.get("conditions") or {}).get("clocks_mhz"), dict):
@@ -49,6 +58,9 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
     for level, old in [("model", {**whole, "module": only}), *rows]:
         if level != "kernel" or _key(old) not in operators:  # both lists have what has no kernels
             parts.setdefault(LEVELS.get(level, "whole"), []).extend(_rows(level, old, ranks))
+    levels = {name: Estimate.from_dict(now["model"]["baseline_w"][name.replace(" ", "_")]) for name in BASELINES}
+    idle = [Row((Step("level", n),), {"power_w": one}) for n, one in levels.items() if one.reason != "not_measured"]
+    parts |= {"idle": [as_json(row, lambda one: figure(one, RUN)) for row in idle]} if idle else {}
     closures = {f"closure_{key}": _figure(one) for key, one in found.get("closure", {}).items() if one["value"]}
     now |= {"comparison": found["comparison"]} if "comparison" in found else {}
     checks = closures | now.get("checks", {})
