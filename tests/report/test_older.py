@@ -88,7 +88,7 @@ def test_an_object_of_schema_1_is_read(tmp_path):
 def test_other_schemas_are_refused_and_this_one_is_kept():
     now = to_json_object(profile_run())
     assert upgraded(now) is now
-    with pytest.raises(BadInputError, match="this jouletrace reads 1 to 3"):
+    with pytest.raises(BadInputError, match="this jouletrace reads objects of 1 to 3"):
         upgraded({"schema": 4})
 
 
