@@ -182,3 +182,13 @@ def test_names_of_very_many_words_are_few_steps(tmp_path):
         (row,) = found["parts"][division]
         assert len(row["path"]) == 128
         assert separator.join(step["name"] for step in row["path"]) == name.replace("/", separator)
+
+
+def test_paths_are_unique_whatever_parts_are_called(tmp_path):
+    names = ["x", "x (2)", "x", "x", "y", "y"]
+    units = [{"id": n, "parent": 0, "level": "range", "name": name} for n, name in enumerate(names, 1)]
+    units.insert(0, {"id": 0, "level": "model", "name": "m"})
+    figures = tables.from_rows([{"unit": 0, "metric": "energy_total_j", "value": 1.0}], "results")
+    save(Run(units=tables.from_rows(units, "units"), results=figures), tmp_path / "run")
+    found = [name_of(row) for row in shown(tmp_path / "run")["parts"]["range"]]
+    assert found == ["x", "x (2)", "x (3)", "x (4)", "y", "y (2)"]

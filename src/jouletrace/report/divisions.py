@@ -7,7 +7,7 @@ joule once: operators of equal layers are stored together, modules one by one, p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,13 +67,17 @@ def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
     return {division: list(_unique(rows)) for division, rows in found.items()}
 
 
-def _unique(rows: Iterable[Row]) -> Iterator[Row]:
+def _unique(rows: Sequence[Row]) -> Iterator[Row]:
     """The rows; of several with one path, such as steps of the host and of the GPU, the later ones are numbered."""
-    seen: Counter[Path] = Counter()
+    taken, seen = {row.path for row in rows}, Counter[Path]()
     for row in rows:
-        seen[row.path] += 1
-        numbered = [Step(kind, f"{name} ({seen[row.path]})") for kind, name in row.path[-1:]]
-        yield row if seen[row.path] == 1 else replace(row, path=(*row.path[:-1], *numbered))
+        path = row.path
+        while seen[row.path] and path in taken:
+            seen[row.path] += 1
+            path = (*row.path[:-1], *(Step(kind, f"{name} ({seen[row.path]})") for kind, name in row.path[-1:]))
+        seen[row.path] = max(seen[row.path], 1)
+        taken.add(path)
+        yield replace(row, path=path)
 
 
 def _whole(run: Run, results: Parts) -> Iterator[Row]:
