@@ -189,14 +189,14 @@ def profile_run(*, kernels: int = 0, batch: int = 64, scale: float = 1.0, name: 
 
 
 def divide(run: Run, units: list[int]) -> None:
-    """Give a Run a division: kernels of two kinds at 500 and 300 W, which share an error of 3 W, and 1 ms of idle."""
+    """Give a Run a division: kernels of two kinds at 500 and 300 W, which share an error of 3 W."""
     root = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
     of_each = {"own": np.ones(3), "overlapped": np.zeros(3), "most_w": np.full(3, 800.0), "prior_w": np.full(3, 300.0)}
     powers = Powers(
         watts=np.array([500.0, 300.0, 100.0]), **of_each, tracing_w=np.zeros(3), readings=77, coverage=2.0, root=root,
         causes={"noise of the readings": 0.25 * np.eye(3), "drift": np.eye(3)}, gained=0.05 * np.eye(3),
     )  # fmt: skip
-    rows = [(unit, -1, i % 2, 1e-3 * (i + 1)) for i, unit in enumerate(units)]
+    rows = [(unit, -1, i % 2, run.result("time_s", unit).value) for i, unit in enumerate(units)]
     for name, table in tables_of(Division(GPU, powers, "not_resolved"), rows).items():
         setattr(run, name, table)
 
