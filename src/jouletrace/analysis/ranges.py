@@ -31,7 +31,7 @@ OF_RANKS = "ranks"
 """Method of figures of all ranks of a program together."""
 
 STEP = "step"
-"""What a span of kind "iteration" is called among ranges."""
+"""Name of spans of kind "iteration" among ranges."""
 
 _MARKED = ("range", "iteration")
 
@@ -178,7 +178,7 @@ def _ranges_of(first: NDArray[np.intp], last: NDArray[np.intp]) -> NDArray[np.in
 
 
 def _traced(run: Run, start: Ints, end: Ints) -> NDArray[np.bool_]:
-    """Which spans the tracing of kernels disturbed; shape (n,). A range around all of it isn't one of them."""
+    """Mask of spans that the tracing of kernels disturbed, shape (n,). A range around all of it isn't one of them."""
     since, until = spans_of(run, "phase").named("tracing").edges_ns
     disturbed = np.zeros(len(start), bool)
     for a, b in zip(since, until, strict=True):
@@ -220,7 +220,7 @@ def _energy(
 
 
 def _follow(spans: PathSpans) -> NDArray[np.bool_]:
-    """Whether each span begins where the one before it ended; shape (n - 1,)."""
+    """Mask of the spans that begin where the one before them ended, without the first; shape (n - 1,)."""
     gap = spans.start_ns[1:] - spans.end_ns[:-1]
     # within 2 % of a step's time they are one after the other
     near = np.abs(gap) <= 0.02 * float(np.median(spans.end_ns - spans.start_ns))

@@ -30,10 +30,10 @@ METHOD = "regression on the kernel timeline"
 
 _Z95 = NormalDist().inv_cdf(0.975)
 _ROUNDED = 2.0**-13
-"""To what shares of variances are stored: the readings' share of a variance is known worse by far."""
+"""The unit in which shares of variances are stored: the readings' share of a variance is known worse by far."""
 
 _APART = 3.0
-"""By what factor the stored time of a unit may differ from that of its rows."""
+"""Largest factor between the stored time of a unit and that of its rows."""
 
 _GAINED, _MOST_MATRICES = "gained", 20
 _BY_KIND, _COMMON = ("watts", "own", "overlapped", "most_w", "prior_w", "tracing_w"), ("readings", "coverage")
@@ -44,14 +44,14 @@ class Powers:
     """Powers of k kinds of kernels, idle last, with their covariance.
 
     Attributes:
-        watts: Power of each kind, W, shape (k,).
+        watts: Energy a second of the time of each kind, W, shape (k,).
         own: Share of a kind's time that counts as its own, since n kernels at once share the power; shape (k,).
         overlapped: Share of a kind's time that is its own while others run; shape (k,).
         most_w: The largest power that is possible while a kind runs, W, shape (k,).
         prior_w: Standard deviation of each power before any reading, W, shape (k,).
         tracing_w: Standard uncertainty of each power by tracing, one error of all, W, shape (k,).
-        readings: How many readings determine the powers.
-        coverage: Standard uncertainties by the readings in a 95 % half-width.
+        readings: Number of readings that determine the powers.
+        coverage: 95 % half-width over the standard uncertainty, of the errors of the readings.
         root: Lower triangle whose product with its transpose is the covariance by the readings, W, shape (k, k).
         causes: For each cause of errors, the share of the variance that is left if errors by later causes were none: a
             quadratic form in the product of seconds and ``root``, shape (k, k). That of the last cause is 1.
@@ -110,7 +110,7 @@ class Powers:
 
 
 class DividedRow(NamedTuple):
-    """What one site launches of one kernel, or idle: its path below the device, and its kind, -1 if unknown."""
+    """Launches of one kernel by one site, or idle: path below the device, kind, -1 if unknown, and time."""
 
     path: Path
     kind: int
@@ -124,8 +124,8 @@ class Division:
     Attributes:
         device: Its id.
         powers: Of its kinds; None if the readings say nothing of them.
-        reason: Why kinds of unknown power have no energy.
-        rows: What ran, and idle.
+        reason: Code of the reason why kinds of unknown power have no energy.
+        rows: Those of all launches, and of idle.
     """
 
     device: str

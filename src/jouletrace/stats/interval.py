@@ -22,7 +22,7 @@ Z95 = 1.959963984540054
 
 
 def effective_n(values: ArrayLike) -> float:
-    """How many independent values a correlated series is worth for its mean.
+    """Number of independent values that a correlated series is worth for its mean.
 
     The smaller of two: n / (1 + 2 ∑ρ) with the sum cut by the initial monotone sequence of Geyer
     (1992), and n (1 - ρ) / (1 + ρ) with the lag-one correlation corrected for its bias of
