@@ -202,3 +202,14 @@ def test_intervals_hold_the_mean_over_runs_of_simulated_gpus():
     assert hits["this run"] >= fewest(len(cases))
     assert hits["this workload, stored figure"] >= fewest(len(cases))
     assert hits["this workload, without the term"] < fewest(len(cases)), "the term isn't needed"
+
+
+@pytest.mark.thorough
+def test_figures_of_a_token_are_as_uncertain_as_those_of_the_whole():
+    run = load(REPOSITORY / "docs" / "results" / "runs" / "llama-generate-h200.zip")
+    run.stored["between_runs"] = SCATTER
+    analyse(run)
+    for whole, part in (("energy_total_j", "energy_per_token_j"), ("iteration_time_s", "tokens_per_s")):
+        relative = [run.result(metric).half_width / run.result(metric).value for metric in (whole, part)]
+        assert relative[1] == pytest.approx(relative[0], rel=0.02)
+        assert STORED_SCATTER in run.result(part).flags

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -259,3 +260,11 @@ def test_a_run_without_kernels_says_how_to_record_them(capsys):
     said = command(capsys, "show", str(LAYERS.with_name("deit-b-64-graph-h100.zip")), "--by", "op")
     assert said.code == 2
     assert "profile with --detail kernel" in said.complaint
+
+
+def test_a_simulated_run_is_marked(capsys, tmp_path):
+    run = load(LAYERS)
+    run.devices = [replace(device, simulated=True) for device in run.devices]
+    save(run, tmp_path / "run")
+    for form, mark in (("table", "SIMULATED: a simulated GPU"), ("markdown", "**SIMULATED"), ("csv", ",true")):
+        assert mark in command(capsys, "show", str(tmp_path / "run"), "--by", "op", "-f", form).out

@@ -656,6 +656,13 @@ def test_the_verdict_on_a_run_against_itself_is_that_it_is_the_same():
     assert "A and B are the same Run" not in render(compare(side(0.99, 1.0, 1.01), side(0.79, 0.8, 0.81)))
 
 
+def test_a_run_whose_figures_differ_from_its_own_says_that_the_analysis_does():
+    run = thing()
+    other = replace(run, results=tables.changed(run.results, "value", pc.multiply(run.results["value"], 2.0)))
+    text = render(compare([(run, "one")], [(other, "two")]))
+    assert "A and B are the same Run: what differs is how it was analysed; give two Runs" in text
+
+
 def test_a_profile_against_itself_is_not_advised_to_be_repeated():
     [(run, _)] = stored_scatter(1.0)
     found = compare([(run, "one")], [(run, "two")])

@@ -73,3 +73,13 @@ def test_an_exception_that_python_drops_is_raised_again(drops):
 def test_an_exception_that_is_handled_is_not_raised_again_and_after_the_command_signals_end_the_process():
     code, out, err = said(HANDLED)
     assert (code, out, err) == (-signal.SIGTERM, ["not sent again"], "")
+
+
+def test_ctrl_c_after_the_command_prints_no_traceback():
+    """Python would print that of the function that it interrupts as it ends."""
+    code, out, err = said("""
+import atexit
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+termination.command_is_over()
+""")
+    assert (code, out, err) == (-signal.SIGINT, [], "")

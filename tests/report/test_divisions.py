@@ -139,3 +139,17 @@ def test_an_older_schema_is_of_the_json_of_whole_runs_alone(capsys):
         said = command(capsys, "show", str(TWO_GPUS), "--schema", "2", *more)
         assert said.code == 2
         assert "--schema 2: of --json alone" in said.complaint
+
+
+def test_names_of_very_many_words_are_few_steps(tmp_path):
+    """A file of some kilobytes must not become gigabytes of JSON."""
+    name = "/".join(f"r{n}" for n in range(10_000))
+    units = [{"id": 0, "level": "model", "name": "x"}, {"id": 1, "parent": 0, "level": "range", "name": name}]
+    units.append({"id": 2, "parent": 0, "level": "layer", "name": name.replace("/", ".")})
+    figures = tables.from_rows([{"unit": 0, "metric": "energy_total_j", "value": 1.0}], "results")
+    save(Run(units=tables.from_rows(units, "units"), results=figures), tmp_path / "run")
+    found = shown(tmp_path / "run")
+    for division, separator in (("range", "/"), ("module", ".")):
+        (row,) = found["parts"][division]
+        assert len(row["path"]) == 128
+        assert separator.join(step["name"] for step in row["path"]) == name.replace("/", separator)

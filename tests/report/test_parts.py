@@ -245,8 +245,8 @@ def test_shares_of_time_are_marked(timed):
     assert any("share of time" in column.name for one in html_parts(run, Parts(run)) for column in one.columns) == timed
 
 
-def test_a_column_of_shares_of_time_has_no_share_of_energy(monkeypatch):
-    """Without energies of kernels that of the time before the first one is known."""
+def test_shares_of_a_run_without_energies_of_kernels_are_all_of_time(monkeypatch):
+    """The energy before the first kernel is known, and its share is still one of time, in every form."""
     monkeypatch.setenv("COLUMNS", "160")
     path = str(REPOSITORY / "tests" / "frozen" / "programs" / "compiled_train.zip")
     for options in ((), ("-v",)):
@@ -254,8 +254,11 @@ def test_a_column_of_shares_of_time_has_no_share_of_energy(monkeypatch):
         found = lines(text, next(line for line in text.splitlines() if line.startswith("Ranges and modules")))
         assert found[1].endswith("share of time (%)")
         (before,) = (line for line in found if line.startswith("before the first kernel"))
-        assert re.search(r"213\.5 ± 1\.1 .*–( \[b\])?$", before)
+        assert re.search(r"213\.5 ± 1\.1 .*14\.\d*$", before)
         assert re.search(r" 69\.0$| 68\.95$", next(line for line in found if line.startswith("no kernel running")))
+        assert "mostly (of the time) no kernel running 69 %" in text
+    rows = json.loads(done("show", path, "--json").out)["parts"]["code"]
+    assert sum(row["share"]["value"] or 0.0 for row in rows if len(row["path"]) == 1) == pytest.approx(1, abs=0.01)
 
 
 def test_a_count_that_is_not_known_is_null():

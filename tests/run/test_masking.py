@@ -94,6 +94,15 @@ def test_values_under_a_name_that_says_so_are_masked():
     }
 
 
+def test_keys_that_are_ids_are_masked_with_the_values(monkeypatch, tmp_path):
+    monkeypatch.setenv("MY_API_KEY", "abc-secretval12345")
+    device = "SIM-abc-secretval12345"
+    run = Run(devices=[DeviceInfo(device, "b")], calibration={device: {}})
+    save(run, tmp_path / "run")
+    assert "secretval12345" not in (tmp_path / "run" / "run.json").read_text()
+    assert list(load(tmp_path / "run").calibration) == ["SIM-***"]
+
+
 def test_nothing_secret_is_in_run_json_wherever_it_was_given(tmp_path):
     run = Run(
         command=f"jouletrace monitor -- train --password={SECRET}",

@@ -37,7 +37,7 @@ holds: runs scatter by up to the second share of what is beyond it (docs/explana
 
 
 def add_between_runs(run: Run, figures: Figures) -> None:
-    """Widen energy, active energies, power, time and throughput of the whole; nothing where repeated runs show it."""
+    """Widen energies, also of a token, power, time and throughput of the whole; nothing where repeated runs show it."""
     stored = run.stored.get("between_runs")
     repeated = any(figures.get(MODEL_UNIT, name).method == "runs" for name in ("energy_total_j", "iteration_time_s"))
     if stored is None or repeated:
@@ -54,12 +54,14 @@ def add_between_runs(run: Run, figures: Figures) -> None:
     relative = u_time / value("iteration_time_s") if value("iteration_time_s") else share
     u = {
         "iteration_time_s": u_time,
-        "throughput_per_s": relative * value("throughput_per_s"),
+        **{rate: relative * value(rate) for rate in ("throughput_per_s", "tokens_per_s")},
         "power_w": _standard(share, value("power_w"), joules / seconds, block),
     }
     for metric, idle in ENERGIES.items():
         idle_w = figures.get(MODEL_UNIT, idle).value or 0.0 if idle else 0.0
         u[metric] = _standard(share, value("energy_total_j"), joules - idle_w * seconds, block)
+    if whole := value("energy_total_j"):  # of which that of a token is a part
+        u["energy_per_token_j"] = u["energy_total_j"] * value("energy_per_token_j") / whole
     for metric, sd in u.items():
         if (sources := figures.sources.get((MODEL_UNIT, metric))) is not None:
             figures.sources[MODEL_UNIT, metric] = _with(sources, {SOURCE.format(n): sd})

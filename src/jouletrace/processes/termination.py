@@ -64,7 +64,12 @@ def command_begins() -> None:
 
 
 def command_is_over() -> None:
-    """Let the next signal end the process: nothing is left that would have to be undone."""
+    """Let the next signal end the process: nothing is left that would have to be undone.
+
+    So does Ctrl-C, which otherwise prints the traceback of whatever Python does at its end.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     _State.over = True
     taken()
 

@@ -8,6 +8,7 @@ from jouletrace.analysis.divided import Share
 from jouletrace.report.contract import json_text
 from jouletrace.report.divisions import Row
 from jouletrace.report.document import Footnotes
+from jouletrace.report.facts import SIMULATED
 from jouletrace.report.reasons import flag, printed, reason
 from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
@@ -42,9 +43,13 @@ def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, re
         rows = [[*row, text] for row, text in zip(rows, remarked, strict=True)]
     table = Table("", columns, rows, [*marks.lines(), *(f"–: {reason(code)}" for code in why)])
     if form == "csv":
+        if run.simulated:
+            table.columns.append(Column("simulated"))
+            table.rows = [[*row, "true"] for row in table.rows]
         return table.csv()
     title = f"{run.workload.get('name') or run.kind}: energy by {', '.join(heads)}"
-    return typeset(Document(title, verdict=list(remarks), sections=[table]).printable(), form)
+    simulated = SIMULATED if run.simulated else ""
+    return typeset(Document(title, simulated, verdict=list(remarks), sections=[table]).printable(), form)
 
 
 def _named(one: Share, kinds: Sequence[str], short: Mapping[str, Cell]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from jouletrace.report import reasons
@@ -11,7 +11,7 @@ from jouletrace.report.scale import NBSP, Unit, cell, figure, unit_for
 from jouletrace.report.table import Cell, Column, Table
 from jouletrace.run import Estimate, Run
 from jouletrace.run.metrics import CLOSURES, OF_PARTS, metric
-from jouletrace.run.parts import ABSENT, Part, Parts
+from jouletrace.run.parts import ABSENT, Part, Parts, of_time
 
 _LEADING = ("energy_total_j", "time_s")
 """Metrics whose scale others of the same kind take on."""
@@ -36,10 +36,7 @@ def add_figures(
         secondary: Metrics that are shown where there is room.
     """
     footnotes = marks.of_table()
-    timed = any(_is_of_time(row) for row in figures)
-    if timed:  # a column states one thing
-        other = Estimate.null("not_of_time")
-        figures = [{**row, "share": other} if "share" in row and not _is_of_time(row) else row for row in figures]
+    timed = any(map(of_time, figures))
     units = _units_of(figures, names)
     common = [_common_flags(found, [name for name in names if name not in secondary]) for found in figures]
     of_all = set.intersection(*map(set, common)) if len(common) > 1 else set()
@@ -60,12 +57,6 @@ def add_figures(
         for row, codes in zip(section.rows, apart, strict=True):
             row.append(NBSP.join(footnotes.mark(reasons.flag(code)) for code in codes))
     section.notes.extend([*footnotes.lines(), *(f"all rows: {reasons.flag(code)}" for code in sorted(of_all))])
-
-
-def _is_of_time(figures: Mapping[str, Estimate]) -> bool:
-    """True if a share is one of time, as where the energy isn't known."""
-    share = figures.get("share", ABSENT)
-    return share.value is not None and share.method == "trace"
 
 
 def _figure(estimate: Estimate, unit: Unit, remarks: list[str], footnotes: Footnotes) -> Cell:

@@ -175,7 +175,9 @@ def verdict(found: Comparison) -> list[str]:
     time = next((name for name in ("iteration_time_s", "latency_s") if name in rows), "time_s")
     checks = [f"check {check.text}: {check.outcome.upper()}: {says(check)}" for check in found.checks]
     if found.same:
-        return ["A and B are the same Run: nothing differs, whatever it measured; give two Runs", *checks]
+        alike = all(row.a.value == row.b.value for row in rows.values())
+        differs = "nothing differs, whatever it measured" if alike else "what differs is how it was analysed"
+        return [f"A and B are the same Run: {differs}; give two Runs", *checks]
     lines = [_said(rows["energy_total_j"], "energy", found)] if "energy_total_j" in rows else []
     if found.watched and "power_w" in rows:
         lines.append(_said(rows["power_w"], "power", found, "on average"))

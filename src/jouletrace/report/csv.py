@@ -36,8 +36,12 @@ def _rows(run: Run, detail: str, top: int | None) -> Iterator[tuple[dict[str, ob
     ranks = {device.id: name for name, device in results.gpus.items()}
     stated = dict.fromkeys(PROFILE, ABSENT) if run.kind == "profile" else {}
     yield {**own, "level": "model"}, {**stated, **results.whole.figures}
-    for level in levels_shown(results, detail):
-        for unit in results.units(level) if top is None else results.ranked(level)[:top]:
+    levels = levels_shown(results, detail)
+    for level in levels:
+        units = results.units(level) if top is None else results.ranked(level)[:top]
+        if level in ("phase", "layer") and not results.units("length") and not {"op", "kernel"} & set(levels):
+            units = [*units, *results.outside()]  # as its table has them
+        for unit in units:
             if unit.id != MODEL_UNIT:
                 gpu = {"device": name} if (name := unit.gpu or ranks.get(unit.id)) else {}
                 yield {**own, **gpu, **{key: getattr(unit, key) for key in _UNIT}}, unit.figures

@@ -6,7 +6,7 @@ from jouletrace.report.reasons import printed, reason
 from jouletrace.report.scale import NBSP, figure, quantity
 from jouletrace.run import Run
 from jouletrace.run.names import short_names
-from jouletrace.run.parts import Part, Parts, idle_by
+from jouletrace.run.parts import Part, Parts, idle_by, of_time
 from jouletrace.run.recording_names import IDLE_NAME, WAITING
 
 _MOST = 3
@@ -26,7 +26,8 @@ def verdict(run: Run, results: Parts) -> list[str]:
         costs = (f"{unit.name} {figure(unit.get('energy_total_j'), 'J')}" for unit in beside)
         lines.append("beside it, " + ", ".join(costs))
     if causes := _causes(run, results):
-        lines.append("mostly " + ", ".join(causes))
+        timed = any(of_time(part.figures) for part in results.all())
+        lines.append(f"mostly{' (of the time)' if timed else ''} {', '.join(causes)}")
     return lines + _of_ranks(run, results)
 
 

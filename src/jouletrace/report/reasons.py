@@ -15,7 +15,6 @@ REASONS: dict[str, str] = {
     "not_measured": "not measured",
     "unknown": "no reason was recorded",
     "not_finite": "the stored figure is not a number",
-    "not_of_time": "its share is one of the energy",
     "not_resolved": "the readings don't determine it: it is too short, or always runs beside the same kernels",
     "not_attributed": "the readings give no energies of kernels (see the warnings)",
     "no_iterations": "no single iterations were timed",

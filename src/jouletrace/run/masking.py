@@ -60,7 +60,7 @@ def masked_all(value: Any) -> Any:
     """The same for all texts in dictionaries and lists; values under the name of a secret are masked too."""
     if isinstance(value, dict):
         return {
-            name: MASK if isinstance(item, str) and item and NAME.fullmatch(str(name)) else masked_all(item)
+            _key(name): MASK if isinstance(item, str) and item and NAME.fullmatch(str(name)) else masked_all(item)
             for name, item in value.items()
         }
     if isinstance(value, list | tuple):
@@ -72,6 +72,11 @@ def masked_all(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{one.name: masked_all(getattr(value, one.name)) for one in fields(value)})
     return masked(value) if isinstance(value, str) else value
+
+
+def _key(name: Any) -> Any:
+    """A key of a dictionary, masked where it is a text of the user's, as an id of a device, and no name of a field."""
+    return name if not isinstance(name, str) or name.isidentifier() else masked(name)
 
 
 def mask(run: Run) -> Run:

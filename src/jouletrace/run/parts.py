@@ -43,6 +43,15 @@ Path = tuple[Step, ...]
 """Where something ran, from the outside in: a module is as many steps as its name has words; () is the whole."""
 
 
+MOST_STEPS = 128
+"""Most steps of a module or range; no network and no loop is nested as deeply."""
+
+
+def steps_of(kind: str, name: str, separator: str) -> Path:
+    """The steps of a name: its words, those beyond ``MOST_STEPS`` together; empty words are left out."""
+    return tuple(Step(kind, word) for word in name.split(separator, MOST_STEPS - 1) if word)
+
+
 def path_of(
     phase: str | None = None,
     module: str | None = None,
@@ -51,8 +60,7 @@ def path_of(
     kernel: str | None = None,
 ) -> Path:
     """The path of a kernel, or of an operator or module, by what is known of it."""
-    modules = [("module", word) for word in (module or "").split(".")]
-    operator = (op or "").removeprefix("aten.")
+    modules, operator = steps_of("module", module or "", "."), (op or "").removeprefix("aten.")
     steps = [("phase", phase), *modules, ("op", operator), ("shapes", shapes), ("kernel", kernel)]
     return tuple(Step(kind, name) for kind, name in steps if name)
 
@@ -101,7 +109,7 @@ class Part:
             call = name.removeprefix(module).strip(" ()")
             return (*path_of(module=module), *((Step("call", call),) if call else ()))
         if self.level == "range":
-            return tuple(Step("range", word) for word in name.split("/"))
+            return steps_of("range", name, "/") or (Step("range", name),)
         kind = "idle" if name in (IDLE_NAME, BEFORE) else "pool" if name.endswith(" together") else "op"
         ways: dict[str, Path] = {
             "model": (),
@@ -129,6 +137,7 @@ class Parts:
         for row in run.results.to_pylist():
             if row["unit"] is not None and row["metric"] is not None:
                 figures.setdefault(row["unit"], {}).setdefault(row["metric"], Estimate.from_dict(row))
+        _share_one_thing(figures)
         rows, recordings = run.units.to_pylist(), run.workload.get("recordings", [])
         for row in rows:
             row["count"] = (row["count"] or None) if row["level"] == "op" else row["count"]  # older Runs: 0 if unknown
@@ -255,6 +264,21 @@ def costliest(figures: Sequence[Mapping[str, Estimate]]) -> list[int]:
         if any(value is not None for value in values):
             return sorted(range(len(values)), key=lambda n: math.inf if (v := values[n]) is None else -v)
     return list(range(len(figures)))
+
+
+def of_time(figures: Mapping[str, Estimate]) -> bool:
+    """True if the share of a part is one of time, as where the energies of kernels aren't known."""
+    share = figures.get("share", ABSENT)
+    return share.value is not None and share.method == "trace"
+
+
+def _share_one_thing(figures: Mapping[int, dict[str, Estimate]]) -> None:
+    """Make all shares of a Run those of time, where some are: what has an energy has a time as well."""
+    whole_s = figures.get(MODEL_UNIT, {}).get("iteration_time_s", ABSENT).value
+    if whole_s and any(map(of_time, figures.values())):
+        for one in figures.values():
+            if "share" in one and "time_s" in one:
+                one["share"] = replace(one["time_s"], method="trace").scaled(1 / whole_s)
 
 
 _COLUMNS = ("id", "parent", "level", "name", "op", "shapes", "module", "phase", "call", "count")

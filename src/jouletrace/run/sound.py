@@ -79,7 +79,7 @@ def check_recordings(run: Run) -> None:
         for wrong, words in _wrong_recording(one, known, seen, several=len(recordings) > 1):
             if wrong:
                 raise ValueError(f"workload.recordings[{i}]: {words}")
-        seen.add(one.get("device", ""))
+        seen |= {one.get("device", ""), f"name: {one.get('name')}"}
     if run.kind == "profile" and len(recordings) > 1:
         raise ValueError(f"workload.recordings: a profile has one, this has {len(recordings)}")
     if len({"start_ns" in one for one in recordings}) > 1:
@@ -94,6 +94,8 @@ def _wrong_recording(
     yield "device" not in one and (several or "name" in one), "it has no device"
     yield "device" in one and bool(known) and device not in known, f"the Run has no device {device[:80]!r}"
     yield device in seen, f"the device {device[:80]!r} has another"
+    name = str(one.get("name"))
+    yield "name" in one and f"name: {name}" in seen, f"the name {name[:80]!r} is that of another"
     if start is not None:
         first = one.get("first_ns", start)
         yield not {"end_ns", "iterations"} <= one.keys(), "it has no end_ns or iterations"

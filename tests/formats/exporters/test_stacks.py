@@ -8,7 +8,7 @@ import pytest
 from jouletrace import bundled
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import export
-from jouletrace.run import Run, load
+from jouletrace.run import Run, load, tables
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,15 @@ def test_speedscope_has_the_same_stacks(run, tmp_path):
     assert profile["endValue"] == pytest.approx(1e3 * run.result("energy_total_j").value, rel=0.02)
     assert len(profile["samples"]) == len(profile["weights"])
     assert max(max(sample) for sample in profile["samples"]) < len(found["shared"]["frames"])
+
+
+def test_names_of_stacks_hold_no_control_characters(tmp_path):
+    """Whoever prints the file gets no escape of a terminal, and no mark of direction."""
+    rows = [{"id": 0, "level": "model", "name": "a\x1b[31m;b\x07\u202ec\nd"}]
+    figures = [{"unit": 0, "metric": "energy_total_j", "value": 2.0}]
+    run = Run(units=tables.from_rows(rows, "units"), results=tables.from_rows(figures, "results"))
+    export(run, "collapsed", tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == "a\\x1b[31m:b\\x07\\u202ec d 2000\n"
 
 
 def test_a_run_without_energies_is_refused_in_one_line(tmp_path):

@@ -214,6 +214,7 @@ def _without_last(facts):
 WRONG = {
     "it has no device": lambda facts: facts[0].pop("device"),
     "the device 'GPU-0' has another": _swap,
+    "the name 'rank-0' is that of another": lambda facts: facts[1].update(name="rank-0"),
     "the Run has no device 'GPU-9'": lambda facts: facts[0].update(device="GPU-9"),
     "first kernel and end are in no order": lambda facts: facts[0].update(first_ns=-5),
     "it has no end_ns or iterations": lambda facts: facts[1].pop("iterations"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from jouletrace.analysis.facts import facts_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters.output import new_file
+from jouletrace.report.document import printable
 from jouletrace.report.tree import tree
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
@@ -41,7 +42,9 @@ def write_collapsed(run: Run, path: Path | str) -> Path:
     """
     with new_file(path) as file:
         for names, joules in _stacks(run):
-            words = (" ".join(name.replace(";", ":").split()) for name in names)  # without what separates stacks
+            words = (
+                printable(" ".join(name.replace(";", ":").split())) for name in names
+            )  # without what separates stacks
             file.write(f"{';'.join(words)} {round(1e3 * joules)}\n".encode())
     return Path(path)
 
