@@ -337,11 +337,12 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             power = float(rng.uniform(0, 500))
             row = {"start_ns": len(found), "end_ns": len(found) + 1}
             row |= {"power_w": power, "low_w": power - 1, "high_w": power + 1} if rng.random() < 0.8 else {}
-        if name in tables.SOLVED:  # kernels of unknown power, and powers of another device
-            other = "x" if name == "divided" else "y"
-            row |= {"device": other, "matrix": "m", "value": float(rng.integers(0, 1000))}
+        if name in tables.SOLVED:  # a kernel of unknown power on each of many GPUs, half of which have idle power
+            place = len(found)
             row |= {field.name: abs(float(rng.normal())) for field in tables.TABLES[name] if field.type == pa.float64()}
-            row |= {"unit": len(found), "kind": None if name == "divided" else 0, "readings": 5}
+            row |= {"unit": place, "site": place if "site" in row else None, "readings": 5}
+            row |= {"device": f"x{place // 2 if name == 'errors' else place}", "kind": 0 if name == "powers" else None}
+            row |= {"matrix": ("m", "gained")[place % 2], "value": float(rng.integers(0, 1000))}
         if name == "steps":  # one after another
             row |= {"start_ns": 2 * len(found), "end_ns": 2 * len(found) + 1}
         if name == "requests":  # their times are in order
@@ -357,4 +358,4 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             elif "parent" in row:
                 row["parent"] = int(rng.integers(0, len(found)))
         found.append(row)
-    return found
+    return found[: rows // 2] if name == "powers" else found  # which has two errors a row
