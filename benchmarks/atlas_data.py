@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment, StrictUndefined
-from jouletrace.report.reasons import printed
 from markupsafe import Markup
 
 import jouletrace as jt
 from jouletrace.analysis.checks import outcomes
 from jouletrace.report.document import printable
 from jouletrace.report.html import assets
+from jouletrace.report.reasons import printed
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import write_whole
 from jouletrace.run.names import short_name

@@ -484,6 +484,25 @@ def test_two_operators_that_only_shapes_distinguish_are_not_guessed_at():
     assert matched(compare(a, b)) == ([], ["mm", "mm"], ["mm", "mm"])
 
 
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, ([()], [], [])),
+        ({"shapes": "f16[16]"}, ([("shapes_differ",)], [], [])),
+        ({"op": "bmm"}, ([], ["2 operators together"], ["2 operators together"])),
+        ({"module": "layer.1"}, ([], ["2 operators together"], ["2 operators together"])),
+    ],
+)
+def test_operators_that_were_pooled_are_compared_only_with_the_same_operators(changed, expected):
+    def pooled(**other):
+        pool = {"name": "2 operators together"}
+        run = listing("op", pool, {**mm("f16[8]"), "parent": 1}, {**mm("f16[8]"), "op": "add", "parent": 1, **other})
+        run[0][0].results = run[0][0].results.slice(0, len(run[0][0].results) - 2)  # members have no figures
+        return run
+
+    assert matched(compare(pooled(), pooled(**changed))) == expected
+
+
 def test_a_kernel_with_another_name_is_measured_by_its_operator():
     a, b = (listing("kernel", mm(None, name=name)) for name in ("gemm_64", "gemm_128"))
     found = compare(a, b)

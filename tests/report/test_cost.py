@@ -10,7 +10,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.report import html
 from jouletrace.report.contract import json_schema
 from jouletrace.report.cost import Tariff, tariff
-from jouletrace.run import Estimate
+from jouletrace.run import Estimate, tables
+from jouletrace.run.parts import STORED_SCATTER
 from make_runs import cpu_run, monitor_run, profile_run
 
 GIVEN = tariff("0.30EUR/kWh", "400g/kWh")
@@ -72,9 +73,17 @@ def test_a_run_is_priced_in_every_format_and_only_if_asked():
     found = json.loads(report.render([run], "json", tariff=GIVEN))
     Draft202012Validator(json.loads(json_schema())).validate(found)
     joules = run.result("energy_total_j").value
+    assert found["cost"]["cost"].keys() == found["model"]["energy_j"]["total"].keys()
     assert found["cost"]["cost"]["value"] == pytest.approx(joules * 1e6 / 3.6e6 * 0.3)
     assert "cost" not in json.loads(report.render([run], "json"))
     assert "CO2" not in report.render([run])
+
+
+def test_a_cost_is_of_what_its_energy_is_of():
+    run = profile_run()
+    run.results = tables.from_rows([{**row, "flags": STORED_SCATTER} for row in run.results.to_pylist()], "results")
+    found = json.loads(report.render([run], "json", tariff=GIVEN))
+    assert found["cost"]["cost"]["of"] == found["model"]["energy_j"]["total"]["of"] == "workload"
 
 
 def test_what_was_watched_is_priced_as_a_whole():

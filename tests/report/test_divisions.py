@@ -13,7 +13,7 @@ from commands import command, done
 from documented import blocks
 from frozen import PROGRAMS, STORED
 from jouletrace.report.contract import json_schema
-from jouletrace.run import Estimate, Run, save, tables
+from jouletrace.run import Estimate, Run, load, save, tables
 from make_runs import result
 from places import REPOSITORY
 from shown import leaves, name_of, rows
@@ -89,6 +89,14 @@ def test_a_run_of_two_gpus_names_both_and_each_part_its_own():
     assert {name_of(row, "device") for row in rows(found, "code")} == {"rank-0", "rank-1"}
 
 
+@pytest.mark.parametrize("path", [TWO_GPUS, REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip"])
+def test_a_phase_stands_before_the_operator_unless_its_kernels_run_in_several(path):
+    kinds = [[step["kind"] for step in row["path"]] for row in rows(shown(path), "code", "kernel")]
+    behind = [own for own in kinds if {"op", "phase"} <= set(own) and own.index("phase") > own.index("op")]
+    assert len(behind) == (16 if path == TWO_GPUS else 0)  # of all-gathers, reduce-scatters and all-reduces of two GPUs
+    assert all(own[-2:] == ["phase", "kernel"] for own in behind)
+
+
 def test_operators_of_a_trace_stand_apart_from_its_kernels_and_paths_are_unique(tmp_path):
     """A trace states the time of both, and each step twice: of the host and of the GPU."""
     done("import", str(import_timelines.kineto(tmp_path / "trace.json")), "-o", str(tmp_path / "run"))
@@ -122,16 +130,37 @@ JQ = blocks(REPOSITORY / "docs" / "reference" / "json.md", "jq")
 @pytest.mark.parametrize(
     ("program", "path", "says"),
     [
-        (JQ[0], "src/jouletrace/bundled/deit-b-64-layers-h200.zip", "addmm\t2.89"),
         (JQ[1], "docs/results/runs/deit-run-h100.zip", "idle: waiting for the host\t18.79"),
         (JQ[2], "tests/data/fsdp-two-h200.zip", "whole\trank-1\t3693"),
     ],
-    ids=["operators", "idle", "two GPUs"],
+    ids=["idle", "two GPUs"],
 )
 def test_examples_of_the_documentation_answer(program, path, says):
-    text = done("show", str(REPOSITORY / path), "--json").out
-    answer = subprocess.run(["jq", "-r", program], input=text, capture_output=True, text=True, check=True).stdout
+    assert says in jq(program, "show", str(REPOSITORY / path), "--json")
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("src/jouletrace/bundled/deit-b-64-layers-h200.zip", "addmm\t2.89"),
+        ("docs/results/runs/deit-run-h100.zip", "addmm\t181.599"),
+        ("tests/data/fsdp-two-h200.zip", "mm\t1079.0"),
+    ],
+)
+def test_the_example_of_operators_misses_no_energy(path, says):
+    """Operators that are pooled or null by themselves are in the sum."""
+    answer = jq(JQ[0], "show", str(REPOSITORY / path), "--json", "--by", "op")
     assert says in answer
+    whole = load(REPOSITORY / path).result("energy_total_j").value
+    assert sum(float(line.split("\t")[1]) for line in answer.splitlines()) == pytest.approx(whole, rel=5e-3)
+
+
+def jq(program, *words):
+    """The answer of a program to the JSON of a command."""
+    return subprocess.run(
+        ["jq", "-r", program], input=done(*words).out, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_an_older_schema_is_of_the_json_of_whole_runs_alone(capsys):

@@ -39,6 +39,7 @@ def test_an_upgraded_object_validates_and_has_the_figures_of_the_new_one(path):
     assert [f"{one.json_path}: {one.message}" for one in VALIDATOR.iter_errors(found)] == []
     for name in ("model", "checks", "trust", "conditions", "warnings"):
         assert found[name] == now[name], name
+    assert [row["power_w"] for row in rows(found, "idle")] == [row["power_w"] for row in rows(now, "idle")]
     for division in ("request", "range", "length", "context"):
         assert values(found, division) == values(now, division)
     listed = {value for value, _ in values(now, "code")}
@@ -53,6 +54,13 @@ def test_operators_kernels_and_idle_have_their_paths():
     assert {name_of(row) for row in rows(found, "code", "idle")} == {"idle", "before the first kernel"}
     kernels = [row for row in before["kernels"] if row not in before["operators"]]
     assert len(rows(found, "code", "kernel")) == len(kernels)
+
+
+def test_what_a_module_runs_itself_is_a_row_of_its_own():
+    now, before = both(REPOSITORY / "docs" / "results" / "runs" / "deit-run-h100.zip")
+    found, expected = (rows(one, "module", "own") for one in (upgraded(before), now))
+    assert expected
+    assert [(row["path"], row["energy_j"]) for row in found] == [(row["path"], row["energy_j"]) for row in expected]
 
 
 def test_devices_are_rows_of_the_whole(tmp_path):
@@ -80,5 +88,23 @@ def test_an_object_of_schema_1_is_read(tmp_path):
 def test_other_schemas_are_refused_and_this_one_is_kept():
     now = to_json_object(profile_run())
     assert upgraded(now) is now
-    with pytest.raises(BadInputError, match="this jouletrace reads 1 to 3"):
+    with pytest.raises(BadInputError, match="this jouletrace reads objects of 1 to 3"):
         upgraded({"schema": 4})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [None, [], "x", {}, {"schema": True}, {"schema": 2.0}, {"schema": 0}, {"schema": 4}, {"schema": 2}, {"schema": 1}],
+)
+def test_what_is_no_object_of_a_schema_is_refused_in_one_line(wrong):
+    with pytest.raises(BadInputError, match=r"^(schema|an object)") as refused:
+        upgraded(wrong)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("change", [{"checks": None}, {"phases": [{}]}, {"device": "x"}, {"model": 3}])
+def test_a_field_of_the_wrong_form_is_refused_in_one_line(change, tmp_path):
+    save(profile_run(), tmp_path / "run")
+    before = both(tmp_path / "run")[1] | change
+    with pytest.raises(BadInputError, match=r"^an object that is not as schema 2 says: "):
+        upgraded(before)

@@ -72,7 +72,7 @@ class Figures:
             self._figures[unit, metric] = replace(estimate, flags=(*before.flags, flag))
 
     def has(self, unit: int, metric: str) -> bool:
-        """Whether a figure was added."""
+        """True if a figure was added."""
         return (unit, metric) in self._figures
 
     def get(self, unit: int, metric: str) -> Estimate:
@@ -80,7 +80,7 @@ class Figures:
         return self._figures.get((unit, metric), ABSENT)
 
     def metrics(self, unit: int) -> list[str]:
-        """What was added of a unit."""
+        """Names of the figures that were added of a unit."""
         return [metric for owner, metric in self._figures if owner == unit]
 
     def results(self) -> pa.Table:

@@ -21,7 +21,7 @@ from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import ENERGY_COUNTER
 from jouletrace.run.recording_names import recording_of
 from jouletrace.run.spans import Spans, spans_of
-from jouletrace.run.tables import UnitRow
+from jouletrace.run.tables import LEVEL_OF_SPANS, UnitRow
 
 METHOD = "spans"
 
@@ -36,7 +36,6 @@ over whatever idle level the log shows.
 STATED = "stated by "
 """How the method of figures begins that the file itself stated: they are kept."""
 
-_LEVELS = {"kernel": "kernel", "memcpy": "kernel", "op": "op", "layer": "layer", "range": "range", "iteration": "range"}
 _MOST_NAMES = 1000
 """Names of one level that become units; the longest in sum come first."""
 
@@ -161,7 +160,7 @@ def _untimed(run: Run) -> set[_Named]:
 
     Launches with counters have no times by nature.
     """
-    gone = pc.and_(pc.is_null(run.spans["start_ns"]), pc.is_in(run.spans["kind"], pa.array(list(_LEVELS))))
+    gone = pc.and_(pc.is_null(run.spans["start_ns"]), pc.is_in(run.spans["kind"], pa.array(list(LEVEL_OF_SPANS))))
     gone = pc.and_(gone, pc.invert(pc.is_in(run.spans["id"], run.counters["span"].combine_chunks())))
     spans = run.spans.filter(gone).select(["kind", "name", "device", "parent"])
     above = run.spans.filter(pc.is_in(run.spans["id"], spans["parent"].combine_chunks()))
@@ -196,7 +195,7 @@ def _add_names(
     duration, devices = timeline.end_ns - timeline.start_ns, timeline.texts["device"]
     own = _time_launched_in(timeline, duration)
     stated = figures.named("range")  # the window of a row of results is that row, not a second one
-    for kind, level in _LEVELS.items():
+    for kind, level in LEVEL_OF_SPANS.items():
         if kind not in kinds:
             continue
         rows = np.flatnonzero(timeline.those("kind", (kind,)))
@@ -222,7 +221,7 @@ def _add_names(
     for kind, name, device in sorted(untimed - units.keys()):
         if kind in kinds:
             where = device or None if len(devices) > 1 else None
-            units[kind, name, device] = figures.unit(free, _LEVELS[kind], name, MODEL_UNIT, module=where)
+            units[kind, name, device] = figures.unit(free, LEVEL_OF_SPANS[kind], name, MODEL_UNIT, module=where)
             figures.add(free, "time_s", Estimate.null(IMPOSSIBLE, METHOD))
             free += 1
     return units

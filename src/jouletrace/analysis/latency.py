@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.run import Estimate, Run
+from jouletrace.run.tables import SPANS_OF_A_PROCESS
 from jouletrace.stats.quantiles import student
 
 LANE = "latency"
@@ -15,10 +17,12 @@ LANE = "latency"
 _QUANTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
-def latencies_s(run: Run, lane: str = LANE) -> NDArray[np.float64]:
-    """Seconds of each iteration that was timed one by one, in the order in which they ran, shape (n,)."""
+def latencies_s(run: Run, lane: str = LANE, process: int | None = None) -> NDArray[np.float64]:
+    """Seconds of each iteration that was timed one by one, of one process or all, in their order, shape (n,)."""
     spans = run.spans
     rows = spans.filter(pc.and_(pc.equal(spans["kind"], "iteration"), pc.equal(spans["lane"], lane)))
+    if process is not None:
+        rows = rows.filter(pa.array(rows["id"].to_numpy() // SPANS_OF_A_PROCESS == process))
     start = rows["start_ns"].to_numpy().astype(np.int64)
     nanoseconds: NDArray[np.int64] = rows["end_ns"].to_numpy().astype(np.int64) - start
     return nanoseconds[np.argsort(start, kind="stable")] / 1e9

@@ -31,7 +31,7 @@ OF_RANKS = "ranks"
 """Method of figures of all ranks of a program together."""
 
 STEP = "step"
-"""Name of spans of kind "iteration" among ranges."""
+"""Name of a span of kind "iteration" among ranges."""
 
 _MARKED = ("range", "iteration")
 
@@ -220,7 +220,7 @@ def _energy(
 
 
 def _follow(spans: PathSpans) -> NDArray[np.bool_]:
-    """Mask of the spans that begin where the one before them ended, without the first; shape (n - 1,)."""
+    """True for each span that begins where the one before it ended, shape (n - 1,)."""
     gap = spans.start_ns[1:] - spans.end_ns[:-1]
     # within 2 % of a step's time they are one after the other
     near = np.abs(gap) <= 0.02 * float(np.median(spans.end_ns - spans.start_ns))

@@ -54,8 +54,12 @@ def _parts(side: Side) -> dict[Ident, list[Part | None]]:
             for part in parts.units(level):
                 if part.id == MODEL_UNIT or part.figures.keys().isdisjoint(metrics_of(level)):
                     continue
-                # the lengths of a phase distinguish it, too
-                path = (*part.path, Step("shapes", part.shapes)) if level == "phase" and part.shapes else part.path
+                path = part.path
+                if level == "phase" and part.shapes:  # the lengths of a phase distinguish it, too
+                    path = (*path, Step("shapes", part.shapes))
+                elif path and path[-1].kind == "pool":  # as do the members of a pool, which is named by their number
+                    inside = sorted(one.path for one in parts.all() if one.parent == part.id)
+                    path = (*path, *(step for one in inside for step in one))
                 found.setdefault((level, path, seen[path]), [None] * side.count)[i] = part
                 seen[path] += 1
     return found
@@ -76,7 +80,8 @@ def _without_shapes(path: Path) -> Path:
 
 def _operator(path: Path) -> Path | None:
     """The path of a kernel's operator, whatever its shapes, since the kernel's own name has changed."""
-    known = any(step.kind == "op" for step in path)
+    kinds = {step.kind for step in path}
+    known = "op" in kinds and "pool" not in kinds
     return tuple(step for step in path if step.kind not in ("shapes", "kernel")) if known else None
 
 
@@ -86,7 +91,7 @@ _WAYS: tuple[tuple[Callable[[Path], Path | None], tuple[str, ...]], ...] = (
     (_without_shapes, ("shapes_differ",)),
     (_operator, ("kernel_differs",)),
 )
-"""What of a path a part is recognised by, ever less, and the flag of such a pair."""
+"""Steps of a path by which a part is recognised, ever fewer, and the flag of such a pair."""
 
 
 def _by(parts: Sequence[Ident], reduced: Callable[[Path], Path | None]) -> dict[Ident, list[Ident]]:

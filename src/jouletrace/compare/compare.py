@@ -163,7 +163,7 @@ def _runs(*sides: Side) -> list[Run]:
 
 
 def _doubts(*sides: Side) -> list[Note]:
-    """What leaves open that the sides can be compared: sensors calibrated in some Runs, other workloads and GPUs."""
+    """Notes on what makes a comparison doubtful: sensors calibrated in some Runs, other workloads and GPUs."""
     found = []
     if len({response(source.run) for side in sides for source in side.sources if not source.watched}) > 1:
         found.append(Note("calibration_differs"))

@@ -25,7 +25,8 @@ FAILED, PASSED = "failed", "passed"
 """Other outcomes of a check than inconclusive."""
 
 LOAD: Final = "load"
-LEVELS = ("phase", "layer", "op", "kernel", "range", LOAD)
+LEVELS = (LOAD, "phase", "layer", "op", "kernel", "range")
+"""Levels of parts that are compared, as they are listed."""
 
 PER_SAMPLE = "per_sample"
 """Code of the note that the sides have different numbers of samples in an iteration."""

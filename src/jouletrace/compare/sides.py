@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jouletrace.analysis import analyse
+from jouletrace.analysis.latency import latencies_s
 from jouletrace.analysis.windows import per_iteration
 from jouletrace.compare.pairs import LOAD, Note
 from jouletrace.compare.source import Side, Source
@@ -49,7 +49,6 @@ _METRICS = {
 """By level, in place of those of a part."""
 
 _ONE_THING = ("name", "task", "batch", "seq_len", "new_tokens", "cache", "dtype", "mode")
-_ITERATIONS_OF_A_RUN = 1_000_000_000
 _BLOCK = ", run "
 """Separates the place of a Run of several processes from the number of a process."""
 
@@ -131,12 +130,12 @@ def _independent(run: Run, place: str) -> list[Source]:
         return [Source(run, place, whole)]
     energy, block = per_iteration(run, "energy_j")
     time, time_block = per_iteration(run, "time_s")
-    latencies = _latencies(run)
     found = []
     for number in sorted({*block.tolist(), *time_block.tolist()}):
         joules, seconds = energy[block == number], time[time_block == number]
+        latencies = latencies_s(run, process=number)
         each = {
-            "latency_s": _mean([np.median(latencies[number])] if number in latencies else []),
+            "latency_s": _mean([np.median(latencies)] if len(latencies) else []),
             "iteration_time_s": _mean(seconds),
             "power_w": _mean(joules / seconds if len(joules) == len(seconds) else []),
             "energy_total_j": _mean(joules),
@@ -157,14 +156,6 @@ def _of_devices(parts: Parts) -> dict[str, Estimate]:
     times = [unit.get("time_s") for unit in parts.units("device")]
     found["time_s"] = max(times, key=lambda one: one.value or 0.0)
     return found
-
-
-def _latencies(run: Run) -> dict[int, Any]:
-    """Seconds of the timed iterations of each process, by its number."""
-    rows = run.spans.filter(pc.and_(pc.equal(run.spans["kind"], "iteration"), pc.equal(run.spans["lane"], "latency")))
-    seconds = (rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()) / 1e9
-    number = rows["id"].to_numpy() // _ITERATIONS_OF_A_RUN
-    return {int(n): seconds[number == n] for n in np.unique(number)}
 
 
 def _mean(values: Any) -> Estimate:

@@ -136,7 +136,9 @@ def _later(run: Run, by_ns: int) -> Run:
 def _numbered_spans(spans: pa.Table, number: int) -> pa.Table:
     """Spans with ids that are unique among the runs."""
     for name in ("id", "parent"):
-        spans = tables.changed(spans, name, pc.add(spans[name], pa.scalar(number * 1_000_000_000, pa.int64())))
+        spans = tables.changed(
+            spans, name, pc.add(spans[name], pa.scalar(number * tables.SPANS_OF_A_PROCESS, pa.int64()))
+        )
     return spans
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, WORSE, Comparison, Row
+from jouletrace.compare.pairs import BETTER, DIFFERENT, INCONCLUSIVE, LEVELS, WORSE, Comparison, Row
 from jouletrace.compare.source import Listed
 from jouletrace.errors import BadInputError, check_format
 from jouletrace.report import trust
@@ -26,7 +26,7 @@ from jouletrace.report.comparison_words import (
 )
 from jouletrace.report.document import FORMATS, Footnotes, NoFootnotes
 from jouletrace.report.facts import SEPARATOR, SIMULATED
-from jouletrace.report.parts import LEVELS
+from jouletrace.report.parts import LEVELS as TITLES
 from jouletrace.report.reasons import flag, printed, reason
 from jouletrace.report.scale import NBSP, NONE, cell, unit_for
 from jouletrace.report.table import Cell, Column, Table
@@ -119,9 +119,6 @@ _MARKS = {BETTER: "✓ ", WORSE: "✗ "}
 
 _UNMATCHED_SHOWN = 8
 _NOTE = "Note"
-_ORDER = ("load", "phase", "layer", "op", "kernel", "range")
-"""Levels of parts as they are listed."""
-
 _COLUMNS = (
     Column("A", numeric=True, brief=True, key="a"),
     Column("B", numeric=True, brief=True, key="b"),
@@ -140,7 +137,7 @@ def document(found: Comparison, *, top: int, marks: Footnotes | None = None) -> 
     for side in (found.a, found.b):
         runs = f"{side.count} run{'s' if side.count != 1 else ''}"
         shown.subtitle.append(SEPARATOR.join([f"{side.name}: {runs}", *side_devices(side)]))
-    sections = [_model_section(found, marks), *(_level_section(found, level, top, marks) for level in _ORDER)]
+    sections = [_model_section(found, marks), *(_level_section(found, level, top, marks) for level in LEVELS)]
     shown.sections = [section for section in sections if section.rows]
     empty = sum(row.a.value is None and row.b.value is None for row in found.rows if row.level != "model")
     if empty:
@@ -204,7 +201,7 @@ def _level_section(found: Comparison, level: str, top: int, marks: Footnotes) ->
         several = any(row.where for row in found.rows if row.level == "phase")  # phases are in no module
         heading = "device" if level == "phase" else "device, module" if several else "module"
         columns.append(Column(heading, wide=0 if twice else 1, long="start"))
-    title = "Kernels" if level == "kernel" else LEVELS[level]
+    title = "Kernels" if level == "kernel" else TITLES[level]
     section = Table(title, [*columns, Column("metric"), *_COLUMNS], apart=True, id=level)
     for name, row in zip(_named(shown), shown, strict=True):
         words = metric(row.metric).short or metric(row.metric).label

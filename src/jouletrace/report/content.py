@@ -27,36 +27,17 @@ from jouletrace.run.recording_names import recording_of
 INCOMPLETE = "INCOMPLETE: "
 """Stands before what says how a Run ended that did not end by itself."""
 
-_MOST_ROWS = 20
-"""Rows of a level that an import lists unless it is asked for more: other tools' files name thousands."""
-
 _PLURAL = {"op": "operators", "kernel": "kernels", "range": "ranges", "layer": "layers"}
 
-_COMPARED = (
-    "latency_s",
-    "throughput_per_s",
-    "power_w",
-    "energy_total_j",
-    "energy_active_over_context_idle_j",
-    "energy_active_over_deep_idle_j",
-    "power_idle_w",
-    "power_working_w",
-    "power_difference_w",
-    "time_s",
+_OF_ALL = (
+    *("latency_s", "throughput_per_s", "power_w", "energy_total_j"),
+    *("energy_active_over_context_idle_j", "energy_active_over_deep_idle_j"),
 )
+_COMPARED = (*_OF_ALL, "power_idle_w", "power_working_w", "power_difference_w", "time_s")
 """Metrics of Runs side by side."""
 
-PROFILE = (
-    "latency_s",
-    "throughput_per_s",
-    "power_w",
-    "energy_total_j",
-    "energy_active_over_context_idle_j",
-    "energy_active_over_deep_idle_j",
-    "baseline_context_idle_w",
-    "baseline_deep_idle_w",
-)
-"""What a profile always states: a figure, or why there is none."""
+PROFILE = (*_OF_ALL, "baseline_context_idle_w", "baseline_deep_idle_w")
+"""Metrics that a profile always states: a figure, or why there is none."""
 
 ENERGY = "energy_total_j"
 
@@ -93,8 +74,8 @@ def document(
         found.sections.insert(0, serving.section(run, results, marks))
         shown = [level for level in shown if level != "load"]
     for level in shown:
-        long = level not in ("device", "layer") and len(results.units(level)) > _MOST_ROWS
-        limit = _MOST_ROWS if top is None and long and run.kind in ("import", "program") else top
+        long = level not in ("device", "layer") and len(results.units(level)) > parts.MOST_ROWS
+        limit = parts.MOST_ROWS if top is None and long and run.kind in ("import", "program") else top
         found.sections += parts.sections(run, results, level, limit, marks)
     if run.kind == "calibrate":
         found.sections.append(sensor_section(run.channels))
@@ -142,8 +123,6 @@ def _level_of_short(run: Run, results: Parts, detail: str) -> str:
     if run.kind == "program":
         levels = ("phase", "layer", "kernel", "device") if results.gpus else ("layer", "kernel", "phase", "device")
         return next((level for level in levels if len(results.units(level)) > (level == "layer")), "")
-    if results.units("range"):
-        return "range"
     shown = [level for level in levels_shown(results, detail) if level != "device"]
     return shown[0] if shown else "device" if len(results.units("device")) > 1 else ""
 

@@ -29,9 +29,10 @@ SCHEMA = 3
 Stated = Callable[[Estimate], dict[str, Any]]
 """How a figure is written."""
 
+_PLAIN = {"latency_s": "latency_ms", "throughput_per_s": "throughput_per_s"}
+"""Metrics of the model that the object has as plain numbers, and where."""
+
 _MODEL = {
-    "latency_s": "latency_ms",
-    "throughput_per_s": "throughput_per_s",
     "power_w": "power_w",
     "energy_total_j": "energy_j.total",
     "energy_active_over_context_idle_j": "energy_j.active_over_context_idle",
@@ -40,7 +41,7 @@ _MODEL = {
     "baseline_deep_idle_w": "baseline_w.deep_idle",
     "counter_ratio": "counter_ratio",
 }
-"""Metrics of the model and where the object has them, under which names flags are given too."""
+"""Metrics of the model that it has as figures, and where; flags are given under these names, too."""
 
 
 def to_json_object(
@@ -92,7 +93,7 @@ def to_json_object(
     if compared is not None:
         found["comparison"] = to_dict(compared)
     if tariff is not None:
-        found["cost"] = cost(tariff, run, results, known, stated)
+        found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain, stated)
     return dict(jsonable(found))
 
 
@@ -122,28 +123,13 @@ def figure(found: Estimate, of: str) -> dict[str, Any]:
     return {**ends, "of": None if found.low is None else of, "budget": dict(found.budget) or None}
 
 
-def cost(tariff: Tariff, run: Run, results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
-    """The object "cost"; without budgets, since the gain of the sensor is in these intervals alone."""
-    found = tariff.to_dict(*priced(run, results, known), known.gain)
-    return {name: stated(Estimate.from_dict(one)) if isinstance(one, dict) else one for name, one in found.items()}
-
-
 def _sensor(channel: ChannelInfo) -> dict[str, Any]:
-    def ms(seconds: float | None) -> float | None:
-        return None if seconds is None else seconds * 1e3
-
+    times = {"period": channel.period_s, "window": channel.window_s}
+    times |= {"lag": channel.response.get("lag_s"), "delay": channel.delay_s}
     return {
-        "device": channel.device,
-        "name": channel.name,
-        "unit": channel.unit,
-        "source": channel.source,
-        "period_ms": ms(channel.period_s),
-        "window_ms": ms(channel.window_s),
-        "lag_ms": ms(channel.response.get("lag_s")),
-        "delay_ms": ms(channel.delay_s),
-        "gapless": channel.gapless,
-        "gain_pct": channel.gain_pct,
-        "origin": channel.origin,
+        **{name: getattr(channel, name) for name in ("device", "name", "unit", "source")},
+        **{f"{name}_ms": None if seconds is None else seconds * 1e3 for name, seconds in times.items()},
+        **{name: getattr(channel, name) for name in ("gapless", "gain_pct", "origin")},
     }
 
 
@@ -154,12 +140,12 @@ def model(results: Parts, known: Facts, stated: Stated) -> dict[str, Any]:
         "latency_ms": _latency(results, known),
         "throughput_per_s": results.get("throughput_per_s").value,
     }
-    for name, place in list(_MODEL.items())[2:]:
+    for name, place in _MODEL.items():
         group, _, key = place.rpartition(".")
         (found.setdefault(group, {}) if group else found)[key] = stated(results.get(name))
     return found | {
-        "flags": {_MODEL.get(name, name): list(one.flags) for name, one in there.items() if one.flags},
-        "other": {name: stated(one) for name, one in there.items() if name not in (*_MODEL, *OF_PARTS)},
+        "flags": {(_PLAIN | _MODEL).get(name, name): list(one.flags) for name, one in there.items() if one.flags},
+        "other": {name: stated(one) for name, one in there.items() if name not in (*_PLAIN, *_MODEL, *OF_PARTS)},
     }
 
 

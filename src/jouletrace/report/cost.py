@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jouletrace.analysis.facts import Facts
@@ -74,16 +75,21 @@ class Tariff:
         """Grams of CO2 equivalent of an energy in J."""
         return energy.scaled((self.carbon_g or 0.0) / J_PER_KWH)
 
-    def to_dict(self, energy: Estimate, per: str, gain: float = 0.0) -> dict[str, Any]:
-        """The object "cost" of JSON; arguments as of ``line``."""
-        none, energy = Estimate.null("not_given"), absolute(energy, gain)
+    def to_dict(
+        self, energy: Estimate, per: str, gain: float, stated: Callable[[Estimate], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The object "cost" of JSON, its figures as ``stated`` writes them; other arguments as of ``line``.
+
+        They have no budgets, since the gain of the sensor is in these intervals alone.
+        """
+        none, energy = Estimate.null("not_given"), replace(absolute(energy, gain), budget={})
         return {
             "per": per or None,
             "price_per_kwh": self.price,
             "currency": self.currency or None,
             "carbon_g_per_kwh": self.carbon_g,
-            "cost": (none if self.price is None else self.cost(energy)).to_dict(),
-            "co2e_g": (none if self.carbon_g is None else self.emitted(energy)).to_dict(),
+            "cost": stated(none if self.price is None else self.cost(energy)),
+            "co2e_g": stated(none if self.carbon_g is None else self.emitted(energy)),
         }
 
 

@@ -30,8 +30,10 @@ PLACES = {
 }
 """Metrics that each row states, and their fields; the others are in "other" under their own names."""
 
-_OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
-_BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
+OWN = {"energy_own_j": "energy_total_j", "time_own_s": "time_s"}
+"""Metrics of what a module with others in it runs itself, and those under which it is a row among theirs."""
+
+BASELINES = {"context idle": "baseline_context_idle_w", "deep idle": "baseline_deep_idle_w"}
 
 
 @dataclass(frozen=True)
@@ -47,19 +49,20 @@ class Row:
 def divisions(run: Run, results: Parts) -> dict[str, list[Row]]:
     """Rows of each division that the Run has, in stored order; "whole" is always there."""
     found = {"whole": list(_whole(run, results))}
+    paths = _paths(results)
     apart = results.apart()  # kernels and operators of an import state the same time, each by itself
     for part in results.all():
         division, last = LEVELS.get(part.level), part.path[-1].kind if part.path else ""
         if last == "call" or (apart and last in ("op", "shapes")):
             division = "call" if last == "call" else "operator"
         if division is not None:
-            found.setdefault(division, []).extend(_rows(results, part))
-    beside = [row for part in results.outside() for row in _rows(results, part) if _idle(row)]
+            found.setdefault(division, []).extend(with_own(Row(paths[part.id], part.figures, part.count)))
+    outside = [Row(part.path, part.figures, part.count) for part in results.outside()]
     for division in ("phase", "module", "operator"):  # phases of a generation were measured with their idle time
         if division in found and not (division == "phase" and results.units("length")):
-            found[division] += beside
+            found[division] += filter(_idle, outside)
     figures = results.whole.figures
-    if idle := [Row((Step("level", name),), {"power_w": figures[m]}) for name, m in _BASELINES.items() if m in figures]:
+    if idle := [Row((Step("level", name),), {"power_w": figures[m]}) for name, m in BASELINES.items() if m in figures]:
         found["idle"] = idle
     return {division: list(_unique(rows)) for division, rows in found.items()}
 
@@ -83,15 +86,27 @@ def _whole(run: Run, results: Parts) -> Iterator[Row]:
         yield Row((Step("device", names.get(part.id, part.name)),), part.figures, part.count, part.module)
 
 
-def _rows(results: Parts, part: Part) -> Iterator[Row]:
-    """A part, and what a module with others in it runs itself, which is a leaf beside them."""
-    path = part.path
-    if part.level == "kernel" and part.parent and (above := results[part.parent]).op:  # which may be in more phases
-        path = (*above.path, *(step for step in path if step not in above.path))
-    own = {_OWN[name]: one for name, one in part.figures.items() if name in _OWN}
-    yield Row(path, {name: one for name, one in part.figures.items() if name not in _OWN}, part.count)
+def _paths(results: Parts) -> dict[int, Path]:
+    """Paths of parts by number, kernels below their operators: a phase comes behind an operator that is in several."""
+    found, below = {part.id: part.path for part in results.all()}, dict[int, list[Part]]()
+    for part in results.all():
+        if part.level == "kernel" and part.parent and results[part.parent].op:
+            below.setdefault(part.parent, []).append(part)
+    for id, kernels in below.items():
+        phase, *others = {kernel.phase for kernel in kernels}
+        if phase and not others:
+            found[id] = replace(results[id], phase=phase).path
+        for kernel in kernels:
+            found[kernel.id] = (*found[id], *(step for step in kernel.path if step not in found[id]))
+    return found
+
+
+def with_own(row: Row) -> Iterator[Row]:
+    """A row, and what a module with others in it runs itself, which is a leaf beside them."""
+    own = {OWN[name]: one for name, one in row.figures.items() if name in OWN}
+    yield replace(row, figures={name: one for name, one in row.figures.items() if name not in OWN})
     if own:
-        yield Row((*path, Step("own", "own operators")), own)
+        yield Row((*row.path, Step("own", "own operators")), own)
 
 
 def costliest_of(rows: Sequence[Row], top: int) -> list[Row]:

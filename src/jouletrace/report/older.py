@@ -8,7 +8,7 @@ from typing import Any
 
 from jouletrace.errors import BadInputError
 from jouletrace.report.contract import SCHEMA, figure
-from jouletrace.report.divisions import LEVELS, PLACES, Row, as_json
+from jouletrace.report.divisions import BASELINES, LEVELS, PLACES, Row, as_json, with_own
 from jouletrace.run import Estimate
 from jouletrace.run.parts import RUN, Part, Step
 from jouletrace.run.recording_names import BEFORE, IDLE_NAME
@@ -29,12 +29,21 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
     What the older one doesn't say is null or absent: phases on the paths of operators, the time of the whole.
 
     Raises:
-        BadInputError: If it is of another schema.
+        BadInputError: If it is of another schema, or not as its own says.
     """
-    if found.get("schema") == SCHEMA:
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        raise BadInputError(f"schema {schema!r}: this jouletrace reads objects of 1 to {SCHEMA}")
+    if schema == SCHEMA:
         return found
-    if found.get("schema") not in (1, 2):
-        raise BadInputError(f"schema {found.get('schema')!r}: this jouletrace reads 1 to {SCHEMA}")
+    try:
+        return _upgraded(found)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadInputError(f"an object that is not as schema {schema} says: {type(error).__name__} {error}") from None
+
+
+def _upgraded(found: dict[str, Any]) -> dict[str, Any]:
+    """An object of schema 1 or 2 as one of schema 3."""
     gone = {"device", "closure", "perturbation", "comparison", *LISTS}
     now = json.loads(json.dumps({key: one for key, one in found.items() if key not in gone}), object_hook=_figure)
     if isinstance(clocks := (now.get("conditions") or {}).get("clocks_mhz"), dict):
@@ -48,7 +57,10 @@ def upgraded(found: dict[str, Any]) -> dict[str, Any]:
     parts: dict[str, list[dict[str, Any]]] = {}
     for level, old in [("model", {**whole, "module": only}), *rows]:
         if level != "kernel" or _key(old) not in operators:  # both lists have what has no kernels
-            parts.setdefault(LEVELS.get(level, "whole"), []).append(_row(level, old, ranks))
+            parts.setdefault(LEVELS.get(level, "whole"), []).extend(_rows(level, old, ranks))
+    levels = {name: Estimate.from_dict(now["model"]["baseline_w"][name.replace(" ", "_")]) for name in BASELINES}
+    idle = [Row((Step("level", n),), {"power_w": one}) for n, one in levels.items() if one.reason != "not_measured"]
+    parts |= {"idle": [as_json(row, lambda one: figure(one, RUN)) for row in idle]} if idle else {}
     closures = {f"closure_{key}": _figure(one) for key, one in found.get("closure", {}).items() if one["value"]}
     now |= {"comparison": found["comparison"]} if "comparison" in found else {}
     checks = closures | now.get("checks", {})
@@ -59,8 +71,8 @@ def _key(old: Mapping[str, Any]) -> tuple[object, ...]:
     return tuple(old.get(name) for name in ("name", "op", "shapes", "module", "device"))
 
 
-def _row(level: str, old: Mapping[str, Any], ranks: set[Any]) -> dict[str, Any]:
-    """A row; a device whose kernels were recorded is named as on their paths."""
+def _rows(level: str, old: Mapping[str, Any], ranks: set[Any]) -> list[dict[str, Any]]:
+    """A row, and what a module runs itself; a device whose kernels were recorded is named as on their paths."""
     gpu = old.get("device", "")
     name = str(old.get("name") or "").removeprefix(f"{gpu}: ")
     own: dict[str, Any] = {key: old.get(key) for key in ("op", "shapes", "module", "count")}
@@ -73,7 +85,8 @@ def _row(level: str, old: Mapping[str, Any], ranks: set[Any]) -> dict[str, Any]:
     figures["time_s"] = Estimate.from_dict(old["time_ms"]).scaled(1e-3)
     of = next((one["of"] for one in stated.values() if one.get("of")), RUN)
     device = old["module"] if level in ("model", "device") else None
-    return as_json(Row(path, figures, own["count"], device), lambda one: figure(one, of))
+    rows = with_own(Row(path, figures, own["count"], device))
+    return [as_json(row, lambda one: figure(one, of)) for row in rows]
 
 
 def _figure(old: dict[str, Any]) -> dict[str, Any]:

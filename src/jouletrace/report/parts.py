@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from jouletrace.report import reasons
 from jouletrace.report.columns import add_figures, check_section, distinguished
+from jouletrace.report.divisions import OWN
 from jouletrace.report.document import Footnotes
 from jouletrace.report.reasons import NO_KERNEL, printed
 from jouletrace.report.scale import NBSP, NONE, number, quantity
@@ -51,14 +52,11 @@ _LISTED = 56
 _OF_TOKENS = {"prefill": "prompt tokens", "decode": "new tokens"}
 """By phase: the tokens that it takes in or makes, which are those of its figures a token."""
 
-_OWN = {"time_own_s": "time_s", "energy_own_j": "energy_total_j"}
-"""What a module with others in it runs itself is a row among theirs."""
-
 _SMALL = 0.01
 """Share of a program's energy below which a range or module isn't listed; --detail layer lists all."""
 
 MOST_ROWS = 20
-"""Rows of a table below a verdict, unless more are asked for."""
+"""Rows of a table below a verdict, or of a level of an import, unless more are asked for."""
 
 _SHARE_DIGITS = 3
 
@@ -84,7 +82,7 @@ class _Listing(NamedTuple):
 
 _ALL = _Listing()
 _BRIEF = _Listing(("kernel", "op"), MOST_ROWS, 0.05, ("energy_total_j", "share"))
-"""What stands below a verdict."""
+"""The listing below a verdict."""
 
 
 def sections(
@@ -127,7 +125,7 @@ def sections(
 
 
 def _without_energy(units: Sequence[Part]) -> str:
-    """What the parts without an energy come to."""
+    """A sentence on the parts without an energy: how many they are, and their time."""
     time = sum(unit.get("time_s").value or unit.get("time_traced_s").value or 0.0 for unit in units)
     rows = "1 row" if len(units) == 1 else f"{len(units)} rows"
     together = f", together {quantity(time, 's')}" if time else ""
@@ -264,7 +262,7 @@ def _tree_rows(results: Parts, least: float, how: _Listing) -> list[tuple[Part, 
         if alone:
             continue
         indent = "  " * (depth - hidden[unit.id])
-        own = {_OWN[metric]: figures.pop(metric) for metric in _OWN if metric in figures}
+        own = {OWN[metric]: figures.pop(metric) for metric in OWN if metric in figures}
         found.append((unit, indent + (name.rpartition(".")[2] if depth else name), figures))
         if own and not least:
             found.append((unit, f"{indent}  (own operators)", own))
@@ -299,7 +297,7 @@ def _naming(run: Run, level: str, units: Sequence[Part]) -> tuple[list[Column], 
 
 
 def _labels(units: Sequence[Part], short: Mapping[str, Cell]) -> dict[int, str]:
-    """What stands for operators: their name, with the kernel's where they launch several that differ."""
+    """Labels of operators by number: their name, with the kernel's where they launch several that differ."""
     kernels = [unit for unit in units if unit.level == "kernel" and unit.op]
     bases = {unit.id: short[unit.name or "?"].partition("<")[0] for unit in kernels}
     of_one = Counter(unit.parent for unit in kernels)
@@ -328,7 +326,7 @@ def _name(run: Run, unit: Part, short: Mapping[str, Cell]) -> str:
 
 
 def _rest(results: Parts, units: Sequence[Part], names: Sequence[str]) -> str:
-    """What the rows that are left out come to; only how many there are where they contain one another."""
+    """The sums of the rows that are left out, in words; only how many there are where they contain one another."""
     levels = {unit.id: unit.level for unit in results.all()}
     if any(levels.get(unit.parent or 0) == unit.level for unit in units):
         return f"{len(units)} more"

@@ -7,14 +7,17 @@ from typing import Any
 
 from jouletrace.analysis.facts import facts_of
 from jouletrace.compare.pairs import Comparison
-from jouletrace.report.contract import cost, figure, model, to_json_object
-from jouletrace.report.cost import Tariff
+from jouletrace.report.contract import figure, model, to_json_object
+from jouletrace.report.cost import Tariff, priced
 from jouletrace.report.divisions import PLACES
 from jouletrace.report.older import LISTS
 from jouletrace.run import Estimate, Run
 from jouletrace.run.header import jsonable
 from jouletrace.run.metrics import OF_PARTS
 from jouletrace.run.parts import Part, Parts
+
+_FIGURES = ("power_w", "energy_total_j", "energy_active_j")
+"""Metrics that each part states as figures in SI units, beside its time and share."""
 
 
 def to_schema_2(
@@ -37,7 +40,7 @@ def to_schema_2(
     found["perturbation"] = stated(results.get("perturbation"))
     found["checks"] = {name: stated(results.get(name)) for name in OF_PARTS if name in results.whole.figures}
     if tariff is not None:
-        found["cost"] = cost(tariff, run, results, known, stated)
+        found["cost"] = tariff.to_dict(*priced(run, results, known), known.gain, stated)
     return dict(jsonable(found))
 
 
@@ -51,7 +54,7 @@ def _part(results: Parts, unit: Part, level: str) -> dict[str, Any]:
         **({"name": f"{unit.gpu}: {unit.name}"} if unit.gpu and level == "phase" else {}),
         **({"device": unit.gpu} if unit.gpu else {}),
         "time_ms": _stated(results, unit.get("time_s").scaled(1e3)),
-        **{place: _stated(results, unit.get(metric)) for metric, place in list(PLACES.items())[1:4]},
+        **{PLACES[metric]: _stated(results, unit.get(metric)) for metric in _FIGURES},
         "share": unit.get("share").value,
         "flags": list(dict.fromkeys(flag for one in unit.figures.values() for flag in one.flags)),
         "other": {name: _stated(results, one) for name, one in unit.figures.items() if name not in PLACES},

@@ -65,7 +65,7 @@ def pairs(lines: Sequence[tuple[str, str]], gap: int) -> Grid:
 
 
 class _Measured(NamedTuple):
-    """What a column takes.
+    """The room that a column takes.
 
     Attributes:
         place: Of the column in its table.

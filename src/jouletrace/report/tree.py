@@ -30,7 +30,7 @@ _DETAIL = "detail"
 """Kind of a step that makes no node of its own: it distinguishes the step before it from others of its name."""
 
 _LAST = {"module": 1, "op": 2}
-"""What is in no layer comes behind the layers, and what is in no module behind the modules."""
+"""Order of kinds below the whole: what is in no layer comes behind the layers, what is in no module behind modules."""
 
 _DEEPEST = 128
 """Steps that a path has at most: what lies deeper is drawn right below the whole."""
@@ -319,11 +319,8 @@ def _of_trace(run: Run) -> list[Node]:
     """Kernels by name under their devices: what a trace without energy says."""
     found = []
     for one in by_name(run):
-        path = (
-            Step("device", one.device or "device"),
-            Step("kernel", one.name),
-            Step(_DETAIL, f"{one.count} launches"),
-        )
+        device, kernel = Step("device", one.device or "device"), Step("kernel", one.name)
+        path = (device, kernel, Step(_DETAIL, f"{one.count} launches"))
         found.append(Node(path, time=Estimate(one.total_s, n=one.count, method="trace")))
     return found
 
@@ -365,7 +362,7 @@ class NamedLaunches:
 
 
 def by_name(run: Run) -> list[NamedLaunches]:
-    """What ran on devices, by name, the most time first; empty without a trace."""
+    """All launches on devices by name, the most time first; empty without a trace."""
     timed = pc.and_(pc.is_valid(run.spans["start_ns"]), pc.is_valid(run.spans["end_ns"]))
     spans = run.spans.filter(pc.and_(pc.is_in(run.spans["kind"], pa.array(_RUNNING)), timed))
     seconds = pc.divide(pc.subtract(spans["end_ns"], spans["start_ns"]).cast("float64"), 1e9)

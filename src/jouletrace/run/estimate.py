@@ -105,14 +105,7 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's ``E`` object: value, low, high, n, method, reason."""
-        return {
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "n": self.n,
-            "method": self.method,
-            "reason": self.reason,
-        }
+        return {name: getattr(self, name) for name in ("value", "low", "high", "n", "method", "reason")}
 
 
 def widened(estimate: Estimate, half: float) -> Estimate:

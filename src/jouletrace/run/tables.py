@@ -26,6 +26,13 @@ UNIT_LEVELS = ("model", "phase", "length", "context", "layer", "op", "kernel", "
 """An ``op`` is an operator on the same shapes in the same module (or in equal layers); its kernels are its children,
 with a ``site`` for each of those modules. A ``group`` is a module removed as a whole. A ``length`` is a forward of
 one token at that length of the cache, a ``load`` a rate or concurrency of requests to a server."""
+SPANS_OF_A_PROCESS = 1_000_000_000
+"""Ids of spans of each process of a Run of several begin at a multiple of this."""
+
+LEVEL_OF_SPANS = {
+    **{"kernel": "kernel", "memcpy": "kernel", "op": "op", "layer": "layer", "range": "range", "iteration": "range"},
+}
+"""Level of the units that an import creates from the names of each kind of span."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -228,7 +235,7 @@ ERRORS = _schema(
     _field("matrix", _NAME, "", "a cause of errors, in order, the last with the root of all covariance; or gained"),
     _field("value", pa.float32(), "by matrix", "lower triangle over kinds, row by row: root in W, others as shares"),
 )
-"""What the errors of ``powers`` have in common (``run.division.Powers``)."""
+"""The table holds what the errors of ``powers`` have in common (``run.division.Powers``)."""
 
 TABLES: dict[str, pa.Schema] = {
     "samples": SAMPLES,
@@ -247,7 +254,7 @@ TABLES: dict[str, pa.Schema] = {
 }
 
 SOLVED = ("divided", "powers", "errors")
-"""Written by the analysis of kernels (``run.division``), which makes them again where they are missing."""
+"""Written by the analysis of kernels (``run.division``), which ``show --by`` runs again where they are missing."""
 
 OPTIONAL = ("counters", "activity", "waveform", "requests", "steps", *SOLVED)
 """Written only if they have rows: Runs of format 1.0 don't contain them."""

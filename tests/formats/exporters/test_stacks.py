@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from frozen import PROGRAMS, STORED
 from jouletrace import bundled
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters import export
 from jouletrace.run import Run, load, tables
+from places import REPOSITORY
+from shown import nodes_of
+
+RUNS = [*STORED, *PROGRAMS, REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"]
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +28,27 @@ def test_collapsed_stacks_sum_to_the_whole(run, tmp_path):
     assert millijoules == pytest.approx(1e3 * run.result("energy_total_j").value, rel=0.02)
     assert any(line.count(";") > 3 for line in lines)
     assert all(";;" not in line for line in lines)
+
+
+def taken(nodes, above=()):
+    """Joules of each node and all in it: its own, or what the nodes in it take where that is more."""
+    inside = [node for node in nodes if node.parent == above]
+    return sum(max(node.energy.value or 0.0, taken(nodes, node.path)) for node in inside)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_stacks_of_a_committed_run_sum_to_the_whole_or_to_its_parts_if_these_are_more(path, tmp_path):
+    run = load(path)
+    nodes = nodes_of(run)
+    if not taken(nodes):
+        with pytest.raises(BadInputError, match="no energies"):
+            export(run, "collapsed", tmp_path / "out.txt")
+        return
+    export(run, "collapsed", tmp_path / "out.txt")
+    stacks = [int(line.rpartition(" ")[2]) for line in (tmp_path / "out.txt").read_text().splitlines()]
+    assert sum(stacks) == pytest.approx(1e3 * taken(nodes), abs=0.5 * len(nodes))
+    assert taken(nodes) == pytest.approx(nodes[0].energy.value, rel=0.015)
 
 
 def test_speedscope_has_the_same_stacks(run, tmp_path):

@@ -176,8 +176,9 @@ def to_dict(fleet: Fleet, found: list[Findings], tariff: Tariff | None = None) -
 def _group(found: Findings, tariff: Tariff | None) -> dict[str, Any]:
     group, worth = found.group, found.worth
     hour = found.spreads["power_w"].total.scaled(3600.0)
+    gain = (found.gain_pct or 0.0) / 100
     return {
-        **({} if tariff is None else {"cost": tariff.to_dict(hour, "hour", (found.gain_pct or 0.0) / 100)}),
+        **({} if tariff is None else {"cost": tariff.to_dict(hour, "hour", gain, Estimate.to_dict)}),
         "title": group.title,
         "facts": group.facts,
         "nodes": len({gpu.node for gpu in group.gpus}),

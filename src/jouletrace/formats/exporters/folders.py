@@ -44,7 +44,7 @@ def write_csv(run: Run, path: Path | str) -> Path:
     A heading states its unit by its suffix ("start_ns") or in brackets ("grid_x [blocks]"). An empty
     cell is null. Text that a spreadsheet would run as a formula is prefixed by an apostrophe.
     Tables of a simulated Run have a last column SIMULATED. ``run.json`` in the same folder holds the units
-    of the channels and everything else; the covariance of powers isn't written.
+    of the channels and everything else; the division of energy with its covariance (``tables.SOLVED``) isn't written.
 
     Raises:
         BadInputError: If the path exists already, or can't be written.

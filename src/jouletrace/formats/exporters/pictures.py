@@ -9,10 +9,11 @@ from jouletrace.analysis.facts import facts_of
 from jouletrace.errors import BadInputError
 from jouletrace.formats.exporters.output import new_file
 from jouletrace.report.document import printable
-from jouletrace.report.tree import tree
+from jouletrace.report.tree import tree, widths
 from jouletrace.report.waveform import picture
 from jouletrace.run import Run
 from jouletrace.run.parts import Parts
+from jouletrace.run.parts import Path as Steps
 from jouletrace.version import __version__
 
 
@@ -81,17 +82,20 @@ def write_speedscope(run: Run, path: Path | str) -> Path:
 def _stacks(run: Run) -> list[tuple[list[str], float]]:
     """Names from the whole inwards, and joules of a part less those of its own parts; nothing below 0.5 mJ.
 
+    A part takes at least what its own parts take together, as the page draws it: the stacks sum to the whole, and to
+    more only by what parts come to beyond what is around them.
+
     Raises:
         BadInputError: If the Run has no energies.
     """
     parts = Parts(run)
     nodes = tree(run, parts, facts_of(run, parts).together)
-    own = {node.path: node.energy.value or 0.0 for node in nodes}
-    names: dict[object, list[str]] = {}
-    for node in nodes:
-        names[node.path] = [*names.get(node.parent, []), node.label]
-        if node.parent in own:
-            own[node.parent] -= node.energy.value or 0.0
+    own: dict[Steps, float] = {(): 0.0}
+    names: dict[Steps, list[str]] = {(): []}
+    for node, joules in zip(nodes, widths(nodes, "energy"), strict=True):
+        names[node.path] = [*names[node.parent], node.label]
+        own[node.path] = joules
+        own[node.parent] -= joules
     found = [(names[node.path], own[node.path]) for node in nodes if own[node.path] >= 5e-4]
     if not found:
         raise BadInputError("this Run has no energies to draw as stacks")

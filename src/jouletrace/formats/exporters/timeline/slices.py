@@ -27,9 +27,6 @@ _PROPERTIES = (
 )
 """Columns that distinguish a span from others."""
 
-_LEVELS = {"kernel": "kernel", "memcpy": "kernel", "op": "op", "layer": "layer", "range": "range", "iteration": "range"}
-"""Level of the units that an import creates from the names of each kind of span."""
-
 _Key = tuple[Any, ...]
 _Args = dict[str, object]
 
@@ -90,7 +87,7 @@ class Slices:
         shared = [own["shared_static_bytes"], own["shared_dynamic_bytes"]]
         args |= {"registers": own["registers"], "shared_bytes": shared, "bytes": own["bytes"], "flaw": own["flaw"]}
         args = {name: value for name, value in args.items() if value not in (None, [None] * 2, [None] * 3)}
-        unit, named = own["unit"], (_LEVELS.get(own["kind"]), own["name"] or "")
+        unit, named = own["unit"], (tables.LEVEL_OF_SPANS.get(own["kind"]), own["name"] or "")
         found = None
         if unit in (None, MODEL_UNIT):  # units name their device only where a Run has several
             found = self._of_name.get((*named, device)) or self._of_name.get((*named, None))
@@ -168,7 +165,7 @@ def _arrows(spans: Drawn) -> tuple[Ints, Ints, int]:
         several &= source < 0
     found = np.flatnonzero(source >= 0)
     target, origin = launched[found], launches[source[found]]
-    # A launch precedes its work; a pair that violates this by more than clocks differ is rejected.
+    # A launch precedes its work; a pair that violates this is rejected.
     sound = spans.start_ns[origin] <= spans.start_ns[target]
     target, origin = target[sound], origin[sound]
     order = np.argsort(origin, kind="stable")
