@@ -14,12 +14,15 @@ import jouletrace.bundled
 from commands import command
 from jouletrace.analysis import analyse
 from jouletrace.report.contract import json_schema
-from jouletrace.run import load, save
+from jouletrace.run import load, save, tables
+from make_runs import profile_run
 from places import REPOSITORY
 
 LAYERS = Path(jouletrace.bundled.__file__).parent / "deit-b-64-layers-h200.zip"
 TWO_GPUS = REPOSITORY / "tests" / "data" / "fsdp-two-h200.zip"
-TRAINING = REPOSITORY / "tests" / "frozen" / "programs" / "unet_train.zip"
+PROGRAMS = REPOSITORY / "tests" / "frozen" / "programs"
+JAX = PROGRAMS / "jax_train.zip"
+TRAINING = PROGRAMS / "unet_train.zip"
 
 pytestmark = [pytest.mark.usefixtures("fits_once"), pytest.mark.thorough]
 
@@ -84,6 +87,83 @@ def test_every_division_comes_to_the_same_sum(by):
     sums = [together(by(kinds)) for kinds in ("op", "module", "phase", "device")]
     assert sums == pytest.approx([sums[0]] * len(sums), rel=1e-9)
     assert sums[0] == pytest.approx(load(LAYERS).result("energy_total_j").value, rel=0.005)
+
+
+@pytest.mark.parametrize("name", ["encoder", "jax_train", "lora_accum", "mamba_infer"])
+def test_rows_make_up_the_whole_whatever_it_is_divided_by(by, name):
+    """Be what is left one path or many; no row is null where the powers are known."""
+    path = PROGRAMS / f"{name}.zip"
+    run = load(path)
+    sums = [together(by(kinds, path)) for kinds in ("op", "module", "device", "kernel", "phase,module,op,shapes")]
+    assert sums == pytest.approx([sums[0]] * len(sums), rel=1e-9)
+    before = named(by("op", path))[("before the first kernel",)]["value"]
+    whole = run.result("energy_total_j").value
+    assert (sums[0] - before) / (whole - before) == pytest.approx(run.result("closure_kernels").value, abs=0.001)
+
+
+def test_a_remainder_of_one_path_has_its_name_and_what_is_left(by, tmp_path):
+    """It isn't resolved: the regression puts a power below zero."""
+    run = profile_run(kernels=2)
+    first, *others = run.powers.to_pylist()
+    run.powers = tables.from_rows([first | {"watts": -40.0}, *others], "powers")
+    save(run, tmp_path / "run")
+    listed, rest = by("shapes", tmp_path / "run")
+    second, one = (run.result("time_s", unit).value for unit in (4, 2))
+    assert (listed["energy_j"]["value"], rest["energy_j"]["value"]) == pytest.approx((300 * second, -40 * one))
+    assert (rest["path"][0]["name"], rest["time_s"]["value"]) == ("f16[12608,768] f16[768,768]", pytest.approx(one))
+    assert half(rest["energy_j"]) > 0
+
+
+def test_what_comes_before_a_first_kernel_is_of_the_one_gpu(by, capsys):
+    names = set(named(by("device", JAX)))
+    gpu = "NVIDIA H100 80GB HBM3"
+    assert names == {(gpu,), (gpu, "idle"), (gpu, "before the first kernel")}
+    assert (
+        f"{gpu}, before the first kernel" in command(capsys, "show", str(JAX), "--by", "device", "--format", "csv").out
+    )
+
+
+@pytest.mark.parametrize("kind", ["op", "phase", "shapes"])
+def test_what_has_no_such_step_has_a_name(by, kind):
+    name = {"op": "(no operator)"}.get(kind, f"(no {kind})")
+    assert (name,) in named(by(kind, JAX))
+
+
+def test_gpus_of_one_name_have_the_index_of_their_host(by, tmp_path):
+    run = analyse(load(TWO_GPUS))
+    run.devices[0].index, run.devices[1].index = 3, 5
+    for about in run.workload["recordings"]:
+        for key in ("name", "collectives", "last"):
+            about.pop(key, None)
+    save(run, tmp_path / "run")
+    assert {path[0] for path in named(by("device", tmp_path / "run"))} == {"NVIDIA H200 #3", "NVIDIA H200 #5"}
+
+
+def test_a_sum_over_gpus_has_the_flags_of_each(by, capsys):
+    (product,) = (row for row in by("op", TWO_GPUS) if row["path"][-1]["name"] == "mm")
+    assert product["flags"] == ["overlapped"]
+    said = command(capsys, "show", str(TWO_GPUS), "--by", "op").out
+    assert any(line.startswith("mm ") and line.endswith("[a]") for line in said.splitlines())
+    assert "[a] other kernels ran at the same time" in said
+    rows = csv.DictReader(io.StringIO(command(capsys, "show", str(TWO_GPUS), "--by", "op", "--format", "csv").out))
+    assert next(row["flags"] for row in rows if row["op"] == "mm") == "overlapped"
+
+
+def test_gpus_of_one_kind_share_the_error_of_a_nominal_response(by, tmp_path):
+    """It adds up; other errors are each one's own."""
+    each = [e for path, e in named(by("device,op", TWO_GPUS)).items() if path[-1] == "mm"]
+    of_both = named(by("op", TWO_GPUS))[("mm",)]
+    for cause, u in of_both["budget"].items():
+        own = [e["budget"].get(cause, 0.0) for e in each]
+        add = sum(own) if cause == "response of the sensor" else sum(one**2 for one in own) ** 0.5
+        assert u == pytest.approx(add)
+    apart = sum(half(e) ** 2 for e in each) ** 0.5
+    assert 1.03 * apart < half(of_both) < sum(map(half, each))
+    run = analyse(load(TWO_GPUS))
+    for channel in run.channels:
+        channel.origin = "calibrated"
+    save(run, tmp_path / "run")
+    assert half(named(by("op", tmp_path / "run"))[("mm",)]) == pytest.approx(apart, rel=0.01)
 
 
 def test_what_is_resolved_is_listed_and_the_rest_says_that_it_is_not(by):

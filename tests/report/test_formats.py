@@ -195,7 +195,7 @@ def test_a_detail_that_there_was_no_time_for_is_reported():
 
 def test_a_monitor_run_is_a_row_a_device():
     text = report.render([monitor_run()], width=140, verbose=True)
-    rows = [line for line in text.splitlines() if line.startswith(("0: ", "1: "))]
+    rows = [line for line in text.splitlines() if re.match("NVIDIA H100 80GB HBM3 #[01]", line)]
     assert len(rows) == 2
     assert "73.00 ± 0.70" in rows[1]
     assert "14.160 ± 0.012" in rows[1]
@@ -205,13 +205,12 @@ def test_a_monitor_run_is_a_row_a_device():
 
 def test_devices_of_one_name_are_distinguished_even_in_a_narrow_terminal():
     text = report.render([monitor_run()], width=80, verbose=True)
-    assert re.search(r"^0: NVIDIA", text, re.M)
-    assert re.search(r"^1: NVIDIA", text, re.M)
+    assert re.findall(r"^NVIDIA H100.*\n.*#([01])", text, re.M) == ["0", "1"]
 
 
 def test_several_monitor_runs_are_a_row_a_device():
     text = report.render([monitor_run(), monitor_run()], width=160, verbose=True)
-    assert len(re.findall(r"^[01]: NVIDIA.* 400.00 ± 0.70 ", text, re.M)) == 4
+    assert len(re.findall(r"^NVIDIA.* #[01] .* 400.00 ± 0.70 ", text, re.M)) == 4
 
 
 def test_several_runs_are_a_row_each_and_say_once_what_they_share():

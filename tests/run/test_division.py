@@ -14,6 +14,10 @@ ROOT = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
 """Two kinds known to 5 W each, of which 3 W are one error, and idle known to 1 W."""
 
 
+NOT_NEGATIVE = ("own", "overlapped", "most_w", "prior_w", "coverage")
+"""Columns of powers; a regression may find a power below zero, which then is not resolved."""
+
+
 def powers(**changes):
     facts = {
         "watts": np.array([500.0, 300.0, 100.0]),
@@ -74,6 +78,14 @@ def test_the_budget_of_a_sum_makes_its_interval_by_cause():
     energy = division(tracing_w=np.array([3.0, 2.0, 0.0])).energy(np.array([0.1, 0.0, 0.0, 0.0]))
     assert energy.budget == {"noise": pytest.approx(0.3), "drift": pytest.approx(0.4), "tracing": pytest.approx(0.3)}
     assert energy.half_width == pytest.approx(np.hypot(2 * 0.5, 1.959964 * 0.3))
+
+
+def test_a_cause_that_adds_nothing_is_no_term_of_a_budget():
+    """Its share may be smaller than that of the cause before it, by rounding."""
+    causes = {"noise": 0.36 * np.eye(3), "drift": 0.3 * np.eye(3), "samples": np.eye(3)}
+    energy = division(causes=causes).energy(np.array([0.1, 0.0, 0.0, 0.0]))
+    assert energy.budget == {"noise": pytest.approx(0.3), "samples": pytest.approx(0.4)}
+    assert energy.half_width == pytest.approx(2 * 0.5)
 
 
 def test_what_tracing_changes_is_one_error_of_all_kernels_and_none_of_idle():
@@ -137,6 +149,14 @@ def test_names_of_what_ran_are_masked_as_those_of_units(tmp_path, monkeypatch):
     assert any(MASK in text for text in texts)
 
 
+@pytest.mark.parametrize("secret", ["noise of the readings", "gained"])
+def test_a_password_that_is_the_name_of_a_cause_closes_no_run(tmp_path, monkeypatch, secret):
+    monkeypatch.setenv("MY_PASSWORD", secret)
+    (before,) = divisions_of(run := profile_run(kernels=2))
+    (after,) = divisions_of(load(save(run, tmp_path / "run")))
+    assert list(after.powers.causes) == list(before.powers.causes)
+
+
 @pytest.mark.parametrize(
     ("table", "change", "said"),
     [
@@ -145,6 +165,16 @@ def test_names_of_what_ran_are_masked_as_those_of_units(tmp_path, monkeypatch):
         ("divided", {"kind": -1}, "divided.parquet is damaged: row 0: kind is below zero"),
         ("divided", {"seconds": -1.0}, "divided.parquet is damaged: row 0: seconds is below zero"),
         ("divided", {"device": "other"}, "it has a device other, which is not there"),
+        ("divided", {"site": 77}, "divided.parquet is damaged: row 0: it has a site 77, which is not there"),
+        ("divided", {"seconds": 0.04}, "row 0: with others of unit 2 it takes 0.04 s, which in results.parquet takes"),
+        ("divided", {"seconds": 0.0}, "row 0: with others of unit 2 it takes 0 s, which in results.parquet takes"),
+        ("powers", {"device": "other"}, "row 0: divided.parquet has no row of its device other"),
+        ("errors", {"device": "other"}, "row 0: divided.parquet has no row of its device other"),
+        *(("powers", {name: -1.0}, f"powers.parquet is damaged: row 0: {name} is below zero") for name in NOT_NEGATIVE),
+        ("powers", {"own": float("nan")}, "powers.parquet is damaged: row 0: own is below zero, or no number"),
+        ("powers", {"coverage": float("nan")}, "row 0: coverage is below zero, or no number"),
+        ("powers", {"coverage": 2.5}, "one kind has a coverage of 2.5, another of 2.0: it is one of all"),
+        ("powers", {"readings": 5}, "one kind has a readings of 5, another of 77"),
         ("powers", {"kind": 5}, "its powers are not of kinds 0, 1, 2 and so on"),
         ("powers", {"watts": float("nan")}, "a power or an error is no number"),
         ("powers", {"coverage": None}, "powers.parquet is damaged: row 0: it has no coverage"),
@@ -186,3 +216,18 @@ def test_powers_whose_errors_are_gone_are_refused(tmp_path):
     tables.write(tables.empty("errors"), "errors", folder / "errors.parquet")
     with pytest.raises(BadInputError, match="errors are of 0 matrices"):
         load(folder)
+
+
+def test_powers_that_are_gone_are_what_is_refused(tmp_path):
+    folder = save(profile_run(kernels=2), tmp_path / "run")
+    tables.write(tables.empty("powers"), "powers", folder / "powers.parquet")
+    with pytest.raises(BadInputError, match=r"powers\.parquet is missing, or has no row of GPU-"):
+        load(folder)
+
+
+def test_a_power_below_zero_is_stored_and_has_no_energy(tmp_path):
+    run = profile_run(kernels=2)
+    first, *rest = run.powers.to_pylist()
+    run.powers = tables.from_rows([first | {"watts": -40.0}, *rest], "powers")
+    (found,) = divisions_of(load(save(run, tmp_path / "run")))
+    assert found.energy(np.array([0.1, 0.0, 0.0, 0.0])).reason == "not_resolved"

@@ -138,6 +138,12 @@ def test_a_sum_is_no_surer_than_few_windows_of_its_largest_term():
     assert interval.total([few, sure(5.0, 0.01)]).half_width == pytest.approx(1.0, rel=1e-3)
 
 
+def test_a_sum_has_the_flags_of_all_that_it_sums_up():
+    parts = [Estimate(1.0, flags=("overlapped",)), Estimate(2.0), Estimate(3.0, flags=("pooled", "overlapped"))]
+    assert interval.total(parts).flags == ("overlapped", "pooled")
+    assert interval.total([*parts, Estimate.null("not_resolved")]).flags == ("overlapped", "pooled")
+
+
 def test_factors_of_a_sum_are_in_its_interval():
     found = interval.total([sure(10.0, 1.0), sure(4.0, 0.5)], [3.0, -2.0])
     assert found.value == 22.0

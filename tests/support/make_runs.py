@@ -189,14 +189,14 @@ def profile_run(*, kernels: int = 0, batch: int = 64, scale: float = 1.0, name: 
 
 
 def divide(run: Run, units: list[int]) -> None:
-    """Give a Run a division: kernels of two kinds at 500 and 300 W, which share an error of 3 W, and 1 ms of idle."""
+    """Give a Run a division: kernels of two kinds at 500 and 300 W, which share an error of 3 W."""
     root = np.array([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
     of_each = {"own": np.ones(3), "overlapped": np.zeros(3), "most_w": np.full(3, 800.0), "prior_w": np.full(3, 300.0)}
     powers = Powers(
         watts=np.array([500.0, 300.0, 100.0]), **of_each, tracing_w=np.zeros(3), readings=77, coverage=2.0, root=root,
         causes={"noise of the readings": 0.25 * np.eye(3), "drift": np.eye(3)}, gained=0.05 * np.eye(3),
     )  # fmt: skip
-    rows = [(unit, -1, i % 2, 1e-3 * (i + 1)) for i, unit in enumerate(units)]
+    rows = [(unit, -1, i % 2, run.result("time_s", unit).value) for i, unit in enumerate(units)]
     for name, table in tables_of(Division(GPU, powers, "not_resolved"), rows).items():
         setattr(run, name, table)
 
@@ -337,11 +337,12 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             power = float(rng.uniform(0, 500))
             row = {"start_ns": len(found), "end_ns": len(found) + 1}
             row |= {"power_w": power, "low_w": power - 1, "high_w": power + 1} if rng.random() < 0.8 else {}
-        if name in tables.SOLVED:  # kernels of unknown power, and powers of another device
-            other = "x" if name == "divided" else "y"
-            row |= {"device": other, "matrix": "m", "value": float(rng.integers(0, 1000))}
+        if name in tables.SOLVED:  # a kernel of unknown power on each of many GPUs, half of which have idle power
+            place = len(found)
             row |= {field.name: abs(float(rng.normal())) for field in tables.TABLES[name] if field.type == pa.float64()}
-            row |= {"unit": len(found), "kind": None if name == "divided" else 0, "readings": 5}
+            row |= {"unit": place, "site": place if "site" in row else None, "readings": 5}
+            row |= {"device": f"x{place // 2 if name == 'errors' else place}", "kind": 0 if name == "powers" else None}
+            row |= {"matrix": ("m", "gained")[place % 2], "value": float(rng.integers(0, 1000))}
         if name == "steps":  # one after another
             row |= {"start_ns": 2 * len(found), "end_ns": 2 * len(found) + 1}
         if name == "requests":  # their times are in order
@@ -357,4 +358,4 @@ def random_table(name: str, rows: int, seed: int) -> list[dict[str, object]]:
             elif "parent" in row:
                 row["parent"] = int(rng.integers(0, len(found)))
         found.append(row)
-    return found
+    return found[: rows // 2] if name == "powers" else found  # which has two errors a row

@@ -7,17 +7,18 @@ its rows is.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from jouletrace.analysis.analyse import analyse
+from jouletrace.analysis.power import RESPONSE
 from jouletrace.errors import BadInputError
-from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run import MODEL_UNIT, Estimate, Run, device_labels
 from jouletrace.run.division import Division, divisions_of
+from jouletrace.run.estimate import widened
 from jouletrace.run.parts import Path, Step
 from jouletrace.run.recording_names import BEFORE, OUTSIDE, of_equal_layers
 from jouletrace.stats.interval import Z95, total
@@ -28,8 +29,8 @@ KINDS = ("device", "phase", "module", "op", "shapes", "kernel")
 NOT_RECORDED = "kernels not recorded"
 """Name of what a GPU takes of which no kernels were recorded, beside others of the Run."""
 
-_MISSING = {"module": OUTSIDE}
-"""Name of a step that a path lacks, where it isn't empty."""
+_MISSING = {"phase": "(no phase)", "module": OUTSIDE, "op": "(no operator)", "shapes": "(no shapes)"}
+"""Names of steps that a path lacks."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Share:
     Attributes:
         path: A step for each kind by which was divided; a step of kind "idle" for what no recorded kernel takes (behind
             that of the device, where it was divided by these); () for ``count`` paths together that aren't listed.
-        count: How many paths it sums up.
+        count: Number of paths that it sums up.
         seconds: Time in which their kernels ran, s; kernels that overlap count each.
-        energy: In joules, with its budget; null where the readings don't resolve the sum.
+        energy: In joules, with its budget; null where the powers of some of its kernels aren't known.
         share: Of the energy of the whole.
     """
 
@@ -55,8 +56,9 @@ class Share:
 def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Share]:
     """A Run's energy by steps of these kinds, the largest first, then what isn't listed as one, then idle time.
 
-    Of a program what was before its first kernel comes last; so the rows make up the whole. A Run of an older version
-    holds no division: its regression is solved again.
+    What isn't listed, be it one path, has the energy that is left, however wide its interval; of a program what was
+    before its first kernel comes last. So the rows make up the whole, unless powers aren't known. A Run of an older
+    version holds no division: its regression is solved again.
 
     Args:
         run: A Run with a recording of kernels.
@@ -76,8 +78,7 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
             f"--by {','.join(kinds)}: {run.workload.get('name') or run.kind} holds no recording of kernels: "
             "profile with --detail kernel, or jouletrace run the program"
         )
-    alike = Counter(device.name for device in run.devices)
-    names = {one.id: f"{i}: {one.name}" if alike[one.name] > 1 else one.name for i, one in enumerate(run.devices)}
+    names = device_labels(run.devices)
     names |= {one["device"]: one["name"] for one in run.workload.get("recordings", ()) if one.get("name")}
     sums = [(one, one.grouped(partial(_reduced, names.get(one.device, one.device), kinds))) for one in divisions]
 
@@ -87,14 +88,15 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
             if some := [groups[path] for path in paths if path in groups]:
                 seconds = np.sum(some, axis=0)
                 rows.append((float(seconds.sum()), division.energy(seconds, remainder=remainder)))
-        return _summed(next(iter(paths)) if len(paths) == 1 else (), len(paths), rows, whole)
+        return _summed(next(iter(paths)) if len(paths) == 1 else (), len(paths), rows, whole, alike=alike)
 
-    whole = run.result("energy_total_j").value
-    found = [share([path]) for path in dict.fromkeys(path for _, groups in sums for path in groups)]
-    idle = [one for one in found if one.path[-1].kind == "idle"]
-    known = (one for one in found if one.energy.value is not None and one.path[-1].kind != "idle")
+    whole, alike = run.result("energy_total_j").value, _alike(run, {one.device for one in divisions})
+    paths = dict.fromkeys(path for _, groups in sums for path in groups)
+    idle = [share([path], remainder=True) for path in paths if path[-1].kind == "idle"]
+    found = [share([path]) for path in paths if path[-1].kind != "idle"]
+    known = (one for one in found if one.energy.value is not None)
     listed = sorted(known, key=lambda one: -(one.energy.value or 0.0))[:top]
-    shown = {one.path for one in [*listed, *idle]}
+    shown = {one.path for one in listed}
     rest = [one.path for one in found if one.path not in shown]
     beside: dict[Path, list[tuple[float, Estimate]]] = {}
     for device, name, unit in _beside(run, divisions):
@@ -104,32 +106,44 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
         beside.setdefault((*step, Step("idle", name)), []).append((time.value or 0.0, replace(energy, budget=budget)))
     return [
         *listed,
-        *([share(rest, remainder=len(rest) > 1)] if rest else []),
+        *([share(rest, remainder=True)] if rest else []),
         *idle,
         *(_summed(path, 1, rows, whole) for path, rows in beside.items()),
     ]
 
 
-def _beside(run: Run, divisions: Iterable[Division]) -> list[tuple[str, str, int]]:
+def _beside(run: Run, divisions: Sequence[Division]) -> list[tuple[str, str, int]]:
     """Device, name and unit of what comes before a first kernel, and of GPUs of which no kernels were recorded."""
     rows, recorded = run.units.to_pylist(), {one.device for one in divisions}
     devices = {row["id"]: str(row["module"]) for row in rows if row["level"] == "device"}
     before = (row for row in rows if row["level"] == "op" and row["name"] == BEFORE)
     others = (row for row in rows if row["level"] == "device" and row["parent"] == MODEL_UNIT)
     return [
-        *((devices.get(row["parent"], ""), BEFORE, row["id"]) for row in before),
+        *((devices.get(row["parent"], divisions[0].device), BEFORE, row["id"]) for row in before),
         *((row["module"], NOT_RECORDED, row["id"]) for row in others if row["module"] not in recorded),
     ]
 
 
-def _summed(path: Path, count: int, rows: Sequence[tuple[float, Estimate]], whole: float | None) -> Share:
-    """The sum of seconds and energies of several devices, whose errors are independent."""
+def _alike(run: Run, recorded: Collection[str]) -> bool:
+    """True if these GPUs are of one kind, and the response of no sensor was calibrated: they share its error."""
+    kinds = {device.name for device in run.devices if device.id in recorded}
+    origins = {one.origin for one in run.channels if one.device in recorded and one.unit == "W"}
+    return len(kinds) == 1 and origins == {"nominal"}
+
+
+def _summed(
+    path: Path, count: int, rows: Sequence[tuple[float, Estimate]], whole: float | None, *, alike: bool = False
+) -> Share:
+    """The sum of seconds and energies of several devices: errors are independent, but of a response that is alike."""
     energies = [energy for _, energy in rows]
     energy = energies[0] if len(rows) == 1 else total(energies)
     if len(rows) > 1 and energy.value is not None:
         causes = dict.fromkeys(cause for one in energies for cause in one.budget)
         budget = {cause: math.hypot(*(one.budget.get(cause, 0.0) for one in energies)) for cause in causes}
-        energy = replace(energy, budget=budget)
+        own = [one.budget.get(RESPONSE, 0.0) for one in energies] if alike else []
+        if more := sum(own) ** 2 - sum(u**2 for u in own):
+            budget[RESPONSE] = sum(own)
+        energy = widened(replace(energy, budget=budget), Z95 * math.sqrt(max(more, 0.0)))
     share = replace(energy, budget={}).scaled(1 / whole) if whole else Estimate.null("not_measured")
     return Share(path, count, sum(seconds for seconds, _ in rows), energy, share)
 

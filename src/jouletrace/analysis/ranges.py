@@ -10,7 +10,7 @@ Which way fits depends on how long one lasts against the sensor (all three are `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow.compute as pc
@@ -178,7 +178,7 @@ def _ranges_of(first: NDArray[np.intp], last: NDArray[np.intp]) -> NDArray[np.in
 
 
 def _traced(run: Run, start: Ints, end: Ints) -> NDArray[np.bool_]:
-    """Which spans the tracing of kernels disturbed; shape (n,). A range around all of it isn't one of them."""
+    """Mask of spans that the tracing of kernels disturbed, shape (n,). A range around all of it isn't one of them."""
     since, until = spans_of(run, "phase").named("tracing").edges_ns
     disturbed = np.zeros(len(start), bool)
     for a, b in zip(since, until, strict=True):
@@ -338,7 +338,7 @@ def _apart(record: Readings, response: Response, start: Ints, end: Ints) -> Read
     keep = ~seen
     if len(at):
         keep[[0, -1]] = True  # which say that there is a record around it
-    return replace(record, time_ns=at[keep], value=record.value[keep])
+    return record.take(keep)
 
 
 def _regression(record: Readings, response: Response, start: Ints, end: Ints, number: Ints) -> dict[int, Estimate]:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from jouletrace.analysis.divided import Share
 from jouletrace.report.contract import json_text
 from jouletrace.report.divisions import Row
+from jouletrace.report.document import Footnotes
 from jouletrace.report.facts import SIMULATED
-from jouletrace.report.reasons import printed, reason
+from jouletrace.report.reasons import flag, printed, reason
+from jouletrace.report.scale import NBSP
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.text import Document, typeset
 from jouletrace.run import Estimate, Run
@@ -32,7 +34,14 @@ def render(run: Run, found: Sequence[Share], kinds: Sequence[str], form: str, re
     ]
     rows = [[*_named(one, kinds, short if form != "csv" else {}), one.seconds, one.energy, one.share] for one in found]
     why = dict.fromkeys(one.energy.reason for one in found if one.energy.reason)
-    table = Table("", columns, rows, [f"–: {reason(code)}" for code in why])
+    marks = Footnotes()
+    remarked = [NBSP.join(marks.mark(flag(code)) for code in one.energy.flags) for one in found]
+    if form == "csv":
+        remarked = [",".join(one.energy.flags) for one in found]
+    if form == "csv" or any(remarked):
+        columns.append(Column("", key="flags"))
+        rows = [[*row, text] for row, text in zip(rows, remarked, strict=True)]
+    table = Table("", columns, rows, [*marks.lines(), *(f"–: {reason(code)}" for code in why)])
     if form == "csv":
         if run.simulated:
             table.columns.append(Column("simulated"))

@@ -19,7 +19,7 @@ from jouletrace.report.table import Column, Table
 from jouletrace.report.text import Document
 from jouletrace.report.trust import lines
 from jouletrace.report.verdict import gain_line, verdict
-from jouletrace.run import ChannelInfo, Estimate, Run
+from jouletrace.run import ChannelInfo, Estimate, Run, device_labels
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
 from jouletrace.run.parts import Parts
 from jouletrace.run.recording_names import recording_of
@@ -272,7 +272,10 @@ def _entries(run: Run, results: Parts, known: Facts) -> list[tuple[dict[str, str
     devices, whole = results.units("device"), dict(results.whole.figures)
     if not devices:
         return [(identity(run), whole)]
-    found = [({**identity(run), "device": parts.device_name(run, unit)}, unit.figures) for unit in devices]
+    found = [
+        ({**identity(run), "device": device_labels(run.devices).get(unit.module or "", unit.name)}, unit.figures)
+        for unit in devices
+    ]
     hosts = {device.id for device in run.devices if device.kind == "cpu"}
     if sum(unit.module not in hosts for unit in devices) == 1:
         return found

@@ -15,7 +15,7 @@ from jouletrace.report.reasons import NO_KERNEL, printed
 from jouletrace.report.scale import NBSP, NONE, number, quantity
 from jouletrace.report.table import Cell, Column, Table, shortened
 from jouletrace.report.tree import in_tree
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.metrics import OF_PARTS, metric, ordered
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts
@@ -316,21 +316,13 @@ def _labels(units: Sequence[Part], short: Mapping[str, Cell]) -> dict[int, str]:
 def _name(run: Run, unit: Part, short: Mapping[str, Cell]) -> str:
     """The name of a part as its level has it: kernels by their short names, phases with the tokens that they are of."""
     if unit.level == "device":
-        return device_name(run, unit)
+        return device_labels(run.devices).get(unit.module or "", unit.name or "?")
     if unit.level == "cause":
         return Cell(2 * NBSP + unit.name, full=f"{NO_KERNEL}: {unit.name}")
     if unit.level == "kernel":
         return short[unit.name or "?"]
     text = printed(unit.name)
     return f"{text} ({_OF_TOKENS[text]})" if unit.level == "phase" and text in _OF_TOKENS else text
-
-
-def device_name(run: Run, unit: Part) -> str:
-    """A device's name, with its index on the host where several share a name."""
-    for device in run.devices:
-        if device.id == unit.module and device.index is not None:
-            return f"{device.index}: {device.name}"
-    return str(unit.name or "?")
 
 
 def _rest(results: Parts, units: Sequence[Part], names: Sequence[str]) -> str:

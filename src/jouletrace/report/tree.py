@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jouletrace.report.reasons import printed
-from jouletrace.run import Estimate, Run
+from jouletrace.run import Estimate, Run, device_labels
 from jouletrace.run.parts import ABSENT, Part, Parts, Path, Step
 from jouletrace.run.recording_names import IDLE_NAME, OUTSIDE
 
@@ -368,19 +368,9 @@ def by_name(run: Run) -> list[NamedLaunches]:
     seconds = pc.divide(pc.subtract(spans["end_ns"], spans["start_ns"]).cast("float64"), 1e9)
     keyed = spans.select(["kind", "device", "name"]).append_column("s", seconds).combine_chunks()
     groups = keyed.group_by(["kind", "device", "name"], use_threads=False)
-    names, found = device_names(run), []
+    names, found = device_labels(run.devices), []
     for row in groups.aggregate([("s", "count"), ("s", "sum"), ("s", "min"), ("s", "max")]).to_pylist():
         where = names.get(row["device"], row["device"] or "")
         times = (row["s_count"], row["s_sum"], row["s_min"], row["s_max"])
         found.append(NamedLaunches(str(row["name"] or "?"), row["kind"], where, *times))
     return sorted(found, key=lambda traced: -traced.total_s)
-
-
-def device_names(run: Run) -> dict[str, str]:
-    """The title of each device, by id: its name, and its index where several share a name."""
-    counts = Counter(device.name for device in run.devices)
-    named = {}
-    for device in run.devices:
-        own = str(device.id) if device.index is None else str(device.index)
-        named[device.id] = f"{own}: {device.name}" if counts[device.name] > 1 else device.name
-    return named

@@ -6,7 +6,9 @@ uncertainty that errors of shared powers give them, and may be resolved where no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -28,7 +30,10 @@ METHOD = "regression on the kernel timeline"
 
 _Z95 = NormalDist().inv_cdf(0.975)
 _ROUNDED = 2.0**-13
-"""To what shares of variances are stored: the readings' share of a variance is known worse by far."""
+"""The unit in which shares of variances are stored: the readings' share of a variance is known worse by far."""
+
+_APART = 3.0
+"""Largest factor between the stored time of a unit and that of its rows."""
 
 _GAINED, _MOST_MATRICES = "gained", 20
 _BY_KIND, _COMMON = ("watts", "own", "overlapped", "most_w", "prior_w", "tracing_w"), ("readings", "coverage")
@@ -39,14 +44,14 @@ class Powers:
     """Powers of k kinds of kernels, idle last, with their covariance.
 
     Attributes:
-        watts: Power of each kind, W, shape (k,).
+        watts: Energy a second of the time of each kind, W, shape (k,).
         own: Share of a kind's time that counts as its own, since n kernels at once share the power; shape (k,).
         overlapped: Share of a kind's time that is its own while others run; shape (k,).
         most_w: The largest power that is possible while a kind runs, W, shape (k,).
         prior_w: Standard deviation of each power before any reading, W, shape (k,).
         tracing_w: Standard uncertainty of each power by tracing, one error of all, W, shape (k,).
-        readings: How many readings determine the powers.
-        coverage: Standard uncertainties by the readings in a 95 % half-width.
+        readings: Number of readings that determine the powers.
+        coverage: 95 % half-width over the standard uncertainty, of the errors of the readings.
         root: Lower triangle whose product with its transpose is the covariance by the readings, W, shape (k, k).
         causes: For each cause of errors, the share of the variance that is left if errors by later causes were none: a
             quadratic form in the product of seconds and ``root``, shape (k, k). That of the last cause is 1.
@@ -83,8 +88,8 @@ class Powers:
         for cause, share in self.causes.items():
             after = min(max(float(direction @ share @ direction), before), 1.0)
             budget[cause], before = u * float(np.sqrt(after - before)), after
-        if seconds[:-1].any():
-            budget["tracing"] = tracing
+        # a later cause may take nothing away by rounding, and what tracing changes may be unknown: neither is 0
+        budget = {cause: own for cause, own in (budget | {"tracing": tracing}).items() if own > 0}
         found = Estimate(value, value - half, value + half, self.readings, METHOD, budget=budget)
         return replace(found, flags=("overlapped",)) if shared else found
 
@@ -105,7 +110,7 @@ class Powers:
 
 
 class DividedRow(NamedTuple):
-    """What one site launches of one kernel, or idle: its path below the device, and its kind, -1 if unknown."""
+    """Launches of one kernel by one site, or idle: path below the device, kind, -1 if unknown, and time."""
 
     path: Path
     kind: int
@@ -119,8 +124,8 @@ class Division:
     Attributes:
         device: Its id.
         powers: Of its kinds; None if the readings say nothing of them.
-        reason: Why kinds of unknown power have no energy.
-        rows: What ran, and idle.
+        reason: Code of the reason why kinds of unknown power have no energy.
+        rows: Those of all launches, and of idle.
     """
 
     device: str
@@ -182,25 +187,62 @@ def divisions_of(run: Run) -> list[Division]:
     """The stored divisions of a Run, one for each device whose kernels were recorded; none in Runs of older versions.
 
     Raises:
-        ValueError: If its tables contradict one another; one line says how.
+        ValueError: If its tables contradict one another; one line names the table, and the first wrong row of one.
     """
-    if not len(run.divided):
+    if not any(len(run.table(name)) for name in tables.SOLVED):
         return []
-    units, known = {row["id"]: row for row in run.units.to_pylist()}, {device.id for device in run.devices}
+    units = {row["id"]: row for row in run.units.to_pylist()}
+    divided = tables.changed(run.divided, "kind", pc.fill_null(run.divided["kind"], -1)).to_pylist()
+    for words in _contradictions(run, divided, units):
+        raise ValueError(words)
     divisions = []
     for device in run.divided["device"].unique().to_pylist():
-        divided, kinds, errors = (one.filter(pc.equal(one["device"], device)) for one in map(run.table, tables.SOLVED))
-        rows = tables.changed(divided, "kind", pc.fill_null(divided["kind"], -1)).to_pylist()
-        wrong = [("device", device)] if known and device not in known else []
-        wrong += [("unit", row["unit"]) for row in rows if row["unit"] not in units]
-        wrong += [("kind", row["kind"]) for row in rows if row["kind"] >= len(kinds)]
-        for name, value in wrong:
-            raise ValueError(f"it has a {name} {str(value)[:80]}, which is not there")
-        powers = _powers(kinds, errors) if len(kinds) else None
+        kinds, errors = (one.filter(pc.equal(one["device"], device)) for one in (run.powers, run.errors))
+        try:
+            powers = _powers(kinds, errors) if len(kinds) else None
+        except ValueError as error:
+            raise ValueError(
+                f"the powers of {device[:80]} (powers.parquet, errors.parquet) are damaged: {error}"
+            ) from None
+        rows = [row for row in divided if row["device"] == device]
         reason = next((row["reason"] for row in rows if row["kind"] < 0 and row["reason"]), "not_resolved")
         found = [DividedRow(_path(units, row), row["kind"], row["seconds"]) for row in rows]
         divisions.append(Division(device, powers, reason, found))
     return divisions
+
+
+def _contradictions(run: Run, divided: Sequence[Mapping[str, Any]], units: Collection[int]) -> Iterator[str]:
+    """A line for each row that contradicts others."""
+    known, kinds = {device.id for device in run.devices}, Counter(run.powers["device"].to_pylist())
+    spent, first = defaultdict[int, float](float), dict[int, int]()
+    for place, row in enumerate(divided):
+        device, site = row["device"], row["site"]
+        wrong = {
+            "device": known and device not in known,
+            "unit": row["unit"] not in units,
+            "site": site is not None and site not in units,
+            "kind": row["kind"] >= kinds[device] > 0,
+        }
+        for name in (name for name, is_wrong in wrong.items() if is_wrong):
+            yield f"divided.parquet is damaged: row {place}: it has a {name} {str(row[name])[:80]}, which is not there"
+        if row["kind"] >= 0 and not kinds[device]:
+            yield f"powers.parquet is missing, or has no row of {device[:80]}: divided.parquet has kinds of it"
+        spent[row["unit"]] += row["seconds"]
+        first.setdefault(row["unit"], place)
+    for row in run.results.filter(pc.equal(run.results["metric"], "time_s")).to_pylist():
+        own, stated = spent.get(row["unit"]), row["value"]
+        if own is None or stated is None or not math.isfinite(stated):
+            continue
+        if not stated / _APART <= own <= stated * _APART:
+            yield (
+                f"divided.parquet is damaged: row {first[row['unit']]}: with others of unit {row['unit']} it takes "
+                f"{own:.3g} s, which in results.parquet takes {stated:.3g} s"
+            )
+    recorded = {row["device"] for row in divided}
+    for table in ("powers", "errors"):
+        for place, device in enumerate(run.table(table)["device"].to_pylist()):
+            if device not in recorded:
+                yield f"{table}.parquet is damaged: row {place}: divided.parquet has no row of its device {device[:80]}"
 
 
 def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
@@ -208,6 +250,9 @@ def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
     count = len(kinds)
     if kinds["kind"].to_pylist() != list(range(count)):
         raise ValueError("its powers are not of kinds 0, 1, 2 and so on")
+    for name in _COMMON:
+        if len(values := kinds[name].unique()) > 1:
+            raise ValueError(f"one kind has a {name} of {values[0]}, another of {values[1]}: it is one of all")
     code, names = tables.decoded(errors["matrix"])
     _, first, stored = np.unique(code, return_index=True, return_counts=True)
     there = {names[code[i]]: int(rows) for i, rows in sorted(zip(first, stored, strict=True))}  # as they were written

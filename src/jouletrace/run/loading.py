@@ -125,11 +125,11 @@ def _assemble(files: RunFiles, source: Path) -> Run:
                 message = f"{len(recorded) - len(whole)} rows of {name} were damaged and were left out"
                 run.warn("rows_left_out", message, str(source))
             setattr(run, name, whole)
-    for table, check in (("activity", sound.check_kernels), ("divided", divisions_of)):
+    for of_table, check in (("activity.parquet is damaged: ", sound.check_kernels), ("", divisions_of)):
         try:
             check(run)
         except ValueError as error:
-            raise BadInputError(f"{source}/{table}.parquet is damaged: {error}") from None
+            raise BadInputError(f"{source}/{of_table}{error}") from None
     for name in doubts.changed:
         run.warn("changed_since_saved", f"{name} is not what was saved: it was damaged or changed since", str(source))
     name_parts(run)

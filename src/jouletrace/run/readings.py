@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -61,6 +61,11 @@ class Readings:
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Times in seconds since ``origin_ns``, which goes first, so that nothing is rounded."""
         return np.asarray((np.asarray(time_ns, np.int64) - self.origin_ns) / 1e9, np.float64)
+
+    def take(self, mask: NDArray[np.bool_]) -> Readings:
+        """The readings of a mask, shape (n,), with all that is known of the record."""
+        true_s = None if self.true_s is None else self.true_s[mask]
+        return replace(self, time_ns=self.time_ns[mask], value=self.value[mask], true_s=true_s)
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
         """Mask of the readings within a span of seconds since ``origin_ns``, shape (n,)."""

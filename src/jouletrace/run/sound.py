@@ -46,6 +46,7 @@ _COUNTS = {
     "requests": ("level", "input_tokens", "output_tokens", "chunks"),
     "steps": ("new_tokens", "prefilling", "decoding", "context_tokens"),
     "divided": ("kind", "seconds"),
+    "powers": ("readings", "coverage", "own", "overlapped", "most_w", "prior_w"),
 }
 """Columns of non-negative numbers."""
 
@@ -143,7 +144,7 @@ def _rules(table: pa.Table, name: str) -> Iterator[tuple[Mask, str]]:
         elif column in ("id", "parent", "unit", "span", "site"):
             yield _beyond(table, column, -_MOST_ID, _MOST_ID), f"{column} is no number of a row"
     for column in _COUNTS.get(name, ()):
-        yield _beyond(table, column, 0, _MOST_ID), f"{column} is below zero"
+        yield _beyond(table, column, 0, _MOST_ID), f"{column} is below zero, or no number"
     if {"start_ns", "end_ns"} <= set(table.column_names):
         yield _nulls(table, "start_ns") != _nulls(table, "end_ns"), "it has only one of start_ns and end_ns"
     if name == "units":

@@ -190,10 +190,6 @@ def _files(run: Run, target: Path) -> dict[str, bytes]:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputError(f"{where} can't be stated as JSON: {_one_line(error)}") from None
     decode(files[RUN_JSON], where)
-    try:
-        divisions_of(run)
-    except ValueError as error:
-        raise BadInputError(f"{where}'s divided.parquet is damaged: {error}") from None
     allowance = Allowance(sum(map(len, files.values())))
     for name in tables.TABLES:
         if f"{name}.parquet" in files:
@@ -201,6 +197,10 @@ def _files(run: Run, target: Path) -> dict[str, bytes]:
                 checked_table(io.BytesIO(files[f"{name}.parquet"]), name, allowance)
             except ValueError as error:
                 raise BadInputError(f"{where}'s {name}.parquet is damaged: {error}") from None
+    try:
+        divisions_of(run)
+    except ValueError as error:
+        raise BadInputError(f"{where} can't be read: {error}") from None
     return files
 
 

@@ -7,6 +7,7 @@ which no software can see, is in none of them: it is stated apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +22,7 @@ Z95 = 1.959963984540054
 
 
 def effective_n(values: ArrayLike) -> float:
-    """How many independent values a correlated series is worth for its mean.
+    """Number of independent values that a correlated series is worth for its mean.
 
     The smaller of two: n / (1 + 2 ∑ρ) with the sum cut by the initial monotone sequence of Geyer
     (1992), and n (1 - ρ) / (1 + ρ) with the lag-one correlation corrected for its bias of
@@ -104,19 +105,20 @@ def standard_error(estimate: Estimate) -> tuple[float, float]:
 def total(estimates: Sequence[Estimate], signs: Sequence[float] | None = None, method: str = "sum") -> Estimate:
     """Sum of independent estimates, each times its sign (or factor), by Welch and Satterthwaite.
 
-    Null if any of them is, with its reason.
+    Null if any of them is, with its reason. It has the flags of all of them.
     """
     factors = [1.0] * len(estimates) if signs is None else list(signs)
+    flags = tuple(dict.fromkeys(flag for estimate in estimates for flag in estimate.flags))
     for estimate in estimates:
         if estimate.value is None:
-            return Estimate.null(estimate.reason or "no_value", method)
+            return replace(Estimate.null(estimate.reason or "no_value", method), flags=flags)
     parts = [standard_error(estimate) for estimate in estimates]
     value = sum(f * (e.value or 0.0) for f, e in zip(factors, estimates, strict=True))
     variances = [(f * sd) ** 2 for f, (sd, _) in zip(factors, parts, strict=True)]
     free = satterthwaite(variances, [free for _, free in parts])
     half = float(student(_TAIL, free) * np.sqrt(float(sum(variances))))
     n = min((e.n for e in estimates), default=0) if not np.isfinite(free) else round(free) + 1
-    return Estimate(value, value - half, value + half, n, method)
+    return Estimate(value, value - half, value + half, n, method, flags=flags)
 
 
 def difference(a: Estimate, b: Estimate, method: str = "difference") -> Estimate:

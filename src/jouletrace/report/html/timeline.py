@@ -20,8 +20,7 @@ from jouletrace.report.charts import power
 from jouletrace.report.document import printable
 from jouletrace.report.html.assets import Packer
 from jouletrace.report.scale import figure
-from jouletrace.report.tree import device_names
-from jouletrace.run import Run
+from jouletrace.run import Run, device_labels
 from jouletrace.run.channels import CHANNEL_UNITS, THROTTLE_REASONS
 from jouletrace.run.names import short_names
 from jouletrace.run.parts import Part, Parts
@@ -110,7 +109,7 @@ class _Series:
 
 def _series(run: Run) -> list[_Series]:
     found = []
-    names = device_names(run)
+    names = device_labels(run.devices)
     for channel, what in CHANNELS.items():
         for device in run.devices:
             stamps, values = run.series(device.id, channel)
@@ -177,7 +176,7 @@ def _lanes(run: Run) -> list[_Lane]:
     """Spans by kind and lane, those of a kind with the most spans first; the windows of experiments among them."""
     found = []
     several = len(run.devices) > 1
-    names = device_names(run)
+    names = device_labels(run.devices)
     spans = _timed(run.spans)
     if run.kind == "ab":  # timed iterations on a lane for each side, not for each side and block
         lanes = pc.replace_substring_regex(spans["lane"].cast(pa.string()), r"^(latency [ab]) \d+$", r"\1")
