@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 
+import pyarrow.compute as pc
 import pytest
 
 from commands import done
 from jouletrace.analysis import analyse
-from jouletrace.run import load
+from jouletrace.errors import BadInputError
+from jouletrace.run import load, save, tables
 from places import REPOSITORY
 from shown import leaves, name_of, rows
 
@@ -104,3 +106,15 @@ def test_it_is_compared_reported_and_exported_as_one(tmp_path):
         assert {row["device"] for row in csv.DictReader(file)} == {device.id for device in load(RUN).devices}
     done("export", str(RUN), "--format", "collapsed", "-o", str(tmp_path / "stacks"))
     assert all(any(f";{rank}" in line for line in (tmp_path / "stacks").read_text().splitlines()) for rank in RANKS)
+
+
+def test_a_division_without_one_of_the_gpus_is_refused(tmp_path):
+    """Its energy would be counted as not recorded, beside what is known of it."""
+    run = analyse(load(RUN))
+    folder = save(run, tmp_path / "run")
+    lost = run.devices[1].id
+    for name in tables.SOLVED:
+        table = run.table(name)
+        tables.write(table.filter(pc.not_equal(table["device"], lost)), name, folder / f"{name}.parquet")
+    with pytest.raises(BadInputError, match=f"has no row of {lost}, whose kernels were recorded"):
+        load(folder)

@@ -177,6 +177,7 @@ def test_a_password_that_is_the_name_of_a_cause_closes_no_run(tmp_path, monkeypa
         ("powers", {"readings": 5}, "one kind has a readings of 5, another of 77"),
         ("powers", {"kind": 5}, "its powers are not of kinds 0, 1, 2 and so on"),
         ("powers", {"watts": float("nan")}, "a power or an error is no number"),
+        ("powers", {"watts": 1.7e308}, "a power or an error is no number, or beyond any of a GPU"),
         ("powers", {"coverage": None}, "powers.parquet is damaged: row 0: it has no coverage"),
         ("errors", {"matrix": "gained"}, "its errors have 7 values of 'gained', not those of 3 kinds"),
         ("errors", {"value": float("inf")}, "a power or an error is no number"),

@@ -36,6 +36,9 @@ _APART = 3.0
 """Largest factor between the stored time of a unit and that of its rows."""
 
 _GAINED, _MOST_MATRICES = "gained", 20
+_MOST = 1e9
+"""Watts and shares beyond any, whose products can still be added."""
+
 _BY_KIND, _COMMON = ("watts", "own", "overlapped", "most_w", "prior_w", "tracing_w"), ("readings", "coverage")
 
 
@@ -239,6 +242,9 @@ def _contradictions(run: Run, divided: Sequence[Mapping[str, Any]], units: Colle
                 f"{own:.3g} s, which in results.parquet takes {stated:.3g} s"
             )
     recorded = {row["device"] for row in divided}
+    for one in run.workload.get("recordings", ()):
+        if "start_ns" in one and (device := one.get("device", "")) and device not in recorded:
+            yield f"divided.parquet is damaged: it has no row of {device[:80]}, whose kernels were recorded"
     for table in ("powers", "errors"):
         for place, device in enumerate(run.table(table)["device"].to_pylist()):
             if device not in recorded:
@@ -266,8 +272,8 @@ def _powers(kinds: pa.Table, errors: pa.Table) -> Powers:
     for name, triangle in triangles.items():
         triangle[lower] = value[code == names.index(name)]
     columns = {name: kinds[name].to_numpy() for name in _BY_KIND}
-    if not all(np.isfinite(one).all() for one in (value, *columns.values())):
-        raise ValueError("a power or an error is no number")
+    if not all((np.abs(one) < _MOST).all() for one in (value, *columns.values())):  # nor is it of one that is no number
+        raise ValueError("a power or an error is no number, or beyond any of a GPU")
     root = triangles.pop(last := [name for name in there if name != _GAINED][-1])
     whole = {name: one + np.tril(one, -1).T for name, one in triangles.items()}
     columns |= {name: kinds[name][0].as_py() for name in _COMMON}
