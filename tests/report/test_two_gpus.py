@@ -118,3 +118,8 @@ def test_a_division_without_one_of_the_gpus_is_refused(tmp_path):
         tables.write(table.filter(pc.not_equal(table["device"], lost)), name, folder / f"{name}.parquet")
     with pytest.raises(BadInputError, match=f"has no row of {lost}, whose kernels were recorded"):
         load(folder)
+
+
+def test_rows_without_an_energy_are_those_of_no_pool_and_say_why():
+    text = done("show", str(RUN), "--detail", "op").out.replace("\u00a0", " ")
+    assert "2 rows without energy, together 482.3 ms: not resolved by the readings" in text

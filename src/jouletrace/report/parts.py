@@ -108,6 +108,8 @@ def sections(
         )
         if rest:
             left.append(f"{_rest(results, rest, how.summed)}{'' if brief else '; --top lists more'}")
+        # what is pooled has its energy in the row of its pool
+        without = [unit for unit in without if not brief or unit.get("energy_total_j").reason != "pooled"]
         if without:
             left += [_without_energy(without)] if brief else _unattributed(without, top)
     if not brief:
@@ -131,7 +133,9 @@ def _without_energy(units: Sequence[Part]) -> str:
     together = f", together {quantity(time, 's')}" if time else ""
     if all(unit.get("time_s").reason == "impossible_times" for unit in units):
         return f"{rows} without a time that is possible"
-    return f"{rows} without energy{together}: too short for the sensor"
+    unresolved = all(unit.get("energy_total_j").reason == "not_resolved" for unit in units)
+    why = "not resolved by the readings" if unresolved else "too short for the sensor"
+    return f"{rows} without energy{together}: {why}"
 
 
 def table(
