@@ -75,7 +75,6 @@ def test_sources_of_an_uncertainty_add_up_to_it(simple):
     assert found == {
         "noise of the readings": pytest.approx(0.6 * whole),
         "drift": pytest.approx(0.8 * whole),
-        "tracing": 0.0,
     }
 
 
