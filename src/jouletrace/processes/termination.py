@@ -28,7 +28,7 @@ _LOOK_S = 0.05
 
 
 class _State:
-    """What has been raised in this process and isn't settled yet, and whether the command has ended."""
+    """Exceptions raised in this process that are not settled yet, and if the command has ended."""
 
     raised: list[weakref.ref[TerminatedError]] = []  # noqa: RUF012  # one per process
     owner: int | None = None

@@ -97,7 +97,7 @@ def render(
 _NAMES = ("level", "name", "where", "shapes", "metric")
 _FIGURES = ("a", "b", "difference", "change")
 _ROW = (*_NAMES, *_FIGURES, "confidence", "p", "verdict", "reason", "detectable", "flags")
-"""What JSON states of a row."""
+"""Metrics that JSON states of a row."""
 
 _CSV = ("simulated", *_NAMES, *_FIGURES, "confidence", "p", "detectable", "verdict", "reason", "flags")
 

@@ -40,7 +40,7 @@ FIGURES = {
 FORMATS = ("table", "json", "markdown")
 
 _SURER = "compare two points with jouletrace ab, or profile each with --repeats 3"
-"""What to do where points are single runs."""
+"""A remedy where points are single runs."""
 
 
 class Point(TypedDict, total=False):
