@@ -53,6 +53,16 @@ class Share:
     share: Estimate
 
 
+def check_kinds(kinds: Sequence[str]) -> None:
+    """Refuse kinds of steps that ``divided`` doesn't take.
+
+    Raises:
+        BadInputError: If there is none, one is not of ``KINDS``, or one is given twice.
+    """
+    if not kinds or len(set(kinds)) < len(kinds) or set(kinds) - set(KINDS):
+        raise BadInputError(f"--by {','.join(kinds)}: give one or some of {', '.join(KINDS)}, each once")
+
+
 def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Share]:
     """A Run's energy by steps of these kinds, the largest first, then what isn't listed as one, then idle time.
 
@@ -68,8 +78,7 @@ def divided(run: Run, kinds: Sequence[str], top: int | None = None) -> list[Shar
     Raises:
         BadInputError: If there is no such kind, or the Run has no recording of kernels.
     """
-    if not kinds or len(set(kinds)) < len(kinds) or set(kinds) - set(KINDS):
-        raise BadInputError(f"--by {','.join(kinds)}: give one or some of {', '.join(KINDS)}, each once")
+    check_kinds(kinds)
     if not len(run.divided):
         run = analyse(replace(run, warnings=list(run.warnings)))
     divisions = divisions_of(run)

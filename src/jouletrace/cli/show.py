@@ -80,12 +80,13 @@ def show(
 def _print_by(run: Run, kinds: Sequence[str], form: str, top: int | None) -> None:
     """The energy of a Run by kinds of steps."""
     from jouletrace.analysis.checks import outcomes
-    from jouletrace.analysis.divided import KINDS, divided
+    from jouletrace.analysis.divided import check_kinds, divided
     from jouletrace.report.by import render
     from jouletrace.report.trust import lines
     from jouletrace.run.parts import Parts
 
-    if sorted({*kinds} & {*KINDS}) == sorted(kinds) and len(run.activity) and not len(run.divided):
+    check_kinds(kinds)
+    if len(run.activity) and not len(run.divided):
         say("an older version recorded this Run and stored no division: solving it again, some seconds")
     found = divided(run, kinds, 20 if top is None and form == "table" else top)
     put(render(run, found, kinds, form, lines(outcomes(run, Parts(run)))).rstrip("\n"))
