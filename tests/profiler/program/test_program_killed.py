@@ -1,19 +1,22 @@
-"""A program that is killed can't say where its Run is: the recorder does."""
+"""Ours may be killed: the program goes on, and the recorder says where its Run is."""
 
 import signal
 
 from commands import PATIENCE_S, command, only_run, start, wait_for
 
-KILLED = "import os, signal, time\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+KILLS = (
+    "import os, signal, time\ntime.sleep(1)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(1)\nopen('on', 'w')\n"
+)
 
 
-def test_the_place_of_the_run_of_a_killed_program_is_reported(workspace, capsys):
-    (workspace / "dies.py").write_text(KILLED)
+def test_the_place_of_the_run_is_reported_when_we_are_killed(workspace, capsys):
+    (workspace / "kills.py").write_text(KILLS)
     with (workspace / "errors").open("w") as errors:
-        process = start("run", "-d", "sim:h100?realtime=1", "dies.py", cwd=workspace, stderr=errors)
+        process = start("run", "-d", "sim:h100?realtime=1", "kills.py", cwd=workspace, stderr=errors)
         assert process.wait(PATIENCE_S) == -signal.SIGKILL
     said = workspace / "errors"
     wait_for(lambda: "jouletrace show" in said.read_text())
+    wait_for((workspace / "on").exists)
     place = only_run(workspace)
     lines = said.read_text().splitlines()
     assert lines[-1] == (
