@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.run import tables
-from jouletrace.tracer.process_trace import Ints, Label, ProcessTrace
+from jouletrace.tracer.names import family_of
+from jouletrace.tracer.process_trace import Ints, Label, Owners, ProcessTrace
 
 _DIGITS = re.compile(r"\d+")
 
@@ -28,7 +30,7 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
     Equal layers of a model, whose kernels no sequence distinguishes, share a label.
     """
     labels, place = traced.owners.labels, _places(traced.owners.thread)
-    same = _same(labels, traced.owners.label, _sequences(traced.work.name, place, CONTEXTS[0]))
+    same = _same(traced.owners, _sequences(_line(traced.work.name, place), place, CONTEXTS[0]))
     label = _learned(traced, same, place)
     texts: dict[Label, int] = {}
     number = np.zeros(len(labels), np.int64)
@@ -42,21 +44,24 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
 def _learned(traced: ProcessTrace, same: Ints, place: Ints) -> Ints:
     """The label of each kernel: as it was marked, or as that of sampled ones in the same module and sequence.
 
-    A kernel that was sampled outside of operators has none, and neither have those like it.
+    A sequence that was never sampled is compared by the families of its kernels, which libraries choose by shape. A
+    kernel that was sampled outside of operators has none, and neither have those like it.
     """
     owners = traced.owners
     found, sampled = same[owners.label], owners.sampled
     nameless = np.array([not op for op, _ in owners.labels])
     if not sampled.any() or nameless.all():
         return found
-    open_ = np.flatnonzero(~sampled & nameless[owners.label])
-    unit = owners.unmarked[owners.label] * len(traced.work.names) + traced.work.name
-    taught = found[sampled]
-    for reach in CONTEXTS:
-        key = _sequences(unit, place, reach)
-        known, sure = _sure(key[sampled], taught)
-        at = np.minimum(np.searchsorted(known, key[open_]), len(known) - 1)
-        there = (known[at] == key[open_]) & (sure[at] != _UNSURE)
+    families: dict[str, int] = {}
+    family = np.array([families.setdefault(family_of(name), len(families)) for name in traced.work.names])
+    module = owners.unmarked[owners.label] * len(traced.work.names)
+    lines = [_line(module + one, place) for one in (traced.work.name, family[traced.work.name])]
+    teach, open_ = np.flatnonzero(sampled), np.flatnonzero(~sampled & nameless[owners.label])
+    for reach, line in product(CONTEXTS, lines):
+        known, sure = _sure(_sequences(line, place[teach], reach), found[teach])
+        key = _sequences(line, place[open_], reach)
+        at = np.minimum(np.searchsorted(known, key), len(known) - 1)
+        there = (known[at] == key) & (sure[at] != _UNSURE)
         found[open_[there]] = sure[at[there]]
         open_ = open_[~there]
     return found
@@ -74,16 +79,20 @@ def _places(thread: Ints) -> Ints:
     return place
 
 
-def _sequences(unit: Ints, place: Ints, reach: int) -> NDArray[np.uint64]:
-    """A number for each launch with those before and after it, equal for equal sequences of units; shape (n,)."""
-    space = CONTEXTS[0]
-    line = np.zeros(int(place.max(initial=space)) + 1 + space, np.uint64)
+def _line(unit: Ints, place: Ints) -> NDArray[np.uint64]:
+    """The units of all launches in the line, 0 where it is empty."""
+    line = np.zeros(int(place.max(initial=0)) + 1 + CONTEXTS[0], np.uint64)
     line[place] = unit + 1
-    key = np.zeros(len(line) - 2 * space, np.uint64)
-    for offset in range(space - reach, space + reach + 1):
-        key = (key ^ line[offset : offset + len(key)]) * np.uint64(0x9E3779B97F4A7C15)
+    return line
+
+
+def _sequences(line: NDArray[np.uint64], place: Ints, reach: int) -> NDArray[np.uint64]:
+    """A number for each place with those before and after it, equal for equal sequences of units; shape (m,)."""
+    key = np.zeros(len(place), np.uint64)
+    for offset in range(-reach, reach + 1):
+        key = (key ^ line[place + offset]) * np.uint64(0x9E3779B97F4A7C15)
         key ^= key >> np.uint64(29)
-    return key[place - space]
+    return key
 
 
 def _sure(key: NDArray[np.uint64], label: Ints) -> tuple[NDArray[np.uint64], Ints]:
@@ -99,12 +108,14 @@ def _sure(key: NDArray[np.uint64], label: Ints) -> tuple[NDArray[np.uint64], Int
     return known, best
 
 
-def _same(labels: Sequence[Label], label: Ints, key: NDArray[np.uint64]) -> Ints:
+def _same(owners: Owners, key: NDArray[np.uint64]) -> Ints:
     """Of each label, the first of those that go by it: of one operator, with a sequence in common; shape (labels,).
 
-    Modules without operators are the same only if numbers in their names are all that differs.
+    Where the module of a launch is always known, numbers in its name are all that may differ.
     """
-    kinds = [(op, "" if op else _DIGITS.sub("*", module)) for op, module in labels]
+    labels, label = owners.labels, owners.label
+    known = [bool(one) for one in owners.unmarked.tolist()]
+    kinds = [(op, _DIGITS.sub("*", module) if sure else "") for (op, module), sure in zip(labels, known, strict=True)]
     codes = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
     kind = np.array([codes[one] for one in kinds])
     sequence = tables.distinct(key.view(np.int64))[1]

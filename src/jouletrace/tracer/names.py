@@ -10,8 +10,10 @@ from pathlib import PurePath
 LONGEST = 65_536
 """Longest symbol that is demangled, in bytes."""
 
-_FUSED = re.compile(r"triton_[a-z]+_fused_(\w+)_\d+[a-z\d]*")
+_FUSED = re.compile(r"triton_[a-z]+_fused_(\w+)_\d[a-z\d]*")
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
+_DIGITS = re.compile(r"\d+")
+_PRODUCT = re.compile(r"gemm|gemv|cutlass|xmma|nvjet")
 _NAMESPACE = re.compile(r"(\w+)::(\w+)")
 
 
@@ -37,13 +39,19 @@ def demangle(name: bytes) -> str:
 
 def operator(name: str) -> str:
     """The name of an operator as torch records it, "aten::addmm", as it is shown: "addmm", or "custom.op"."""
-    return _NAMESPACE.sub(r"\1.\2", name).removeprefix("aten.")
+    found = _NAMESPACE.fullmatch(name)
+    return (f"{found[1]}.{found[2]}" if found else name).removeprefix("aten.")
 
 
 def operators_in(kernel: str) -> str:
     """The operators in the name of a kernel that torch's compiler made, "add_relu"; "" for other kernels."""
     found = _FUSED.fullmatch(kernel)
     return found[1] if found else ""
+
+
+def family_of(kernel: str) -> str:
+    """The name of a kernel without its numbers; kernels of products, of which a library has many, are of one family."""
+    return "product" if _PRODUCT.search(kernel) else _DIGITS.sub("*", kernel)
 
 
 def process_name(words: Sequence[str]) -> str:

@@ -40,7 +40,8 @@ _HEADER = np.dtype(
     ]
 )
 
-_MOST_DIGITS = 18
+_MOST = 2**63 - 1
+_MOST_DIGITS = len(str(_MOST))
 
 _CONTROLS = bytes(range(32)) + b"\x7f"
 _SPACES = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
@@ -163,8 +164,9 @@ def _line(text: Text, letter: bytes, key: str, value: str) -> None:
 
 
 def number(word: str) -> int | None:
-    """The number that a word is, of at most 18 digits; None for other words."""
-    return int(word) if word.isdecimal() and len(word) <= _MOST_DIGITS else None
+    """The number that a word is, if it has 63 bits at most; None for other words."""
+    found = int(word) if word.isdecimal() and len(word) <= _MOST_DIGITS else _MOST + 1
+    return found if found <= _MOST else None
 
 
 def plain(name: bytes) -> str:

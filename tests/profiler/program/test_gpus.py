@@ -167,3 +167,26 @@ def test_kernels_beside_a_pause_in_the_trace_stand_for_it():
     kernels = [("k", t * second, t * second + 1) for t in (1, 18, 26, 59)]
     one = traced(None, kernels, segments=((0, 20 * 10**9), (25 * 10**9, 60 * 10**9)))
     assert one.weights().tolist() == [1.0, 1.5, 1.5, 1.0]  # 5 s that aren't traced, for 5 s on each side
+
+
+def test_a_process_without_kernels_has_no_gpu():
+    gpus, waits = gpus_of([traced(0, []), rank(1)], ["GPU-a", "GPU-b"])
+    assert [gpu.id for gpu in gpus] == ["GPU-b"]
+    assert [len(wait) for wait in waits.wait_ns] == [0, 8]
+
+
+def test_a_kernel_without_an_operator_is_a_row_of_its_module():
+    one = traced(None, [("own", 0, 10), ("own", 20, 30), ("gemm", 40, 50)])
+    edges = np.arange(3)
+    labels = [("", ""), ("", "rope"), ("", "attn"), ("mm", "fc")]
+    owners = Owners(labels, np.array([0, 1, 2, 0]), edges + 1, edges == 2, 0 * edges, [()], 0 * edges)
+    rows = rows_of(gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])[0][0].parts)
+    found = {(row["name"], row["op"], row["module"]) for row in rows.units if row["level"] == "kernel"}
+    assert found == {("own", None, "rope"), ("own", None, "attn"), ("gemm", "mm", "fc")}
+    assert rows.unmatched == pytest.approx(2 / 3)
+
+
+def test_devices_that_a_process_does_not_name_are_as_cuda_numbers_them():
+    named = traced(None, [("k", 0, 10)], device=1, uuids=("", "GPU-b"))
+    unnamed = traced(None, [("k", 0, 10)], device=0, uuids=("", "GPU-b"), pid=2)
+    assert [gpu.id for gpu in gpus_of([named, unnamed], ["GPU-a", "GPU-b"])[0]] == ["GPU-a", "GPU-b"]
