@@ -194,7 +194,7 @@ def test_what_cannot_be_analysed_stays_where_it_is(run, workspace, monkeypatch):
     monkeypatch.setattr(program, "gpus_of", fail)
     with pytest.raises(OSError, match="no memory"):
         run("from row_kernels import launch\nlaunch('one', 0.01)\n")
-    assert len(list(workspace.glob("kept/jouletrace-rows-*/*/rows"))) == 1
+    assert len(list(workspace.glob("kept/rows-*/*/rows"))) == 1
     assert not load(workspace / "kept").complete
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from jouletrace.devices import open_devices
@@ -21,6 +21,7 @@ from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.command import Command
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded
+from jouletrace.profiler.program.left import ROWS
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.profiler.program.signals import Signals
@@ -76,13 +77,16 @@ def run_program(
     try:
         about: WorkloadFacts = {"name": program.name, "arguments": len(program.arguments)}
         session = Session("program", devices, folder=folder, command=command, workload=about)
-        with session, _place_of_rows(session.folder) as rows:
+        with ExitStack() as stack:
+            stack.enter_context(session)
             for opened in devices:
                 calibrations.attach(session.run, opened)
                 _note_others(session.run, opened)
             warn_of_idle(session.run, devices)
+            session.save_header()
             signals.take()
             begin_ns = session.clock.time_ns()
+            rows = stack.enter_context(_place_of_rows(session.folder, begin_ns))
             process = program.start(environment(rows, operators=operators, duty=duty or Duty()))
             signals.follow(process)
             lines = Live(session, rows) if live else None
@@ -115,9 +119,9 @@ def _note_others(run: Run, device: Device) -> None:
 
 
 @contextmanager
-def _place_of_rows(folder: Path | None) -> Iterator[Path]:
+def _place_of_rows(folder: Path | None, begin_ns: int) -> Iterator[Path]:
     """A folder of this user alone, for what the tracer writes; what is in it stays if the block fails."""
-    place = Path(tempfile.mkdtemp(prefix="jouletrace-rows-", dir=folder))
+    place = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
     try:
         yield place
     except BaseException:
