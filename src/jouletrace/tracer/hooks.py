@@ -8,6 +8,7 @@ once. Only the standard library is imported, of Python 3.8 or later; what the pr
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import re
@@ -19,7 +20,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 library: Any = types.SimpleNamespace(**globals())
 
@@ -38,7 +39,8 @@ WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 INSIDE = "torch's profiler, which the program uses, holds CUPTI meanwhile: kernels of that time are like those"
 
-_KERNEL, _ATEN = re.compile(r"\b(?:triton|cpp)_\w+"), re.compile(r"#.*Original ATen: \[(.*?)\]")
+_FUSED = re.compile(r"^#.*Original ATen: \[(.+)\]\n(?:#.*\n)*\w+ = async_compile\.\w+\('(\w{8,})'", re.MULTILINE)
+"""Operators and name of a kernel in what torch's compiler generates."""
 
 said: set[str] = set()
 done: set[Any] = set()
@@ -164,8 +166,8 @@ class Thread:
     root = 0
 
     def __del__(self) -> None:
-        for ours in operators if self.on else ():  # a thread that ends may not leave it on
-            ours.stop(self)
+        for ours in operators if self.on else ():  # torch complains if a thread that ends leaves it on
+            safely(ours.stop)(self)
 
 
 class Here(threading.local):
@@ -186,7 +188,7 @@ class Operators:
         self._modes = getattr(low, "_len_torch_dispatch_stack", lambda: 0)
         self._calls: dict[int, int] = {}
         self._held, self._possible = False, True
-        self.reason = "no torch module was called"
+        self.reason = ""
 
     def outermost(self, module: Any, number: int) -> None:
         """Decide for the time until the thread's next call of an outermost module."""
@@ -362,36 +364,17 @@ def see_rank(distributed: Any) -> bool:
 
 
 def see_compiled(cache: Any) -> bool:
-    """Write the operators of each kernel in what torch's compiler has generated since."""
+    """Write the operators of each kernel in what torch's compiler has generated since; true, since more may come."""
     kind = cache.PyCodeCache
     for module in list(getattr(kind, "modules", None) or getattr(kind, "cache", {}).values()):
-        path = getattr(module, "__file__", None)
-        if path and path not in done:
+        path = getattr(module, "__file__", "")
+        if path not in done:
             done.add(path)
-            try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    kernels = list(fused(file))
-            except OSError:
-                continue
-            for kernel, names in kernels:
-                say(f"k {kernel}", names)
+            with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+                for fused, kernel in _FUSED.findall(file.read()):
+                    names = (name.rpartition(".")[2] for name in fused.split(", "))
+                    say(f"k {kernel}", "+".join(dict.fromkeys(names)))
     return True
-
-
-def fused(lines: Any) -> Iterator[tuple[str, str]]:
-    """Each kernel of a generated module, and the operators that a comment above it names."""
-    names = ""
-    for line in lines:
-        above = _ATEN.search(line)
-        if above:
-            words = [word.strip().split(".") for word in above.group(1).split(",") if word.strip()]
-            names = "+".join(dict.fromkeys(word[1] if len(word) > 1 else word[0] for word in words))
-        elif names and not line.lstrip().startswith("#"):
-            kernel = _KERNEL.search(line)
-            if kernel:
-                yield kernel.group(), names
-            if kernel or "extern_kernels." in line or "torch.ops." in line:
-                names = ""
 
 
 HOOKS: tuple[tuple[str, Callable[[Any], object]], ...] = (
@@ -432,12 +415,12 @@ def end() -> None:
     """Write the last facts, and put all back."""
     if "all" not in done:
         look()
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
         reason = operators[0].reason if operators else "the program imported no torch"
-        if counters.get("stats", {}).get("unique_graphs"):
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        if not reason and counters and counters["stats"]["unique_graphs"]:
             reason = "the program compiles its code: kernels have the compiler's names"
         if ASKED:
-            say("i operators", reason)
+            say("i operators", reason or "no torch module was called")
         for ours in operators:
             ours.stop()
         undo()
