@@ -287,7 +287,7 @@ def test_module_that_is_still_imported_waits(library, monkeypatch):
         assert nn.Module.__call__ is not original
 
 
-def test_program_without_torch_is_said_to_have_no_operators(library, monkeypatch):
+def test_program_without_torch_has_no_operators_and_why(library, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
     with hooked(library) as here:
         assert not here["look"]()
@@ -488,7 +488,7 @@ def test_backward_keeps_the_state_of_its_forward(library, hooks):
     assert seen == ["ITT", "ITT"]
 
 
-def test_build_without_nvtx_is_said(library):
+def test_build_without_nvtx_is_reported(library):
     with hooked(library) as here:
         here["STATE"] = "NVTX"
         torch.cuda.is_initialized, original = lambda: True, torch.cuda.is_initialized
