@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "fake.h"
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,17 +20,19 @@ static __thread Graph *captured;
 
 void fake_attach(const Hooks *with) { hooks = with; }
 
-int cuInit(unsigned flags) {
-  (void)flags;
-  if (initialized) return initialized == getpid() ? 0 : 3;
+static void inject(void) {
   initialized = getpid();
   const char *path = getenv("CUDA_INJECTION64_PATH");
-  if (!path || !strcmp(path, "none")) return 0;
+  if (!path || !strcmp(path, "none")) return;
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   int (*initialize)(void) = library ? (int (*)(void))dlsym(library, "InitializeInjection") : NULL;
   if (!initialize) fprintf(stderr, "fake driver: no injection: %s\n", dlerror());
   else initialize();
-  return 0;
+}
+int cuInit(unsigned flags) { /* other threads' first calls wait for it */
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (!flags) pthread_once(&once, inject);
+  return initialized == getpid() ? 0 : 3;
 }
 
 static int usable(void) { return initialized == getpid(); }

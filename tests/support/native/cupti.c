@@ -4,6 +4,7 @@
 #include "fake.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +119,9 @@ static uint8_t *put(int which, const uint8_t *record, size_t bytes) { /* NULL: d
   return at;
 }
 static int deliver(int part, int force) { /* full buffers; those in part too; by force, those with open records too */
+  static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* a flush waits for what the worker hands over */
   Buffer *ready = NULL, **end = &ready;
+  pthread_mutex_lock(&one);
   pthread_mutex_lock(&lock);
   complete(now());
   for (int which = 0; part && which < 2; which++)
@@ -140,9 +143,12 @@ static int deliver(int part, int force) { /* full buffers; those in part too; by
     if (done) done(NULL, 0, ready->bytes, ready->size, ready->used);
     free(ready);
   }
+  pthread_mutex_unlock(&one);
   return OK;
 }
 static void *work_on(void *nothing) {
+  sigset_t all;
+  sigfillset(&all), pthread_sigmask(SIG_BLOCK, &all, NULL);
   for (;;) usleep(period), deliver(0, 0);
   return nothing;
 }
@@ -215,6 +221,7 @@ static void resource(int number, Context *context, Graph *graph, Graph *original
 static void replay(const char *names_path, const char *records_path) { /* a name is given by its line, from 0 */
   static char *lines[65536];
   size_t lines_read = 0, room = 0;
+  uint64_t later = 0; /* the first work is moved to the present, and all with it */
   char *line = NULL;
   FILE *file = fopen(names_path, "r");
   for (ssize_t n; file && (n = getline(&line, &room, file)) > 0 && lines_read < 65536;) line[n - 1] = 0, lines[lines_read++] = strdup(line);
@@ -225,8 +232,10 @@ static void replay(const char *names_path, const char *records_path) { /* a name
     uint32_t kind = *(uint32_t *)record;
     if (kind >= KINDS || !sizes[kind] || fread(record + 8, 1, sizes[kind] - 8, file) != sizes[kind] - 8) abort();
     if (kind == KERNEL) SET(const char *, 104, lines[*(uint64_t *)(record + 104)]);
+    if (kind != RUNTIME && kind != DRIVER && !later) later = now() - *(uint64_t *)(record + 16);
+    if (kind != RUNTIME && kind != DRIVER) *(uint64_t *)(record + 16) += later, *(uint64_t *)(record + 24) += later;
     pthread_mutex_lock(&lock);
-    if (kinds[kind] || kind == RUNTIME) put(kind == RUNTIME, record, sizes[kind]);
+    put(kind == RUNTIME || kind == DRIVER, record, sizes[kind]);
     pthread_mutex_unlock(&lock);
   }
   if (file) fclose(file);

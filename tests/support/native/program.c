@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,7 +53,7 @@ static char *names[64];
 static unsigned kinds = 0;
 static void name(const char *list) {
   char *copy = strdup(list), *rest = copy;
-  for (kinds = 0; rest;) strcpy(names[kinds++] = malloc(4096), strsep(&rest, ","));
+  for (kinds = 0; rest;) strcpy(names[kinds++] = malloc(65536), strsep(&rest, ","));
 }
 static long launch(long n, int (*with)(const char *)) {
   for (long i = 0; i < n; i++) with(names[i % kinds]);
@@ -64,6 +67,16 @@ static void pace(double rate, double seconds) { /* launches at a rate, each mill
     at = (double)(t.tv_sec - begun.tv_sec) + 1e-9 * (double)(t.tv_nsec - begun.tv_nsec);
     done += (double)launch((long)(at * rate - done), cudaLaunchKernel);
   }
+}
+static void own_files(void) { /* closes what it doesn't know, as daemons do, and opens files of its own */
+  for (int i = 3; i < 256; i++) close(i);
+  for (int i = 0; i < 40; i++) open("own", O_RDWR | O_CREAT | O_APPEND, 0600);
+}
+static void wait_for_signal(void) { /* blocks it in this thread alone, after others have begun */
+  sigset_t set;
+  int which;
+  sigemptyset(&set), sigaddset(&set, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &set, NULL), kill(getpid(), SIGUSR1), sigwait(&set, &which);
 }
 static long each;
 static void *thread(void *number) {
@@ -127,6 +140,10 @@ int main(int argc, char **argv) {
       else waitpid(child, NULL, 0), word += n;
     }
     DO("exec") { execv("/proc/self/exe", word); } /* the rest is the new program's */
+    DO("limit") { struct rlimit limit = {(rlim_t)NUMBER, RLIM_INFINITY}; limit.rlim_max = limit.rlim_cur; setrlimit(RLIMIT_FSIZE, &limit); }
+    DO("umask") umask((mode_t)strtol(NEXT, NULL, 8));
+    DO("own-files") own_files();
+    DO("signal") wait_for_signal();
     DO("say") puts(NEXT), fflush(stdout);
     DO("wait") { if (getchar() == EOF) return 9; }
     DO("sleep") usleep((unsigned)(1000 * NUMBER));
