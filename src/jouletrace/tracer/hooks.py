@@ -30,7 +30,7 @@ ASKED = os.environ.get("JOULETRACE_OPERATORS") != "0"
 STATE = "NVTX"
 """State of torch's profiler in which torch emits the names of its operators."""
 
-FIRST, EVENT_NS, MOST, AGAIN = 3, 500, 0.03, 0.02
+FIRST, EVENT_NS, MOST, AGAIN = 3, 700, 0.03, 0.02
 """Operators are marked in the first calls of an outermost module; then while their events, at so many ns each, cost
 less than a share of the time, and again once they cost less than the smaller share."""
 
