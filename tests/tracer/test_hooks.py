@@ -23,6 +23,7 @@ TEXT = Path(jouletrace.__file__).with_name("tracer") / "hooks.py"
 IN_CHILD = f"""
 import torch, threading
 here = dict(enter=lambda mark: 0, leave=lambda depth: None, mark=lambda *words: 1, cost=lambda: (0, 1), text=print)
+here["OPERATORS"] = 1
 here.update(dict.fromkeys(("push", "pop", "span", "sampling", "pause", "resume"), lambda *words: None))
 exec(compile(open({str(TEXT)!r}).read(), "hooks", "exec"), here)
 here["STATE"] = "ITT"
@@ -67,7 +68,7 @@ class Library:
 
         plain = {word: saying(word) for word in ("push", "pop", "span", "sampling", "pause", "resume")}
         own = {"enter": enter, "leave": leave, "mark": mark, "text": self.lines.append, "cost": lambda: self.spent}
-        return {**plain, **own}
+        return {**plain, **own, "OPERATORS": 1}
 
     def starting(self, key):
         return [line for line in self.lines if line.startswith(key)]
@@ -294,9 +295,8 @@ def test_program_without_torch_has_no_operators_and_why(library, monkeypatch):
     assert library.lines == [f"i python {sys.version.split()[0]}", "i operators the program imported no torch"]
 
 
-def test_nothing_is_marked_where_no_operators_are_asked_for(library, monkeypatch):
-    monkeypatch.setenv("JOULETRACE_OPERATORS", "0")
-    with hooked(library):
+def test_nothing_is_marked_where_no_operators_are_asked_for(library):
+    with hooked(library, OPERATORS=0):
         Model()(X)
     assert not library.called
     assert not library.starting("i operators")
@@ -418,8 +418,8 @@ def test_function_with_a_range_can_be_scripted(library, hooks):
 
 def test_operators_are_marked_in_the_first_calls_then_for_a_share_of_time(library, hooks):
     model, seen = nn.ReLU(), []
-    for events in (0, 0, 0, 59_999, 60_001, 59_999, 39_999, 59_999, 60_001):  # of 1 s, at 500 ns each
-        library.spent = events, 10**9
+    for share in (0, 0, 0, 0.029, 0.031, 0.029, 0.019, 0.029, 0.031):
+        library.spent = int(share * 10**9 / hooks["EVENT_NS"]), 10**9
         model(X)
         seen.append(state() == "ITT")
     assert seen == [True, True, True, True, False, False, True, True, False]
@@ -460,7 +460,13 @@ def test_nothing_is_left_for_torch_to_complain_about(how):
     script = f"{IN_CHILD}\nx = torch.ones(2, 2)\n{how}\nprint(torch._C._autograd._profiler_type().name)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert not done.stderr
-    assert done.stdout.split()[-1] == ("NONE" if "thread" in how else "ITT")
+    assert done.stdout.splitlines()[-1] == ("NONE" if "thread" in how else "ITT")
+
+
+@pytest.mark.thorough
+def test_last_facts_are_written_as_the_interpreter_ends():
+    done = subprocess.run([sys.executable, "-c", IN_CHILD], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.splitlines()[-1] == "i operators no torch module was called"
 
 
 def test_operators_are_left_alone_under_a_dispatch_mode(library, hooks):
@@ -488,24 +494,27 @@ def test_backward_keeps_the_state_of_its_forward(library, hooks):
     assert seen == ["ITT", "ITT"]
 
 
-def test_build_without_nvtx_is_reported(library):
+def test_build_without_nvtx_is_reported(library, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     with hooked(library) as here:
         here["STATE"] = "NVTX"
-        torch.cuda.is_initialized, original = lambda: True, torch.cuda.is_initialized
-        torch.cuda.is_current_stream_capturing, capturing = lambda: False, torch.cuda.is_current_stream_capturing
-        try:
-            for _ in range(2):
-                nn.ReLU()(X)
-        finally:
-            torch.cuda.is_initialized, torch.cuda.is_current_stream_capturing = original, capturing
+        for _ in range(2):
+            nn.ReLU()(X)
     (line,) = library.starting("i operators")
     assert line.startswith("i operators torch doesn't emit them: Can't use NVTX profiler")
 
 
-def test_nothing_is_switched_while_a_stream_captures(library, hooks, monkeypatch):
+def refused():
+    raise RuntimeError("operation would make the legacy stream depend on a capturing blocking stream")
+
+
+@pytest.mark.parametrize("captures", [lambda: True, refused])
+def test_nothing_is_switched_while_a_stream_captures(library, hooks, monkeypatch, captures):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", captures)
     nn.ReLU()(X)
+    assert not library.starting("w")
     assert state() == "NONE"
     assert not library.said
 

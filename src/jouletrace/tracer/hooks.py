@@ -1,8 +1,9 @@
 """Python that the native library runs inside a program's process: it marks what torch does there.
 
-The library executes this text in a bare dict that holds its functions, then calls ``look`` now and then, and ``end``
-once. Only the standard library is imported, of Python 3.8 or later; what the program has imported is looked up in
-``sys.modules``. A fault disables the hooks, never the program.
+The library executes this text in a bare dict that holds its functions and ``OPERATORS``, then calls ``look`` now and
+then. It may call ``end``, which the interpreter's end does otherwise. Only the standard library is imported, of Python
+3.8 or later; what the program has imported is looked up in ``sys.modules``. A fault disables the hooks, never the
+program.
 """
 
 from __future__ import annotations
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 library: Any = types.SimpleNamespace(**globals())
-
-ASKED = os.environ.get("JOULETRACE_OPERATORS") != "0"
-"""Whether operators and modules are marked."""
 
 STATE = "NVTX"
 """State of torch's profiler in which torch emits the names of its operators."""
@@ -64,6 +62,7 @@ def put(owner: Any, name: str, new: Any) -> None:
 def undo() -> None:
     """Put back, for good, what others haven't replaced since."""
     done.add("all")
+    atexit.unregister(end)
     while replaced:
         owner, name, original, new = replaced.pop()
         if vars(owner).get(name) is new:
@@ -194,9 +193,8 @@ class Operators:
         """Decide for the time until the thread's next call of an outermost module."""
         thread, ready = here.thread, self._cuda.is_initialized()
         thread.root = id(module)
-        if not self._possible or self._node() is not None:  # backward has the state of its forward
-            return
-        if ready and self._cuda.is_current_stream_capturing():
+        # Backward has the state of its forward.
+        if not self._possible or self._node() is not None or (ready and self._captures()):
             return
         if self._modes():
             wanted, self.reason = False, "the program runs under a dispatch mode of its own"
@@ -210,6 +208,12 @@ class Operators:
             self.stop()
         elif wanted and not thread.on and self._type().name == "NONE":
             self._start(thread)
+
+    def _captures(self) -> bool:
+        try:
+            return bool(self._cuda.is_current_stream_capturing())
+        except RuntimeError:  # CUDA doesn't say so of its default stream while another captures
+            return True
 
     def _start(self, thread: Thread) -> None:
         make = self._profiler
@@ -286,7 +290,6 @@ def wrap_profiler(module: Any) -> None:
     put(module, "_prepare_profiler", around(module._prepare_profiler, ours.hold, skip, ours.release))
     put(module, "_enable_profiler", around(module._enable_profiler, ours.stop, ours.began, ours.release))
     put(module, "_disable_profiler", around(module._disable_profiler, skip, ours.release, ours.release))
-    atexit.register(safely(ours.stop))  # in the main thread
 
 
 def wrap_ranges(module: Any) -> None:
@@ -337,7 +340,7 @@ def wrap_modules(module: Any) -> None:
         finally:
             leave(depth)
 
-    if ASKED:
+    if library.OPERATORS:
         put(module.Module, "__call__", call)
 
 
@@ -419,7 +422,7 @@ def end() -> None:
         counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
         if not reason and counters and counters["stats"]["unique_graphs"]:
             reason = "the program compiles its code: kernels have the compiler's names"
-        if ASKED:
+        if library.OPERATORS:
             say("i operators", reason or "no torch module was called")
         for ours in operators:
             ours.stop()
@@ -427,3 +430,4 @@ def end() -> None:
 
 
 say("i python", sys.version.split()[0])
+atexit.register(end)  # in the main thread, whose state torch would complain of
