@@ -505,6 +505,13 @@ def test_build_without_nvtx_is_reported(library, monkeypatch):
     assert line.startswith("i operators torch doesn't emit them: Can't use NVTX profiler")
 
 
+def test_program_whose_torch_uses_no_gpu_has_no_operators_and_why(library):
+    with hooked(library) as here:
+        here["STATE"] = "NVTX"
+        nn.ReLU()(X)
+    assert library.starting("i operators") == ["i operators torch runs nothing on a GPU"]
+
+
 def refused():
     raise RuntimeError("operation would make the legacy stream depend on a capturing blocking stream")
 

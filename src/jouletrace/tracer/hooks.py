@@ -149,12 +149,12 @@ def qualified(root: Any) -> tuple[str, list[tuple[str, Any]]]:
     for name, module in named.items():
         if name:
             parent, _, last = name.rpartition(".")
-            alone = last == "module" and parent in named and len(list(named[parent].children())) == 1
+            alone = last == "module" and parent in named and len(vars(named[parent]).get("_modules") or ()) == 1
             above = clean.get(parent, parent)
             clean[name] = above if alone or last in WRAPPERS else f"{above}.{last}" if above else last
             inner = inner if clean[name] else module
     kind = type(inner)
-    scripted = getattr(inner, "original_name", "") if kind.__module__.startswith("torch.jit") else ""
+    scripted = getattr(inner, "original_name", "") if str(kind.__module__).startswith("torch.jit") else ""
     return scripted or kind.__name__, [(clean[name], module) for name, module in named.items()]
 
 
@@ -198,8 +198,10 @@ class Operators:
             return
         if self._modes():
             wanted, self.reason = False, "the program runs under a dispatch mode of its own"
+        elif not ready and STATE == "NVTX":
+            wanted, self.reason = False, "torch runs nothing on a GPU"
         else:
-            wanted = not self._held and (ready or STATE != "NVTX")
+            wanted = not self._held
             calls = self._calls[number] = self._calls.get(number, 0) + wanted
             if wanted and calls > FIRST:
                 events, ns = library.cost()
