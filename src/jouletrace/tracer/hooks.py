@@ -1,115 +1,82 @@
 """Python that the native library runs inside a program's process: it marks what torch does there.
 
-The library executes this text in a bare dict that holds the functions declared below, then calls ``look`` now and then,
-and ``end`` once. It imports the standard library alone, since the program's Python may lack all else (3.8 or later);
-what the program has imported is looked up in ``sys.modules``. A fault disables the hooks, never the program.
+The library executes this text in a bare dict that holds its functions, then calls ``look`` now and then, and ``end``
+once. Only the standard library is imported, of Python 3.8 or later; what the program has imported is looked up in
+``sys.modules``. A fault disables the hooks, never the program.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import re
 import sys
 import threading
 import time
+import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    def enter(mark: int) -> int: ...
-    def leave(depth: int) -> None: ...
-    def mark(parent: int, kind: str, name: str) -> int: ...
-    def push(name: str) -> None: ...
-    def pop() -> None: ...
-    def span(kind: int, start_ns: int, end_ns: int) -> None: ...
-    def text(line: str) -> None: ...
-    def cost() -> tuple[int, int]: ...
-    def sampling(on: bool) -> None: ...
-    def pause() -> None: ...
-    def resume() -> None: ...
+library: Any = types.SimpleNamespace(**globals())
 
+ASKED = os.environ.get("JOULETRACE_OPERATORS") != "0"
+"""Whether operators and modules are marked."""
 
 STATE = "NVTX"
 """State of torch's profiler in which torch emits the names of its operators."""
 
-EVENT_NS, MOST, AGAIN = 500, 0.03, 0.02
-"""Cost of an operator's event, the share of time above which no more are emitted, and below which they are again."""
-
-FIRST = 3
-"""Calls of each outermost module whose operators are always marked."""
-
-LOAD = 4
-"""Kind of a row: a wait for the data loader."""
+FIRST, EVENT_NS, MOST, AGAIN = 3, 700, 0.03, 0.02
+"""Operators are marked in the first calls of an outermost module; then while their events, at so many ns each, cost
+less than a share of the time, and again once they cost less than the smaller share."""
 
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Names under which wrappers of modules hold what they wrap; "module", where it is the only child, is one too."""
+"""Names under which wrappers hold what they wrap; "module", where it is the only child, is one too."""
 
 INSIDE = "torch's profiler, which the program uses, holds CUPTI meanwhile: kernels of that time are like those"
 
-_KERNEL = re.compile(r"\b(?:triton|cpp)_\w+")
-_ATEN = re.compile(r"#.*Original ATen: \[(.*?)\]")
+_KERNEL, _ATEN = re.compile(r"\b(?:triton|cpp)_\w+"), re.compile(r"#.*Original ATen: \[(.*?)\]")
+
+said: set[str] = set()
+done: set[Any] = set()
+replaced: list[tuple[Any, str, Any, Any]] = []
 
 
-class Here(threading.local):
-    """State of one thread: whether our state of the profiler is on, or the program's; its outermost module by id."""
-
-    on = theirs = False
-    root = 0
-
-
-class Hooks:
-    """What was replaced, and what is known so far."""
-
-    def __init__(self) -> None:
-        self.here = Here()
-        self.over = self.held = self.sampled = False
-        self.reason = "no torch module was called"
-        self.said: set[str] = set()
-        self.done: set[str] = set()
-        self.read: set[str] = set()
-        self._put: list[tuple[Any, str, Any, Any]] = []
-
-    def say(self, key: str, value: object) -> None:
-        """Write a line of the file of text, once for each key."""
-        if key not in self.said:
-            self.said.add(key)
-            text(f"{key} {' '.join(str(value).split())}")
-
-    def put(self, owner: Any, name: str, new: Any) -> None:
-        """Replace a function."""
-        original = getattr(owner, name)
-        functools.update_wrapper(new, original)
-        self._put.append((owner, name, original, new))
-        setattr(owner, name, new)
-
-    def fail(self, error: BaseException) -> None:
-        """Put all back for good."""
-        self.say("w hooks_failed", f"{type(error).__name__}: {error}")
-        self.undo()
-
-    def undo(self) -> None:
-        """Put back what others haven't replaced since."""
-        self.over = True
-        while self._put:
-            owner, name, original, new = self._put.pop()
-            if vars(owner).get(name) is new:
-                setattr(owner, name, original)
+def say(key: str, value: object) -> None:
+    """Write a line, once for each key."""
+    if key not in said:
+        said.add(key)
+        library.text(f"{key} {' '.join(str(value).split())}")
 
 
-hooks = Hooks()
+def put(owner: Any, name: str, new: Any) -> None:
+    """Replace a function."""
+    original = getattr(owner, name)
+    replaced.append((owner, name, original, functools.update_wrapper(new, original)))
+    setattr(owner, name, new)
+
+
+def undo() -> None:
+    """Put back, for good, what others haven't replaced since."""
+    done.add("all")
+    while replaced:
+        owner, name, original, new = replaced.pop()
+        if vars(owner).get(name) is new:
+            setattr(owner, name, original)
 
 
 def safely(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, of which no fault reaches the program; it gives 0 then."""
+    """The function without faults: after one, all is put back. It gives 0 then."""
 
     def safe(*args: Any) -> Any:
         try:
             return function(*args)
         except Exception as error:
-            hooks.fail(error)
+            say("w hooks_failed", f"{type(error).__name__}: {error}")
+            undo()
             return 0
 
     return safe
@@ -118,8 +85,8 @@ def safely(function: Callable[..., Any]) -> Callable[..., Any]:
 def settle(torch: Any) -> None:
     """Give all code here the name of a file among torch's modules.
 
-    As with those, torch's compiler goes through such code within a function that it compiles, and never compiles it by
-    itself, which would use up the number of times for which it compiles one code.
+    torch's compiler goes through such code within a function that it compiles, as through what the code replaces. It
+    doesn't compile such code by itself, which would use up how often it compiles the one code of all modules' calls.
     """
     place = os.path.join(os.path.dirname(torch.__file__), "nn", "modules", "jouletrace.py")
 
@@ -127,256 +94,253 @@ def settle(torch: Any) -> None:
         parts = tuple(placed(part) if hasattr(part, "co_filename") else part for part in code.co_consts)
         return code.replace(co_filename=place, co_consts=parts)
 
-    for owner in (globals(), *(vars(kind) for kind in (Hooks, Names, Operators))):
+    for owner in (globals(), *(vars(kind) for kind in (Names, Operators, Thread))):
         for function in list(owner.values()):
             if getattr(function, "__globals__", None) is globals():
                 function.__code__ = placed(function.__code__)
 
 
 class Names:
-    """Marks of modules by their names: that in the largest outermost module that holds them, or its class.
-
-    Attributes:
-        marks: By id of the module; a module that dies takes its entry along.
-    """
+    """Marks of modules, by id: the name in the largest outermost module that holds one, or its class."""
 
     def __init__(self) -> None:
         self.marks: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
-        self._refs: dict[int, Any] = {}
         self._misses: dict[int, int] = {}
+        self._refs: dict[int, weakref.KeyedRef[int, Any]] = {}
         self._kinds: dict[str, str] = {}
 
     def of(self, module: Any) -> int:
-        """The mark of a module that has none yet; 0 for one without children outside the outermost module.
-
-        The kernels of such a module, often short-lived, belong to its caller.
-        """
-        depth = enter(0)
-        leave(depth)
-        if depth:
-            key = hooks.here.root
-            root = self._refs[key]() if key in self._refs else None
-            if root is not None:  # a module may have been added to it since
-                self._misses[key] = misses = self._misses.get(key, 0) + 1
-                if not misses & (misses - 1):
-                    self._name(root)
-            if id(module) not in self.marks and next(module.children(), None) is None:
-                return 0
-        if id(module) not in self.marks:
+        """The mark of a module that has none yet; 0 if its caller's counts: without children, outside the root."""
+        depth, root = library.enter(0), here.thread.root
+        library.leave(depth)
+        if depth and root in self._refs:  # modules may have been added to it since
+            self._misses[root] = misses = self._misses.get(root, 0) + 1
+            if not misses & (misses - 1):
+                self._name(self._refs[root]())
+        if id(module) not in self.marks and (not depth or vars(module).get("_modules")):
             self._name(module)
-        return self.marks[id(module)]
+        return self.marks.get(id(module), 0)
 
     def _name(self, root: Any) -> None:
-        """Give marks to a module and to all that it holds."""
         kind, paths = qualified(root)
         for path, module in paths:
             key = id(module)
-            if self._sizes.get(key, 0) >= len(paths):
-                continue
-            name = path or kind
-            if self._kinds.setdefault(name, kind) != kind:
-                name = f"{kind}.{name}"
-            self.marks[key], self._sizes[key] = mark(0, "m", name), len(paths)
-            if key not in self._refs:
-                self._refs[key] = weakref.KeyedRef(module, self._gone, key)
+            if self._sizes.get(key, 0) < len(paths):
+                name = path or kind
+                name = name if self._kinds.setdefault(name, kind) == kind else f"{kind}.{name}"
+                self.marks[key], self._sizes[key] = library.mark(0, "m", name), len(paths)
+                if key not in self._refs:
+                    self._refs[key] = weakref.KeyedRef(module, self._gone, key)
 
     def _gone(self, ref: Any) -> None:
-        for known in (self.marks, self._sizes, self._refs, self._misses):
+        for known in (self.marks, self._sizes, self._misses, self._refs):
             known.pop(ref.key, None)
 
 
 def qualified(root: Any) -> tuple[str, list[tuple[str, Any]]]:
-    """The class of a module, and the qualified names of what it holds, without those of wrappers."""
-    named = dict(root.named_modules())
-    clean = {"": ""}
-    kind = root
+    """The class of a module; the names of all that it holds, without those of wrappers, and of itself, ""."""
+    try:
+        named = {"": root, **dict(root.named_modules())}
+    except Exception:  # the program's own method
+        named = {"": root}
+    clean, inner = {"": ""}, root
     for name, module in named.items():
         if name:
             parent, _, last = name.rpartition(".")
+            alone = last == "module" and parent in named and len(list(named[parent].children())) == 1
             above = clean.get(parent, parent)
-            alone = last == "module" and parent in named and sum(1 for _ in named[parent].children()) == 1
-            clean[name] = above if last in WRAPPERS or alone else f"{above}.{last}" if above else last
-            kind = kind if clean[name] else module
-    scripted = getattr(kind, "original_name", None) if type(kind).__module__.startswith("torch.jit") else None
-    return str(scripted or type(kind).__name__), [(clean[name], module) for name, module in named.items()]
+            clean[name] = above if alone or last in WRAPPERS else f"{above}.{last}" if above else last
+            inner = inner if clean[name] else module
+    kind = type(inner)
+    scripted = getattr(inner, "original_name", "") if kind.__module__.startswith("torch.jit") else ""
+    return scripted or kind.__name__, [(clean[name], module) for name, module in named.items()]
+
+
+class Thread:
+    """Whether our state of torch's profiler is on in a thread, or the program's; its outermost module, by id."""
+
+    on = theirs = False
+    root = 0
+
+    def __del__(self) -> None:
+        for ours in operators if self.on else ():  # a thread that ends may not leave it on
+            ours.stop(self)
+
+
+class Here(threading.local):
+    """The state of each thread."""
+
+    def __init__(self) -> None:
+        self.thread = Thread()
 
 
 class Operators:
-    """Switches torch's names of operators in the thread that calls an outermost module, for a share of the time."""
+    """Switches the state in which torch emits operators, in the thread that calls an outermost module."""
 
-    def __init__(self, profiler: Any) -> None:
-        self._torch, self._profiler = sys.modules["torch"], profiler
+    def __init__(self, torch: Any, profiler: Any) -> None:
+        low, self._cuda, self._profiler = torch._C, torch.cuda, profiler
         self._enable, self._disable = profiler._enable_profiler, profiler._disable_profiler
-        self._config: Any = None
-        self._calls: dict[int, int] = {}
-        self.possible = os.environ.get("JOULETRACE_OPERATORS") != "0"
-        low: Any = self._torch._C  # type: ignore[attr-defined]
         self._type = low._autograd._profiler_type
         self._node = getattr(low, "_current_autograd_node", lambda: None)
         self._modes = getattr(low, "_len_torch_dispatch_stack", lambda: 0)
+        self._calls: dict[int, int] = {}
+        self._held, self._possible = False, True
+        self.reason = "no torch module was called"
 
     def outermost(self, module: Any, number: int) -> None:
         """Decide for the time until the thread's next call of an outermost module."""
-        hooks.here.root = id(module)
-        if not self.possible or self._node() is not None:  # backward has the state of its forward
+        thread, ready = here.thread, self._cuda.is_initialized()
+        thread.root = id(module)
+        if not self._possible or self._node() is not None:  # backward has the state of its forward
             return
-        cuda: Any = self._torch.cuda
-        ready = cuda.is_initialized()
-        if ready and cuda.is_current_stream_capturing():
+        if ready and self._cuda.is_current_stream_capturing():
             return
-        ready = ready or STATE != "NVTX"
-        on = hooks.here.on
-        wanted = ready and not hooks.held and not self._modes()
         if self._modes():
-            hooks.reason = "the program runs under a dispatch mode of its own"
-        elif wanted:
-            calls = self._calls.get(number, 0)
-            if calls < FIRST:
-                self._calls[number] = calls + 1
-            else:
-                events, ns = cost()
-                wanted = events * EVENT_NS < (MOST if on else AGAIN) * ns
-        if wanted and not on:
-            self._start()
-        elif on and not wanted:
+            wanted, self.reason = False, "the program runs under a dispatch mode of its own"
+        else:
+            wanted = not self._held and (ready or STATE != "NVTX")
+            calls = self._calls[number] = self._calls.get(number, 0) + wanted
+            if wanted and calls > FIRST:
+                events, ns = library.cost()
+                wanted = events * EVENT_NS < (MOST if thread.on else AGAIN) * ns
+        if thread.on and not wanted:
             self.stop()
+        elif wanted and not thread.on and self._type().name == "NONE":
+            self._start(thread)
 
-    def _start(self) -> None:
-        if self._type().name != "NONE":
-            return
+    def _start(self, thread: Thread) -> None:
         make = self._profiler
         try:
-            if self._config is None:
-                state = getattr(make.ProfilerState, STATE)
-                self._config = make.ProfilerConfig(state, False, False, False, False, False, make._ExperimentalConfig())
-            self._enable(self._config, set())
+            state = getattr(make.ProfilerState, STATE)
+            config = make.ProfilerConfig(state, False, False, False, False, False, make._ExperimentalConfig())
+            self._enable(config, set())
         except Exception as error:
-            self.possible = False
-            hooks.say("i operators", f"torch doesn't name them: {error}")
-            return
-        hooks.here.on = hooks.sampled = True
-        sampling(True)
+            self._possible = False
+            say("i operators", f"torch doesn't emit them: {error}")
+        else:
+            thread.on = True
+            library.sampling(True)
+            said.add("i operators")
 
-    def stop(self) -> None:
+    def stop(self, thread: Thread | None = None) -> None:
         """End our state in this thread."""
-        if hooks.here.on:
-            hooks.here.on = False
+        thread = thread or here.thread
+        if thread.on:
+            thread.on = False
             if self._type().name == STATE:
                 self._disable()
-            sampling(False)
+            library.sampling(False)
+
+    def hold(self) -> None:
+        """Leave CUPTI to the program's profiler."""
+        self.stop()
+        if not self._held:
+            self._held = True
+            library.pause()
+            say("w profiler_inside", f"{INSIDE} before and after it")
+
+    def began(self) -> None:
+        """Note a state of the program's that takes no CUPTI, as emit_nvtx: the library gets what it emits."""
+        if not self._held:
+            here.thread.theirs = True
+            library.sampling(True)
+
+    def release(self) -> None:
+        """Take back what was left to the program's profiler."""
+        if here.thread.theirs:
+            here.thread.theirs = False
+            library.sampling(False)
+        if self._held:
+            self._held = False
+            library.resume()
+
+
+here = Here()
+operators: list[Operators] = []
+
+
+def around(function: Any, before: Any, after: Any, failed: Any) -> Any:
+    """The function with others called before and after it, without their faults."""
+    before, after, failed = (safely(one) for one in (before, after, failed))
+
+    def call(*args: Any, **options: Any) -> Any:
+        before()
+        try:
+            result = function(*args, **options)
+        except BaseException:
+            failed()
+            raise
+        after()
+        return result
+
+    return call
 
 
 def wrap_profiler(module: Any) -> None:
     """Leave CUPTI, and the state of a thread, to the program's profiler."""
-    global operators
-    operators = Operators(module)
-    prepare, enable, disable = module._prepare_profiler, module._enable_profiler, module._disable_profiler
-
-    def hold() -> None:
-        operators.stop()
-        if not hooks.held:
-            hooks.held = True
-            pause()
-            hooks.say("w profiler_inside", f"{INSIDE} before and after it")
-
-    def release() -> None:
-        if hooks.held:
-            hooks.held = False
-            resume()
-
-    holding, releasing, stopping = safely(hold), safely(release), safely(operators.stop)
-
-    def preparing(*args: Any, **options: Any) -> Any:
-        holding()
-        try:
-            return prepare(*args, **options)
-        except BaseException:
-            releasing()
-            raise
-
-    def enabling(*args: Any, **options: Any) -> Any:
-        stopping()
-        try:
-            result = enable(*args, **options)
-        except BaseException:
-            releasing()
-            raise
-        if not hooks.held:  # emit_nvtx, which takes no CUPTI: its names of operators reach the library
-            hooks.here.theirs = True
-            sampling(True)
-        return result
-
-    def disabling(*args: Any, **options: Any) -> Any:
-        try:
-            return disable(*args, **options)
-        finally:
-            if hooks.here.theirs:
-                hooks.here.theirs = False
-                sampling(False)
-            releasing()
-
-    hooks.put(module, "_prepare_profiler", preparing)
-    hooks.put(module, "_enable_profiler", enabling)
-    hooks.put(module, "_disable_profiler", disabling)
-
-
-operators: Operators
+    ours, skip = Operators(sys.modules["torch"], module), lambda: None
+    operators.append(ours)
+    put(module, "_prepare_profiler", around(module._prepare_profiler, ours.hold, skip, ours.release))
+    put(module, "_enable_profiler", around(module._enable_profiler, ours.stop, ours.began, ours.release))
+    put(module, "_disable_profiler", around(module._disable_profiler, skip, ours.release, ours.release))
+    atexit.register(safely(ours.stop))  # in the main thread
 
 
 def wrap_ranges(module: Any) -> None:
-    """Mark ranges of ``record_function``, save those of torch itself, which the program didn't mark."""
-    kind = module.record_function
+    """Mark ranges of ``record_function``, save torch's own, which the program didn't mark."""
+    kind, ident = module.record_function, threading.get_ident
     begin, finish = kind.__enter__, kind.__exit__
 
     def entering(self: Any) -> Any:
         result = begin(self)
-        frame = sys._getframe(1)
-        own = str(frame.f_globals.get("__name__", "")).startswith("torch.")
+        own = str(sys._getframe(1).f_globals.get("__name__", "")).startswith("torch.")
         if not own:
-            push(str(self.name or "range"))
+            library.push(str(self.name or "range"))
         # One object may be entered again before its exit.
-        self.__dict__.setdefault("_jouletrace", []).append(0 if own else threading.get_ident())
+        self.__dict__.setdefault("_jouletrace", []).append(0 if own else ident())
         return result
 
     def leaving(self: Any, *error: Any) -> Any:
         held = self.__dict__.get("_jouletrace")
-        if held and held.pop() == threading.get_ident():
-            pop()
+        if held and held.pop() == ident():
+            library.pop()
         return finish(self, *error)
 
-    hooks.put(kind, "__enter__", entering)
-    hooks.put(kind, "__exit__", leaving)
+    put(kind, "__enter__", entering)
+    put(kind, "__exit__", leaving)
 
 
 def wrap_modules(module: Any) -> None:
-    """Mark the calls of modules."""
-    compiler, dynamo = getattr(sys.modules["torch"], "compiler", None), sys.modules.get("torch._dynamo")
-    older = getattr(dynamo, "is_compiling", lambda: False)
-    is_compiling: Callable[[], bool] = getattr(compiler, "is_compiling", older)
-    original, names = module.Module.__call__, Names()
-    get, named, outermost = names.marks.get, safely(names.of), safely(operators.outermost)
-    entering, leaving = enter, leave
+    """Mark the calls of modules, save in code that torch compiles."""
+    compiler: Any = getattr(sys.modules["torch"], "compiler", None)
+    older = getattr(sys.modules.get("torch._dynamo"), "is_compiling", lambda: False)
+    compiles, flags = getattr(compiler, "is_compiling", older), types.SimpleNamespace(_is_compiling_flag=False)
+    if hasattr(compiler, "_is_compiling_flag") and hasattr(compiler, "is_dynamo_compiling"):
+        compiles, flags = compiler.is_dynamo_compiling, compiler  # both as is_compiling, and faster
+    original, names, enter, leave = module.Module.__call__, Names(), library.enter, library.leave
+    get, named, outermost = names.marks.get, safely(names.of), safely(operators[0].outermost)
 
     def call(self: Any, *args: Any, **options: Any) -> Any:
-        if is_compiling():
+        if compiles() or flags._is_compiling_flag:
             return original(self, *args, **options)
         number = get(id(self)) or named(self)
         if not number:
             return original(self, *args, **options)
-        depth = entering(number)
+        depth = enter(number)
         try:
             if not depth:
                 outermost(self, number)
             return original(self, *args, **options)
         finally:
-            leaving(depth)
+            leave(depth)
 
-    hooks.put(module.Module, "__call__", call)
+    if ASKED:
+        put(module.Module, "__call__", call)
 
 
 def wrap_loader(module: Any) -> None:
-    """Write the times in which the program waits for its data loader."""
+    """Write the times in which the program waits for its data loader, rows of kind 4."""
     kind = module._BaseDataLoaderIter
     following = kind.__next__
 
@@ -385,45 +349,39 @@ def wrap_loader(module: Any) -> None:
         try:
             return following(self)
         finally:
-            span(LOAD, begin, time.time_ns())
+            library.span(4, begin, time.time_ns())
 
-    hooks.put(kind, "__next__", timed)
-
-
-def complete(name: str) -> Any:
-    """A module that the program has imported wholly; None before."""
-    module = sys.modules.get(name)
-    started = getattr(getattr(module, "__spec__", None), "_initializing", False)
-    return None if module is None or started else module
+    put(kind, "__next__", timed)
 
 
-def see_rank(distributed: Any) -> None:
-    """Write the rank of this process, once it is one of several."""
-    if "i rank" not in hooks.said and distributed.is_available() and distributed.is_initialized():
-        if distributed.get_world_size() > 1:
-            hooks.say("i rank", distributed.get_rank())
+def see_rank(distributed: Any) -> bool:
+    """Write the rank of this process, once it is one of several; true before."""
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        say("i rank", distributed.get_rank())
+    return "i rank" not in said
 
 
-def see_compiled(cache: Any) -> None:
+def see_compiled(cache: Any) -> bool:
     """Write the operators of each kernel in what torch's compiler has generated since."""
     kind = cache.PyCodeCache
     for module in list(getattr(kind, "modules", None) or getattr(kind, "cache", {}).values()):
         path = getattr(module, "__file__", None)
-        if path and path not in hooks.read:
-            hooks.read.add(path)
+        if path and path not in done:
+            done.add(path)
             try:
                 with open(path, encoding="utf-8", errors="replace") as file:
-                    source = file.read()
+                    kernels = list(fused(file))
             except OSError:
                 continue
-            for kernel, names in fused(source):
-                hooks.say(f"k {kernel}", names)
+            for kernel, names in kernels:
+                say(f"k {kernel}", names)
+    return True
 
 
-def fused(source: str) -> Iterator[tuple[str, str]]:
+def fused(lines: Any) -> Iterator[tuple[str, str]]:
     """Each kernel of a generated module, and the operators that a comment above it names."""
     names = ""
-    for line in source.splitlines():
+    for line in lines:
         above = _ATEN.search(line)
         if above:
             words = [word.strip().split(".") for word in above.group(1).split(",") if word.strip()]
@@ -436,64 +394,53 @@ def fused(source: str) -> Iterator[tuple[str, str]]:
                 names = ""
 
 
-PLACES: list[tuple[str, Callable[[Any], None]]] = [
+HOOKS: tuple[tuple[str, Callable[[Any], object]], ...] = (
     ("torch.autograd.profiler", wrap_profiler),
     ("torch.autograd.profiler", wrap_ranges),
     ("torch.nn.modules.module", wrap_modules),
     ("torch.utils.data.dataloader", wrap_loader),
-]
-SEEN: list[tuple[str, Callable[[Any], None]]] = [
     ("torch.distributed", see_rank),
     ("torch._inductor.codecache", see_compiled),
-]
+)
+"""Modules, and what to do with each once the program has imported it, again while that returns true."""
 
 
+def complete(name: str) -> Any:
+    """A module that the program has imported wholly; None before."""
+    module = sys.modules.get(name)
+    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
+
+
+@safely
 def look() -> bool:
-    """Hook what the program has imported since; whether there is nothing more to hook in torch's core."""
-    if hooks.over:
-        return True
-    try:
-        torch = complete("torch")
-        if torch is None:
-            return False
-        if "i torch" not in hooks.said:
-            settle(torch)
-            hooks.say("i torch", torch.__version__)
-        for name, act in PLACES:
-            module = complete(name)
-            if module is not None and act.__name__ not in hooks.done:
-                hooks.done.add(act.__name__)
-                act(module)
-        see()
-        return True
-    except Exception as error:
-        hooks.fail(error)
-        return True
+    """Hook what the program has imported since, and write what is known; false as long as it has no torch."""
+    torch = complete("torch")
+    if torch is None or "all" in done:
+        return torch is not None
+    if "i torch" not in said:
+        settle(torch)
+        say("i torch", torch.__version__)
+    for name, act in HOOKS:
+        module = complete(name) if act not in done else None
+        if module is not None and not act(module):
+            done.add(act)
+    return True
 
 
-def see() -> None:
-    """Write the facts that are known by now."""
-    for name, act in SEEN:
-        module = complete(name)
-        if module is not None:
-            act(module)
-
-
+@safely
 def end() -> None:
     """Write the last facts, and put all back."""
-    try:
-        if not hooks.over:
-            see()
-            if "wrap_profiler" in hooks.done:
-                operators.stop()
-            if not hooks.sampled:
-                hooks.say("i operators", hooks.reason if "i torch" in hooks.said else "the program imported no torch")
-            hooks.undo()
-    except Exception as error:
-        hooks.fail(error)
+    if "all" not in done:
+        look()
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+        reason = operators[0].reason if operators else "the program imported no torch"
+        if counters.get("stats", {}).get("unique_graphs"):
+            reason = "the program compiles its code: kernels have the compiler's names"
+        if ASKED:
+            say("i operators", reason)
+        for ours in operators:
+            ours.stop()
+        undo()
 
 
-try:
-    hooks.say("i python", sys.version.split()[0])
-except Exception as error:
-    hooks.fail(error)
+say("i python", sys.version.split()[0])
