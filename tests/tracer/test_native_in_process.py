@@ -30,14 +30,16 @@ def python(bench):
         for variable in ("JOULETRACE_TRACE", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
             del environment[variable]
         command = [sys.executable, "-c", LAUNCH + code, str(bench.built / "native.so")]
-        done = subprocess.run(command, env=environment, cwd=bench.folder, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(
+            command, env=environment, cwd=bench.folder, capture_output=True, text=True, timeout=100, check=False
+        )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.split("\n")[:-1]
 
     return run
 
 
-def test_tracing_starts_and_ends_when_it_is_told_to(python, bench):
+def test_tracing_starts_and_ends_on_demand(python, bench):
     python("work(5); start(); work(3); library.jt_stop(); work(7); start(); work(2); library.jt_stop(); work(1)")
     assert [one.counts() for one in bench.traced()] == [{"kernel": 3}, {"kernel": 2}]
     assert all(one.header["ended_ns"] for one in bench.traced())
@@ -67,7 +69,7 @@ def test_a_second_start_is_refused_and_harms_nothing(python, bench):
         (3, "no file", {"folder": "/nowhere"}),
     ],
 )
-def test_why_a_start_is_refused_is_told(python, code, said, how):
+def test_a_start_that_is_refused_leaves_a_reason(python, code, said, how):
     folder = f"folder={how.pop('folder')!r}" if "folder" in how else ""
     printed = python(f"print(start({folder})); print(library.jt_problem().decode()); work(3); library.jt_stop()", **how)
     assert printed[0] == str(code)
@@ -83,7 +85,8 @@ depth = enter(m); assert depth == 0; launch(1)
 inner = enter(n); launch(2); sampling(True)
 push("aten::linear, seq = 7, op_id = 1"); push("aten::addmm, seq = 8, op_id = 2"); launch(3); pop(); launch(4); pop()
 leave(inner); launch(5); enter(n); enter(n); leave(depth); sampling(False); launch(6)
-push("autograd::engine::evaluate_function: AddmmBackward0, seq = 8, op_id = 3"); push("AddmmBackward0, seq = 8, op_id = 4")
+push("autograd::engine::evaluate_function: AddmmBackward0, seq = 8, op_id = 3")
+push("AddmmBackward0, seq = 8, op_id = 4")
 push("aten::mm, op_id = 5"); launch(7); pop(); launch(8); pop(); launch(9); pop(); launch(10)
 push("step"); launch(11); pop(); work(1); library.jt_stop()
 """)
@@ -104,8 +107,8 @@ def owners(traced):
     """How many kernels there are of each module and its innermost operator, or backward of an operator."""
     names, marks = traced.said("n"), [line.split() for line in traced.said("m")]
     found = {}
-    for number in traced.of(KERNEL)["owner"].tolist():
-        module = operator = ""
+    for owner in traced.of(KERNEL)["owner"].tolist():
+        module, operator, number = "", "", owner
         while number and not module:
             parent, kind, name = marks[number - 1]
             module = names[int(name)] if kind == "m" else ""

@@ -124,7 +124,7 @@ def test_a_refusal_is_one_line_and_the_program_goes_on(bench, how, said):
 def test_without_cupti_the_program_goes_on(bench, built, tmp_path):
     (tmp_path / "driver").mkdir()
     (tmp_path / "driver/libcuda.so.1").symlink_to(built / "libcuda.so.1")
-    for major in (12, 13, 14):  # that of a toolkit on this machine isn't found behind them
+    for major in (12, 13, 14):  # that of a toolkit on this machine isn't taken in their place
         (tmp_path / f"driver/libcupti.so.{major}").write_text("no library")
     traced = bench.one("push a launch 1000 sync pop", LD_LIBRARY_PATH=tmp_path / "driver")
     assert traced.said("w") == ["not_traced kernels: libcupti is not installed; CUDA builds of torch include it"]
@@ -135,7 +135,7 @@ def test_functions_that_fail_do_no_harm(bench, function):
     bench.one("launch 1000 sync", FAKE_FAIL=f"cuptiActivity{function}=999,cuptiEnableCallback=1,cuptiUnsubscribe=1")
 
 
-def test_a_program_that_launches_nothing_is_told_from_one_that_is_not_traced(bench):
+def test_a_program_that_launches_nothing_has_files_too(bench):
     traced = bench.one("init")
     assert (len(traced.rows), traced.header["ended_ns"] > 0, traced.said("w")) == (0, True, [])
 

@@ -47,6 +47,9 @@ int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
   for (int i = 0; i < 16; i++) uuid[i] = (unsigned char)(16 * device + i);
   return usable() ? 0 : 3;
 }
+int cuDeviceGetName(char *name, int size, int device) { /* one GPU, and an instance of another */
+  return snprintf(name, (size_t)size, device ? "NVIDIA H100 80GB HBM3 MIG 1g.10gb" : "NVIDIA H100 80GB HBM3") < 0;
+}
 int cuCtxGetCurrent(Context **context) { return *context = current, usable() ? 0 : 3; }
 int cuCtxSetCurrent(Context *context) {
   current = context;
@@ -67,11 +70,9 @@ int cuCtxPopCurrent_v2(Context **context) {
 int cuThreadExchangeStreamCaptureMode(int *mode) { return (void)mode, 0; }
 
 static void enter(Call *call, int domain, int number, const char *name, const char *symbol) {
-  static int own = -1;
-  if (own < 0) own = getenv("FAKE_NESTED_IDS") != NULL; /* a driver's call within the runtime's has its own number */
   *call = (Call){.domain = domain, .number = number, .name = name, .symbol = symbol, .outermost = !outer, .context = current};
-  call->correlation = outer && !own ? outer : ++last_correlation;
-  if (!outer) outer = call->correlation;
+  call->correlation = outer ? outer : ++last_correlation; /* a driver's call within the runtime's has its number, on an H100 */
+  outer = call->correlation;
   const Hooks *to = hooks;
   if (to) to->call(call, 0);
 }
@@ -171,6 +172,11 @@ static int grows(Graph *graph, const char *name) {
   Node *node = (resource(NODE_STARTING, graph, NULL, NULL, NULL), add(graph, &(Work){.kind = KERNEL, .name = name, .stream = 7}));
   return resource(NODE_CREATED, graph, NULL, node, NULL), 0;
 }
+static int ends(Graph *graph) {
+  for (Node *next, *node = graph->first; node; node = next) resource(NODE_DESTROYED, graph, NULL, node, NULL), next = node->next, free(node);
+  return free(graph), 0;
+}
+int cuGraphDestroy(Graph *graph) { DRIVER_CALL(517, "cuGraphDestroy", NULL, ends(graph)); }
 int cuGraphInstantiateWithFlags(Graph **clone, Graph *graph) { DRIVER_CALL(643, "cuGraphInstantiateWithFlags", NULL, clones(clone, graph)); }
 int cuGraphLaunch(Graph *clone) { DRIVER_CALL(514, "cuGraphLaunch", NULL, runs(clone)); }
 int cuGraphAddKernelNode_v2(Graph *graph, const char *name) { DRIVER_CALL(689, "cuGraphAddKernelNode_v2", NULL, grows(graph, name)); }

@@ -37,7 +37,8 @@ typedef struct Buffer {
   struct Buffer *next;
 } Buffer;
 static Buffer *filling[2], *full, **last_full = &full; /* of the GPU's records, of calls; and those that wait for the worker */
-static struct { Buffer *buffer; uint8_t *record; uint64_t start, end; } waiting[WAITING];
+typedef struct { Buffer *buffer; uint8_t *record; uint64_t start, end; } Waiting; /* no buffer: not recorded, or handed over */
+static Waiting waiting[WAITING];
 static unsigned first, count;
 static uint64_t busy[2]; /* until when each GPU is */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,7 +92,7 @@ static int failing(const char *name) { /* the code with which a function is to f
 /* Buffers */
 static void complete(uint64_t until) { /* the records of work that has ended by a time */
   for (; count && waiting[first].end <= until; first = (first + 1) % WAITING, count--) {
-    if (!waiting[first].buffer) continue; /* handed over by force */
+    if (!waiting[first].buffer) continue;
     memcpy(waiting[first].record + 16, &waiting[first].start, 8);
     memcpy(waiting[first].record + 24, &waiting[first].end, 8);
     waiting[first].buffer->open--;
@@ -157,7 +158,6 @@ static void *work_on(void *nothing) {
 #define SET(type, offset, value) (*(type *)(record + (offset)) = (type)(value))
 static void work(const Work *of, const Context *context, uint32_t correlation, uint64_t node, uint32_t graph) {
   uint8_t record[256] __attribute__((aligned(8)));
-  if (!kinds[of->kind]) return;
   memset(record, 0x5A, sizeof record);
   SET(uint32_t, 0, of->kind);
   int kernel = of->kind == KERNEL, where = kernel ? 40 : 32;
@@ -177,14 +177,11 @@ static void work(const Work *of, const Context *context, uint32_t correlation, u
     pthread_mutex_lock(&lock);
     at = now();
   }
-  uint8_t *lies = put(0, record, sizes[of->kind]);
+  uint8_t *lies = kinds[of->kind] ? put(0, record, sizes[of->kind]) : NULL;
   uint64_t start = *until > at ? *until : at;
   *until = start + kernel_ns;
-  if (lies) {
-    waiting[(first + count) % WAITING].buffer = filling[0], waiting[(first + count) % WAITING].record = lies;
-    waiting[(first + count) % WAITING].start = start, waiting[(first + count) % WAITING].end = *until;
-    count++, filling[0]->open++;
-  }
+  waiting[(first + count++) % WAITING] = (Waiting){lies ? filling[0] : NULL, lies, start, *until};
+  if (lies) filling[0]->open++;
   pthread_mutex_unlock(&lock);
 }
 static void finished(void) {

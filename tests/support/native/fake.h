@@ -4,7 +4,7 @@
 
 enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, PEER_COPY = 22 }; /* kinds of records */
 enum { IN_DRIVER = 1, IN_RUNTIME = 2, OF_RESOURCES = 3 };                             /* domains of callbacks */
-enum { CONTEXT_CREATED = 1, MODULE_UNLOAD = 7, GRAPH_CREATED = 9, GRAPH_CLONED = 11, NODE_STARTING = 12, NODE_CREATED = 13,
+enum { CONTEXT_CREATED = 1, MODULE_UNLOAD = 7, GRAPH_CREATED = 9, GRAPH_CLONED = 11, NODE_STARTING = 12, NODE_CREATED = 13, NODE_DESTROYED = 14,
        EXEC_STARTING = 17, EXEC_CREATED = 18, NODE_CLONED = 20 }; /* callbacks of the domain of resources */
 
 typedef struct { uint32_t device, uid; } Context;

@@ -17,7 +17,7 @@
 int cuInit(unsigned), cuLaunchKernel(const char *), cuModuleUnload(char *, const char *), cuGraphAddKernelNode_v2(Graph *, const char *);
 int cudaLaunchKernel(const char *), cudaMemcpyAsync(uint64_t, int), cudaMemsetAsync(uint64_t), cudaSetDevice(int), cudaDeviceSynchronize(void);
 int cudaStreamSynchronize(void), cudaEventSynchronize(void), cudaStreamBeginCapture(void), cudaStreamEndCapture(Graph **);
-int cudaGraphInstantiate(Graph **, Graph *), cudaGraphLaunch(Graph *), cuCtxSynchronize(void), fake_replay(const char *, const char *);
+int cudaGraphInstantiate(Graph **, Graph *), cudaGraphLaunch(Graph *), cuGraphDestroy(Graph *), cuCtxSynchronize(void), fake_replay(const char *, const char *);
 void fake_stream(uint32_t);
 
 /* NVTX as its headers work: each copy asks the library of NVTX_INJECTION64_PATH, once, for handlers of its table. */
@@ -120,6 +120,7 @@ int main(int argc, char **argv) {
     DO("node") cuGraphAddKernelNode_v2(graph, names[0]);
     DO("instantiate") cudaGraphInstantiate(&clone, graph);
     DO("graph") for (long n = NUMBER; n; n--) cudaGraphLaunch(clone);
+    DO("destroy") cuGraphDestroy(graph), cuGraphDestroy(clone);
     DO("replay") { char *lines = NEXT; fake_replay(lines, NEXT); }
     DO("push") push(NEXT);
     DO("push-ex") a = attributes(NEXT), CALL(core, 8, int (*)(Attributes *), &a);

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 enum { RECORD_COPY = 1, RECORD_SET = 2, RECORD_KERNEL = 10, RECORD_PEER_COPY = 22 };
-enum { DRIVER_CALL = 1, RESOURCE = 3, NODE_CREATED = 13, NODE_CLONED = 20 };
-enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 17, HELD = 39 };
+enum { DRIVER_CALL = 1, RESOURCE = 3, NODE_CREATED = 13, NODE_DESTROYED = 14, NODE_CLONED = 20 };
+enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 20, BLOCK = 64, TRIES = 256, HELD = 39 };
 enum { SMALL = 64 << 10, LARGE = 4 << 20, POOL = 8, DEVICES = 64 };
 enum { FLUSH_MS = 250, TICK_MS = 50, SETTLE_S = 2 };
 
@@ -45,10 +45,11 @@ static pthread_mutex_t state = PTHREAD_MUTEX_INITIALIZER;
 // --- whose a launch is
 
 static struct { _Atomic uint32_t correlation; Owner owner; } launches[LAUNCHES];
-static struct { _Atomic uint64_t node; Owner owner; } nodes[NODES];
+static struct { _Atomic uint64_t node; Owner owner; bool destroyed; } nodes[NODES];
 enum { LAUNCH = 1, WAIT = 2 };
 static uint8_t calls[CALLS]; // by number: calls of the runtime launch by those of the driver, which cost less (run-h100.md)
-static _Thread_local struct { uint32_t depth; uint64_t since; } wait;
+static _Thread_local struct { uint32_t correlation; uint64_t since; } wait;
+static _Thread_local bool ours; // a thread of the tracer, whose waits aren't the program's
 
 static bool begins(const char *name, const char *const *words) {
   for (; *words; words++)
@@ -62,25 +63,30 @@ static uint8_t meaning(const char *name) {
   return begins(name, launch) ? LAUNCH : begins(name, waits) ? WAIT : 0;
 }
 
-static void remember_node(uint64_t node, Owner owner) {
-  uint32_t place = (uint32_t)(node * 0x9E3779B97F4A7C15u >> 47);
-  for (int tries = 0; tries < 64; tries++, place = (place + 1) & (NODES - 1)) {
+// Numbers of a graph's nodes follow one another: blocks of them share pages.
+static uint32_t node_place(uint64_t node) {
+  return (uint32_t)(node / BLOCK * 0x9E3779B97F4A7C15u >> 50) * BLOCK + node % BLOCK;
+}
+_Static_assert(NODES == BLOCK << 14, "the hash of a block has 14 bits");
+
+// Where a node is; if it is nowhere, and it is to be remembered, where to put it; else NODES. What was destroyed is known
+// until its place is needed: records of its last launch come later.
+static uint32_t node_at(uint64_t node, bool remember) {
+  uint32_t place = node_place(node), old = NODES;
+  for (int tries = 0; tries < TRIES; tries++, place = (place + BLOCK) & (NODES - 1)) {
     uint64_t there = atomic_load(&nodes[place].node);
-    if (there && there != node) continue;
-    nodes[place].owner = owner;
-    atomic_store(&nodes[place].node, node);
-    return;
+    if (there == node || (!there && remember)) return place;
+    if (!there) return NODES;
+    if (nodes[place].destroyed && (old == NODES || there < nodes[old].node)) old = place;
   }
+  return remember ? old : NODES;
 }
 
-static bool find_node(uint64_t node, Owner *owner) {
-  uint32_t place = (uint32_t)(node * 0x9E3779B97F4A7C15u >> 47);
-  for (int tries = 0; tries < 64; tries++, place = (place + 1) & (NODES - 1)) {
-    uint64_t there = atomic_load(&nodes[place].node);
-    if (there == node) *owner = nodes[place].owner;
-    if (there == node || !there) return there == node;
-  }
-  return false;
+static void remember_node(uint64_t node, Owner owner) {
+  uint32_t place = node_at(node, true);
+  if (place == NODES) return;
+  nodes[place].owner = owner, nodes[place].destroyed = false;
+  atomic_store(&nodes[place].node, node);
 }
 
 static void on_graph(uint32_t number, const void *data) {
@@ -91,15 +97,22 @@ static void on_graph(uint32_t number, const void *data) {
     remember_node(id, owner_now());
     return;
   }
-  Owner owner;
-  if (!cupti.GetGraphNodeId(FIELD(void *, graph, 24), &original) && find_node(original, &owner)) remember_node(id, owner);
+  uint32_t place = NODES;
+  if (number == NODE_DESTROYED) {
+    if ((place = node_at(id, false)) != NODES) nodes[place].destroyed = true;
+    return;
+  }
+  if (!cupti.GetGraphNodeId(FIELD(void *, graph, 24), &original)) place = node_at(original, false);
+  if (place != NODES) remember_node(id, nodes[place].owner);
 }
 
-static void on_wait(bool enters) {
+// A pause hides the end of a wait or its beginning: both are of one call, or there is no row.
+static void on_wait(bool enters, uint32_t correlation) {
   if (enters) {
-    if (!wait.depth++) wait.since = now_ns();
-  } else if (wait.depth && !--wait.depth) {
+    wait.correlation = correlation, wait.since = now_ns();
+  } else if (wait.since && wait.correlation == correlation) {
     Row row = {.start = wait.since, .end = now_ns(), .thread = owner_now().thread, .kind = SYNC};
+    wait.since = 0;
     rows_lock();
     rows_put(&row);
     rows_unlock();
@@ -114,10 +127,11 @@ static void on_call(void *user, int domain, uint32_t number, const void *data) {
   }
   if (domain != DRIVER_CALL || number >= CALLS) return;
   bool enters = !FIELD(int, data, 0);
+  uint32_t correlation = FIELD(uint32_t, data, 64), place = correlation & (LAUNCHES - 1);
+  if (ours) return;
   if (calls[number] == WAIT) {
-    on_wait(enters);
+    on_wait(enters, correlation);
   } else if (enters) {
-    uint32_t correlation = FIELD(uint32_t, data, 64), place = correlation & (LAUNCHES - 1);
     launches[place].owner = owner_now();
     atomic_store_explicit(&launches[place].correlation, correlation, memory_order_release);
   }
@@ -161,14 +175,11 @@ static const char *const COPIES[] = {"", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA",
 
 // CUPTI keeps one string a kernel while its module is loaded; another may lie there after that, so texts are compared.
 static uint32_t kernel_name(const char *name) {
-  static struct { const char *at; uint32_t number; char head[16]; } known[4096];
+  static struct { const char *at; uint32_t number; } known[4096];
   if (!name) return name_of("kernel", 6);
   uint32_t place = (uint32_t)((uintptr_t)name * 0x9E3779B97F4A7C15u >> 52);
-  size_t length = strlen(name);
-  const char *tail = length > 16 ? name + length - 16 : name;
-  if (known[place].at == name && !strncmp(known[place].head, tail, 16)) return known[place].number;
-  known[place].at = name, known[place].number = name_of(name, length);
-  strncpy(known[place].head, tail, 16);
+  if (known[place].at != name || strcmp(name_at(known[place].number), name))
+    known[place].at = name, known[place].number = name_of(name, strlen(name));
   return known[place].number;
 }
 
@@ -210,7 +221,8 @@ static bool put_record(const uint8_t *at) {
     return true;
   }
   row.start = FIELD(uint64_t, at, 16), row.end = FIELD(uint64_t, at, 24);
-  if (!checked && row.kind == KERNEL && row.end) {
+  if (!row.end) return rows_dropped(1), true; // the program ended before it
+  if (!checked && row.kind == KERNEL) {
     uint64_t now = now_ns();
     checked = row.start <= row.end && row.start + 1000000000u > began_ns && row.end < now + 1000000000u && row.device < DEVICES;
     if (!checked) return false;
@@ -218,8 +230,10 @@ static bool put_record(const uint8_t *at) {
   note_device(row.device);
   Owner owner;
   const uint32_t place = row.correlation & (LAUNCHES - 1);
-  bool known = node && find_node(node, &owner);
-  if (!known && atomic_load_explicit(&launches[place].correlation, memory_order_acquire) == row.correlation)
+  const uint32_t in_graph = node ? node_at(node, false) : NODES;
+  bool known = in_graph != NODES;
+  if (known) owner = nodes[in_graph].owner;
+  else if ( atomic_load_explicit(&launches[place].correlation, memory_order_acquire) == row.correlation)
     owner = launches[place].owner, known = true;
   if (known) row.owner = owner.owner, row.range = owner.range, row.thread = owner.thread, row.sampled = owner.sampled;
   rows_put(&row);
@@ -253,13 +267,15 @@ static void note_device(uint32_t device) {
   static bool known[DEVICES];
   if (device >= DEVICES || known[device]) return;
   known[device] = true;
-  int (*get)(int *, int), (*uuid)(unsigned char *, int), handle;
+  int (*get)(int *, int), (*uuid)(unsigned char *, int), (*called)(char *, int, int), handle;
   *(void **)&get = driver("cuDeviceGet");
-  *(void **)&uuid = driver("cuDeviceGetUuid_v2");
+  *(void **)&uuid = driver("cuDeviceGetUuid_v2"), *(void **)&called = driver("cuDeviceGetName");
   unsigned char b[16];
+  char name[256] = "";
   if (!get || !uuid || get(&handle, (int)device) || uuid(b, handle)) return;
-  text("i device %u %02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", device, b[0], b[1], b[2], b[3],
-       b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+  if (called) called(name, sizeof name, handle);
+  text("i device %u %s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", device,
+       strstr(name, " MIG ") ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
 // --- the library
@@ -367,6 +383,7 @@ static void callbacks(uint32_t enable) {
   // Graphs may be captured while tracing pauses, and launched later.
   if (enable && cupti.GetGraphNodeId) {
     cupti.EnableCallback(1, subscriber, RESOURCE, NODE_CREATED);
+    cupti.EnableCallback(1, subscriber, RESOURCE, NODE_DESTROYED);
     cupti.EnableCallback(1, subscriber, RESOURCE, NODE_CLONED);
   }
 }
@@ -484,6 +501,7 @@ static void command_line(void) {
 static void *settle(void *nothing) {
   int count = 0, (*counted)(int *), (*get)(int *, int), (*active)(int, unsigned *, int *), (*retain)(void **, int), (*release)(int);
   int (*push)(void *), (*pop)(void **), (*synchronize)(void);
+  ours = true;
   *(void **)&counted = driver("cuDeviceGetCount"), *(void **)&get = driver("cuDeviceGet");
   *(void **)&active = driver("cuDevicePrimaryCtxGetState"), *(void **)&retain = driver("cuDevicePrimaryCtxRetain");
   *(void **)&release = driver("cuDevicePrimaryCtxRelease_v2"), *(void **)&push = driver("cuCtxPushCurrent_v2");
@@ -503,7 +521,7 @@ static void *settle(void *nothing) {
 // Waits for the GPU, but not for ever: a collective whose peer has died never ends.
 static void settled(void) {
   pthread_t waiting;
-  if (pthread_create(&waiting, NULL, settle, NULL)) return;
+  if (thread_create(&waiting, settle)) return;
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += SETTLE_S;
@@ -528,7 +546,7 @@ int tracing_start(const char *folder, const char *given) {
     code = !load() ? 2 : !attach() ? 3 : 0;
     on = !code;
     pthread_t thread;
-    if (on && pthread_create(&thread, NULL, follow, NULL)) code = 3, on = false;
+    if (on && thread_create(&thread, follow)) code = 3, on = false;
     else if (on) pthread_detach(thread);
     if (code) text("w not_traced kernels: %s", problem);
     if (code) files_close(true);

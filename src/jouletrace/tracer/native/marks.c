@@ -66,6 +66,8 @@ uint32_t name_of(const char *name, size_t length) {
   }
 }
 
+const char *name_at(uint32_t number) { return names[number].name; }
+
 // The number of a mark; its parent's where there are too many.
 uint32_t mark_of(uint32_t parent, char kind, const char *name, size_t length) {
   uint32_t named = name_of(name, length);
@@ -126,8 +128,7 @@ static Code code_now(void) {
   return depth ? thread.code[depth - 1] : (Code){0, 0};
 }
 static uint32_t range_now(void) {
-  uint32_t depth = top(thread.ranges);
-  return depth ? thread.range[depth - 1] : atomic_load_explicit(&process_range, memory_order_relaxed);
+  return thread.ranges ? thread.range[thread.ranges - 1] : atomic_load_explicit(&process_range, memory_order_relaxed);
 }
 
 Owner owner_now(void) {
@@ -180,6 +181,10 @@ static uint32_t push_operator(const char *name, const char *end) {
 }
 
 void range_push(const char *name) {
+  if (thread.pushes >= DEEP) { // deeper ones are counted alone
+    thread.pushes++;
+    return;
+  }
   Pushed pushed = {RANGE, 0};
   const char *end = name ? strstr(name, OPERATOR_ID) : NULL;
   if (!name) name = "range";
@@ -188,17 +193,15 @@ void range_push(const char *name) {
     pushed = (Pushed){depth == UINT32_MAX ? NEITHER : OPERATOR, depth};
   } else {
     uint32_t mark = mark_of(range_now(), 'r', name, strnlen(name, 1024));
-    if (thread.ranges < DEEP) thread.range[thread.ranges] = mark;
-    thread.ranges++;
+    thread.range[thread.ranges++] = mark;
   }
-  if (thread.pushes < DEEP) thread.pushed[thread.pushes] = pushed;
-  thread.pushes++;
+  thread.pushed[thread.pushes++] = pushed;
 }
 
 void range_pop(void) {
   if (!thread.pushes) return; // pushed before we came
-  thread.pushes--;
-  Pushed pushed = thread.pushes < DEEP ? thread.pushed[thread.pushes] : (Pushed){NEITHER, 0};
+  if (--thread.pushes >= DEEP) return;
+  Pushed pushed = thread.pushed[thread.pushes];
   if (pushed.kind == OPERATOR) code_leave(pushed.depth);
   if (pushed.kind == RANGE && thread.ranges) thread.ranges--;
 }

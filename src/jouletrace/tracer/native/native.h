@@ -1,6 +1,8 @@
 // The inner interface of the tracer: rows and text of one process, marks of its threads, CUPTI, NVTX, Python.
 #pragma once
 #define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,6 +29,16 @@ static inline uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+// A thread of ours takes none of the program's signals.
+static inline int thread_create(pthread_t *thread, void *(*function)(void *)) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  int error = pthread_create(thread, NULL, function, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error;
+}
+
 // rows.c: the files of this process
 bool files_open(const char *folder);        // false if nothing can be written
 void files_close(bool ended);
@@ -42,6 +54,7 @@ void text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // marks.c: names, marks, and the marks that are open in each thread
 uint32_t name_of(const char *name, size_t length);
+const char *name_at(uint32_t number);
 uint32_t mark_of(uint32_t parent, char kind, const char *name, size_t length);
 bool marks_open(const char *folder);        // opens the files, and writes what was interned before
 typedef struct { uint32_t owner, range, thread; bool sampled; } Owner;

@@ -191,5 +191,5 @@ static void *look(void *unused) {
 void python_begin(bool with_operators) {
   pthread_t thread;
   operators = with_operators;
-  if (resolve() && !pthread_create(&thread, NULL, look, NULL)) pthread_detach(thread);
+  if (resolve() && !thread_create(&thread, look)) pthread_detach(thread);
 }
