@@ -398,10 +398,12 @@ static bool records(bool enable) {
   return true;
 }
 
-static bool attach(void) {
+// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners.
+static bool attach(bool again) {
   int error = CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
   if (error) subscriber = NULL;
-  if (refused("cuptiSubscribe", error)) return false;
+  if (error == HELD && again) text("w profiler_inside after it, kernels are recorded without their modules, since it keeps CUPTI");
+  else if (refused("cuptiSubscribe", error)) return false;
   if (refused("cuptiActivityRegisterCallbacks", cupti.ActivityRegisterCallbacks(on_requested, on_completed))) return false;
   callbacks(1);
   return records(true);
@@ -543,7 +545,7 @@ int tracing_start(const char *folder, const char *given) {
     registered = true;
     command_line();
     duty_begin(given);
-    code = !load() ? 2 : !attach() ? 3 : 0;
+    code = !load() ? 2 : !attach(false) ? 3 : 0;
     on = !code;
     pthread_t thread;
     if (on && thread_create(&thread, follow)) code = 3, on = false;
@@ -582,7 +584,7 @@ void tracing_pause(void) {
 
 void tracing_resume(void) {
   pthread_mutex_lock(&state);
-  if (on && held && attach()) held = false;
+  if (on && held && attach(true)) held = false;
   else if (on && held) text("w not_traced kernels: %s; kernels after torch's profiler are missing", problem);
   pthread_mutex_unlock(&state);
 }
