@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 import time
 
 import pytest
@@ -77,6 +78,24 @@ def test_a_full_disk_costs_rows_and_never_the_program(bench, limit):
             assert one.header["rows"] + one.header["dropped"] >= (100_000 if limit >= 4096 else 0)
             assert one.header["rows"] == len(one.rows)
             assert len(one.of(KERNEL)) < 100_000
+
+
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size=$SIZE none traces && { "$0" "$@"; code=$?; cp -r traces kept; exit $code; }
+"""
+
+
+@pytest.mark.parametrize("size", ["8k", "100k", "5m"])
+def test_a_disk_that_is_full_costs_rows_and_never_the_program(bench, size):
+    """On a file system of its own, in a namespace of its own."""
+    if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", bench.traces], check=False).returncode:
+        pytest.skip("file systems can't be mounted here")
+    bench.run("launch 200000 sync", before=("unshare", "-rm", "sh", "-c", ON_A_SMALL_DISK), SIZE=size)
+    bench.traces = bench.folder / "kept"
+    (traced,) = bench.traced()
+    assert traced.header["rows"] + traced.header["dropped"] >= 200_000
+    assert len(traced.rows) == traced.header["rows"] < 200_000
+    assert (traced.rows["end"] > traced.rows["start"]).all()
 
 
 @pytest.mark.parametrize("mask", ["0", "777"])
