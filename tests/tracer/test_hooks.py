@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import types
+import weakref
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,14 @@ import pytest
 import jouletrace
 
 torch = pytest.importorskip("torch")
-import torch.fx  # noqa: E402
-import torch.utils.data  # noqa: E402
+pytest.importorskip("torch.fx")
 from torch import nn  # noqa: E402
 
 TEXT = Path(jouletrace.__file__).with_name("tracer") / "hooks.py"
 IN_CHILD = f"""
 import torch, threading
 here = dict(enter=lambda mark: 0, leave=lambda depth: None, mark=lambda *words: 1, cost=lambda: (0, 1), text=print)
+here["OPERATORS"] = 1
 here.update(dict.fromkeys(("push", "pop", "span", "sampling", "pause", "resume"), lambda *words: None))
 exec(compile(open({str(TEXT)!r}).read(), "hooks", "exec"), here)
 here["STATE"] = "ITT"
@@ -67,7 +68,7 @@ class Library:
 
         plain = {word: saying(word) for word in ("push", "pop", "span", "sampling", "pause", "resume")}
         own = {"enter": enter, "leave": leave, "mark": mark, "text": self.lines.append, "cost": lambda: self.spent}
-        return {**plain, **own}
+        return {**plain, **own, "OPERATORS": 1}
 
     def starting(self, key):
         return [line for line in self.lines if line.startswith(key)]
@@ -182,9 +183,10 @@ def test_wrappers_have_no_names(library, hooks):
     assert library.called == ["Other"] * 3 + ["layers.0"] + BLOCK
 
 
+@pytest.mark.thorough
 def test_compiled_model_has_the_name_of_what_is_compiled(library, hooks):
     torch.compile(Model(), backend="eager")(X)
-    assert library.called == ["Model"]
+    assert set(library.called) == {"Model"}
 
 
 def test_module_that_is_called_module_beside_others_is_no_wrapper(library, hooks):
@@ -201,22 +203,23 @@ def test_module_that_was_added_later_is_named(library, hooks):
     assert library.called[-1] == "layers.2"
 
 
+def references():
+    return sum(type(one) is weakref.KeyedRef for one in gc.get_objects())
+
+
 def test_short_lived_modules_belong_to_their_caller_and_leave_nothing(library, hooks):
     class Inner(nn.Module):
         def forward(self, x):
             return nn.ReLU()(x)
 
-    model = Inner()
+    model, before = Inner(), references()
     for _ in range(100):
         model(X)
         copy.deepcopy(Model())(X)
         nn.GELU()(X)
     gc.collect()
-    (call,) = [
-        cell.cell_contents for cell in nn.Module.__call__.__closure__ if "method" in str(cell.cell_contents)
-    ] or [None]
     assert set(library.called) == {"Inner", "Model", "GELU", *BLOCK, "layers.1", "layers.1.linear", "layers.1.norm"}
-    assert len(call.__self__) == 1
+    assert references() == before + 1
 
 
 def test_module_outside_with_children_is_named_by_its_class(library, hooks):
@@ -285,16 +288,15 @@ def test_module_that_is_still_imported_waits(library, monkeypatch):
         assert nn.Module.__call__ is not original
 
 
-def test_program_without_torch_is_said_to_have_no_operators(library, monkeypatch):
+def test_program_without_torch_has_no_operators_and_why(library, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
     with hooked(library) as here:
         assert not here["look"]()
     assert library.lines == [f"i python {sys.version.split()[0]}", "i operators the program imported no torch"]
 
 
-def test_nothing_is_marked_where_no_operators_are_asked_for(library, monkeypatch):
-    monkeypatch.setenv("JOULETRACE_OPERATORS", "0")
-    with hooked(library):
+def test_nothing_is_marked_where_no_operators_are_asked_for(library):
+    with hooked(library, OPERATORS=0):
         Model()(X)
     assert not library.called
     assert not library.starting("i operators")
@@ -416,8 +418,8 @@ def test_function_with_a_range_can_be_scripted(library, hooks):
 
 def test_operators_are_marked_in_the_first_calls_then_for_a_share_of_time(library, hooks):
     model, seen = nn.ReLU(), []
-    for events in (0, 0, 0, 59_999, 60_001, 59_999, 39_999, 59_999, 60_001):  # of 1 s, at 500 ns each
-        library.spent = events, 10**9
+    for share in (0, 0, 0, 0.029, 0.031, 0.029, 0.019, 0.029, 0.031):
+        library.spent = int(share * 10**9 / hooks["EVENT_NS"]), 10**9
         model(X)
         seen.append(state() == "ITT")
     assert seen == [True, True, True, True, False, False, True, True, False]
@@ -458,7 +460,13 @@ def test_nothing_is_left_for_torch_to_complain_about(how):
     script = f"{IN_CHILD}\nx = torch.ones(2, 2)\n{how}\nprint(torch._C._autograd._profiler_type().name)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert not done.stderr
-    assert done.stdout.split()[-1] == ("NONE" if "thread" in how else "ITT")
+    assert done.stdout.splitlines()[-1] == ("NONE" if "thread" in how else "ITT")
+
+
+@pytest.mark.thorough
+def test_last_facts_are_written_as_the_interpreter_ends():
+    done = subprocess.run([sys.executable, "-c", IN_CHILD], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.splitlines()[-1] == "i operators no torch module was called"
 
 
 def test_operators_are_left_alone_under_a_dispatch_mode(library, hooks):
@@ -486,24 +494,34 @@ def test_backward_keeps_the_state_of_its_forward(library, hooks):
     assert seen == ["ITT", "ITT"]
 
 
-def test_build_without_nvtx_is_said(library):
+def test_build_without_nvtx_is_reported(library, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     with hooked(library) as here:
         here["STATE"] = "NVTX"
-        torch.cuda.is_initialized, original = lambda: True, torch.cuda.is_initialized
-        torch.cuda.is_current_stream_capturing, capturing = lambda: False, torch.cuda.is_current_stream_capturing
-        try:
-            for _ in range(2):
-                nn.ReLU()(X)
-        finally:
-            torch.cuda.is_initialized, torch.cuda.is_current_stream_capturing = original, capturing
+        for _ in range(2):
+            nn.ReLU()(X)
     (line,) = library.starting("i operators")
     assert line.startswith("i operators torch doesn't emit them: Can't use NVTX profiler")
 
 
-def test_nothing_is_switched_while_a_stream_captures(library, hooks, monkeypatch):
+def test_program_whose_torch_uses_no_gpu_has_no_operators_and_why(library):
+    with hooked(library) as here:
+        here["STATE"] = "NVTX"
+        nn.ReLU()(X)
+    assert library.starting("i operators") == ["i operators torch runs nothing on a GPU"]
+
+
+def refused():
+    raise RuntimeError("operation would make the legacy stream depend on a capturing blocking stream")
+
+
+@pytest.mark.parametrize("captures", [lambda: True, refused])
+def test_nothing_is_switched_while_a_stream_captures(library, hooks, monkeypatch, captures):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", captures)
     nn.ReLU()(X)
+    assert not library.starting("w")
     assert state() == "NONE"
     assert not library.said
 
@@ -599,18 +617,31 @@ def test_rank_is_written_once_the_program_is_one_of_several(library, hooks, monk
 
 
 GENERATED = """
-# Topologically Sorted Source Nodes: [x, y], Original ATen: [aten.relu, prims.convert_element_type, aten.add.Tensor]
+async_compile = AsyncCompile()
+
+
+# kernel path: /tmp/torchinductor/aa/caa.py
+# Topologically Sorted Source Nodes: [x, y], Original ATen: [aten.relu, prims.convert_element_type, aten.add]
 # Source node to ATen node mapping:
 #   x => relu
+# Graph fragment:
+#   %relu : [num_users=1] = call_function[target=torch.ops.aten.relu.default](args = (%arg0,), kwargs = {})
 triton_poi_fused_add_relu_0 = async_compile.triton('triton_poi_fused_add_relu_0', '''
+import triton
 ''', device_str='cuda')
+
+
+# Source Nodes: [w], Original ATen: [aten._softmax]
+# w => exp, sub
+triton_per_fused__softmax_1 = async_compile.triton('triton_per_fused__softmax_1', '''
+''', device_str='cuda')
+
+
 def call(args):
     # Topologically Sorted Source Nodes: [z], Original ATen: [aten.addmm]
     extern_kernels.addmm(arg1, arg0, alpha=1, beta=1, out=buf0)
+    # Topologically Sorted Source Nodes: [x, y], Original ATen: [aten.relu, prims.convert_element_type, aten.add]
     triton_poi_fused_add_relu_0.run(buf0, 8, stream=stream0)
-    # Topologically Sorted Source Nodes: [w], Original ATen: [aten._softmax, aten._softmax]
-    buf2 = buf1; del buf1  # reuse
-    triton_per_fused__softmax_1.run(buf0, 8, stream=stream0)
 """
 
 
@@ -627,11 +658,3 @@ def test_kernels_of_the_compiler_are_written_with_their_operators(library, hooks
         "k triton_poi_fused_add_relu_0 relu+convert_element_type+add",
         "k triton_per_fused__softmax_1 _softmax",
     ]
-
-
-@pytest.mark.slow
-def test_kernels_of_the_compiler_are_found_in_what_it_generates(library, hooks):
-    torch._dynamo.reset()
-    torch.compile(lambda x: torch.nn.functional.gelu(x.sin() * 2))(X)
-    hooks["look"]()
-    assert "k cpp_fused_gelu_mul_sin_0 sin+mul+gelu" in library.lines

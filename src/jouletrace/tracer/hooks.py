@@ -1,13 +1,15 @@
 """Python that the native library runs inside a program's process: it marks what torch does there.
 
-The library executes this text in a bare dict that holds its functions, then calls ``look`` now and then, and ``end``
-once. Only the standard library is imported, of Python 3.8 or later; what the program has imported is looked up in
-``sys.modules``. A fault disables the hooks, never the program.
+The library executes this text in a bare dict that holds its functions and ``OPERATORS``, then calls ``look`` now and
+then. It may call ``end``, which the interpreter's end does otherwise. Only the standard library is imported, of Python
+3.8 or later; what the program has imported is looked up in ``sys.modules``. A fault disables the hooks, never the
+program.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import re
@@ -19,12 +21,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 library: Any = types.SimpleNamespace(**globals())
-
-ASKED = os.environ.get("JOULETRACE_OPERATORS") != "0"
-"""Whether operators and modules are marked."""
 
 STATE = "NVTX"
 """State of torch's profiler in which torch emits the names of its operators."""
@@ -38,7 +37,8 @@ WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 INSIDE = "torch's profiler, which the program uses, holds CUPTI meanwhile: kernels of that time are like those"
 
-_KERNEL, _ATEN = re.compile(r"\b(?:triton|cpp)_\w+"), re.compile(r"#.*Original ATen: \[(.*?)\]")
+_FUSED = re.compile(r"^#.*Original ATen: \[(.+)\]\n(?:#.*\n)*\w+ = async_compile\.\w+\('(\w{8,})'", re.MULTILINE)
+"""Operators and name of a kernel in what torch's compiler generates."""
 
 said: set[str] = set()
 done: set[Any] = set()
@@ -62,6 +62,7 @@ def put(owner: Any, name: str, new: Any) -> None:
 def undo() -> None:
     """Put back, for good, what others haven't replaced since."""
     done.add("all")
+    atexit.unregister(end)
     while replaced:
         owner, name, original, new = replaced.pop()
         if vars(owner).get(name) is new:
@@ -148,12 +149,12 @@ def qualified(root: Any) -> tuple[str, list[tuple[str, Any]]]:
     for name, module in named.items():
         if name:
             parent, _, last = name.rpartition(".")
-            alone = last == "module" and parent in named and len(list(named[parent].children())) == 1
+            alone = last == "module" and parent in named and len(vars(named[parent]).get("_modules") or ()) == 1
             above = clean.get(parent, parent)
             clean[name] = above if alone or last in WRAPPERS else f"{above}.{last}" if above else last
             inner = inner if clean[name] else module
     kind = type(inner)
-    scripted = getattr(inner, "original_name", "") if kind.__module__.startswith("torch.jit") else ""
+    scripted = getattr(inner, "original_name", "") if str(kind.__module__).startswith("torch.jit") else ""
     return scripted or kind.__name__, [(clean[name], module) for name, module in named.items()]
 
 
@@ -164,8 +165,8 @@ class Thread:
     root = 0
 
     def __del__(self) -> None:
-        for ours in operators if self.on else ():  # a thread that ends may not leave it on
-            ours.stop(self)
+        for ours in operators if self.on else ():  # torch complains if a thread that ends leaves it on
+            safely(ours.stop)(self)
 
 
 class Here(threading.local):
@@ -186,20 +187,21 @@ class Operators:
         self._modes = getattr(low, "_len_torch_dispatch_stack", lambda: 0)
         self._calls: dict[int, int] = {}
         self._held, self._possible = False, True
-        self.reason = "no torch module was called"
+        self.reason = ""
 
     def outermost(self, module: Any, number: int) -> None:
         """Decide for the time until the thread's next call of an outermost module."""
         thread, ready = here.thread, self._cuda.is_initialized()
         thread.root = id(module)
-        if not self._possible or self._node() is not None:  # backward has the state of its forward
-            return
-        if ready and self._cuda.is_current_stream_capturing():
+        # Backward has the state of its forward.
+        if not self._possible or self._node() is not None or (ready and self._captures()):
             return
         if self._modes():
             wanted, self.reason = False, "the program runs under a dispatch mode of its own"
+        elif not ready and STATE == "NVTX":
+            wanted, self.reason = False, "torch runs nothing on a GPU"
         else:
-            wanted = not self._held and (ready or STATE != "NVTX")
+            wanted = not self._held
             calls = self._calls[number] = self._calls.get(number, 0) + wanted
             if wanted and calls > FIRST:
                 events, ns = library.cost()
@@ -208,6 +210,12 @@ class Operators:
             self.stop()
         elif wanted and not thread.on and self._type().name == "NONE":
             self._start(thread)
+
+    def _captures(self) -> bool:
+        try:
+            return bool(self._cuda.is_current_stream_capturing())
+        except RuntimeError:  # CUDA doesn't say so of its default stream while another captures
+            return True
 
     def _start(self, thread: Thread) -> None:
         make = self._profiler
@@ -284,7 +292,6 @@ def wrap_profiler(module: Any) -> None:
     put(module, "_prepare_profiler", around(module._prepare_profiler, ours.hold, skip, ours.release))
     put(module, "_enable_profiler", around(module._enable_profiler, ours.stop, ours.began, ours.release))
     put(module, "_disable_profiler", around(module._disable_profiler, skip, ours.release, ours.release))
-    atexit.register(safely(ours.stop))  # in the main thread
 
 
 def wrap_ranges(module: Any) -> None:
@@ -335,7 +342,7 @@ def wrap_modules(module: Any) -> None:
         finally:
             leave(depth)
 
-    if ASKED:
+    if library.OPERATORS:
         put(module.Module, "__call__", call)
 
 
@@ -362,36 +369,17 @@ def see_rank(distributed: Any) -> bool:
 
 
 def see_compiled(cache: Any) -> bool:
-    """Write the operators of each kernel in what torch's compiler has generated since."""
+    """Write the operators of each kernel in what torch's compiler has generated since; true, since more may come."""
     kind = cache.PyCodeCache
     for module in list(getattr(kind, "modules", None) or getattr(kind, "cache", {}).values()):
-        path = getattr(module, "__file__", None)
-        if path and path not in done:
+        path = getattr(module, "__file__", "")
+        if path not in done:
             done.add(path)
-            try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    kernels = list(fused(file))
-            except OSError:
-                continue
-            for kernel, names in kernels:
-                say(f"k {kernel}", names)
+            with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+                for fused, kernel in _FUSED.findall(file.read()):
+                    names = (name.rpartition(".")[2] for name in fused.split(", "))
+                    say(f"k {kernel}", "+".join(dict.fromkeys(names)))
     return True
-
-
-def fused(lines: Any) -> Iterator[tuple[str, str]]:
-    """Each kernel of a generated module, and the operators that a comment above it names."""
-    names = ""
-    for line in lines:
-        above = _ATEN.search(line)
-        if above:
-            words = [word.strip().split(".") for word in above.group(1).split(",") if word.strip()]
-            names = "+".join(dict.fromkeys(word[1] if len(word) > 1 else word[0] for word in words))
-        elif names and not line.lstrip().startswith("#"):
-            kernel = _KERNEL.search(line)
-            if kernel:
-                yield kernel.group(), names
-            if kernel or "extern_kernels." in line or "torch.ops." in line:
-                names = ""
 
 
 HOOKS: tuple[tuple[str, Callable[[Any], object]], ...] = (
@@ -432,15 +420,16 @@ def end() -> None:
     """Write the last facts, and put all back."""
     if "all" not in done:
         look()
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
         reason = operators[0].reason if operators else "the program imported no torch"
-        if counters.get("stats", {}).get("unique_graphs"):
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        if not reason and counters and counters["stats"]["unique_graphs"]:
             reason = "the program compiles its code: kernels have the compiler's names"
-        if ASKED:
-            say("i operators", reason)
+        if library.OPERATORS:
+            say("i operators", reason or "no torch module was called")
         for ours in operators:
             ours.stop()
         undo()
 
 
 say("i python", sys.version.split()[0])
+atexit.register(end)  # in the main thread, whose state torch would complain of
