@@ -42,6 +42,14 @@ def test_a_program_that_another_one_replaces_loses_nothing(bench):
     assert (old.header["ended_ns"], new.header["ended_ns"] > 0) == (0, True)
 
 
+def test_a_child_that_runs_another_program_leaves_its_parents_file(bench):
+    """As Python's subprocess does after a program has begun on the GPU."""
+    parent, child = bench.run("push mine launch 5 sync fork 4 exec launch 7 sync launch 2 sync")
+    assert parent.ranges() == {"mine": 7}
+    assert child.ranges() == {"": 7}
+    assert parent.header["ended_ns"] > child.header["ended_ns"] > 0
+
+
 def wait_for_rows(bench, number):
     """Until a program's file holds so many kernels, which its library writes at least every half second."""
     for _ in range(600):
@@ -138,6 +146,14 @@ def test_a_refusal_is_one_line_and_the_program_goes_on(bench, how, said):
     assert line.startswith("not_traced kernels: ")
     assert said in line
     assert len(traced.rows) == 0
+
+
+def test_records_that_make_no_sense_are_one_line_and_the_program_goes_on(bench):
+    """As in a version of CUPTI whose fields lie elsewhere: kernels that end before they start."""
+    traced = bench.one("launch 100000 sync sleep 300 launch 100000 sync", FAKE_KERNEL_NS=-1000)
+    assert traced.said("w") == ["not_traced kernels: records of this version of CUPTI make no sense"]
+    assert len(traced.of(KERNEL)) == 0
+    assert traced.header["ended_ns"] > 0
 
 
 def test_without_cupti_the_program_goes_on(bench, built, tmp_path):

@@ -137,7 +137,7 @@ int main(int argc, char **argv) {
     DO("fork") { /* the child does the next so many words, then ends; the parent goes on after them */
       long n = NUMBER;
       pid_t child = fork();
-      if (!child) argc = (int)(word - argv + n) + 1;
+      if (!child) argc = (int)(word - argv + n) + 1, argv[argc] = NULL;
       else waitpid(child, NULL, 0), word += n;
     }
     DO("exec") { execv("/proc/self/exe", word); } /* the rest is the new program's */
