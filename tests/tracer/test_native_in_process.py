@@ -78,7 +78,9 @@ def test_a_start_that_is_refused_leaves_a_reason(python, code, said, how):
 
 @pytest.mark.parametrize("function", ["cuptiActivityEnable", "cuptiActivityRegisterCallbacks"])
 def test_a_start_that_is_refused_leaves_cupti_to_others(python, function):
-    subscribe = "client = ctypes.c_void_p(); print(cupti.cuptiSubscribe(ctypes.byref(client), ctypes.c_void_p(1), None))"
+    subscribe = (
+        "client = ctypes.c_void_p(); print(cupti.cuptiSubscribe(ctypes.byref(client), ctypes.c_void_p(1), None))"
+    )
     code = "print(start()); cupti = ctypes.CDLL('libcupti.so.13'); " + subscribe
     assert python(code, FAKE_FAIL=f"{function}=35") == ["3", "0"]
 

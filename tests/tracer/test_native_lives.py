@@ -189,6 +189,12 @@ def test_a_programs_signals_are_its_own_threads(bench):
     assert sum(traced.counts().values()) == 2
 
 
+def test_a_program_that_ends_while_it_launches_ends(bench):
+    traced = bench.one("endless endless endless launch 1000 sync sleep 50", FAKE_KERNEL_NS=1)
+    assert traced.header["ended_ns"] > 0
+    assert len(traced.rows) >= 1000
+
+
 def test_processes_that_run_at_once_write_their_own(bench):
     processes = [bench.start("launch 1000 sync") for _ in range(4)]
     for process in processes:
