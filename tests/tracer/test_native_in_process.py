@@ -76,6 +76,15 @@ def test_a_start_that_is_refused_leaves_a_reason(python, code, said, how):
     assert said in printed[1]
 
 
+@pytest.mark.parametrize("function", ["cuptiActivityEnable", "cuptiActivityRegisterCallbacks"])
+def test_a_start_that_is_refused_leaves_cupti_to_others(python, function):
+    subscribe = (
+        "client = ctypes.c_void_p(); print(cupti.cuptiSubscribe(ctypes.byref(client), ctypes.c_void_p(1), None))"
+    )
+    code = "print(start()); cupti = ctypes.CDLL('libcupti.so.13'); " + subscribe
+    assert python(code, FAKE_FAIL=f"{function}=35") == ["3", "0"]
+
+
 def test_modules_and_operators_own_what_is_launched_in_them(python, bench):
     python("""
 start(); globals().update(library.jt_functions())
