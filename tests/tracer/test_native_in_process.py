@@ -155,11 +155,11 @@ called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, 
 assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 39
 pause(); assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 0; work(10)
 resume(); work(100); assert cupti.cuptiUnsubscribe(client) == 0
-resume(); push("again"); work(1000); library.jt_stop()
+pause(); resume(); push("again"); work(1000); library.jt_stop()
 """)
     (traced,) = bench.traced()
-    assert traced.ranges() == {"": 1, "again": 1000}
-    assert [line.split()[0] for line in traced.said("w")] == ["not_traced"]
-    assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e", "s", "e"]
+    assert traced.ranges() == {"": 101, "again": 1000}
+    assert [line.split()[0] for line in traced.said("w")] == ["profiler_inside"]
+    assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e", "s", "e", "s", "e"]
     assert len(traced.of(SYNC)) == 2
     assert len(traced.of(COPY)) == 0
