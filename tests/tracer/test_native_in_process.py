@@ -147,19 +147,35 @@ push("aten::mm, op_id = 1"); pop(); events, ns = cost(); print(events, ns > 0); 
     assert {"rank 3", "two lines"} <= set(traced.said("i"))
 
 
+def test_a_graphs_kernels_belong_to_the_module_that_they_were_captured_in(python, bench):
+    python("""
+start(); globals().update(library.jt_functions()); graph, clone = ctypes.c_void_p(), ctypes.c_void_p()
+cuda.cudaStreamBeginCapture(); enter(mark(0, "m", "a")); launch(2); leave(0); launch(3)
+enter(mark(0, "m", "b")); launch(4)
+cuda.cudaStreamEndCapture(ctypes.byref(graph)); cuda.cudaGraphInstantiate(ctypes.byref(clone), graph); leave(0)
+enter(mark(0, "m", "root")); push("step"); cuda.cudaGraphLaunch(clone); pop(); launch(1); leave(0)
+cuda.cudaDeviceSynchronize(); library.jt_stop()
+""")
+    (traced,) = bench.traced()
+    assert owners(traced) == {("a", ""): 2, ("", ""): 3, ("b", ""): 4, ("root", ""): 1}
+    assert traced.ranges() == {"step": 9, "": 1}
+
+
 def test_cupti_is_left_to_another_client_and_taken_again(python, bench):
+    """If the other one keeps it, records go on without owners."""
     python("""
 start(); globals().update(library.jt_functions()); work(1)
 cupti = ctypes.CDLL("libcupti.so.13"); client = ctypes.c_void_p()
 called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)(lambda *_: None)
 assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 39
 pause(); assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 0; work(10)
-resume(); work(100); assert cupti.cuptiUnsubscribe(client) == 0
-resume(); push("again"); work(1000); library.jt_stop()
+assert cupti.cuptiUnsubscribe(client) == 0; resume(); push("again"); work(100)
+pause(); assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 0; work(10)
+resume(); work(1000); library.jt_stop()
 """)
     (traced,) = bench.traced()
-    assert traced.ranges() == {"": 1, "again": 1000}
-    assert [line.split()[0] for line in traced.said("w")] == ["not_traced"]
-    assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e", "s", "e"]
+    assert traced.ranges() == {"": 1001, "again": 100}
+    assert [line.split()[0] for line in traced.said("w")] == ["profiler_inside"]
+    assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e"] * 3
     assert len(traced.of(SYNC)) == 2
     assert len(traced.of(COPY)) == 0

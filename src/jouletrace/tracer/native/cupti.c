@@ -228,14 +228,14 @@ static bool put_record(const uint8_t *at) {
     if (!checked) return false;
   }
   note_device(row.device);
-  Owner owner;
-  const uint32_t place = row.correlation & (LAUNCHES - 1);
-  const uint32_t in_graph = node ? node_at(node, false) : NODES;
-  bool known = in_graph != NODES;
-  if (known) owner = nodes[in_graph].owner;
-  else if ( atomic_load_explicit(&launches[place].correlation, memory_order_acquire) == row.correlation)
-    owner = launches[place].owner, known = true;
-  if (known) row.owner = owner.owner, row.range = owner.range, row.thread = owner.thread, row.sampled = owner.sampled;
+  // A graph's kernels belong to the code that they were captured in, and to the range that launches them, if there is one.
+  const uint32_t launch = row.correlation & (LAUNCHES - 1), captured = node ? node_at(node, false) : NODES;
+  Owner owner = {0}, code;
+  if (atomic_load_explicit(&launches[launch].correlation, memory_order_acquire) == row.correlation)
+    owner = launches[launch].owner;
+  code = captured != NODES ? nodes[captured].owner : owner;
+  row.owner = code.owner, row.sampled = code.sampled;
+  row.range = owner.range ? owner.range : code.range, row.thread = owner.thread ? owner.thread : code.thread;
   rows_put(&row);
   return true;
 }
@@ -406,10 +406,12 @@ static void detach(uint32_t forced) {
   subscriber = NULL;
 }
 
-static bool attach(void) {
+// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners.
+static bool attach(bool again) {
   int error = CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
   if (error) subscriber = NULL;
-  if (refused("cuptiSubscribe", error)) return false;
+  if (error == HELD && again) text("w profiler_inside after it, kernels are recorded without their modules, since it keeps CUPTI");
+  else if (refused("cuptiSubscribe", error)) return false;
   bool done = !refused("cuptiActivityRegisterCallbacks", cupti.ActivityRegisterCallbacks(on_requested, on_completed));
   if (done) callbacks(1), done = records(true);
   if (!done) detach(0); // a profiler of the program's own may take it
@@ -540,7 +542,7 @@ int tracing_start(const char *folder, const char *given) {
     registered = true;
     command_line();
     duty_begin(given);
-    code = !load() ? 2 : !attach() ? 3 : 0;
+    code = !load() ? 2 : !attach(false) ? 3 : 0;
     on = !code;
     pthread_t thread;
     if (on && thread_create(&thread, follow)) code = 3, on = false;
@@ -579,7 +581,7 @@ void tracing_pause(void) {
 
 void tracing_resume(void) {
   pthread_mutex_lock(&state);
-  if (on && held && !nonsense && attach()) held = false;
+  if (on && held && !nonsense && attach(true)) held = false;
   else if (on && held && !nonsense) text("w not_traced kernels: %s; kernels after torch's profiler are missing", problem);
   pthread_mutex_unlock(&state);
 }

@@ -155,28 +155,37 @@ uint64_t operator_events(void) { return atomic_load(&events); }
 static const char BACKWARD[] = "autograd::engine::evaluate_function: ";
 static const char OPERATOR_ID[] = ", op_id = ", SEQUENCE[] = ", seq = ";
 
-// What torch's NVTX state says of an operator: "aten::addmm, seq = 12, op_id = 345".
+// The node of autograd's graph that begins within its evaluation: it has the number of its forward, hence the module.
+static uint32_t push_node(long sequence, const char *name, size_t length) {
+  if (sequence >= 0) {
+    uint64_t known = atomic_load_explicit(&sequences[sequence & (SEQUENCES - 1)], memory_order_relaxed);
+    thread.last = (uint32_t)(known >> 32) == (uint32_t)sequence ? (uint32_t)known : 0;
+  }
+  uint32_t mark = mark_of(thread.last, 'b', name, length);
+  if (thread.depth <= DEEP) thread.code[thread.depth - 1] = (Code){mark, mark}; // what the evaluation adds up is the node's
+  return code_push((Code){mark, mark});
+}
+
+// What torch's NVTX state says: "aten::addmm, seq = 12, op_id = 345" in forward; in backward
+// "autograd::engine::evaluate_function: AddmmBackward0, op_id = 346", and within it "AddmmBackward0, seq = 12, op_id = 347".
 static uint32_t push_operator(const char *name, const char *end) {
   atomic_fetch_add_explicit(&events, 1, memory_order_relaxed);
-  const char *numbered = strstr(name, SEQUENCE);
-  long sequence = -1;
-  if (numbered && numbered < end) sequence = strtol(numbered + sizeof SEQUENCE - 1, NULL, 10), end = numbered;
+  const char *numbered = strstr(name, SEQUENCE), *colons = strstr(name, "::");
+  long sequence = numbered ? strtol(numbered + sizeof SEQUENCE - 1, NULL, 10) : -1;
+  if (numbered && numbered < end) end = numbered;
   Code now = code_now();
   if (!strncmp(name, BACKWARD, sizeof BACKWARD - 1)) {
     name += sizeof BACKWARD - 1;
-    uint32_t module = thread.last; // of AccumulateGrad, which has no number
-    if (sequence >= 0) {
-      uint64_t known = atomic_load_explicit(&sequences[sequence & (SEQUENCES - 1)], memory_order_relaxed);
-      module = (uint32_t)(known >> 32) == (uint32_t)sequence ? (uint32_t)known : 0;
-    }
-    thread.last = module;
-    uint32_t mark = mark_of(module, 'b', name, (size_t)(end - name));
+    uint32_t mark = mark_of(thread.last, 'b', name, (size_t)(end - name));
     return code_push((Code){mark, mark});
   }
+  const Mark *within = &marks[now.mark];
+  const Name *around = &names[within->name];
+  if (within->kind == 'b' && around->length == (size_t)(end - name) && !memcmp(around->name, name, around->length))
+    return push_node(sequence, name, around->length);
+  if (!colons || colons > end) return UINT32_MAX; // a range of torch or of the program, which comes by itself
   if (sequence >= 0)
     atomic_store_explicit(&sequences[sequence & (SEQUENCES - 1)], (uint64_t)sequence << 32 | now.base, memory_order_relaxed);
-  const char *colons = strstr(name, "::");
-  if (!colons || colons > end) return UINT32_MAX; // a range of torch or of the program, which comes by itself
   return code_push((Code){mark_of(now.base, 'o', name, (size_t)(end - name)), now.base});
 }
 

@@ -11,7 +11,7 @@ enum { CALLBACKS = 1, CORE = 1, CORE2 = 5, ASCII = 1, REGISTERED = 3 };
 
 // Domains of libraries, whose ranges aren't the program's.
 static char of_library;
-static const char *const LIBRARIES[] = {"NCCL", "CCCL", "libcudf", "cuBLAS", "cuDNN", "cuFFT", "cuSPARSE", "cuSOLVER", NULL};
+static const char *const LIBRARIES[] = {"NCCL", "CCCL", "libcudf", "cuBLAS", "cuDNN", "cuFFT", "cuSPARSE", "cuSOLVER", "TSL", NULL};
 
 static const char *message(const void *attributes) {
   int type = FIELD(int, attributes, 32);
