@@ -389,11 +389,12 @@ static void callbacks(uint32_t enable) {
 }
 
 static bool records(bool enable) {
+  uint64_t before = now_ns();
   for (int k = 0; k < RECORD_KINDS; k++) {
     int error = enable ? cupti.ActivityEnable(RECORDS[k]) : cupti.ActivityDisable(RECORDS[k]);
     if (error && enable && !k && refused("cuptiActivityEnable", error)) return false;
   }
-  if (enable != recording) text("%c %llu", enable ? 's' : 'e', (unsigned long long)now_ns());
+  if (enable != recording) text("%c %llu", enable ? 's' : 'e', (unsigned long long)(enable ? before : now_ns()));
   recording = enable;
   return true;
 }
