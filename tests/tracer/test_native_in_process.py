@@ -169,13 +169,12 @@ cupti = ctypes.CDLL("libcupti.so.13"); client = ctypes.c_void_p()
 called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)(lambda *_: None)
 assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 39
 pause(); assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 0; work(10)
-assert cupti.cuptiUnsubscribe(client) == 0; resume(); push("again"); work(100)
-pause(); assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 0; work(10)
-resume(); work(1000); library.jt_stop()
+resume(); work(100); assert cupti.cuptiUnsubscribe(client) == 0
+pause(); resume(); push("again"); work(1000); library.jt_stop()
 """)
     (traced,) = bench.traced()
-    assert traced.ranges() == {"": 1001, "again": 100}
+    assert traced.ranges() == {"": 101, "again": 1000}
     assert [line.split()[0] for line in traced.said("w")] == ["profiler_inside"]
-    assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e"] * 3
+    assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e", "s", "e", "s", "e"]
     assert len(traced.of(SYNC)) == 2
     assert len(traced.of(COPY)) == 0
