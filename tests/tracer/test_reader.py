@@ -165,6 +165,7 @@ def test_processes_are_in_the_order_of_their_ranks_and_one_that_became_another_p
         (("/usr/bin/python", "/usr/bin/torchrun", "--nproc", "2", "ddp/train.py"), "train.py"),
         (("./vec", "1000"), "vec"),
         (("bash", "-x", "run/one.py"), "one.py"),
+        (("./a\x1b[31m",), "a [31m"),
         ((), "process"),
     ],
 )

@@ -55,9 +55,7 @@ def family_of(kernel: str) -> str:
 
 
 def process_name(words: Sequence[str]) -> str:
-    """What a command line runs: the script, which a launcher has among its arguments, the module, or the command."""
-    if not words:
-        return "process"
+    """What a command line of at least one word runs: a script (also if a launcher runs it), a module, or a command."""
     target, arguments = words[0], list(words[1:])
     launches = True
     if _PYTHON.fullmatch(PurePath(target).name):
