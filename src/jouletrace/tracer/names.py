@@ -12,6 +12,9 @@ LONGEST = 65_536
 
 _FUSED = re.compile(r"triton_[a-z]+_fused_(\w+)_\d[a-z\d]*")
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
+_RUNS = re.compile(r"-[bBdEiIOPqsSuvx]*([mc])")
+"""Options of Python that end its own: a module, or code, follows."""
+
 _DIGITS = re.compile(r"\d+")
 _PRODUCT = re.compile(r"gemm|gemv|cutlass|xmma|nvjet")
 _NAMESPACE = re.compile(r"(\w+)::(\w+)")
@@ -61,10 +64,8 @@ def process_name(words: Sequence[str]) -> str:
     if _PYTHON.fullmatch(PurePath(target).name):
         while arguments and arguments[0].startswith("-"):
             option = arguments.pop(0)
-            if option == "-m" and arguments:
-                return arguments[0]
-            if option == "-c":
-                return "python"
+            if runs := _RUNS.fullmatch(option):
+                return arguments[0] if runs[1] == "m" and arguments else "python"
             if option in ("-W", "-X"):
                 del arguments[:1]
         target = arguments.pop(0) if arguments else "python"
