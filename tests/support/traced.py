@@ -134,9 +134,10 @@ class Bench:
             **{name: str(value) for name, value in extra.items()},
         }
 
-    def start(self, words: str | list[str], version: int = 130001, **extra: object) -> "subprocess.Popen[str]":
+    def start(self, words: str | list[str], version: int = 130001, before: tuple[str, ...] = (), **extra: object):
+        """The process of a program that does these words; what stands ``before`` its command runs it."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        command = [self.built / "program", *(words.split() if isinstance(words, str) else words)]
+        command = [*before, self.built / "program", *(words.split() if isinstance(words, str) else words)]
         return subprocess.Popen(command, env=self.environment(version, **extra), text=True, cwd=self.folder, **pipes)
 
     def run(self, words: str | list[str], code: int = 0, **options: object) -> list[Traced]:

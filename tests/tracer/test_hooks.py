@@ -23,7 +23,7 @@ TEXT = Path(jouletrace.__file__).with_name("tracer") / "hooks.py"
 IN_CHILD = f"""
 import torch, threading
 here = dict(enter=lambda mark: 0, leave=lambda depth: None, mark=lambda *words: 1, cost=lambda: (0, 1), text=print)
-here["OPERATORS"] = 1
+here["OPERATORS"] = here["RANGES"] = 1
 here.update(dict.fromkeys(("push", "pop", "span", "sampling", "pause", "resume"), lambda *words: None))
 exec(compile(open({str(TEXT)!r}).read(), "hooks", "exec"), here)
 here["STATE"] = "ITT"
@@ -68,7 +68,7 @@ class Library:
 
         plain = {word: saying(word) for word in ("push", "pop", "span", "sampling", "pause", "resume")}
         own = {"enter": enter, "leave": leave, "mark": mark, "text": self.lines.append, "cost": lambda: self.spent}
-        return {**plain, **own, "OPERATORS": 1}
+        return {**plain, **own, "OPERATORS": 1, "RANGES": 1}
 
     def starting(self, key):
         return [line for line in self.lines if line.startswith(key)]

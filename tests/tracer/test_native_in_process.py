@@ -76,6 +76,15 @@ def test_a_start_that_is_refused_leaves_a_reason(python, code, said, how):
     assert said in printed[1]
 
 
+@pytest.mark.parametrize("function", ["cuptiActivityEnable", "cuptiActivityRegisterCallbacks"])
+def test_a_start_that_is_refused_leaves_cupti_to_others(python, function):
+    subscribe = (
+        "client = ctypes.c_void_p(); print(cupti.cuptiSubscribe(ctypes.byref(client), ctypes.c_void_p(1), None))"
+    )
+    code = "print(start()); cupti = ctypes.CDLL('libcupti.so.13'); " + subscribe
+    assert python(code, FAKE_FAIL=f"{function}=35") == ["3", "0"]
+
+
 def test_modules_and_operators_own_what_is_launched_in_them(python, bench):
     python("""
 start(); globals().update(library.jt_functions())
@@ -146,11 +155,11 @@ called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, 
 assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 39
 pause(); assert cupti.cuptiSubscribe(ctypes.byref(client), called, None) == 0; work(10)
 resume(); work(100); assert cupti.cuptiUnsubscribe(client) == 0
-resume(); push("again"); work(1000); library.jt_stop()
+pause(); resume(); push("again"); work(1000); library.jt_stop()
 """)
     (traced,) = bench.traced()
-    assert traced.ranges() == {"": 1, "again": 1000}
-    assert [line.split()[0] for line in traced.said("w")] == ["not_traced"]
-    assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e", "s", "e"]
+    assert traced.ranges() == {"": 101, "again": 1000}
+    assert [line.split()[0] for line in traced.said("w")] == ["profiler_inside"]
+    assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e", "s", "e", "s", "e"]
     assert len(traced.of(SYNC)) == 2
     assert len(traced.of(COPY)) == 0

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 import time
 
 import pytest
@@ -41,6 +42,14 @@ def test_a_program_that_another_one_replaces_loses_nothing(bench):
     assert (old.header["ended_ns"], new.header["ended_ns"] > 0) == (0, True)
 
 
+def test_a_child_that_runs_another_program_leaves_its_parents_file(bench):
+    """As Python's subprocess does after a program has begun on the GPU."""
+    parent, child = bench.run("push mine launch 5 sync fork 4 exec launch 7 sync launch 2 sync")
+    assert parent.ranges() == {"mine": 7}
+    assert child.ranges() == {"": 7}
+    assert parent.header["ended_ns"] > child.header["ended_ns"] > 0
+
+
 def wait_for_rows(bench, number):
     """Until a program's file holds so many kernels, which its library writes at least every half second."""
     for _ in range(600):
@@ -77,6 +86,24 @@ def test_a_full_disk_costs_rows_and_never_the_program(bench, limit):
             assert one.header["rows"] + one.header["dropped"] >= (100_000 if limit >= 4096 else 0)
             assert one.header["rows"] == len(one.rows)
             assert len(one.of(KERNEL)) < 100_000
+
+
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size=$SIZE none traces && { "$0" "$@"; code=$?; cp -r traces kept; exit $code; }
+"""
+
+
+@pytest.mark.parametrize("size", ["8k", "100k", "5m"])
+def test_a_disk_that_is_full_costs_rows_and_never_the_program(bench, size):
+    """On a file system of its own, in a namespace of its own."""
+    if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", bench.traces], check=False).returncode:
+        pytest.skip("file systems can't be mounted here")
+    bench.run("launch 200000 sync", before=("unshare", "-rm", "sh", "-c", ON_A_SMALL_DISK), SIZE=size)
+    bench.traces = bench.folder / "kept"
+    (traced,) = bench.traced()
+    assert traced.header["rows"] + traced.header["dropped"] >= 200_000
+    assert len(traced.rows) == traced.header["rows"] < 200_000
+    assert (traced.rows["end"] > traced.rows["start"]).all()
 
 
 @pytest.mark.parametrize("mask", ["0", "777"])
@@ -121,6 +148,14 @@ def test_a_refusal_is_one_line_and_the_program_goes_on(bench, how, said):
     assert len(traced.rows) == 0
 
 
+def test_records_that_make_no_sense_are_one_line_and_the_program_goes_on(bench):
+    """As in a version of CUPTI whose fields lie elsewhere: kernels that end before they start."""
+    traced = bench.one("launch 100000 sync sleep 300 launch 100000 sync", FAKE_KERNEL_NS=-1000)
+    assert traced.said("w") == ["not_traced kernels: records of this version of CUPTI make no sense"]
+    assert len(traced.of(KERNEL)) == 0
+    assert traced.header["ended_ns"] > 0
+
+
 def test_without_cupti_the_program_goes_on(bench, built, tmp_path):
     (tmp_path / "driver").mkdir()
     (tmp_path / "driver/libcuda.so.1").symlink_to(built / "libcuda.so.1")
@@ -152,6 +187,12 @@ def test_a_programs_signals_are_its_own_threads(bench):
     """A signal that its threads block isn't taken by one of ours."""
     traced = bench.one("launch 1 signal launch 1 sync")
     assert sum(traced.counts().values()) == 2
+
+
+def test_a_program_that_ends_while_it_launches_ends(bench):
+    traced = bench.one("endless endless endless launch 1000 sync sleep 50", FAKE_KERNEL_NS=1)
+    assert traced.header["ended_ns"] > 0
+    assert len(traced.rows) >= 1000
 
 
 def test_processes_that_run_at_once_write_their_own(bench):

@@ -1,9 +1,9 @@
 """Python that the native library runs inside a program's process: it marks what torch does there.
 
-The library executes this text in a bare dict that holds its functions and ``OPERATORS``, then calls ``look`` now and
-then. It may call ``end``, which the interpreter's end does otherwise. Only the standard library is imported, of Python
-3.8 or later; what the program has imported is looked up in ``sys.modules``. A fault disables the hooks, never the
-program.
+The library executes this text in a bare dict that holds its functions, ``OPERATORS`` and ``RANGES``, and calls ``look``
+now and then. It may call ``end``, which the interpreter's end does otherwise. Only the standard library is imported, of
+Python 3.8 or later; what the program has imported is looked up in ``sys.modules``. A fault disables the hooks, never
+the program.
 """
 
 from __future__ import annotations
@@ -296,6 +296,8 @@ def wrap_profiler(module: Any) -> None:
 
 def wrap_ranges(module: Any) -> None:
     """Mark ranges of ``record_function``, save torch's own, which the program didn't mark."""
+    if not library.RANGES:  # a recording in this process has wrapped it
+        return
     kind, ident = module.record_function, threading.get_ident
     begin, finish = kind.__enter__, kind.__exit__
 

@@ -36,6 +36,7 @@ int cuInit(unsigned flags) { /* other threads' first calls wait for it */
 }
 
 static int usable(void) { return initialized == getpid(); }
+
 static void resource(int number, Graph *graph, Graph *original, Node *node, Node *of) {
   const Hooks *to = hooks;
   if (to) to->resource(number, current, graph, original, node, of);
@@ -67,7 +68,6 @@ int cuCtxPopCurrent_v2(Context **context) {
   if (context) *context = current;
   return depth ? (current = pushed[--depth & 7], 0) : 201;
 }
-int cuThreadExchangeStreamCaptureMode(int *mode) { return (void)mode, 0; }
 
 static void enter(Call *call, int domain, int number, const char *name, const char *symbol) {
   *call = (Call){.domain = domain, .number = number, .name = name, .symbol = symbol, .outermost = !outer, .context = current};
@@ -111,21 +111,16 @@ static int begin(Work work) {
 }
 
 /* A call of the driver; of the runtime, whose first makes the driver ready as cudart does. */
-#define DRIVER_CALL(number, name, symbol, does) \
-  do { \
-    if (!usable() || !current) return usable() ? 201 : 3; \
-    Call call; \
-    enter(&call, IN_DRIVER, number, name, symbol); \
-    return leave(&call, does); \
-  } while (0)
-#define RUNTIME_CALL(number, name, symbol, does) \
-  do { \
-    if (cuInit(0)) return 3; \
-    if (!current) cuCtxSetCurrent(&contexts[0]); \
-    Call call; \
-    enter(&call, IN_RUNTIME, number, name, symbol); \
-    return leave(&call, does); \
-  } while (0)
+static int refused(int runtime) {
+  if (runtime && !cuInit(0) && !current) cuCtxSetCurrent(&contexts[0]);
+  return !usable() ? 3 : current ? 0 : 201;
+}
+#define CALL(domain, number, name, symbol, does) \
+  int refusal = refused(domain == IN_RUNTIME); \
+  Call call; \
+  return refusal ? refusal : (enter(&call, domain, number, name, symbol), leave(&call, does))
+#define DRIVER_CALL(number, name, symbol, does) CALL(IN_DRIVER, number, name, symbol, does)
+#define RUNTIME_CALL(number, name, symbol, does) CALL(IN_RUNTIME, number, name, symbol, does)
 
 static int idle(void) {
   const Hooks *to = hooks;
@@ -148,7 +143,6 @@ int cudaMemsetAsync(uint64_t bytes) { RUNTIME_CALL(51, "cudaMemsetAsync", NULL, 
 int cudaDeviceSynchronize(void) { RUNTIME_CALL(165, "cudaDeviceSynchronize", NULL, cuCtxSynchronize()); }
 int cudaStreamSynchronize(void) { RUNTIME_CALL(131, "cudaStreamSynchronize", NULL, cuStreamSynchronize()); }
 int cudaEventSynchronize(void) { RUNTIME_CALL(137, "cudaEventSynchronize", NULL, cuEventSynchronize()); }
-int cudaGetLastError(void) { RUNTIME_CALL(10, "cudaGetLastError", NULL, 0); }
 int cudaSetDevice(int device) { RUNTIME_CALL(16, "cudaSetDevice", NULL, sets(device)); }
 void fake_stream(uint32_t number) { stream = number; }
 

@@ -54,20 +54,17 @@ static size_t dropped, written, drop;
 static unsigned period = 5000; /* of the worker, in us */
 static uint64_t kernel_ns = 1000;
 
-static const struct { int domain; uint32_t number; const char *name; } names[] = {
-    {1, 0, "INVALID"}, {1, 1, "cuInit"}, {1, 2, "cuDriverGetVersion"}, {1, 17, "cuCtxSynchronize"}, {1, 22, "cuModuleUnload"}, {1, 43, "cuMemcpyHtoD"},
-    {1, 60, "cuMemcpyHtoDAsync"}, {1, 115, "cuLaunch"}, {1, 116, "cuLaunchGrid"}, {1, 117, "cuLaunchGridAsync"}, {1, 121, "cuEventSynchronize"},
-    {1, 126, "cuStreamSynchronize"}, {1, 216, "cuMemsetD8Async"}, {1, 249, "cuMemsetD8_v2"}, {1, 276, "cuMemcpyHtoD_v2"},
-    {1, 277, "cuMemcpyHtoDAsync_v2"}, {1, 278, "cuMemcpyDtoH_v2"}, {1, 279, "cuMemcpyDtoHAsync_v2"}, {1, 306, "cuMemcpyAsync"},
-    {1, 307, "cuLaunchKernel"}, {1, 440, "cuStreamSynchronize_ptsz"}, {1, 442, "cuLaunchKernel_ptsz"}, {1, 477, "cuLaunchCooperativeKernel"},
-    {1, 502, "cuGraphAddKernelNode"}, {1, 513, "cuGraphInstantiate"}, {1, 514, "cuGraphLaunch"}, {1, 515, "cuGraphLaunch_ptsz"},
-    {1, 643, "cuGraphInstantiateWithFlags"}, {1, 652, "cuLaunchKernelEx"}, {1, 653, "cuLaunchKernelEx_ptsz"}, {1, 689, "cuGraphAddKernelNode_v2"},
-    {2, 0, "INVALID"}, {2, 10, "cudaGetLastError_v3020"}, {2, 13, "cudaLaunch_v3020"}, {2, 16, "cudaSetDevice_v3020"}, {2, 31, "cudaMemcpy_v3020"},
-    {2, 41, "cudaMemcpyAsync_v3020"}, {2, 49, "cudaMemset_v3020"}, {2, 51, "cudaMemsetAsync_v3020"}, {2, 131, "cudaStreamSynchronize_v3020"},
-    {2, 137, "cudaEventSynchronize_v3020"}, {2, 165, "cudaDeviceSynchronize_v3020"}, {2, 211, "cudaLaunchKernel_v7000"},
-    {2, 214, "cudaLaunchKernel_ptsz_v7000"}, {2, 225, "cudaMemcpyAsync_ptsz_v7000"}, {2, 311, "cudaGraphLaunch_v10000"},
-    {2, 312, "cudaGraphLaunch_ptsz_v10000"}, {2, 315, "cudaStreamBeginCapture_v10000"}, {2, 319, "cudaStreamEndCapture_v10000"},
-    {2, 430, "cudaLaunchKernelExC_v11060"}, {2, 443, "cudaGraphInstantiate_v12000"}, {2, 505, "__cudaLaunchKernel_v13000"}};
+static const struct { int domain; uint32_t number; const char *name; } names[] = { /* others are cuOther..., cudaOther... */
+    {1, 0, "INVALID"}, {1, 1, "cuInit"}, {1, 17, "cuCtxSynchronize"}, {1, 22, "cuModuleUnload"}, {1, 43, "cuMemcpyHtoD"}, {1, 60, "cuMemcpyHtoDAsync"},
+    {1, 115, "cuLaunch"}, {1, 116, "cuLaunchGrid"}, {1, 117, "cuLaunchGridAsync"}, {1, 121, "cuEventSynchronize"}, {1, 126, "cuStreamSynchronize"},
+    {1, 216, "cuMemsetD8Async"}, {1, 249, "cuMemsetD8_v2"}, {1, 276, "cuMemcpyHtoD_v2"}, {1, 277, "cuMemcpyHtoDAsync_v2"}, {1, 278, "cuMemcpyDtoH_v2"},
+    {1, 279, "cuMemcpyDtoHAsync_v2"}, {1, 306, "cuMemcpyAsync"}, {1, 307, "cuLaunchKernel"}, {1, 440, "cuStreamSynchronize_ptsz"},
+    {1, 442, "cuLaunchKernel_ptsz"}, {1, 477, "cuLaunchCooperativeKernel"}, {1, 502, "cuGraphAddKernelNode"}, {1, 514, "cuGraphLaunch"},
+    {1, 515, "cuGraphLaunch_ptsz"}, {1, 517, "cuGraphDestroy"}, {1, 643, "cuGraphInstantiateWithFlags"}, {1, 652, "cuLaunchKernelEx"},
+    {1, 689, "cuGraphAddKernelNode_v2"}, {2, 0, "INVALID"}, {2, 13, "cudaLaunch_v3020"}, {2, 16, "cudaSetDevice_v3020"}, {2, 41, "cudaMemcpyAsync_v3020"},
+    {2, 51, "cudaMemsetAsync_v3020"}, {2, 131, "cudaStreamSynchronize_v3020"}, {2, 137, "cudaEventSynchronize_v3020"}, {2, 165, "cudaDeviceSynchronize_v3020"},
+    {2, 211, "cudaLaunchKernel_v7000"}, {2, 311, "cudaGraphLaunch_v10000"}, {2, 315, "cudaStreamBeginCapture_v10000"},
+    {2, 319, "cudaStreamEndCapture_v10000"}, {2, 430, "cudaLaunchKernelExC_v11060"}, {2, 443, "cudaGraphInstantiate_v12000"}};
 
 static uint64_t now(void) {
   struct timespec t;
@@ -83,11 +80,7 @@ static int failing(const char *name) { /* the code with which a function is to f
   const char *list = setting("FAKE_FAIL", ""), *at = strstr(list, name);
   return at && at[strlen(name)] == '=' ? atoi(at + strlen(name) + 1) : 0;
 }
-#define MAY_FAIL \
-  do { \
-    int code = failing(__func__); \
-    if (code) return code; \
-  } while (0)
+#define MAY_FAIL int to_fail = failing(__func__); if (to_fail) return to_fail
 
 /* Buffers */
 static void complete(uint64_t until) { /* the records of work that has ended by a time */
@@ -323,8 +316,5 @@ int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *nu
   return pthread_mutex_unlock(&lock), OK;
 }
 int cuptiGetGraphNodeId(const Node *node, uint64_t *id) { MAY_FAIL; return node ? *id = node->id, OK : INVALID; }
-int cuptiGetGraphId(const Graph *graph, uint32_t *id) { MAY_FAIL; return graph ? *id = graph->id, OK : INVALID; }
 int cuptiGetGraphExecId(const Graph *graph, uint32_t *id) { MAY_FAIL; return graph ? *id = graph->id, OK : INVALID; }
-int cuptiGetDeviceId(const Context *context, uint32_t *id) { MAY_FAIL; return context ? *id = context->device, OK : INVALID; }
-int cuptiGetContextId(const Context *context, uint32_t *id) { MAY_FAIL; return context ? *id = context->uid, OK : INVALID; }
 int cuptiFinalize(void) { MAY_FAIL; return deliver(1, 1), memset(kinds, 0, sizeof kinds), memset(calls, 0, sizeof calls), memset(wanted, 0, sizeof wanted), function = NULL, OK; }

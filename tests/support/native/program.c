@@ -84,6 +84,10 @@ static void *thread(void *number) {
   sprintf(label, "thread %ld", (long)number);
   return push(label), launch(each, cudaLaunchKernel), pop(), NULL;
 }
+static void *endless(void *nothing) {
+  for (;;) push("endless"), launch(10, cudaLaunchKernel), cudaStreamSynchronize(), pop();
+  return nothing;
+}
 static void threads(long n) {
   pthread_t all[64];
   for (long i = 0; i < n; i++) pthread_create(&all[i], NULL, thread, (void *)i);
@@ -114,6 +118,7 @@ int main(int argc, char **argv) {
     DO("sync-event") cudaEventSynchronize();
     DO("sync-driver") cuCtxSynchronize();
     DO("threads") { long n = NUMBER; each = NUMBER; threads(n); }
+    DO("endless") { pthread_t one; pthread_create(&one, NULL, endless, NULL), pthread_detach(one); }
     DO("rate") { double rate = atof(NEXT); pace(rate, atof(NEXT)); }
     DO("capture") cudaStreamBeginCapture();
     DO("captured") cudaStreamEndCapture(&graph);
@@ -137,7 +142,7 @@ int main(int argc, char **argv) {
     DO("fork") { /* the child does the next so many words, then ends; the parent goes on after them */
       long n = NUMBER;
       pid_t child = fork();
-      if (!child) argc = (int)(word - argv + n) + 1;
+      if (!child) argc = (int)(word - argv + n) + 1, argv[argc] = NULL;
       else waitpid(child, NULL, 0), word += n;
     }
     DO("exec") { execv("/proc/self/exe", word); } /* the rest is the new program's */

@@ -240,19 +240,19 @@ static bool put_record(const uint8_t *at) {
   return true;
 }
 
-static void disable(const char *why);
+static _Atomic bool nonsense; // records have come in an unknown layout
 
 static void on_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
   (void)context, (void)stream;
   uint8_t *record = NULL;
-  bool sound = true;
-  if (files_are_open()) {
+  bool sound = !nonsense;
+  if (sound && files_are_open()) {
     rows_lock();
     while (sound && valid && !cupti.ActivityGetNextRecord(buffer, valid, &record)) sound = put_record(record);
     rows_unlock();
   }
   give_back(buffer, size);
-  if (!sound) disable("records of this version of CUPTI make no sense");
+  if (!sound && !atomic_exchange(&nonsense, true)) text("w not_traced kernels: records of this version of CUPTI make no sense");
 }
 
 // --- devices
@@ -398,17 +398,6 @@ static bool records(bool enable) {
   return true;
 }
 
-// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners.
-static bool attach(bool again) {
-  int error = CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
-  if (error) subscriber = NULL;
-  if (error == HELD && again) text("w profiler_inside after it, kernels are recorded without their modules, since it keeps CUPTI");
-  else if (refused("cuptiSubscribe", error)) return false;
-  if (refused("cuptiActivityRegisterCallbacks", cupti.ActivityRegisterCallbacks(on_requested, on_completed))) return false;
-  callbacks(1);
-  return records(true);
-}
-
 static void detach(uint32_t forced) {
   if (recording) records(false);
   callbacks(0);
@@ -417,9 +406,16 @@ static void detach(uint32_t forced) {
   subscriber = NULL;
 }
 
-static void disable(const char *why) {
-  text("w not_traced kernels: %s", why);
-  on = false;
+// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners.
+static bool attach(bool again) {
+  int error = CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
+  if (error) subscriber = NULL;
+  if (error == HELD && again) text("w profiler_inside after it, kernels are recorded without their modules, since it keeps CUPTI");
+  else if (refused("cuptiSubscribe", error)) return false;
+  bool done = !refused("cuptiActivityRegisterCallbacks", cupti.ActivityRegisterCallbacks(on_requested, on_completed));
+  if (done) callbacks(1), done = records(true);
+  if (!done) detach(0); // a profiler of the program's own may take it
+  return done;
 }
 
 // --- which part of the program is traced
@@ -467,6 +463,7 @@ static void *follow(void *nothing) {
     usleep(TICK_MS * 1000);
     pthread_mutex_lock(&state);
     bool go = on;
+    if (go && nonsense && !held) held = true, detach(0);
     if (go && !held) {
       if (recording && ticks % (FLUSH_MS / TICK_MS) == 0) flush(0);
       duty_follow();
@@ -535,7 +532,7 @@ int tracing_start(const char *folder, const char *given) {
   pthread_mutex_lock(&state);
   int code = on ? 1 : 0;
   if (!code) {
-    *problem = 0, checked = held = false, began_ns = now_ns();
+    *problem = 0, checked = held = nonsense = false, began_ns = now_ns();
     if (!marks_open(folder)) snprintf(problem, sizeof problem, "no file can be written in %s", folder), code = 3;
   } else {
     snprintf(problem, sizeof problem, "this process is traced already, and its kernels are in that Run");
@@ -584,8 +581,8 @@ void tracing_pause(void) {
 
 void tracing_resume(void) {
   pthread_mutex_lock(&state);
-  if (on && held && attach(true)) held = false;
-  else if (on && held) text("w not_traced kernels: %s; kernels after torch's profiler are missing", problem);
+  if (on && held && !nonsense && attach(true)) held = false;
+  else if (on && held && !nonsense) text("w not_traced kernels: %s; kernels after torch's profiler are missing", problem);
   pthread_mutex_unlock(&state);
 }
 

@@ -119,17 +119,23 @@ static _Thread_local struct {
 static _Atomic uint32_t threads;
 static _Atomic uint64_t events, sequences[SEQUENCES]; // of torch's sequence numbers: number and module
 static struct { uint64_t id; uint32_t mark; } started[STARTED];
-static _Atomic uint32_t started_used, process_range;
+static _Atomic uint32_t started_used, started_range; // started_range: the innermost of these
+static _Atomic uint32_t last_range; // innermost in the thread that last opened or closed one
 static uint64_t started_id;
+
+// Ranges come from NVTX, or from a recording in this process alone, which keeps them.
+bool ranges_from_outside = true;
 
 static uint32_t top(uint32_t depth) { return depth < DEEP ? depth : DEEP; }
 static Code code_now(void) {
   uint32_t depth = top(thread.depth);
   return depth ? thread.code[depth - 1] : (Code){0, 0};
 }
+// A thread without ranges of its own, as autograd's, works for the one that last opened or closed one.
 static uint32_t range_now(void) {
-  return thread.ranges ? thread.range[thread.ranges - 1] : atomic_load_explicit(&process_range, memory_order_relaxed);
+  return thread.ranges ? thread.range[thread.ranges - 1] : atomic_load_explicit(&last_range, memory_order_relaxed);
 }
+static uint32_t range_around(void) { return thread.ranges ? thread.range[thread.ranges - 1] : started_range; }
 
 Owner owner_now(void) {
   if (!thread.number) thread.number = 1 + atomic_fetch_add(&threads, 1);
@@ -189,7 +195,7 @@ static uint32_t push_operator(const char *name, const char *end) {
   return code_push((Code){mark_of(now.base, 'o', name, (size_t)(end - name)), now.base});
 }
 
-void range_push(const char *name) {
+void range_push(const char *name, bool outside) {
   if (thread.pushes >= DEEP) { // deeper ones are counted alone
     thread.pushes++;
     return;
@@ -200,9 +206,11 @@ void range_push(const char *name) {
   if (end) {
     uint32_t depth = push_operator(name, end);
     pushed = (Pushed){depth == UINT32_MAX ? NEITHER : OPERATOR, depth};
+  } else if (!ranges_from_outside && outside) {
+    pushed.kind = NEITHER;
   } else {
-    uint32_t mark = mark_of(range_now(), 'r', name, strnlen(name, 1024));
-    thread.range[thread.ranges++] = mark;
+    last_range = thread.range[thread.ranges] = mark_of(range_around(), 'r', name, strnlen(name, 1024));
+    thread.ranges++;
   }
   thread.pushed[thread.pushes++] = pushed;
 }
@@ -212,19 +220,22 @@ void range_pop(void) {
   if (--thread.pushes >= DEEP) return;
   Pushed pushed = thread.pushed[thread.pushes];
   if (pushed.kind == OPERATOR) code_leave(pushed.depth);
-  if (pushed.kind == RANGE && thread.ranges) thread.ranges--;
+  if (pushed.kind != RANGE || !thread.ranges) return;
+  thread.ranges--;
+  last_range = range_around();
 }
 
 uint64_t range_start(const char *name) {
+  if (!ranges_from_outside) return 0;
   if (!name) name = "range";
-  uint32_t mark = mark_of(range_now(), 'r', name, strnlen(name, 1024));
+  uint32_t mark = mark_of(range_around(), 'r', name, strnlen(name, 1024));
   pthread_mutex_lock(&mutex);
   uint64_t id = ++started_id;
   uint32_t used = started_used;
   if (used < STARTED) {
     started[used].id = id, started[used].mark = mark;
     started_used = used + 1;
-    process_range = mark;
+    started_range = last_range = mark;
   }
   pthread_mutex_unlock(&mutex);
   return id;
@@ -237,7 +248,8 @@ void range_end(uint64_t id) {
   if (at < used) {
     memmove(&started[at], &started[at + 1], (used - at - 1) * sizeof started[0]);
     started_used = --used;
-    process_range = used ? started[used - 1].mark : 0;
+    started_range = used ? started[used - 1].mark : 0;
+    last_range = range_around();
   }
   pthread_mutex_unlock(&mutex);
 }

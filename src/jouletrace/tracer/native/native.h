@@ -61,7 +61,8 @@ typedef struct { uint32_t owner, range, thread; bool sampled; } Owner;
 Owner owner_now(void);
 uint32_t code_enter(uint32_t mark);         // returns the depth before
 void code_leave(uint32_t depth);
-void range_push(const char *name);
+extern bool ranges_from_outside;            // whether those of NVTX count
+void range_push(const char *name, bool outside);
 void range_pop(void);
 uint64_t range_start(const char *name);     // a range of the process, from any thread to any other
 void range_end(uint64_t id);
@@ -81,4 +82,5 @@ const char *tracing_problem(void);
 
 // python.c
 void python_begin(bool operators);
+void python_end(void);
 void *python_functions(void);

@@ -18,8 +18,8 @@ static const char *message(const void *attributes) {
   return type == ASCII || type == REGISTERED ? FIELD(const char *, attributes, 40) : NULL;
 }
 
-static int push(const char *name) { return range_push(name), 0; }
-static int push_ex(const void *attributes) { return range_push(message(attributes)), 0; }
+static int push(const char *name) { return range_push(name, true), 0; }
+static int push_ex(const void *attributes) { return range_push(message(attributes), true), 0; }
 static int pop(void) { return range_pop(), 0; }
 static uint64_t start(const char *name) { return range_start(name); }
 static uint64_t start_ex(const void *attributes) { return range_start(message(attributes)); }

@@ -11,7 +11,7 @@
 typedef struct Object Object;
 typedef struct { const char *name; void *function; int flags; const char *doc; } Method;
 typedef Object *const *Arguments;
-enum { FASTCALL = 0x80, FILE_INPUT = 257, EARLY_MS = 20, EARLY = 250, LATE_MS = 1000 };
+enum { FASTCALL = 0x80, FILE_INPUT = 257, EARLY_MS = 20, EARLY = 250, SOON_MS = 100, LATE_MS = 1000 };
 
 static struct {
   int (*IsInitialized)(void);
@@ -81,7 +81,7 @@ static Object *mark(Object *self, Arguments given, intptr_t n) {
 static Object *push(Object *self, Arguments given, intptr_t n) {
   intptr_t length;
   (void)self, (void)n;
-  range_push(string(given[0], &length));
+  range_push(string(given[0], &length), false);
   return nothing();
 }
 
@@ -154,8 +154,9 @@ static Object *hooks(void) {
   char *code = source();
   Object *globals = code ? python_functions() : NULL;
   if (globals) {
-    Object *flag = python.FromLong(operators);
+    Object *flag = python.FromLong(operators), *ranges = python.FromLong(ranges_from_outside);
     python.Put(globals, "OPERATORS", flag), python.Drop(flag);
+    python.Put(globals, "RANGES", ranges), python.Drop(ranges);
     python.Put(globals, "__builtins__", python.Builtins());
     Object *done = python.Run(code, FILE_INPUT, globals, globals);
     if (!done) python.Clear(), globals = NULL;
@@ -167,29 +168,46 @@ static Object *hooks(void) {
 
 static bool alive(void) { return tracing_is_on() && python.IsInitialized() && !python.IsFinalizing(); }
 
+// Calls a function of the hooks; true if it returned something true.
+static bool call(Object *globals, const char *name) {
+  Object *function = python.Get(globals, name), *done = function ? python.Call(function, NULL) : NULL;
+  bool yes = done && python.AsLong(done) > 0;
+  python.Clear();
+  if (done) python.Drop(done);
+  return yes;
+}
+
+static Object *globals; // of the hooks that run
+static _Atomic bool ended;
+
 // A pending call waits for ever behind a main thread that sleeps; a thread has the lock after some milliseconds.
 static void *look(void *unused) {
-  Object *globals = NULL;
-  for (int ticks = 0; tracing_is_on(); ticks++) {
+  bool installed = false;
+  for (int ticks = 0; alive() || (tracing_is_on() && !python.IsInitialized()); ticks++) {
     if (alive()) {
       int lock = python.Ensure();
-      if (!globals && !(globals = hooks())) {
+      if (!ended && !globals && !(globals = hooks())) {
         text("w hooks_failed modules and operators: the hooks can't run in this Python");
-        python.Release(lock);
-        return unused;
+        ended = true;
       }
-      Object *function = python.Get(globals, "look"), *done = function ? python.Call(function, NULL) : NULL;
-      if (done) python.Drop(done);
-      else python.Clear();
+      installed = globals && call(globals, "look");
       python.Release(lock);
+      if (ended) return unused;
     }
-    usleep(1000 * (ticks < EARLY ? EARLY_MS : LATE_MS));
+    usleep(1000 * (installed ? LATE_MS : ticks < EARLY ? EARLY_MS : SOON_MS));
   }
   return unused;
 }
 
+// Takes the hooks out again; the caller holds the interpreter's lock.
+void python_end(void) {
+  ended = true;
+  if (globals) call(globals, "end");
+  globals = NULL;
+}
+
 void python_begin(bool with_operators) {
   pthread_t thread;
-  operators = with_operators;
+  operators = with_operators, ended = false;
   if (resolve() && !thread_create(&thread, look)) pthread_detach(thread);
 }

@@ -29,7 +29,8 @@ typedef struct { char path[PATH]; int fd; dev_t device; ino_t inode; } File;
 static File rows_file, text_file;
 static Header *header;
 static Row *window;
-static uint64_t base, count, put; // rows before the window, and in all; those that the header doesn't count yet
+static _Atomic uint64_t count; // rows in all
+static uint64_t base, put;      // rows before the window; those that the header doesn't count yet
 static bool full, mute;
 static pthread_mutex_t rows_mutex = PTHREAD_MUTEX_INITIALIZER, text_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -72,7 +73,8 @@ bool files_open(const char *folder) {
   if (n < 0 || (size_t)n >= sizeof own || mkdir(own, 0700)) return false;
   snprintf(rows_file.path, PATH, "%s/rows", own);
   snprintf(text_file.path, PATH, "%s/text", own);
-  base = count = put = 0, window = NULL, full = mute = false;
+  count = 0;
+  base = put = 0, window = NULL, full = mute = false;
   if (!opened(&rows_file, O_RDWR | O_CREAT | O_EXCL) || !(header = reserved(0, HEADER))) return false;
   *header = (Header){.version = 1, .row = sizeof(Row), .pid = (uint64_t)getpid()};
   memcpy(header->magic, "JTROWS1", 8);
@@ -125,7 +127,8 @@ void rows_dropped(uint64_t number) {
 }
 
 void rows_unlock(void) {
-  count += put, put = 0;
+  count += put;
+  put = 0;
   if (header) atomic_store_explicit(&header->rows, count, memory_order_release);
   pthread_mutex_unlock(&rows_mutex);
 }
