@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import NotPossibleError
+from jouletrace.tracer.names import demangle
 from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, Chunks, Layouts, column, decode, layouts_for
 
 BUFFER_BYTES = 8 * 2**20
@@ -245,23 +246,3 @@ def check_layouts(tracer: CuptiTracer, before_ns: int, after_ns: int) -> list[st
     if (grid < 1).any() or (block < 1).any() or (block.prod(axis=1) > 1024).any():
         problems.append("grids or blocks of kernels are impossible")
     return problems
-
-
-def demangle(name: bytes) -> str:
-    """The demangled form of a C++ symbol, by the demangler of the C++ runtime; other names are unchanged."""
-    if not name.startswith(b"_Z"):
-        return name.decode(errors="replace")
-    try:
-        runtime = ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return name.decode(errors="replace")
-    runtime.__cxa_demangle.restype = ctypes.c_void_p
-    status = ctypes.c_int()
-    text = runtime.__cxa_demangle(name, None, None, ctypes.byref(status))
-    if not text or status.value:
-        return name.decode(errors="replace")
-    plain = ctypes.string_at(text).decode(errors="replace")
-    free = ctypes.CDLL(None).free
-    free.argtypes = [ctypes.c_void_p]
-    free(text)
-    return plain

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.tracing.cupti import CuptiTracer, demangle
+from jouletrace.tracer.names import demangle
+from jouletrace.tracer.process_trace import Ints, Launched
+from jouletrace.tracing.cupti import CuptiTracer
 from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, RUNTIME, decode
-
-Ints = NDArray[np.int64]
 
 MARK_BYTES = 64
 """Most bytes of a mark. Its number modulo this, plus one, is its size: missing records are noticed."""
@@ -30,34 +29,6 @@ _NON_BLOCKING, _RELAXED = 1, 2
 
 _GLANCED = 10
 """Most names in a glance."""
-
-
-@dataclass(frozen=True)
-class Launched:
-    """What ran, in the order of its launches.
-
-    Attributes:
-        names: Distinct names of kernels, copies and sets.
-        name: Index into ``names``, shape (n,).
-        start_ns, end_ns: Since the Unix epoch, shape (n,).
-        correlation: Number of the launch; all kernels of a CUDA graph share one. Shape (n,).
-        device: CUDA's number of the device, shape (n,).
-    """
-
-    names: tuple[str, ...]
-    name: Ints
-    start_ns: Ints
-    end_ns: Ints
-    correlation: Ints
-    device: Ints
-
-    def __len__(self) -> int:
-        return len(self.name)
-
-    def take(self, rows: NDArray[np.bool_] | Ints) -> Launched:
-        """A selection."""
-        columns = (self.name, self.start_ns, self.end_ns, self.correlation, self.device)
-        return Launched(self.names, *(column[rows] for column in columns))
 
 
 class KernelLog:

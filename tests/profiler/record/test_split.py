@@ -13,8 +13,6 @@ import jouletrace as jt
 from fake_kernels import launch
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.program import tracer
-from jouletrace.profiler.program.labels import LaunchMarks
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.profiler.record import recording as recordings
@@ -23,7 +21,7 @@ from jouletrace.profiler.record.ranks import merge_ranks
 from jouletrace.profiler.record.split import summary, totals
 from jouletrace.run import DeviceInfo
 from jouletrace.run.recording_names import recording_of
-from jouletrace.tracing.log import Launched
+from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 from places import REPOSITORY
 from records import channel, make_run, ns, phases, readings
 
@@ -228,8 +226,7 @@ def part_of_rank(place, rank, late_s, since=1.0):
     work = Launched(
         ("gemm", SUM), numbers % 2, start.astype(np.int64), end.astype(np.int64), numbers, np.zeros(200, int)
     )
-    none = np.empty(0, np.int64)
-    marks = LaunchMarks(none, none, [], [], 1 << 20)
+    owners = Owners.none(200)
     run = make_run(
         readings(300.0, 10.0, noise=0.3, device=device),
         kind="record",
@@ -240,7 +237,7 @@ def part_of_rank(place, rank, late_s, since=1.0):
     run.workload = {"name": "x", "rank": rank, "world_size": 2, "restart": 0}
     run.save(str(place / f"rank-{rank}"))
     split.leave(
-        [ProcessTrace(100 + rank, "x", rank, [device], work, marks, [(ns(0.5), ns(9.5))])], place / f"rank-{rank}"
+        [ProcessTrace(100 + rank, "x", rank, [device], work, owners, [(ns(0.5), ns(9.5))])], place / f"rank-{rank}"
     )
 
 

@@ -17,10 +17,10 @@ from typing import Self
 
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.program.duty import Duty
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.script import HardExit
 from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.run.scratch import Scratch
+from jouletrace.tracer.process_trace import ProcessTrace
 
 FOLDER, SOURCE, SETTINGS = "JOULETRACE_CHILDREN", "JOULETRACE_SOURCE", "JOULETRACE_CHILD_SETTINGS"
 

@@ -22,7 +22,6 @@ from jouletrace.profiler.program.gpus import gpus_of, unrecorded
 from jouletrace.profiler.program.late_signals import first_signal_noted
 from jouletrace.profiler.program.live import Live
 from jouletrace.profiler.program.parking import park_threads
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.profiler.program.script import HardExit, Script
 from jouletrace.profiler.program.starting import Starting
@@ -31,6 +30,7 @@ from jouletrace.profiler.program.tracer import Tracer
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import WorkloadFacts
+from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.without_pandas import hide_pandas
 
 _SIGNALLED = {

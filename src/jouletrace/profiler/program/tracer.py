@@ -21,13 +21,13 @@ from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.program import wrapped
 from jouletrace.profiler.program.duty import Cycle, Duty
 from jouletrace.profiler.program.imports import AfterImport
-from jouletrace.profiler.program.labels import LaunchMarks
+from jouletrace.profiler.program.launch_marks import owners_of
 from jouletrace.profiler.program.operators import OperatorSampler
-from jouletrace.profiler.program.process_trace import ProcessTrace, Segment
-from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
+from jouletrace.profiler.program.range_marks import RangeMarks
 from jouletrace.profiler.program.wrapped import Wrapped
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.ranks import this_rank
+from jouletrace.tracer.process_trace import ProcessTrace, Segment
 from jouletrace.tracing.log import KernelLog
 
 LOOK_S = 0.25
@@ -289,7 +289,7 @@ class Tracer:
             rank=self._rank if self._rank is not None else _rank(),
             devices=cuda_uuids() or [],
             work=work,
-            marks=LaunchMarks(number, np.array(meanings, np.int64), labels, self.marks.paths, FIRST_RANGE),
+            owners=owners_of(work, number, np.array(meanings, np.int64), labels, self.marks.paths),
             segments=self._segments,
             loads=self.loads,
             syncs=log.syncs(),

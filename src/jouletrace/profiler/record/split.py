@@ -16,7 +16,6 @@ from jouletrace.analysis.checks import outcomes
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
 from jouletrace.profiler.program.gpus import Gpu, gpus_of
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.report.document import printable
 from jouletrace.report.program import main_parts, verdict
@@ -30,6 +29,7 @@ from jouletrace.run.parts import Parts
 from jouletrace.run.spans import spans_of
 from jouletrace.run.store import save
 from jouletrace.stats.interval import total
+from jouletrace.tracer.process_trace import ProcessTrace
 
 SPAN = "program"
 """Phase of a recording in which its kernels were traced."""
