@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of
 from jouletrace.profiler.program.recorded import recording_facts
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.run.recording_names import RECORDINGS
+from jouletrace.tracer.launching import Duty
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 
 PER_S, NAMES = 10_000, 40

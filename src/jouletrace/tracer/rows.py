@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
+from jouletrace.run.files import open_regular
 
 MAGIC, VERSION, HEADER_BYTES = b"JTROWS1\0", 1, 4096
 
@@ -94,7 +95,7 @@ def read_rows(folder: Path) -> tuple[Header, NDArray[np.void]]:
         BadInputError: "damaged file (...)" or "file of version ..." if they can't be read.
     """
     try:
-        with (folder / "rows").open("rb") as file:
+        with open_regular(folder / "rows") as file:
             head = file.read(HEADER_BYTES)
             header = _header(head)
             held = (file.seek(0, 2) - HEADER_BYTES) // ROW.itemsize
@@ -129,7 +130,8 @@ def read_text(folder: Path) -> Text:
         BadInputError: "damaged file (...)" if there are none.
     """
     try:
-        lines = (folder / "text").read_bytes().split(b"\n")[:-1]
+        with open_regular(folder / "text") as file:
+            lines = file.read().split(b"\n")[:-1]
     except OSError as error:
         raise BadInputError(f"damaged file ({error})") from None
     text = Text()

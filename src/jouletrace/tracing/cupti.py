@@ -168,10 +168,6 @@ class CuptiTracer:
         """Bytes of records that CUPTI has handed over."""
         return sum(valid for _, valid in self._filled)
 
-    def newest(self) -> NDArray[np.uint8] | None:
-        """The last buffer that CUPTI has handed over, if it is still here."""
-        return _bytes(*self._filled[-1]) if self._filled else None
-
     def take(self) -> list[NDArray[np.uint8]]:
         """As ``buffers``, which are the caller's from then on."""
         filled, self._filled = self._filled, []

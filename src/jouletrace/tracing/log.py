@@ -27,9 +27,6 @@ _COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "
 _NON_BLOCKING, _RELAXED = 1, 2
 """CU_STREAM_NON_BLOCKING, CU_STREAM_CAPTURE_MODE_RELAXED."""
 
-_GLANCED = 10
-"""Most names in a glance."""
-
 
 class KernelLog:
     """Traces this process from ``start`` to ``stop``; one per process.
@@ -92,20 +89,6 @@ class KernelLog:
                     part = {k: chunk[k].astype(np.int64) for k in ("start", "end", "correlation", "device", "stream")}
                     part["bytes"] = chunk["bytes"].astype(np.int64) if kind == MEMSET else np.zeros(len(chunk), int)
                     self._parts.append({"name": name_of(chunk), **part})
-
-    def glance(self) -> tuple[float, dict[str, float]] | None:
-        """Of the last full buffer: the share of time in which kernels ran, and that of each name; None before it."""
-        last = self._tracer.newest()
-        chunks = decode([last], self._tracer.cupti.layouts).get(KERNEL, []) if last is not None else []
-        if not chunks or not len(chunks[0]):
-            return None
-        chunk = chunks[0]
-        start, end = chunk["start"].astype(np.int64), chunk["end"].astype(np.int64)
-        code, length = self._kernel_codes(chunk), (end - start).astype(float)
-        span = max(float(end.max() - start.min()), 1.0)
-        names, seconds = list(self._codes), np.bincount(code, length)
-        order = np.argsort(-seconds)[:_GLANCED]
-        return float(length.sum() / span), {names[k]: float(seconds[k] / span) for k in order.tolist() if seconds[k]}
 
     @property
     def kernels(self) -> int:

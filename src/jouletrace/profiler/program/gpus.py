@@ -124,6 +124,16 @@ def _part(traced: ProcessTrace, wait_ns: Ints) -> Part:
     )
 
 
+def within(gpu: Gpu, begin_ns: int, end_ns: int) -> Gpu:
+    """Only what ran on a GPU in an interval; it may have no parts."""
+    parts = []
+    for part in gpu.parts:
+        here = (part.work.start_ns >= begin_ns) & (part.work.end_ns <= end_ns)
+        if here.any():
+            parts.append(part.take(here))
+    return replace(gpu, parts=parts)
+
+
 def _device(traced: ProcessTrace, number: int, known: Sequence[str]) -> str:
     """The GPU that CUDA gives a number in a process."""
     named = traced.devices[number] if number < len(traced.devices) else ""

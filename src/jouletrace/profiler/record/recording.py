@@ -298,7 +298,6 @@ class Recording(Shown):
                 self.label,
                 operators=self._operators,
                 time_ns=session.clock.time_ns,
-                keep=True,
                 annotations=self._pick_up,
                 wait=self.rank is not None,  # ranks begin at the same collective
             )
