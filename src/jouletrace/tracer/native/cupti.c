@@ -1,0 +1,592 @@
+// Records of CUPTI as rows: found by dlopen, read at offsets that didn't move from CUDA 12.0 to 13.5.
+#include "native.h"
+#include <dlfcn.h>
+#include <link.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RECORD_COPY = 1, RECORD_SET = 2, RECORD_KERNEL = 10, RECORD_PEER_COPY = 22 };
+enum { DRIVER_CALL = 1, RESOURCE = 3, NODE_CREATED = 13, NODE_DESTROYED = 14, NODE_CLONED = 20 };
+enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 20, BLOCK = 64, TRIES = 256, HELD = 39 };
+enum { SMALL = 64 << 10, LARGE = 4 << 20, POOL = 8, DEVICES = 64 };
+enum { FLUSH_MS = 250, TICK_MS = 50, SETTLE_S = 2 };
+
+typedef int (*Callback)(void *, int, uint32_t, const void *);
+static struct {
+  int (*GetVersion)(uint32_t *);
+  int (*Subscribe)(void **, void (*)(void *, int, uint32_t, const void *), void *);
+  int (*Unsubscribe)(void *);
+  int (*EnableCallback)(uint32_t, void *, int, uint32_t);
+  int (*GetCallbackName)(int, uint32_t, const char **);
+  int (*ActivityRegisterCallbacks)(void (*)(uint8_t **, size_t *, size_t *),
+                                   void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
+  int (*ActivityEnable)(int);
+  int (*ActivityDisable)(int);
+  int (*ActivityFlushAll)(uint32_t);
+  int (*ActivityGetNextRecord)(uint8_t *, size_t, uint8_t **);
+  int (*ActivityGetNumDroppedRecords)(void *, uint32_t, size_t *);
+  int (*GetGraphNodeId)(void *, uint64_t *);
+  int (*GetResultString)(int, const char **);
+} cupti;
+
+static const int RECORDS[] = {RECORD_KERNEL, RECORD_COPY, RECORD_SET, RECORD_PEER_COPY};
+enum { RECORD_KINDS = sizeof RECORDS / sizeof RECORDS[0] };
+
+static char problem[512];
+static void *subscriber;
+static bool on, recording, held, checked;
+static uint64_t began_ns;
+static pthread_mutex_t state = PTHREAD_MUTEX_INITIALIZER;
+
+// --- whose a launch is
+
+static struct { _Atomic uint32_t correlation; Owner owner; } launches[LAUNCHES];
+static struct { _Atomic uint64_t node; Owner owner; bool destroyed; } nodes[NODES];
+enum { LAUNCH = 1, WAIT = 2 };
+static uint8_t calls[CALLS]; // by number: calls of the runtime launch by those of the driver, which cost less (run-h100.md)
+static _Thread_local struct { uint32_t correlation; uint64_t since; } wait;
+static _Thread_local bool ours; // a thread of the tracer, whose waits aren't the program's
+
+static bool begins(const char *name, const char *const *words) {
+  for (; *words; words++)
+    if (!strncmp(name, *words, strlen(*words))) return true;
+  return false;
+}
+
+static uint8_t meaning(const char *name) {
+  static const char *const launch[] = {"cuLaunchKernel", "cuLaunchCooperative", "cuGraphLaunch", "cuMemcpy", "cuMemset", NULL};
+  static const char *const waits[] = {"cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize", NULL};
+  return begins(name, launch) ? LAUNCH : begins(name, waits) ? WAIT : 0;
+}
+
+// Numbers of a graph's nodes follow one another: blocks of them share pages.
+static uint32_t node_place(uint64_t node) {
+  return (uint32_t)(node / BLOCK * 0x9E3779B97F4A7C15u >> 50) * BLOCK + node % BLOCK;
+}
+_Static_assert(NODES == BLOCK << 14, "the hash of a block has 14 bits");
+
+// Where a node is; if it is nowhere, and it is to be remembered, where to put it; else NODES. What was destroyed is known
+// until its place is needed: records of its last launch come later.
+static uint32_t node_at(uint64_t node, bool remember) {
+  uint32_t place = node_place(node), old = NODES;
+  for (int tries = 0; tries < TRIES; tries++, place = (place + BLOCK) & (NODES - 1)) {
+    uint64_t there = atomic_load(&nodes[place].node);
+    if (there == node || (!there && remember)) return place;
+    if (!there) return NODES;
+    if (nodes[place].destroyed && (old == NODES || there < nodes[old].node)) old = place;
+  }
+  return remember ? old : NODES;
+}
+
+static void remember_node(uint64_t node, Owner owner) {
+  uint32_t place = node_at(node, true);
+  if (place == NODES) return;
+  nodes[place].owner = owner, nodes[place].destroyed = false;
+  atomic_store(&nodes[place].node, node);
+}
+
+static void on_graph(uint32_t number, const void *data) {
+  void *graph = FIELD(void *, data, 16);
+  uint64_t id, original;
+  if (!graph || cupti.GetGraphNodeId(FIELD(void *, graph, 16), &id)) return;
+  if (number == NODE_CREATED) {
+    remember_node(id, owner_now());
+    return;
+  }
+  uint32_t place = NODES;
+  if (number == NODE_DESTROYED) {
+    if ((place = node_at(id, false)) != NODES) nodes[place].destroyed = true;
+    return;
+  }
+  if (!cupti.GetGraphNodeId(FIELD(void *, graph, 24), &original)) place = node_at(original, false);
+  if (place != NODES) remember_node(id, nodes[place].owner);
+}
+
+// A pause hides the end of a wait or its beginning: both are of one call, or there is no row.
+static void on_wait(bool enters, uint32_t correlation) {
+  if (enters) {
+    wait.correlation = correlation, wait.since = now_ns();
+  } else if (wait.since && wait.correlation == correlation) {
+    Row row = {.start = wait.since, .end = now_ns(), .thread = owner_now().thread, .kind = SYNC};
+    wait.since = 0;
+    rows_lock();
+    rows_put(&row);
+    rows_unlock();
+  }
+}
+
+static void on_call(void *user, int domain, uint32_t number, const void *data) {
+  (void)user;
+  if (domain == RESOURCE) {
+    on_graph(number, data);
+    return;
+  }
+  if (domain != DRIVER_CALL || number >= CALLS) return;
+  bool enters = !FIELD(int, data, 0);
+  uint32_t correlation = FIELD(uint32_t, data, 64), place = correlation & (LAUNCHES - 1);
+  if (ours) return;
+  if (calls[number] == WAIT) {
+    on_wait(enters, correlation);
+  } else if (enters) {
+    launches[place].owner = owner_now();
+    atomic_store_explicit(&launches[place].correlation, correlation, memory_order_release);
+  }
+}
+
+// --- buffers
+
+static struct { uint8_t *at; size_t size; } pool[POOL];
+static int pooled;
+static size_t buffer_size = SMALL;
+static uint64_t last_full_ns;
+static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+// Buffers hold about a tenth of a second: CUPTI hands over whole ones alone.
+static void on_requested(uint8_t **buffer, size_t *size, size_t *most) {
+  pthread_mutex_lock(&pool_mutex);
+  uint64_t now = now_ns(), since = now - last_full_ns;
+  if (since < 50000000u && buffer_size < LARGE) buffer_size *= 2;
+  if (since > 400000000u && buffer_size > SMALL) buffer_size /= 2;
+  last_full_ns = now;
+  *buffer = NULL, *size = buffer_size, *most = 0;
+  while (pooled && !*buffer) {
+    pooled--;
+    if (pool[pooled].size == buffer_size) *buffer = pool[pooled].at;
+    else free(pool[pooled].at);
+  }
+  pthread_mutex_unlock(&pool_mutex);
+  if (!*buffer) *buffer = aligned_alloc(8, *size);
+  if (!*buffer) *size = 0;
+}
+
+static void give_back(uint8_t *buffer, size_t size) {
+  pthread_mutex_lock(&pool_mutex);
+  bool keep = pooled < POOL && size == buffer_size;
+  if (keep) pool[pooled].at = buffer, pool[pooled].size = size, pooled++;
+  pthread_mutex_unlock(&pool_mutex);
+  if (!keep) free(buffer);
+}
+
+static const char *const COPIES[] = {"", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"};
+
+// CUPTI keeps one string a kernel while its module is loaded; another may lie there after that, so texts are compared.
+static uint32_t kernel_name(const char *name) {
+  static struct { const char *at; uint32_t number; } known[4096];
+  if (!name) return name_of("kernel", 6);
+  uint32_t place = (uint32_t)((uintptr_t)name * 0x9E3779B97F4A7C15u >> 52);
+  if (known[place].at != name || strcmp(name_at(known[place].number), name))
+    known[place].at = name, known[place].number = name_of(name, strlen(name));
+  return known[place].number;
+}
+
+static void note_device(uint32_t device);
+
+// False at a record that makes no sense, in an unknown layout.
+static bool put_record(const uint8_t *at) {
+  Row row = {.sampled = 0};
+  uint64_t node = 0;
+  switch (FIELD(int, at, 0)) {
+  case RECORD_KERNEL:
+    row = (Row){.kind = KERNEL, .name = kernel_name(FIELD(const char *, at, 104)), .correlation = FIELD(uint32_t, at, 92),
+                .stream = FIELD(uint32_t, at, 48), .device = (uint16_t)FIELD(uint32_t, at, 40)};
+    node = FIELD(uint64_t, at, 144);
+    break;
+  case RECORD_COPY:
+  case RECORD_PEER_COPY: {
+    bool peer = FIELD(int, at, 0) == RECORD_PEER_COPY;
+    uint8_t copy = FIELD(uint8_t, at, 4);
+    char name[24];
+    int n = snprintf(name, sizeof name, "memcpy %s", copy < sizeof COPIES / sizeof COPIES[0] ? COPIES[copy] : "");
+    if (name[n - 1] == ' ') n--;
+    uint64_t bytes = FIELD(uint64_t, at, 8);
+    row = (Row){.kind = COPY, .name = name_of(name, (size_t)n), .correlation = FIELD(uint32_t, at, peer ? 60 : 44),
+                .stream = FIELD(uint32_t, at, 40), .device = (uint16_t)FIELD(uint32_t, at, 32),
+                .extra = bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX};
+    node = FIELD(uint64_t, at, peer ? 72 : 64);
+    break;
+  }
+  case RECORD_SET: {
+    uint64_t bytes = FIELD(uint64_t, at, 8);
+    row = (Row){.kind = SET, .name = name_of("memset", 6), .correlation = FIELD(uint32_t, at, 44),
+                .stream = FIELD(uint32_t, at, 40), .device = (uint16_t)FIELD(uint32_t, at, 32),
+                .extra = bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX};
+    node = FIELD(uint64_t, at, 64);
+    break;
+  }
+  default:
+    return true;
+  }
+  row.start = FIELD(uint64_t, at, 16), row.end = FIELD(uint64_t, at, 24);
+  if (!row.end) return rows_dropped(1), true; // the program ended before it
+  if (!checked && row.kind == KERNEL) {
+    uint64_t now = now_ns();
+    checked = row.start <= row.end && row.start + 1000000000u > began_ns && row.end < now + 1000000000u && row.device < DEVICES;
+    if (!checked) return false;
+  }
+  note_device(row.device);
+  // A graph's kernels belong to the code that they were captured in, and to the range that launches them, if there is one.
+  const uint32_t launch = row.correlation & (LAUNCHES - 1), captured = node ? node_at(node, false) : NODES;
+  Owner owner = {0}, code;
+  if (atomic_load_explicit(&launches[launch].correlation, memory_order_acquire) == row.correlation)
+    owner = launches[launch].owner;
+  code = captured != NODES ? nodes[captured].owner : owner;
+  row.owner = code.owner, row.sampled = code.sampled;
+  row.range = owner.range ? owner.range : code.range, row.thread = owner.thread ? owner.thread : code.thread;
+  rows_put(&row);
+  return true;
+}
+
+static _Atomic bool nonsense; // records have come in an unknown layout
+
+static void on_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+  (void)context, (void)stream;
+  uint8_t *record = NULL;
+  bool sound = !nonsense;
+  if (sound && files_are_open()) {
+    rows_lock();
+    while (sound && valid && !cupti.ActivityGetNextRecord(buffer, valid, &record)) sound = put_record(record);
+    rows_unlock();
+  }
+  give_back(buffer, size);
+  if (!sound && !atomic_exchange(&nonsense, true)) text("w not_traced kernels: records of this version of CUPTI make no sense");
+}
+
+// --- devices
+
+static void *driver(const char *name) {
+  static void *library;
+  if (!library) library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return library ? dlsym(library, name) : NULL;
+}
+
+static void note_device(uint32_t device) {
+  static bool known[DEVICES];
+  if (device >= DEVICES || known[device]) return;
+  known[device] = true;
+  int (*get)(int *, int), (*uuid)(unsigned char *, int), (*called)(char *, int, int), handle;
+  *(void **)&get = driver("cuDeviceGet");
+  *(void **)&uuid = driver("cuDeviceGetUuid_v2"), *(void **)&called = driver("cuDeviceGetName");
+  unsigned char b[16];
+  char name[256] = "";
+  if (!get || !uuid || get(&handle, (int)device) || uuid(b, handle)) return;
+  if (called) called(name, sizeof name, handle);
+  text("i device %u %s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", device,
+       strstr(name, " MIG ") ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+// --- the library
+
+static int newest(struct dl_phdr_info *info, size_t size, void *found) {
+  (void)size;
+  const char *base = strrchr(info->dlpi_name, '/');
+  if (base && !strncmp(base, "/libcupti.so", 12)) snprintf(found, PATH_MAX, "%s", info->dlpi_name);
+  return 0;
+}
+
+static int beside(struct dl_phdr_info *info, size_t size, void *found) {
+  (void)size;
+  const char *base = strrchr(info->dlpi_name, '/');
+  if (base && !strncmp(base, "/libcudart.so", 13)) snprintf(found, PATH_MAX, "%.*s", (int)(base - info->dlpi_name), info->dlpi_name);
+  return 0;
+}
+
+// The libcupti that is mapped, else the one of the program's runtime, else those of JOULETRACE_CUPTI: never a second one.
+static void *find_cupti(void) {
+  char path[PATH_MAX] = "", folder[PATH_MAX] = "", name[PATH_MAX + 64];
+  void *library = NULL;
+  dl_iterate_phdr(newest, path);
+  if (*path && (library = dlopen(path, RTLD_NOW))) return library;
+  int version = 0, (*get)(int *);
+  *(void **)&get = driver("cuDriverGetVersion");
+  if (get) get(&version);
+  int major = version ? version / 1000 : 99;
+  dl_iterate_phdr(beside, folder);
+  static const char *const places[] = {"%s/libcupti.so.%d", "%s/../../cuda_cupti/lib/libcupti.so.%d", "%s/../extras/CUPTI/lib64/libcupti.so.%d"};
+  const char *given = getenv("JOULETRACE_CUPTI");
+  for (int wanted = major < 14 ? major : 14; wanted >= 12 && !library; wanted--) {
+    for (size_t k = 0; *folder && k < sizeof places / sizeof places[0] && !library; k++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+      snprintf(name, sizeof name, places[k], folder, wanted);
+#pragma GCC diagnostic pop
+      library = dlopen(name, RTLD_NOW);
+    }
+    for (const char *at = given; at && *at && !library;) {
+      const char *end = strchrnul(at, ':');
+      snprintf(name, sizeof name, "%.*s/libcupti.so.%d", (int)(end - at), at, wanted);
+      library = dlopen(name, RTLD_NOW);
+      at = *end ? end + 1 : end;
+    }
+    snprintf(name, sizeof name, "libcupti.so.%d", wanted);
+    if (!library) library = dlopen(name, RTLD_NOW);
+  }
+  return library;
+}
+
+static bool load(void) {
+  static const struct { const char *name; void **at; bool needed; } functions[] = {
+#define FUNCTION(name, needed) {"cupti" #name, (void **)&cupti.name, needed}
+      FUNCTION(GetVersion, true), FUNCTION(Subscribe, true), FUNCTION(Unsubscribe, true), FUNCTION(EnableCallback, true),
+      FUNCTION(GetCallbackName, true), FUNCTION(ActivityRegisterCallbacks, true), FUNCTION(ActivityEnable, true),
+      FUNCTION(ActivityDisable, true), FUNCTION(ActivityFlushAll, true), FUNCTION(ActivityGetNextRecord, true),
+      FUNCTION(ActivityGetNumDroppedRecords, false), FUNCTION(GetGraphNodeId, false), FUNCTION(GetResultString, false)};
+  void *library = find_cupti();
+  if (!library) {
+    snprintf(problem, sizeof problem, "libcupti is not installed; CUDA builds of torch include it");
+    return false;
+  }
+  for (size_t k = 0; k < sizeof functions / sizeof functions[0]; k++)
+    if (!(*functions[k].at = dlsym(library, functions[k].name)) && functions[k].needed) {
+      snprintf(problem, sizeof problem, "libcupti has no %s", functions[k].name);
+      return false;
+    }
+  uint32_t version = 0;
+  int error = cupti.GetVersion(&version);
+  if (error || version < 18) snprintf(problem, sizeof problem, "libcupti is version %u; CUDA 12 or later is required", version);
+  else text("i cupti %u", version);
+  return !error && version >= 18;
+}
+
+static bool refused(const char *function, int error) {
+  const char *said = NULL;
+  if (!error) return false;
+  if (cupti.GetResultString) cupti.GetResultString(error, &said);
+  switch (error) {
+  case 15: said = "CUPTI is not initialised: check that a CUDA driver is installed"; break;
+  case 35: said = "no permission to trace: ask the administrator for NVreg_RestrictProfilingToAdminUsers=0, or run as root"; break;
+  case 36: said = "another profiler holds the GPU through an older interface: end it first"; break;
+  case HELD: said = "another profiler holds CUPTI in this process: end it first"; break;
+  case 40: said = "no permission to trace in this virtual machine: the host must allow profiling"; break;
+  case 43: said = "kernels can't be traced on a MIG instance with this driver"; break;
+  default: break;
+  }
+  if (error == 15 || error >= 35) snprintf(problem, sizeof problem, "%s", said ? said : function);
+  else snprintf(problem, sizeof problem, "%s failed%s%s", function, said ? ": " : "", said ? said : "");
+  return true;
+}
+
+#ifndef LAUNCH_CALLBACKS // benchmarks/tracing_cost.py builds the library without them
+#define LAUNCH_CALLBACKS 1
+#endif
+
+static void callbacks(uint32_t enable) {
+  if (!subscriber) return;
+  for (uint32_t number = 1; number < CALLS; number++) {
+    const char *name = NULL;
+    if (!calls[number] && enable && !cupti.GetCallbackName(DRIVER_CALL, number, &name) && name) calls[number] = meaning(name);
+    if (calls[number]) cupti.EnableCallback(enable, subscriber, DRIVER_CALL, number);
+  }
+  // Graphs may be captured while tracing pauses, and launched later.
+  if (enable && cupti.GetGraphNodeId) {
+    cupti.EnableCallback(1, subscriber, RESOURCE, NODE_CREATED);
+    cupti.EnableCallback(1, subscriber, RESOURCE, NODE_DESTROYED);
+    cupti.EnableCallback(1, subscriber, RESOURCE, NODE_CLONED);
+  }
+}
+
+static bool records(bool enable) {
+  uint64_t before = now_ns();
+  for (int k = 0; k < RECORD_KINDS; k++) {
+    int error = enable ? cupti.ActivityEnable(RECORDS[k]) : cupti.ActivityDisable(RECORDS[k]);
+    if (error && enable && !k && refused("cuptiActivityEnable", error)) return false;
+  }
+  if (enable != recording) text("%c %llu", enable ? 's' : 'e', (unsigned long long)(enable ? before : now_ns()));
+  recording = enable;
+  return true;
+}
+
+static void detach(uint32_t forced) {
+  if (recording) records(false);
+  callbacks(0);
+  cupti.ActivityFlushAll(forced);
+  if (subscriber) cupti.Unsubscribe(subscriber);
+  subscriber = NULL;
+}
+
+// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners.
+static bool attach(bool again) {
+  int error = LAUNCH_CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
+  if (error) subscriber = NULL;
+  if (error == HELD && again) text("w profiler_inside after it, kernels are recorded without their modules, since it keeps CUPTI");
+  else if (refused("cuptiSubscribe", error)) return false;
+  bool done = !refused("cuptiActivityRegisterCallbacks", cupti.ActivityRegisterCallbacks(on_requested, on_completed));
+  if (done) callbacks(1), done = records(true);
+  if (!done) detach(0); // a profiler of the program's own may take it
+  return done;
+}
+
+// --- which part of the program is traced
+
+static struct {
+  double first_s, first_kernels, traced_s, every_s, most_kernels;
+  uint64_t since_ns, kernels;
+  bool beginning;
+} duty;
+
+static void duty_begin(const char *given) {
+  duty.first_s = 1e18, duty.first_kernels = 1.5e6, duty.traced_s = 5, duty.every_s = 60, duty.most_kernels = 4e6;
+  if (given) sscanf(given, "%lf %lf %lf %lf %lf", &duty.first_s, &duty.first_kernels, &duty.traced_s, &duty.every_s, &duty.most_kernels);
+  duty.since_ns = now_ns(), duty.beginning = true;
+}
+
+static void duty_follow(void) {
+  double seconds = (double)(now_ns() - duty.since_ns) / 1e9;
+  uint64_t kernels = rows_count();
+  if (recording) {
+    bool over = duty.beginning ? seconds >= duty.first_s || (double)kernels >= duty.first_kernels : seconds >= duty.traced_s;
+    if (!over) return;
+    if (duty.beginning) duty.kernels = kernels;
+    else if ((double)(kernels - duty.kernels) > duty.most_kernels) duty.kernels = kernels, duty.every_s *= 2;
+    duty.beginning = false;
+    callbacks(0);
+    records(false);
+    cupti.ActivityFlushAll(0);
+  } else if (seconds < duty.every_s - duty.traced_s) {
+    return;
+  } else {
+    callbacks(1);
+    records(true);
+  }
+  duty.since_ns = now_ns();
+}
+
+static void flush(uint32_t forced) {
+  cupti.ActivityFlushAll(forced);
+  rows_flushed(now_ns());
+}
+
+static void *follow(void *nothing) {
+  for (int ticks = 1;; ticks++) {
+    usleep(TICK_MS * 1000);
+    pthread_mutex_lock(&state);
+    bool go = on;
+    if (go && nonsense && !held) held = true, detach(0);
+    if (go && !held) {
+      if (recording && ticks % (FLUSH_MS / TICK_MS) == 0) flush(0);
+      duty_follow();
+    }
+    pthread_mutex_unlock(&state);
+    if (!go) return nothing;
+  }
+}
+
+// --- begin and end
+
+static void forked(void) {
+  pthread_mutex_init(&state, NULL);
+  pthread_mutex_init(&pool_mutex, NULL);
+  marks_forked();
+  files_abandon();
+  on = false;
+}
+
+static void command_line(void) {
+  char words[8192];
+  FILE *file = fopen("/proc/self/cmdline", "re");
+  size_t n = file ? fread(words, 1, sizeof words - 1, file) : 0;
+  if (file) fclose(file);
+  while (n && !words[n - 1]) n--;
+  for (size_t k = 0; k < n; k++)
+    if (!words[k]) words[k] = 31;
+  words[n] = 0;
+  text("i cmdline %s", words);
+  const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
+  if (rank && world && atoi(world) > 1) text("i rank %d", atoi(rank));
+}
+
+static void *settle(void *nothing) {
+  int count = 0, (*counted)(int *), (*get)(int *, int), (*active)(int, unsigned *, int *), (*retain)(void **, int), (*release)(int);
+  int (*push)(void *), (*pop)(void **), (*synchronize)(void);
+  ours = true;
+  *(void **)&counted = driver("cuDeviceGetCount"), *(void **)&get = driver("cuDeviceGet");
+  *(void **)&active = driver("cuDevicePrimaryCtxGetState"), *(void **)&retain = driver("cuDevicePrimaryCtxRetain");
+  *(void **)&release = driver("cuDevicePrimaryCtxRelease_v2"), *(void **)&push = driver("cuCtxPushCurrent_v2");
+  *(void **)&pop = driver("cuCtxPopCurrent_v2"), *(void **)&synchronize = driver("cuCtxSynchronize");
+  if (!counted || !get || !active || !retain || !release || !push || !pop || !synchronize || counted(&count)) return nothing;
+  for (int k = 0; k < count; k++) {
+    int device, is_active = 0;
+    unsigned flags;
+    void *context = NULL;
+    if (get(&device, k) || active(device, &flags, &is_active) || !is_active || retain(&context, device)) continue;
+    if (!push(context)) synchronize(), pop(&context);
+    release(device);
+  }
+  return nothing;
+}
+
+// Waits for the GPU, but not for ever: a collective whose peer has died never ends.
+static void settled(void) {
+  pthread_t waiting;
+  if (thread_create(&waiting, settle)) return;
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += SETTLE_S;
+  if (pthread_timedjoin_np(waiting, NULL, &until)) pthread_detach(waiting);
+}
+
+int tracing_start(const char *folder, const char *given) {
+  static bool registered;
+  pthread_mutex_lock(&state);
+  int code = on ? 1 : 0;
+  if (!code) {
+    *problem = 0, checked = held = nonsense = false, began_ns = now_ns();
+    if (!marks_open(folder)) snprintf(problem, sizeof problem, "no file can be written in %s", folder), code = 3;
+  } else {
+    snprintf(problem, sizeof problem, "this process is traced already, and its kernels are in that Run");
+  }
+  if (!code) {
+    if (!registered) pthread_atfork(NULL, NULL, forked);
+    registered = true;
+    command_line();
+    duty_begin(given);
+    code = !load() ? 2 : !attach(false) ? 3 : 0;
+    on = !code;
+    pthread_t thread;
+    if (on && thread_create(&thread, follow)) code = 3, on = false;
+    else if (on) pthread_detach(thread);
+    if (code) text("w not_traced kernels: %s", problem);
+    if (code) files_close(true);
+  }
+  pthread_mutex_unlock(&state);
+  return code;
+}
+
+void tracing_stop(bool ended) {
+  if (!on) return;
+  settled();
+  pthread_mutex_lock(&state);
+  on = false;
+  size_t dropped = 0;
+  detach(1);
+  if (cupti.ActivityGetNumDroppedRecords && !cupti.ActivityGetNumDroppedRecords(NULL, 0, &dropped)) rows_dropped(dropped);
+  rows_flushed(now_ns());
+  files_close(ended);
+  pthread_mutex_unlock(&state);
+}
+
+void tracing_refresh(void) {
+  pthread_mutex_lock(&state);
+  if (on && !held) flush(0);
+  pthread_mutex_unlock(&state);
+}
+
+void tracing_pause(void) {
+  pthread_mutex_lock(&state);
+  if (on && !held) held = true, detach(1);
+  pthread_mutex_unlock(&state);
+}
+
+void tracing_resume(void) {
+  pthread_mutex_lock(&state);
+  if (on && held && !nonsense && attach(true)) held = false;
+  else if (on && held && !nonsense) text("w not_traced kernels: %s; kernels after torch's profiler are missing", problem);
+  pthread_mutex_unlock(&state);
+}
+
+bool tracing_is_on(void) { return on; }
+uint64_t tracing_began_ns(void) { return began_ns; }
+const char *tracing_problem(void) { return problem; }

@@ -1,0 +1,86 @@
+// The inner interface of the tracer: rows and text of one process, marks of its threads, CUPTI, NVTX, Python.
+#pragma once
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define FIELD(type, at, offset) (*(type const *)((const char *)(at) + (offset)))
+
+enum Kind { KERNEL, COPY, SET, SYNC, LOAD };
+
+typedef struct {
+  uint64_t start, end; // ns since the Unix epoch
+  uint32_t name, owner, range, correlation, stream, thread;
+  uint16_t device;
+  uint8_t kind, sampled;
+  uint32_t extra; // bytes of a copy or set
+} Row;
+_Static_assert(sizeof(Row) == 48, "the format of rows");
+
+static inline uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// A thread of ours takes none of the program's signals.
+static inline int thread_create(pthread_t *thread, void *(*function)(void *)) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  int error = pthread_create(thread, NULL, function, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error;
+}
+
+// rows.c: the files of this process
+bool files_open(const char *folder);        // false if nothing can be written
+void files_close(bool ended);
+void files_abandon(void);                   // in a forked child, whose files are the parent's
+bool files_are_open(void);
+void rows_lock(void);                       // rows are put between lock and unlock
+void rows_put(const Row *row);
+void rows_dropped(uint64_t number);
+void rows_unlock(void);
+uint64_t rows_count(void);
+void rows_flushed(uint64_t ns);
+void text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// marks.c: names, marks, and the marks that are open in each thread
+uint32_t name_of(const char *name, size_t length);
+const char *name_at(uint32_t number);
+uint32_t mark_of(uint32_t parent, char kind, const char *name, size_t length);
+bool marks_open(const char *folder);        // opens the files, and writes what was interned before
+typedef struct { uint32_t owner, range, thread; bool sampled; } Owner;
+Owner owner_now(void);
+uint32_t code_enter(uint32_t mark);         // returns the depth before
+void code_leave(uint32_t depth);
+extern bool ranges_from_outside;            // whether those of NVTX count
+void range_push(const char *name, bool outside);
+void range_pop(void);
+uint64_t range_start(const char *name);     // a range of the process, from any thread to any other
+void range_end(uint64_t id);
+void thread_sampling(bool on);
+uint64_t operator_events(void);
+void marks_forked(void);
+
+// cupti.c
+int tracing_start(const char *folder, const char *duty); // 0, or why not: 1 traced already, 2 no CUPTI, 3 refused
+void tracing_stop(bool ended);
+void tracing_refresh(void);
+void tracing_pause(void);                   // leave CUPTI to the program's own profiler
+void tracing_resume(void);
+bool tracing_is_on(void);
+uint64_t tracing_began_ns(void);
+const char *tracing_problem(void);
+
+// python.c
+void python_begin(bool operators);
+void python_end(void);
+void *python_functions(void);

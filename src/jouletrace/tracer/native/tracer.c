@@ -1,0 +1,31 @@
+// What is called from outside: by CUDA's driver as it starts, by Python through ctypes.
+#include "native.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void at_exit(void) { tracing_stop(true); }
+
+// Called by the driver within cuInit, where nothing may call Python or CUDA's own start again.
+EXPORT int InitializeInjection(void) {
+  const char *folder = getenv("JOULETRACE_TRACE"), *operators = getenv("JOULETRACE_OPERATORS");
+  const char *ranges = getenv("JOULETRACE_RANGES");
+  ranges_from_outside = !ranges || strcmp(ranges, "0");
+  if (!folder || !*folder || tracing_start(folder, getenv("JOULETRACE_DUTY"))) return 1; // the program goes on without us
+  atexit(at_exit);
+  python_begin(!operators || strcmp(operators, "0"));
+  return 1;
+}
+
+// A recording in this process keeps its ranges by itself.
+EXPORT int jt_start(const char *folder, int operators, const char *duty) {
+  if (!tracing_is_on()) ranges_from_outside = false;
+  int code = tracing_start(folder, duty);
+  if (!code) python_begin(operators != 0);
+  return code;
+}
+
+EXPORT void jt_end_hooks(void) { python_end(); }
+EXPORT void jt_stop(void) { tracing_stop(true); }
+EXPORT void jt_refresh(void) { tracing_refresh(); }
+EXPORT const char *jt_problem(void) { return tracing_problem(); }
+EXPORT void *jt_functions(void) { return python_functions(); }
