@@ -41,9 +41,9 @@ def demangle(name: bytes) -> str:
 
 
 def operator(name: str) -> str:
-    """The name of an operator as torch records it, "aten::addmm", as it is shown: "addmm", or "custom.op"."""
+    """The name of an operator, which torch records as "aten::addmm", in a Run: "aten.addmm"."""
     found = _NAMESPACE.fullmatch(name)
-    return (f"{found[1]}.{found[2]}" if found else name).removeprefix("aten.")
+    return f"{found[1]}.{found[2]}" if found else name
 
 
 def operators_in(kernel: str) -> str:
