@@ -15,15 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of
-from jouletrace.profiler.program.labels import LaunchMarks
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.recorded import recording_facts
 from jouletrace.profiler.program.timeline import rows_of
 from jouletrace.run import DeviceInfo, Run, save, tables
 from jouletrace.run.recording_names import RECORDINGS
-from jouletrace.tracing.log import Launched
+from jouletrace.tracer.launching import Duty
+from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 
 PER_S, NAMES = 10_000, 40
 
@@ -53,7 +51,7 @@ def traced(length_s: float) -> ProcessTrace:
     names = tuple(f"kernel_{k}" for k in range(NAMES))
     work = Launched(names, name, begin_ns, begin_ns + (length * 1e9).astype(np.int64), np.arange(len(start)), zeros)
     edges = [(int(begin * 1e9), int(end * 1e9)) for begin, end in parts]
-    return ProcessTrace(1, "hour", None, ["GPU-0"], work, LaunchMarks(zeros[:0], zeros[:0], [], [], 0), edges)
+    return ProcessTrace(1, "hour", None, ["GPU-0"], work, Owners.none(len(start)), edges)
 
 
 def samples(length_s: float) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 
 TYPE_CHECKING = False  # importing typing takes longer than all that is done here
 if TYPE_CHECKING:
@@ -12,19 +11,13 @@ if TYPE_CHECKING:
 
 
 class _Hidden:
-    """A finder of modules that finds no pandas, in one thread or in all (None)."""
-
-    def __init__(self, thread: int | None) -> None:
-        self._thread = thread
+    """A finder of modules that finds no pandas."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        if name == "pandas" and self._thread in (None, threading.get_ident()):
+        if name == "pandas":
             raise ModuleNotFoundError("pandas is not used in this process", name=name)
 
 
-def hide_pandas(thread: int | None = None) -> None:
-    """Let no later import find pandas.
-
-    For processes of ours that run no one else's code; for a thread where only it no longer does.
-    """
-    sys.meta_path.insert(0, _Hidden(thread))
+def hide_pandas() -> None:
+    """Let no later import find pandas, in a process of ours that runs no one else's code."""
+    sys.meta_path.insert(0, _Hidden())

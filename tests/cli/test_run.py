@@ -1,8 +1,9 @@
-"""``jouletrace run``: a program does what it does under plain Python, and what was recorded is kept however it ends."""
+"""``jouletrace run``: a program does what the shell would have it do, and what was recorded is kept however it ends."""
 
-import json
 import os
+import pty
 import py_compile
+import select
 import signal
 import subprocess
 import sys
@@ -12,14 +13,16 @@ import pytest
 
 from commands import PATIENCE_S, command, only_run, start
 from jouletrace import load
-from jouletrace.profiler.program.command import Command, program_of
-from jouletrace.profiler.program.script import Script
 
 SEEN = """
-import sys
+import os, resource, signal, sys
 main = sys.modules["__main__"]
-print(sys.argv, __file__, __name__, sys.path, __spec__ and __spec__.name, __package__, type(__loader__).__name__,
-      main.__dict__ is globals(), sys.stdout.errors, {"pandas", "scipy"} & set(sys.modules), flush=True)
+print(sys.argv, sys.orig_argv, __file__, __name__, sys.path, sys.flags, __spec__ and __spec__.name, __package__)
+print(type(__loader__).__name__, main.__dict__ is globals(), sys.stdout.errors, sorted(sys.modules))
+print({k: v for k, v in os.environ.items() if "JOULETRACE" not in k and "INJECTION64" not in k})
+print(sorted(os.listdir("/proc/self/fd")), os.getcwd(), os.umask(0), os.nice(0), sys.stdin.read())
+print([(n, signal.getsignal(n)) for n in signal.valid_signals()], signal.pthread_sigmask(signal.SIG_BLOCK, []))
+print([resource.getrlimit(getattr(resource, n)) for n in sorted(dir(resource)) if n.startswith("RLIMIT")], flush=True)
 """
 
 
@@ -36,25 +39,25 @@ def place(workspace):
 
 
 def ran(place, *arguments):
-    """stdout, stderr and exit code under ``jouletrace run -d cpu``."""
-    process = start("run", "-d", "cpu", *arguments, cwd=place)
-    out, err = process.communicate(timeout=PATIENCE_S)
+    """stdout, stderr and exit code under ``jouletrace run``, with something to read on stdin."""
+    process = start("run", "-d", "cpu", *arguments, cwd=place, stdin=subprocess.PIPE)
+    out, err = process.communicate("from the shell", timeout=PATIENCE_S)
     return out, err, process.returncode
 
 
-def plain(place, *arguments):
-    """The same under plain Python."""
-    process = subprocess.run([sys.executable, *arguments], cwd=place, capture_output=True, text=True, check=False)
-    return process.stdout, process.stderr, process.returncode
-
-
-def check_same(place, *arguments):
-    """All that the program says comes first; the report follows."""
-    (out, err, code), (own_out, own_err, own_code) = ran(place, *arguments), plain(place, *arguments)
-    assert out.startswith(own_out + "program "), (own_out, out, err)
-    assert err.startswith(own_err + "saved runs/"), (own_err, err)
-    assert code == own_code
-    return load(only_run(place))
+def check_same(place, *arguments, plain=(sys.executable,)):
+    """All that the program says is as without us and comes first; the report follows."""
+    own = subprocess.run(
+        [*plain, *arguments], cwd=place, capture_output=True, text=True, check=False, input="from the shell"
+    )
+    out, err, code = ran(place, *arguments)
+    assert f"\n{out}".partition("\nprogram ")[0] == f"\n{own.stdout}".removesuffix("\n"), err
+    assert err.startswith(own.stderr + "saved runs/")
+    assert code == (own.returncode if own.returncode >= 0 else 128 - own.returncode)
+    found = load(only_run(place))
+    assert found.complete
+    assert found.workload["exit_code"] == code
+    return found
 
 
 @pytest.mark.parametrize(
@@ -70,91 +73,193 @@ def check_same(place, *arguments):
     ids=lambda arguments: arguments[-1],
 )
 def test_a_program_sees_what_python_would_show_it(place, arguments):
-    assert check_same(place, *arguments).workload["exit_code"] == 0
+    check_same(place, *arguments)
 
 
 ENDS = {
     "threads, then atexit": """
-import atexit, pickle, sys, threading, time
-from concurrent.futures import ThreadPoolExecutor
-class Own: pass
-def late():
-    time.sleep(0.5)
-    print("late", type(pickle.loads(pickle.dumps(Own()))), sys.argv, flush=True)
-atexit.register(lambda: print("first registered", sys.argv, flush=True))
-atexit.register(lambda: print("last registered", flush=True))
-threading.Thread(target=late).start()
-ThreadPoolExecutor(1).submit(int)
+import atexit, sys, threading, time
+atexit.register(lambda: print("last", sys.argv, flush=True))
+threading.Thread(target=lambda: (time.sleep(0.5), print("late", flush=True))).start()
 print("end", flush=True)
 """,
-    "a fork with atexit": """
-import atexit, os
-atexit.register(lambda: print("bye", flush=True))
-pid = os.fork()
-if pid: print(os.waitpid(pid, 0)[1], flush=True)
-""",
-    "terminated workers": """
-import multiprocessing, time
-child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
-child.start()
-child.terminate()
-child.join()
-print(child.exitcode, flush=True)
+    "a fork": "import os\npid = os.fork()\nif pid: print(os.waitpid(pid, 0)[1], flush=True)\n",
+    "all its children": """
+import os
+try:
+    while True: os.wait()
+except ChildProcessError: print("none", flush=True)
 """,
     "an exception": "def fail():\n    1 / 0\nfail()\n",
-    "an excepthook": "import sys\nsys.excepthook = lambda kind, *_: print('hooked', kind, flush=True)\n1 / 0\n",
     "a failing excepthook": "import sys\nsys.excepthook = lambda *_: [][0]\n1 / 0\n",
     "a huge exit code": "import sys\nsys.exit(1 << 70)\n",
-    "an alarm": "import signal\nsignal.signal(14, lambda *_: [][0])\nsignal.alarm(1)\nprint('up', flush=True)\n",
+    "an exit with words": "import sys\nsys.exit('no data')\n",
+    "at once": "import os\nos._exit(4)\n",
+    "a segfault": "import ctypes\nctypes.string_at(0)\n",
+    "abort": "import os\nos.abort()\n",
+    "a kill": "import os, signal\nprint('x', flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    "a stopped alarm": "import signal\nprint('up', flush=True)\nsignal.alarm(1)\nsignal.pause()\n",
+    "another program": "import os\nos.execvp('sh', ['sh', '-c', 'echo other; exit 9'])\n",
     "closed streams": "import sys\nprint('x', flush=True)\nsys.stdout.close()\nsys.stderr.close()\n",
-    "closed descriptors": "import os\nprint('x', flush=True)\nos.close(1)\nos.close(2)\nos._exit(3)\n",
-    "no streams": "import sys\nprint('x', flush=True)\nsys.stdout = sys.stderr = None\n",
+    "closed descriptors": "import os\nprint('x', flush=True)\nos.closerange(0, 1000)\nos._exit(3)\n",
+    "open descriptors that don't wait": "import os\nos.set_blocking(1, False)\nprint('x', flush=True)\n",
+    "its folder": "import os, shutil\nshutil.copy('gone.py', '..')\nos.chdir('..')\nprint(os.getcwd(), flush=True)\n",
+    "limits": """
+import resource
+for name in (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE):
+    resource.setrlimit(name, (0, 0))
+print("limited", flush=True)
+""",
+    "its own handlers": """
+import os, signal
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    signal.signal(number, lambda number, frame: print(number, flush=True))
+    os.kill(os.getpid(), number)
+""",
+    "a warning of the compiler": "print('x' is 'y', flush=True)\n",
 }
 
 
 @pytest.mark.parametrize("text", ENDS.values(), ids=ENDS)
-def test_a_program_ends_as_under_python(place, text):
-    (place / "ends.py").write_text(text)
-    assert check_same(place, "ends.py").complete
+def test_a_program_ends_as_without_us(place, text):
+    (place / "gone.py").write_text(text)
+    check_same(place, "gone.py")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_program_where_it_is_and_the_recording_is_kept(place, number):
-    text = (
-        "try: print('up', flush=True); time.sleep(3600)\nexcept BaseException: print('caught')\nfinally: print('no')\n"
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_workers_of_multiprocessing_live_and_die_as_without_us(place, method):
+    (place / "workers.py").write_text(
+        "import multiprocessing, time\n"
+        "def work(x): return x * x\n"
+        "if __name__ == '__main__':\n"
+        f"    context = multiprocessing.get_context({method!r})\n"
+        "    with context.Pool(2) as pool: print(pool.map(work, range(4)), flush=True)\n"
+        "    ended = context.Process(target=time.sleep, args=(3600,))\n"
+        "    ended.start(); ended.terminate(); ended.join()\n"
+        "    print(ended.exitcode, flush=True)\n"
     )
-    (place / "long.py").write_text(f"import time\n{text}")
-    process = start("run", "-d", "cpu", "-o", "kept.zip", "long.py", cwd=place)
-    assert process.stdout.readline() == "up\n"
-    process.send_signal(number)
+    check_same(place, "workers.py")
+
+
+def test_a_program_that_becomes_another_user_runs_on(place):
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    (place / "other.py").write_text("import os\nos.setgid(65534)\nos.setuid(65534)\nprint(os.getuid(), flush=True)\n")
+    check_same(place, "other.py")
+
+
+def test_modules_of_the_program_are_not_those_that_print_the_figures(place):
+    for name in ("rich", "jinja2", "scipy", "queue", "json"):
+        (place / "package" / f"{name}.py").write_text("")
+    (place / "package" / "user.py").write_text(
+        "import rich, jinja2, scipy, queue, json\nprint(rich.__file__, queue.__file__, json.__file__, flush=True)\n"
+    )
+    check_same(place, "package/user.py")
+
+
+def test_a_program_sees_no_process_of_ours_below_it_and_may_end_all_that_it_does(place):
+    (place / "kills.py").write_text(
+        "import os, signal\n"
+        "from pathlib import Path\n"
+        "def parent(pid): return int(Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[1])\n"
+        "print([p for p in os.listdir('/proc') if p.isdigit() and parent(p) == os.getpid()], flush=True)\n"
+    )
+    check_same(place, "kills.py")
+
+
+def test_the_recorder_is_in_another_session_than_the_program(place):
+    (place / "sessions.py").write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "def stat(p): return Path(f'/proc/{p}/stat').read_text().rpartition(')')[2].split()\n"
+        "beside = [p for p in os.listdir('/proc') if p.isdigit() and stat(p)[1] == str(os.getppid())]\n"
+        "others = [stat(p) for p in beside if int(p) != os.getpid()]\n"
+        "print(len(others), any(int(one[3]) == os.getsid(0) or int(one[2]) == os.getpgrp() for one in others))\n"
+    )
+    process = start("run", "-d", "sim:h100?realtime=1", "sessions.py", cwd=place)
     out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == -number
-    assert "caught" not in out
-    assert "no\n" not in out
-    assert err.splitlines() == [
-        "saved kept.zip · more: jouletrace show kept.zip -v",
-        f"long.py ended with exit code {128 + number}",
-    ]
-    assert load(place / "kept.zip").workload["exit_code"] == 128 + number
+    assert out.startswith("1 False\n"), (out, err)
 
 
-def test_a_signal_ends_a_program_that_is_in_a_long_call(place):
-    (place / "stuck.py").write_text(STUCK)
-    process = start("run", "-d", "cpu", "-o", "kept", "stuck.py", cwd=place)
-    assert process.stdout.readline() == "up\n"
-    process.terminate()
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == -signal.SIGTERM
-    assert load(place / "kept").complete
+# --- what is started ---------------------------------------------------------------------------------
 
 
-STUCK = """
-import ctypes
-lock, library = ctypes.create_string_buffer(64), ctypes.CDLL(None)
-library.pthread_mutex_lock(lock)
-print("up", flush=True)
-library.pthread_mutex_lock(lock)
-"""
+def test_a_command_is_started_by_its_own_name(place):
+    (place / "job").write_text('#!/bin/sh\necho "$0" "$@"; exit 4\n')
+    (place / "job").chmod(0o755)
+    assert check_same(place, "./job", "a", plain=()).workload["name"] == "job"
+
+
+def test_a_command_of_path_is_started_though_a_folder_has_its_name(place):
+    (place / "sh").mkdir()
+    check_same(place, "sh", "-c", "echo $0 said; exit 4", plain=())
+
+
+def test_a_script_that_names_its_python_has_that_one(place):
+    for name, first in (("ours", sys.executable), ("options", f"{sys.executable} -I"), ("shell", "/bin/sh")):
+        (place / name).write_text(
+            f"#!{first}\n" + ("import sys\nprint(sys.flags)\n" if name != "shell" else "echo x\n")
+        )
+        (place / name).chmod(0o755)
+        out, _, code = ran(place, name)
+        own = subprocess.run([f"./{name}"], cwd=place, capture_output=True, text=True, check=True).stdout
+        assert (out[: len(own)], code) == (own, 0)
+
+
+def test_a_script_that_can_be_read_once_is_read_by_python_alone(place):
+    line = f"{sys.executable} -m jouletrace run -d cpu <(echo 'import sys; print(len(sys.argv))') a b"
+    done = subprocess.run(["bash", "-c", line], cwd=place, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("3\nprogram "), done.stderr
+
+
+def test_descriptors_of_the_shell_reach_the_program_closed_and_open_ones(place):
+    (place / "three.py").write_text(
+        "import os\n"
+        "for number in (0, 2, 7):\n"
+        "    try: os.fstat(number); print(number, 'open')\n"
+        "    except OSError: print(number, 'closed')\n"
+        "print(os.read(7, 9), flush=True)\n"
+    )
+    for name, first in (("", sys.executable), ("ours", f"{sys.executable} -m jouletrace run -d cpu")):
+        line = f"exec {first} three.py <&- 2>&- 7<<<word >out{name}"
+        assert subprocess.run(["bash", "-c", line], cwd=place, check=False).returncode == 0
+    plain = (place / "out").read_text()
+    assert plain == "0 closed\n2 closed\n7 open\nb'word\\n'\n"
+    assert (place / "outours").read_text().startswith(plain + "program ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--", "no_such_command"], "run no_such_command: No such file"),
+        (["sen.py"], "run sen.py: No such file or directory; did you mean seen.py?"),
+        (["-m"], "run: name a module"),
+        ([], "run: name a script"),
+        (["-m", "package_that_is_missing.inner"], "no module of that name"),
+        (["bad.py"], "run bad.py, line 2: not valid Python"),
+        (["empty"], "run empty: a folder without a __main__.py"),
+        (["no_format"], "run no_format: Exec format error"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_run_is_refused_in_one_line(place, capsys, arguments, said):
+    (place / "bad.py").write_text("a = 1\nb = = 2\n")
+    (place / "empty").mkdir()
+    (place / "no_format").write_text("neither a script nor a program")
+    (place / "no_format").chmod(0o755)
+    refused = command(capsys, "run", "-d", "cpu", *arguments)
+    assert refused.code == 2
+    assert said in refused.complaint
+    assert not list(place.glob("runs/*"))
+
+
+def test_a_check_imports_nothing_of_the_user_s(place, capsys):
+    (place / "noisy").mkdir()
+    for name in ("__init__.py", "__main__.py"):
+        (place / "noisy" / name).write_text("print('imported', flush=True)\n")
+    out, _, _ = ran(place, "-m", "noisy")
+    assert out.startswith("imported\nimported\nprogram ")
 
 
 def test_the_exit_code_is_that_of_the_program_when_the_figures_cannot_be_printed(place):
@@ -166,86 +271,201 @@ def test_the_exit_code_is_that_of_the_program_when_the_figures_cannot_be_printed
     assert "cannot write the output" in err
 
 
-def test_modules_of_the_program_do_not_replace_those_that_print_the_figures(place):
-    for name in ("rich", "jinja2", "scipy"):
-        (place / "package" / f"{name}.py").write_text("")
-    (place / "package" / "user.py").write_text("import rich, jinja2, scipy\nprint(rich.__file__)\n")
-    out, err, code = ran(place, "package/user.py")
-    assert out.startswith(f"{place}/package/rich.py\nprogram "), err
-    assert code == 0, err
+# --- signals -----------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_shows_where_the_program_was(place):
-    (place / "long.py").write_text("import time; print('up', flush=True); time.sleep(3600)\n")
-    process = start("run", "-d", "cpu", "--json", "long.py", cwd=place)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1])
+def test_a_signal_ends_the_program_and_the_recording_is_kept(place, number):
+    process = start("run", "-d", "cpu", "-o", "kept.zip", "sh", "-c", "echo up; exec sleep 3600", cwd=place)
     assert process.stdout.readline() == "up\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    assert err.startswith(f'Traceback (most recent call last):\n  File "{place}/long.py", line 1, in <module>\n')
-    assert json.loads(out)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + number
+    assert err.splitlines() == [
+        "saved kept.zip · more: jouletrace show kept.zip -v",
+        f"sh ended with exit code {128 + number}",
+    ]
+    run = load(place / "kept.zip")
+    assert run.complete
+    asked = number in (signal.SIGINT, signal.SIGTERM)
+    codes = {warning.code for warning in run.warnings}
+    assert ("program_ended" if asked else "program_failed") in codes
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--", "no_such_command"], "run no_such_command: No such file"),
-        (["sen.py"], "run sen.py: No such file or directory; did you mean seen.py?"),
-        (["-m"], "run: name a module"),
-        (["-m", "package_that_is_missing.inner"], "no module of that name"),
-    ],
-)
-def test_what_cannot_be_run_is_refused_in_one_line(place, capsys, arguments, said):
-    refused = command(capsys, "run", "-d", "cpu", *arguments)
-    assert refused.code == 2
-    assert said in refused.complaint
-    assert not os.path.exists("runs")
+COUNTS = """
+import signal, sys, time
+got = []
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, frame: got.append(number))
+print("up", flush=True)
+while len(got) < int(sys.argv[1]):
+    time.sleep(0.02)
+time.sleep(0.3)
+print(got, flush=True)
+sys.exit(7)
+"""
 
 
-def test_a_command_has_its_own_output_and_exit_code(place):
-    out, err, code = ran(place, "--", "sh", "-c", "echo said; exit 4")
-    assert out.startswith("said\nprogram ")
-    assert err.endswith("ended with exit code 4\n")
-    assert code == 4
-
-
-def test_a_command_gets_an_interrupt_that_no_terminal_sends(place):
-    text = "trap 'echo got; exit 7' INT; echo up; while :; do sleep 0.1; done"
-    process = start("run", "-d", "cpu", "sh", "-c", text, cwd=place, start_new_session=True)
+def test_each_signal_that_comes_to_us_alone_goes_on_once(place):
+    (place / "counts.py").write_text(COUNTS)
+    process = start("run", "-d", "cpu", "counts.py", "3", cwd=place, start_new_session=True)
     assert process.stdout.readline() == "up\n"
-    process.send_signal(signal.SIGINT)
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        process.send_signal(number)
     out, _ = process.communicate(timeout=PATIENCE_S)
-    assert out.startswith("got\n")
+    assert sorted(eval(out.splitlines()[0])) == [1, 2, 15]
     assert process.returncode == 7
 
 
-def test_a_script_of_another_python_is_a_command(place):
-    for name, first in (("ours", sys.executable), ("options", f"{sys.executable} -I"), ("another", "/opt/python3")):
-        path = place / name
-        path.write_text(f"#!{first}\n")
-        path.chmod(0o755)
-        assert isinstance(program_of([str(path)], False), Script if name == "ours" else Command)
-
-
-def test_a_command_ends_by_the_signal_that_we_get(place):
-    process = start("run", "-d", "cpu", "sh", "-c", "echo up; exec sleep 60", cwd=place)
+def test_what_nohup_ignores_the_program_ignores(place):
+    line = f"trap '' HUP; exec {sys.executable} -m jouletrace run -d cpu sh -c 'echo up; read x; echo went on'"
+    process = subprocess.Popen(
+        ["sh", "-c", line], cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "up\n"
-    process.terminate()
-    out, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "energy unknown" in out
+    process.send_signal(signal.SIGHUP)
+    out, _ = process.communicate("\n", timeout=PATIENCE_S)
+    assert out.startswith("went on\n")
+    assert process.returncode == 0
 
 
-def test_a_line_states_what_is_recorded_while_torch_is_imported(place, monkeypatch):
-    """The import takes up to ten seconds, in which nothing else was printed."""
-    monkeypatch.setenv("JOULETRACE_PROGRESS", "1")
-    (place / "torch.py").write_text("import time\ntime.sleep(3)\n")
-    (place / "slow.py").write_text("import torch, sys\nprint('out')\nprint('err', file=sys.stderr)\n")
-    (place / "fast.py").write_text("import sys, time\ntime.sleep(1)\nprint('out')\nprint('err', file=sys.stderr)\n")
-    out, err, code = ran(place, "--no-operators", "slow.py")
-    assert code == 0
-    assert err.startswith("jouletrace: recording ")
-    assert err.splitlines()[0].endswith("; the program imports torch")
-    assert err.splitlines()[1] == "err", "once, and in a line of its own"
-    assert out.startswith("out\n"), "stdout is the program's"
-    assert ran(place, "--no-operators", "fast.py")[1].startswith("err\nsaved "), "no line where nothing is slow"
+def test_ctrl_c_before_the_program_starts_starts_none(place, monkeypatch, capsys):
+    from jouletrace.profiler import calibrations
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibrations, "attach", interrupt)
+    assert command(capsys, "run", "-d", "cpu", "touch", "started").code == 130
+    assert not (place / "started").exists()
+
+
+# --- at a terminal -----------------------------------------------------------------------------------
+
+
+class Terminal:
+    """``jouletrace run`` at a terminal of its own, as the only job of a shell."""
+
+    SHELL = """
+import os, signal, sys, time
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+def front(group): os.tcsetpgrp(0, group)
+job = os.fork()
+if job == 0:
+    os.setpgid(0, 0); front(os.getpid()); signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.executable, [sys.executable, "-m", "jouletrace", "run", "-d", "cpu", *sys.argv[1:]])
+while True:
+    _, status = os.waitpid(job, os.WUNTRACED)
+    front(os.getpgrp())
+    if not os.WIFSTOPPED(status): break
+    print("stopped", flush=True)
+    while not os.path.exists("fg"): time.sleep(0.02)
+    front(job); os.killpg(job, signal.SIGCONT)
+print("code", os.waitstatus_to_exitcode(status), flush=True)
+"""
+
+    def __init__(self, place, *arguments):
+        self.text = ""
+        self.pid, self._file = pty.fork()
+        if self.pid == 0:
+            os.chdir(place)
+            os.environ["TERM"] = "xterm"
+            os.execv(sys.executable, [sys.executable, "-c", self.SHELL, *arguments])
+
+    def until(self, words):
+        """Read until these words have come, which are taken off."""
+        while words not in self.text:
+            ready, _, _ = select.select([self._file], [], [], PATIENCE_S)
+            assert ready, self.text
+            try:
+                self.text += os.read(self._file, 4096).decode()
+            except OSError:
+                raise AssertionError(self.text) from None
+        before, _, self.text = self.text.partition(words)
+        return before
+
+    def type(self, keys):
+        os.write(self._file, keys.encode())
+
+    def close(self):
+        os.close(self._file)
+        os.waitpid(self.pid, 0)
+
+
+@pytest.fixture
+def at_terminal(place):
+    opened = []
+
+    def open_(*arguments):
+        opened.append(Terminal(place, *arguments))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        one.close()
+
+
+def test_a_program_asks_at_the_terminal(place, at_terminal):
+    (place / "asks.py").write_text("import sys\nprint(sys.stdout.isatty(), input('name? '))\n")
+    terminal = at_terminal("asks.py")
+    terminal.until("name? ")
+    terminal.type("Ada\n")
+    terminal.until("True Ada\r\n")
+    terminal.until("program ")
+    terminal.until("code 0")
+
+
+@pytest.mark.thorough
+def test_debuggers_screens_and_shells_run_at_the_terminal(place, at_terminal):
+    terminal = at_terminal(sys.executable, "-q", "-c", "import pdb; x = 41; pdb.set_trace(); print('on')")
+    terminal.until("(Pdb) ")
+    terminal.type("x + 1\n")
+    terminal.until("42")
+    terminal.type("c\n")
+    terminal.until("code ")
+    (place / "screen.py").write_text(
+        "import curses\n"
+        "print('key', curses.wrapper(lambda screen: (screen.addstr('here'), screen.refresh(), screen.getch())[2]))\n"
+    )
+    terminal = at_terminal("screen.py")
+    terminal.until("here")
+    terminal.type("q")
+    terminal.until("key 113")
+    terminal.until("code 0")
+    terminal = at_terminal("sh", "-i")
+    terminal.type("sleep 3600\n")
+    terminal.until("sleep 3600")
+    terminal.type("\x03echo $((6 * 7))\n")
+    terminal.until("42")
+    terminal.type("exit 3\n")
+    terminal.until("code 3")
+
+
+def test_ctrl_c_reaches_the_program_once_and_we_wait_for_it(place, at_terminal):
+    (place / "counts.py").write_text(COUNTS)
+    terminal = at_terminal("counts.py", "1")
+    terminal.until("up\r\n")
+    terminal.type("\x03")
+    terminal.until("[2]\r\n")
+    terminal.until("code 7")
+
+
+def test_ctrl_c_shows_where_the_program_was(place, at_terminal):
+    (place / "long.py").write_text("import time; print('up', flush=True); time.sleep(3600)\n")
+    terminal = at_terminal("long.py")
+    terminal.until("up\r\n")
+    terminal.type("\x03")
+    assert 'File "' in terminal.until("KeyboardInterrupt")
+    terminal.until("program ")
+    terminal.until("code 130")
+
+
+def test_ctrl_z_stops_the_program_and_fg_lets_it_go_on(place, at_terminal):
+    terminal = at_terminal("sh", "-c", "echo up; read word; echo got $word; exit 5")
+    terminal.until("up\r\n")
+    terminal.type("\x1a")
+    terminal.until("stopped")
+    (place / "fg").write_text("")
+    terminal.type("word\n")
+    terminal.until("got word")
+    terminal.until("code 5")

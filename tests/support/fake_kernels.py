@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from jouletrace.tracing.log import Launched
+from jouletrace.tracer.process_trace import Launched
 
 current = None
 

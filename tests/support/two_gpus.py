@@ -4,21 +4,16 @@ import numpy as np
 import pyarrow as pa
 
 from jouletrace.profiler import board_store
-from jouletrace.profiler.program.labels import LaunchMarks
-from jouletrace.profiler.program.operators import BETWEEN, UNLABELLED
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.record import split
 from jouletrace.profiler.record.ranks import merge_ranks
 from jouletrace.run import ChannelInfo, DeviceInfo, Run, tables
 from jouletrace.run.channels import POWER
 from jouletrace.run.recording_names import SAMPLE_RATE
-from jouletrace.tracing.log import Launched
+from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 from scenarios import draw
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 """The kernel of the last kind on each GPU, which moves data between them."""
-
-FIRST_RANGE = 1 << 20
 
 
 def record(place, seeds=(1, 2), group="pauses", seconds=6.0):
@@ -55,15 +50,10 @@ def _part(scene, recorded, rank, device):
 def _traced(scene, recorded, rank, device):
     """What it ran: every kernel within a range, with its operator but for those between GPUs."""
     count, last = len(recorded.kind), len(recorded.names) - 1
-    number = np.arange(count + 1)
-    names = (*recorded.names[:last], SUM)
-    work = Launched(names, recorded.kind, recorded.start_ns, recorded.end_ns, number[1:], np.zeros(count, np.int64))
-    label = np.where(recorded.kind == last, UNLABELLED, recorded.kind)
-    marks = LaunchMarks(
-        np.append([0, 0], number[1:]),
-        np.concatenate([[FIRST_RANGE, BETWEEN], label]),
-        list(zip(recorded.operators, recorded.modules, strict=True)),
-        [("train",)],
-        FIRST_RANGE,
-    )
-    return ProcessTrace(100 + rank, "train.py", rank, [device], work, marks, [(scene.begin_ns, scene.finish_ns)])
+    names, zeros = (*recorded.names[:last], SUM), np.zeros(count, np.int64)
+    work = Launched(names, recorded.kind, recorded.start_ns, recorded.end_ns, np.arange(1, count + 1), zeros)
+    labels = [("", ""), *zip(recorded.operators, recorded.modules, strict=True)]
+    label = np.where(recorded.kind == last, 0, recorded.kind + 1)
+    unmarked = np.zeros(len(labels), np.int64)
+    owners = Owners(labels, unmarked, label, np.ones(count, bool), zeros, [(), ("train",)], zeros + 1)
+    return ProcessTrace(100 + rank, "train.py", rank, [device], work, owners, [(scene.begin_ns, scene.finish_ns)])

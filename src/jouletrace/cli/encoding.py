@@ -16,24 +16,13 @@ _INSTEAD = {
 """Replacements for signs that jouletrace prints; lines of tables become dashes, all other characters are escaped."""
 
 
-_before: dict[str, str] = {}
-"""Error handlers that Python gave the streams."""
-
-
 def print_any_text() -> None:
     """Configure stdout and stderr so that no character fails to print."""
     codecs.register_error(_HANDLER, _replaced)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure") and stream.errors != _HANDLER:
-            _before[name] = stream.errors
             stream.reconfigure(errors=_HANDLER)
-
-
-def print_as_python() -> None:
-    """Undo ``print_any_text``, for a program of the user's."""
-    for name, errors in _before.items():
-        getattr(sys, name).reconfigure(errors=errors)
 
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _WRONG_USE, _INTERRUPTED = 2, 130
 
-_OURS_ALONE = ("compare", "doctor", "export", "import", "merge", "monitor", "report", "show", "verify")
+_OURS_ALONE = ("compare", "doctor", "export", "import", "merge", "monitor", "report", "run", "show", "verify")
 """Commands that run no one else's code in this process: nothing in it needs pandas."""
 
 

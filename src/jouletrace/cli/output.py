@@ -101,7 +101,11 @@ def opened(path: str) -> Run:
 
         if (compared := own_sides(run)) is not None:
             add_results(run, compared)
-    return analyse(run) if run.kind in ("profile", "monitor", "record", "program", "bench") else run
+    if run.kind == "program":
+        from jouletrace.profiler.program.left import with_left
+
+        return with_left(run, Path(path))
+    return analyse(run) if run.kind in ("profile", "monitor", "record", "bench") else run
 
 
 def check_form(form: str, json: bool, formats: Sequence[str] = FORMATS) -> str:

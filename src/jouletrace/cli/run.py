@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jouletrace.cli import options
-from jouletrace.cli.encoding import print_any_text, print_as_python
 from jouletrace.cli.failures import exit_code
 from jouletrace.cli.output import Place, check_form, print_runs, say
 from jouletrace.option import number
 
 if TYPE_CHECKING:
-    from jouletrace.profiler.program.duty import Duty
-    from jouletrace.run import Run
+    from jouletrace.tracer.launching import Duty
 
 
 def run(
@@ -30,7 +28,7 @@ def run(
         typer.Option("--device", "-d", help="visible, all, or as for profile; repeatable. [default: visible]"),
     ] = None,
     operators: Annotated[
-        bool, typer.Option(help="Sample operators and modules of torch, for a few iterations.")
+        bool, typer.Option(help="Mark modules of torch and, for a part of the time, its operators.")
     ] = True,
     duty: Annotated[
         str | None,
@@ -49,44 +47,40 @@ def run(
 ) -> None:
     """Run a program unchanged and show where its energy goes: ranges, modules, operators, kernels, idle.
 
-    Processes that it starts are traced where they are Python, too (torchrun, servers with workers). The exit code is
-    that of the program. Options of jouletrace come before the script.
+    Processes that it starts are traced, too, in any language (torchrun, servers with workers). The exit code is that of
+    the program. Options of jouletrace come before the script.
     """
     from jouletrace.profiler.program.command import program_of
-    from jouletrace.profiler.program.program import run_program
-    from jouletrace.recording.session import command_line
 
     form = check_form(form, json)
-    chosen = program_of(program or [], module)
+    chosen = program_of(program or [], module)  # before what is imported next changes the environment
     chosen.check()
+
+    from jouletrace.profiler.program.program import run_program
+    from jouletrace.profiler.program.signals import Signals
+    from jouletrace.recording.session import command_line
+
     traced = _duty(duty)
-    with Place(output, chosen.name.removesuffix(".py")) as place:
-
-        def show(found: Run, code: int) -> None:
-            print_any_text()
-            place.done(found, more=form == "table" and not verbose)
-            try:
-                print_runs([found], form=form, top=top, verbose=verbose)
-            except (OSError, SystemExit) as error:  # what the program made of itself counts for more
-                if not code or exit_code(error) is None:
-                    raise
-            place.close()
-            if code:
-                say(f"{chosen.name} ended with exit code {code}")
-
-        print_as_python()
-        _, code = run_program(
+    with Place(output, chosen.name.removesuffix(".py")) as place, Signals() as signals:
+        found, code = run_program(
             chosen,
+            signals,
             device=device or ["visible"],
             operators=operators,
             duty=traced,
             live=live,
             folder=place.folder,
             command=command_line(),
-            ends=True,
-            then=show,
         )
+        place.done(found, more=form == "table" and not verbose)
+        try:
+            print_runs([found], form=form, top=top, verbose=verbose)
+        except (OSError, SystemExit) as error:  # what the program made of itself counts for more
+            if not code or exit_code(error) is None:
+                raise
+        place.close()
     if code:
+        say(f"{chosen.name} ended with exit code {code}")
         raise typer.Exit(code)
 
 
@@ -101,7 +95,7 @@ def _duty(text: str | None) -> Duty | None:
         BadInputError: If it isn't two numbers, the first of which is smaller.
     """
     from jouletrace.errors import BadInputError
-    from jouletrace.profiler.program.duty import Duty
+    from jouletrace.tracer.launching import Duty
 
     if text is None:
         return None

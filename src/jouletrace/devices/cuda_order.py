@@ -8,17 +8,13 @@ raise the GPU's idle power by about 50 W; ``cuInit`` alone creates none.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import subprocess
-import sys
 import uuid
 from typing import Any
 
 _LIBRARY = "libcuda.so.1"
 _SUCCESS = 0
 _NO_DEVICE = 100
-_ASK_S = 30.0
 
 
 class _Uuid(ctypes.Structure):
@@ -41,18 +37,6 @@ def cuda_uuids(library: Any = None) -> list[str] | None:
         return None
     uuids = [_uuid(cuda, index) for index in range(count.value)]
     return [u for u in uuids if u is not None] if all(uuids) else None
-
-
-def cuda_uuids_apart() -> list[str] | None:
-    """``cuda_uuids`` without starting CUDA in this process: a process that has, can't fork others that use it."""
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-I", "-S", __file__], capture_output=True, timeout=_ASK_S, check=True, text=True
-        )
-        found: list[str] | None = json.loads(asked.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return found
 
 
 def cuda_index(device_uuid: str, library: Any = None) -> int | None:
@@ -90,7 +74,3 @@ def _uuid(cuda: Any, index: int) -> str | None:
         own = board
     kind = "GPU" if bytes(own.bytes) == bytes(board.bytes) else "MIG"
     return f"{kind}-{uuid.UUID(bytes=bytes(own.bytes))}"
-
-
-if __name__ == "__main__":
-    print(json.dumps(cuda_uuids()))

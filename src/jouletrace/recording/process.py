@@ -142,7 +142,7 @@ class ProcessRecorder(Recorder):
         try:
             self._spool.mkdir(parents=True, exist_ok=True)
             with (self._spool / LOG).open("ab") as log:
-                # A separate process group: Ctrl-C, or a kill of the workload's group, doesn't reach it.
+                # A session of its own: neither keys of the terminal nor a kill of the workload's group reach it.
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -150,7 +150,7 @@ class ProcessRecorder(Recorder):
                     stderr=log,
                     bufsize=0,
                     env=_environment(),
-                    process_group=0,
+                    start_new_session=True,
                     pass_fds=() if errors is None else (errors,),
                 )
         except (OSError, ValueError) as error:

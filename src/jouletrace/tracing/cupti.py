@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import NotPossibleError
+from jouletrace.tracer.names import demangle
 from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, Chunks, Layouts, column, decode, layouts_for
 
 BUFFER_BYTES = 8 * 2**20
@@ -167,10 +168,6 @@ class CuptiTracer:
         """Bytes of records that CUPTI has handed over."""
         return sum(valid for _, valid in self._filled)
 
-    def newest(self) -> NDArray[np.uint8] | None:
-        """The last buffer that CUPTI has handed over, if it is still here."""
-        return _bytes(*self._filled[-1]) if self._filled else None
-
     def take(self) -> list[NDArray[np.uint8]]:
         """As ``buffers``, which are the caller's from then on."""
         filled, self._filled = self._filled, []
@@ -245,23 +242,3 @@ def check_layouts(tracer: CuptiTracer, before_ns: int, after_ns: int) -> list[st
     if (grid < 1).any() or (block < 1).any() or (block.prod(axis=1) > 1024).any():
         problems.append("grids or blocks of kernels are impossible")
     return problems
-
-
-def demangle(name: bytes) -> str:
-    """The demangled form of a C++ symbol, by the demangler of the C++ runtime; other names are unchanged."""
-    if not name.startswith(b"_Z"):
-        return name.decode(errors="replace")
-    try:
-        runtime = ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return name.decode(errors="replace")
-    runtime.__cxa_demangle.restype = ctypes.c_void_p
-    status = ctypes.c_int()
-    text = runtime.__cxa_demangle(name, None, None, ctypes.byref(status))
-    if not text or status.value:
-        return name.decode(errors="replace")
-    plain = ctypes.string_at(text).decode(errors="replace")
-    free = ctypes.CDLL(None).free
-    free.argtypes = [ctypes.c_void_p]
-    free(text)
-    return plain

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.tracing.cupti import CuptiTracer, demangle
+from jouletrace.tracer.names import demangle
+from jouletrace.tracer.process_trace import Ints, Launched
+from jouletrace.tracing.cupti import CuptiTracer
 from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET, RUNTIME, decode
-
-Ints = NDArray[np.int64]
 
 MARK_BYTES = 64
 """Most bytes of a mark. Its number modulo this, plus one, is its size: missing records are noticed."""
@@ -27,37 +26,6 @@ _COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "
 
 _NON_BLOCKING, _RELAXED = 1, 2
 """CU_STREAM_NON_BLOCKING, CU_STREAM_CAPTURE_MODE_RELAXED."""
-
-_GLANCED = 10
-"""Most names in a glance."""
-
-
-@dataclass(frozen=True)
-class Launched:
-    """What ran, in the order of its launches.
-
-    Attributes:
-        names: Distinct names of kernels, copies and sets.
-        name: Index into ``names``, shape (n,).
-        start_ns, end_ns: Since the Unix epoch, shape (n,).
-        correlation: Number of the launch; all kernels of a CUDA graph share one. Shape (n,).
-        device: CUDA's number of the device, shape (n,).
-    """
-
-    names: tuple[str, ...]
-    name: Ints
-    start_ns: Ints
-    end_ns: Ints
-    correlation: Ints
-    device: Ints
-
-    def __len__(self) -> int:
-        return len(self.name)
-
-    def take(self, rows: NDArray[np.bool_] | Ints) -> Launched:
-        """A selection."""
-        columns = (self.name, self.start_ns, self.end_ns, self.correlation, self.device)
-        return Launched(self.names, *(column[rows] for column in columns))
 
 
 class KernelLog:
@@ -121,20 +89,6 @@ class KernelLog:
                     part = {k: chunk[k].astype(np.int64) for k in ("start", "end", "correlation", "device", "stream")}
                     part["bytes"] = chunk["bytes"].astype(np.int64) if kind == MEMSET else np.zeros(len(chunk), int)
                     self._parts.append({"name": name_of(chunk), **part})
-
-    def glance(self) -> tuple[float, dict[str, float]] | None:
-        """Of the last full buffer: the share of time in which kernels ran, and that of each name; None before it."""
-        last = self._tracer.newest()
-        chunks = decode([last], self._tracer.cupti.layouts).get(KERNEL, []) if last is not None else []
-        if not chunks or not len(chunks[0]):
-            return None
-        chunk = chunks[0]
-        start, end = chunk["start"].astype(np.int64), chunk["end"].astype(np.int64)
-        code, length = self._kernel_codes(chunk), (end - start).astype(float)
-        span = max(float(end.max() - start.min()), 1.0)
-        names, seconds = list(self._codes), np.bincount(code, length)
-        order = np.argsort(-seconds)[:_GLANCED]
-        return float(length.sum() / span), {names[k]: float(seconds[k] / span) for k in order.tolist() if seconds[k]}
 
     @property
     def kernels(self) -> int:

@@ -1,183 +1,162 @@
-"""Child processes of a program trace themselves and hand over, however they start and end."""
+"""Processes of a program are traced in any language, however they start and end."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
 
-from jouletrace.profiler.program import program as recording
-from jouletrace.profiler.program.command import Command, program_of
-from jouletrace.profiler.program.script import Script
+import jouletrace
+from commands import command, gone, wait_for
+from jouletrace.run import load
 from jouletrace.run.recording_names import recording_of
 from places import SUPPORT
 
-LIBRARY = """
-# Stands for a library that starts CUDA: tracing begins with its import, into a log that the test's program fills.
-from jouletrace.profiler.program import tracer
-from fake_kernels import FakeLog, launch
-tracer.KernelLog = FakeLog
-"""
-
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    (tmp_path / "cupy.py").write_text(LIBRARY)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def run(workspace, monkeypatch, capsys):
+    """Runs a script with a child; returns its Run."""
+    path = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")]), str(Path(jouletrace.__file__).parents[1])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+
+    def run_(text, child="", *, device=("cpu",), code=0):
+        (workspace / "child.py").write_text(child)
+        (workspace / "main.py").write_text(text)
+        devices = [word for one in device for word in ("-d", one)]
+        said = command(capsys, "run", *devices, "-o", "kept", "main.py")
+        assert said.code == code, said.err
+        return load(workspace / "kept")
+
+    return run_
 
 
 def kernels(run):
     return {unit["name"]: unit["count"] for unit in run.units.to_pylist() if unit["level"] == "kernel"}
 
 
-def ran(place, text, child):
-    (place / "child.py").write_text(child)
-    (place / "main.py").write_text(text)
-    return recording.run_program(Script("main.py"), device=["cpu"])
+def lost(run):
+    return [warning.message for warning in run.warnings if warning.code in ("not_traced", "child_lost")]
 
 
 START = "import subprocess, sys\nprocess = subprocess.Popen([sys.executable, 'child.py'])\n"
+LAUNCH = "from row_kernels import launch; launch('gemm', 0.01)\n"
 
 
 @pytest.mark.parametrize(
     ("child", "code"),
     [
-        ("import cupy; cupy.launch('gemm', 0.01)", 0),
-        ("import cupy, sys; cupy.launch('gemm', 0.01); sys.exit(3)", 3),
-        ("import cupy, os; cupy.launch('gemm', 0.01); os._exit(4)", 4),
-        ("import cupy, os, signal, time; cupy.launch('gemm', 0.01); os.kill(os.getpid(), 15); time.sleep(9)", -15),
-        ("import cupy, os; cupy.launch('gemm', 0.01)\nif os.fork() == 0: os._exit(0)\nos.wait()", 0),
-        ("import cupy, os; cupy.launch('gemm', 0.01)\nos.environ.clear()", 0),
+        ("", 0),
+        ("import sys; sys.exit(3)", 3),
+        ("import os; os._exit(4)", 4),
+        ("import os, time; os.kill(os.getpid(), 15); time.sleep(9)", -15),
+        ("import os; os.kill(os.getpid(), 9)", -9),
+        ("import ctypes; ctypes.string_at(0)", -11),
+        ("import os; os.environ.clear()", 0),
+        ("import os; os.execv('/bin/true', ['true'])", 0),
     ],
-    ids=["ends", "fails", "leaves at once", "is terminated", "forks", "clears its environment"],
+    ids=[
+        "ends",
+        "fails",
+        "leaves",
+        "is terminated",
+        "is killed",
+        "segfaults",
+        "clears its environment",
+        "becomes other",
+    ],
 )
-def test_a_child_hands_over_its_kernels_however_it_ends(place, child, code):
-    wait = f"code = process.wait()\nassert code in ({code}, {128 - code}), code\n"
-    found, got = ran(place, START + wait, child)
-    assert got == 0
+def test_a_child_has_its_kernels_however_it_ends(run, child, code):
+    found = run(START + f"code = process.wait()\nassert code == {code}, code\n", LAUNCH + child)
     assert kernels(found) == {"gemm": 1}
-    assert not [warning for warning in found.warnings if warning.code in ("not_traced", "child_lost")]
+    assert lost(found) == []
 
 
-def test_a_child_that_is_killed_is_named(place):
-    found, _ = ran(
-        place,
-        START + "process.wait()\n",
-        "import cupy, os, signal; cupy.launch('gemm', 0.01); os.kill(os.getpid(), signal.SIGKILL)",
-    )
-    lost = [warning.message for warning in found.warnings if warning.code == "child_lost"]
-    assert len(lost) == 1
-    assert lost[0].startswith("child.py (process ")
-    assert lost[0].endswith("was killed before it could hand over its kernels")
+def test_a_damaged_file_of_a_child_is_named(run):
+    cut = "import glob, os\nprocess.wait()\nname, = glob.glob(os.environ['JOULETRACE_TRACE'] + '/*/rows')\n"
+    found = run(START + cut + "os.truncate(name, 40)\n", LAUNCH)
+    (said,) = lost(found)
+    assert "a damaged file" in said
 
 
-def test_a_damaged_file_of_a_child_is_named(place):
-    child = "import cupy, os; cupy.launch('gemm', 0.01)"
-    cut = "import glob, os\nprocess.wait()\nname, = glob.glob(os.environ['JOULETRACE_CHILDREN'] + '/*.npz')\n"
-    found, _ = ran(place, START + cut + "os.truncate(name, 40)\n", child)
-    lost = [warning.message for warning in found.warnings if warning.code == "child_lost"]
-    assert len(lost) == 1
-    assert "handed over a damaged file" in lost[0]
-
-
-def test_children_of_children_and_spawned_workers_are_traced(place):
+def test_children_of_children_and_workers_are_traced(run):
     main = """
-import multiprocessing, subprocess, sys
+import multiprocessing, os, subprocess, sys
 def work(name):
-    import cupy
-    cupy.launch(name, 0.01)
+    from row_kernels import launch
+    launch(name, 0.01)
 if __name__ == "__main__":
     subprocess.run([sys.executable, "child.py"], check=True)
-    worker = multiprocessing.get_context("spawn").Process(target=work, args=("spawned",))
-    worker.start()
-    worker.join()
+    for method in ("spawn", "fork"):
+        worker = multiprocessing.get_context(method).Process(target=work, args=(method,))
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
 """
-    child = (
-        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import cupy; cupy.launch(\"inner\", 0.01)'])"
-    )
-    found, code = ran(place, main, child)
-    assert code == 0
-    assert kernels(found) == {"inner": 1, "spawned": 1}
-    sites = {unit["module"].split(" (")[0] for unit in found.units.to_pylist() if unit["level"] == "site"}
-    assert sites <= {"python", "main․py"}
+    inner = 'from row_kernels import launch; launch("inner", 0.01)'
+    found = run(main, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', '{inner}'])")
+    assert kernels(found) == {"inner": 1, "spawn": 1, "fork": 1}
 
 
-def test_forked_workers_that_start_cuda_themselves_are_traced(place):
-    main = """
-import multiprocessing
-def work(name):
-    import cupy
-    cupy.launch(name, 0.01)
-worker = multiprocessing.get_context("fork").Process(target=work, args=("forked",))
-worker.start()
-worker.join()
-assert worker.exitcode == 0
-"""
-    found, code = ran(place, main, "")
-    assert code == 0
-    assert kernels(found) == {"forked": 1}
-
-
-def test_a_child_sees_what_it_would_see_without_us(place):
-    (place / "sitecustomize.py").write_text("import builtins\nbuiltins.CUSTOMISED = True\n")
-    child = "import sys, json\nprint(json.dumps([sys.path, sys.argv, CUSTOMISED, sorted(sys.modules)]))"
-    (place / "child.py").write_text(child)
-    (place / "main.py").write_text(
-        "import subprocess, sys\n"
-        "text = subprocess.run([sys.executable, 'child.py'], capture_output=True, text=True, check=True).stdout\n"
-        "open('seen.json', 'w').write(text)"
-    )
-    recording.run_program(Script("main.py"), device=["cpu"])
-    plain = subprocess.run([sys.executable, "child.py"], capture_output=True, text=True, check=True).stdout
-    seen, own = (eval(text.replace("true", "True")) for text in ((place / "seen.json").read_text(), plain))
-    assert seen[:3] == own[:3]
-    assert not {name for name in set(seen[3]) - set(own[3]) if name.startswith(("numpy", "torch", "pyarrow"))}
-    assert "JOULETRACE_CHILDREN" not in os.environ
-
-
-def test_a_command_runs_as_it_would_and_its_python_is_traced(place):
-    (place / "child.py").write_text("import cupy, sys; cupy.launch('gemm', 0.01); sys.exit(5)")
-    found, code = recording.run_program(program_of(["sh", "-c", f"{sys.executable} child.py"], False), device=["cpu"])
-    assert code == 5
-    assert kernels(found) == {"gemm": 1}
-    assert recording.run_program(Command("/bin/sh", ("-c", "kill -9 $$")), device=["cpu"])[1] == 137
-
-
-def test_an_interrupt_reaches_a_command_that_has_just_started(monkeypatch, tmp_path):
-    up = tmp_path / "up"
-
-    class Interrupted(subprocess.Popen):
-        def __init__(self, *arguments, **named):
-            super().__init__(*arguments, **named)
-            while not up.exists():
-                time.sleep(0.01)
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(subprocess, "Popen", Interrupted)
-    text = f"trap 'exit 7' INT; touch {up}; while :; do sleep 0.1; done"
-    assert Command("/bin/sh", ("-c", text)).run() == 7
-
-
-def test_scripts_of_python_run_here_and_all_else_is_a_command(place):
-    for name, text in (("tool", f"#!{sys.executable}\n"), ("job.sh", "#!/bin/sh\n"), ("plain.py", "")):
-        (place / name).write_text(text)
-        (place / name).chmod(0o755)
-    assert program_of(["./tool", "a"], False) == Script("./tool", ("a",))
-    assert program_of(["./job.sh", "a"], False) == Command(str(place / "job.sh"), ("a",))
-    assert isinstance(program_of(["plain.py"], False), Script)
-    assert isinstance(program_of([sys.executable, "x.py"], False), Command)
-    assert program_of([sys.executable, "x.py"], False).name == "x.py"
-    (place / "sh").mkdir()
-    assert isinstance(program_of(["sh", "-c", "true"], False), Command)
-
-
-def test_processes_on_one_gpu_keep_their_ranges_apart(place):
-    child = "import cupy, sys; cupy.launch('gemm', 0.01)"
-    found, _ = ran(place, START + "import cupy; cupy.launch('gemm', 0.01); process.wait()\n", child)
+def test_processes_on_one_gpu_keep_their_ranges_apart(run):
+    found = run(START + LAUNCH + "process.wait()\n", LAUNCH)
     assert kernels(found) == {"gemm": 2}
     assert len({unit["module"] for unit in found.units.to_pylist() if unit["level"] == "site"}) == 2
     assert recording_of(found)["kernels"] == 2
+
+
+def test_a_program_that_becomes_another_keeps_the_kernels_of_both(run):
+    found = run(LAUNCH + "import os, sys\nos.execv(sys.executable, [sys.executable, 'child.py'])\n", LAUNCH, code=0)
+    assert kernels(found) == {"gemm": 2}
+
+
+def test_a_child_that_outlives_the_program_is_left_alone_and_named(run, workspace):
+    waits = "while not os.path.exists('end'): time.sleep(0.02)\n"
+    child = f"{LAUNCH}import os, time\nopen('up', 'w').write(str(os.getpid()))\n{waits}"
+    leaves = "import os, time\nwhile not (os.path.exists('up') and open('up').read()): time.sleep(0.02)\n"
+    start = START.replace("'child.py']", "'child.py'], start_new_session=True, stdout=-3, stderr=-3")
+    found = run(start + leaves + "os._exit(0)\n", child)
+    pid = int((workspace / "up").read_text())
+    try:
+        assert not gone(pid)
+        assert kernels(found) == {"gemm": 1}
+        (said,) = lost(found)
+        assert said.startswith(f"child.py (process {pid}) still runs")
+    finally:
+        (workspace / "end").write_text("")
+    wait_for(lambda: gone(pid))
+
+
+@pytest.mark.thorough
+def test_ranks_of_a_launcher_are_one_run(run):
+    launcher = """
+import os, subprocess, sys
+ranks = [
+    subprocess.Popen([sys.executable, "child.py"], env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"})
+    for rank in range(2)
+]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+    child = (
+        "import os\nfrom row_kernels import launch\nfor _ in range(5): launch('gemm', 0.01, int(os.environ['RANK']))\n"
+    )
+    devices = [f"sim:h100?realtime=1&load=1:300&seed={seed}" for seed in (1, 2)]
+    found = run(launcher, child, device=devices)
+    assert [(one["name"], one["rank"]) for one in found.workload["recordings"]] == [("rank-0", 0), ("rank-1", 1)]
+
+
+def test_a_command_of_another_language_is_traced_with_all_that_it_starts(workspace, capsys, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), *sys.path]))
+    (workspace / "child.py").write_text(LAUNCH + "import sys; sys.exit(5)")
+    said = command(capsys, "run", "-d", "cpu", "-o", "kept", "sh", "-c", f"{sys.executable} child.py")
+    assert said.code == 5
+    assert kernels(load(workspace / "kept")) == {"gemm": 1}
+
+
+def test_a_child_sees_what_it_would_see_without_us(run, workspace):
+    (workspace / "sitecustomize.py").write_text("import builtins\nbuiltins.CUSTOMISED = True\n")
+    child = "import sys\nopen('seen', 'w').write(repr([sys.path, sys.argv, CUSTOMISED, sorted(sys.modules)]))"
+    run(f"import os\nos.environ['PYTHONPATH'] = '.'\n{START}process.wait()\n", child)
+    seen = (workspace / "seen").read_text()
+    subprocess.run([sys.executable, "child.py"], check=True, env={**os.environ, "PYTHONPATH": "."})
+    assert seen == (workspace / "seen").read_text()

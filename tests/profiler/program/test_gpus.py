@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
-from jouletrace.profiler.program.labels import LaunchMarks
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.recorded import recorded, recording_facts
 from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, rows_of
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.recording_names import WAITING, waiting_part
-from jouletrace.tracing.log import Launched
+from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
 US = 1000
@@ -24,8 +22,8 @@ def traced(rank, kernels, *, pid=0, device=0, uuids=("GPU-a", "GPU-b"), segments
     name = np.array([names.index(name) for name, _, _ in kernels], np.int64)
     start, end = (np.array([row[i] * US for row in kernels], np.int64) for i in (1, 2))
     work = Launched(names, name, start, end, np.arange(len(kernels)), np.full(len(kernels), device))
-    marks = LaunchMarks(np.empty(0, np.int64), np.empty(0, np.int64), [("mm", "fc")], [("epoch",)], 1 << 20)
-    return ProcessTrace(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, marks, list(segments))
+    owners = Owners.none(len(kernels))
+    return ProcessTrace(pid or 100 + (rank or 0), "train.py", rank, list(uuids), work, owners, list(segments))
 
 
 def rank(number, *, late=0, count=4):
@@ -132,13 +130,19 @@ def test_a_process_is_handed_over_whole(tmp_path):
     one = rank(1, late=50)
     one.notes.append(("code", "text"))
     one.loads.append((1, 2))
+    edges = np.arange(len(one.work))
+    labels, paths = [("", ""), ("mm", "fc")], [(), ("epoch",)]
+    owners = Owners(labels, np.array([0, 0]), edges % 2, edges > 2, edges, paths, edges % 2)
+    one = dataclasses.replace(one, owners=owners)
     one.save(tmp_path / "1.npz")
     back = ProcessTrace.load(tmp_path / "1.npz")
     for name in ("name", "start_ns", "end_ns", "correlation", "device"):
         assert np.array_equal(getattr(back.work, name), getattr(one.work, name))
     assert (back.work.names, back.rank, back.devices) == (one.work.names, one.rank, one.devices)
     assert (back.segments, back.loads, back.notes) == (one.segments, one.loads, one.notes)
-    assert (list(back.marks.labels), list(back.marks.ranges)) == (one.marks.labels, one.marks.ranges)
+    assert (back.owners.labels, back.owners.paths) == (owners.labels, owners.paths)
+    for name in ("unmarked", "label", "sampled", "thread", "path"):
+        assert np.array_equal(getattr(back.owners, name), getattr(owners, name))
 
 
 def test_idle_time_has_the_cause_that_the_host_shows():
@@ -163,3 +167,26 @@ def test_kernels_beside_a_pause_in_the_trace_stand_for_it():
     kernels = [("k", t * second, t * second + 1) for t in (1, 18, 26, 59)]
     one = traced(None, kernels, segments=((0, 20 * 10**9), (25 * 10**9, 60 * 10**9)))
     assert one.weights().tolist() == [1.0, 1.5, 1.5, 1.0]  # 5 s that aren't traced, for 5 s on each side
+
+
+def test_a_process_without_kernels_has_no_gpu():
+    gpus, waits = gpus_of([traced(0, []), rank(1)], ["GPU-a", "GPU-b"])
+    assert [gpu.id for gpu in gpus] == ["GPU-b"]
+    assert [len(wait) for wait in waits.wait_ns] == [0, 8]
+
+
+def test_a_kernel_without_an_operator_is_a_row_of_its_module():
+    one = traced(None, [("own", 0, 10), ("own", 20, 30), ("gemm", 40, 50)])
+    edges = np.arange(3)
+    labels = [("", ""), ("", "rope"), ("", "attn"), ("mm", "fc")]
+    owners = Owners(labels, np.array([0, 1, 2, 0]), edges + 1, edges == 2, 0 * edges, [()], 0 * edges)
+    rows = rows_of(gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])[0][0].parts)
+    found = {(row["name"], row["op"], row["module"]) for row in rows.units if row["level"] == "kernel"}
+    assert found == {("own", None, "rope"), ("own", None, "attn"), ("gemm", "mm", "fc")}
+    assert rows.unmatched == pytest.approx(2 / 3)
+
+
+def test_devices_that_a_process_does_not_name_are_as_cuda_numbers_them():
+    named = traced(None, [("k", 0, 10)], device=1, uuids=("", "GPU-b"))
+    unnamed = traced(None, [("k", 0, 10)], device=0, uuids=("", "GPU-b"), pid=2)
+    assert [gpu.id for gpu in gpus_of([named, unnamed], ["GPU-a", "GPU-b"])[0]] == ["GPU-a", "GPU-b"]

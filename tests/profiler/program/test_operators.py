@@ -10,8 +10,10 @@ from torch import nn
 
 import fake_kernels
 from jouletrace.profiler.program import operators
-from jouletrace.profiler.program.labels import LaunchMarks, merged, operators_of
+from jouletrace.profiler.program.launch_marks import owners_of
 from jouletrace.profiler.program.operators import OperatorSampler
+from jouletrace.tracer.labels import labels_of
+from jouletrace.tracer.process_trace import ProcessTrace
 
 
 @torch.library.custom_op("jouletrace_test::gemm", mutates_args=())
@@ -80,17 +82,16 @@ def sampled(log, step, iterations=30):
         step()
     sampler.end()
     work, number, meaning = log.launched()
-    return sampler, work, LaunchMarks(number, np.array(meaning, np.int64), sampler.labels, [], 1 << 20)
+    owners = owners_of(work, number, np.array(meaning, np.int64), sampler.labels, [])
+    labels, label = labels_of(ProcessTrace(1, "run", None, [], work, owners, []))
+    return sampler, [labels[code] for code in label]
 
 
 def test_kernels_of_all_iterations_are_named_by_those_of_a_few(log):
     model, x = nn.Sequential(Block(), Block(), Block()), torch.randn(3)
-    sampler, work, marks = sampled(log, lambda: model(x))
+    sampler, named = sampled(log, lambda: model(x))
     assert sampler.problem == ""
-    marks = merged(work, marks)
-    found = operators_of(work, marks)
-    named = [marks.labels[code] if code >= 0 else None for code in found]
-    iteration = [("jouletrace_test.gemm", "*.mix")] * 2 + [None, ("jouletrace_test.norm", "*.scale")]
+    iteration = [("jouletrace_test.gemm", "*.mix")] * 2 + [("", ""), ("jouletrace_test.norm", "*.scale")]
     assert named[12:-12] == (iteration * 90)[: len(named) - 24]
 
 
@@ -99,12 +100,10 @@ def test_equal_layers_whose_numbers_are_part_of_a_word_share_a_label(log):
     for number in range(6):
         model.add_module(f"block_{number}", Block())
     x = torch.randn(3)
-    _, work, marks = sampled(log, lambda: model(x))
-    marks = merged(work, marks)
-    found = operators_of(work, marks)
-    named = {marks.labels[code] for code in found[24:-24] if code >= 0}
-    assert named == {("jouletrace_test.gemm", "block_*.mix"), ("jouletrace_test.norm", "block_*.scale")}
-    assert np.mean(found[24:-24] >= 0) == pytest.approx(0.75)  # a quarter are of no operator
+    _, named = sampled(log, lambda: model(x))
+    inner = named[24:-24]
+    assert set(inner) == {("jouletrace_test.gemm", "block_*.mix"), ("jouletrace_test.norm", "block_*.scale"), ("", "")}
+    assert inner.count(("", "")) == pytest.approx(0.25 * len(inner))  # those of no operator
 
 
 def test_the_outermost_module_is_detected_from_within_a_call(log, monkeypatch):
@@ -131,13 +130,13 @@ def test_a_program_under_a_mode_of_its_own_is_left_alone(log):
 
     model, x = Block(), torch.randn(3)
     with Own():
-        sampler, work, marks = sampled(log, lambda: model(x))
+        sampler, named = sampled(log, lambda: model(x))
     assert "mode of its own" in sampler.problem
-    assert (operators_of(work, merged(work, marks)) < 0).all()
+    assert set(named) == {("", "")}
 
 
 def test_a_fault_of_the_sampler_does_not_reach_the_program(log, monkeypatch):
     monkeypatch.setattr(OperatorSampler, "_begin", lambda *_: 1 / 0)
     model, x = Block(), torch.randn(3)
-    sampler, _, _ = sampled(log, lambda: model(x))
+    sampler, _ = sampled(log, lambda: model(x))
     assert "ZeroDivisionError" in sampler.problem

@@ -1,172 +1,240 @@
-"""Programs run unchanged in this process, with kernels that they launch into a fake log."""
+"""What is recorded of a program: kernels, ranges and GPUs, and what a warning says is missing."""
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
-import fake_kernels
+import jouletrace
+from commands import command, only_run
 from jouletrace.devices.base import Process
 from jouletrace.devices.rapl import CpuHost
-from jouletrace.errors import BadInputError
-from jouletrace.profiler.program import program as recording
-from jouletrace.profiler.program import tracer
-from jouletrace.profiler.program.command import program_of
-from jouletrace.profiler.program.script import Script
+from jouletrace.profiler.program import live, program
 from jouletrace.run import load
 from jouletrace.run.recording_names import recording_of
+from jouletrace.tracer import launching
+from jouletrace.tracer.rows import Writer
+from places import SUPPORT
 from shown import fact_of, failed_of, trust_of
 
-
-@pytest.fixture(autouse=True)
-def fake_log(monkeypatch):
-    monkeypatch.setattr(tracer, "KernelLog", fake_kernels.FakeLog)
-    monkeypatch.setattr(tracer, "cuda_runs", lambda: True)
+SIMULATED = "sim:h100?realtime=1&load=1:300"
 
 
-def ran(tmp_path, text, *arguments, name="train.py", folder=None):
-    """The Run and the exit code of a script."""
-    path = tmp_path / name
-    path.write_text(text)
-    return recording.run_program(Script(str(path), arguments), device=["cpu"], folder=folder)
+@pytest.fixture
+def run(workspace, monkeypatch, capsys):
+    """Runs a script; returns its Run, and how the command ended."""
+    path = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")]), str(Path(jouletrace.__file__).parents[1])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+
+    def run_(text, *arguments, device=("cpu",), options=()):
+        (workspace / "train.py").write_text(text)
+        devices = [word for one in device for word in ("-d", one)]
+        said = command(capsys, "run", *devices, *options, "-o", "kept", "train.py", *arguments)
+        return load(workspace / "kept"), said
+
+    return run_
+
+
+def warned(found, *codes):
+    """Messages of warnings of these codes."""
+    return [warning.message for warning in found.warnings if warning.code in codes]
+
+
+def kernels(found):
+    return {unit["name"]: unit["count"] for unit in found.units.to_pylist() if unit["level"] == "kernel"}
 
 
 RANGES = """
-import sys
-from torch.autograd.profiler import record_function
-from fake_kernels import launch
-assert __name__ == "__main__" and sys.argv[1:] == ["--epochs", "1"]
+from row_kernels import launch, marked
 launch("init")
 for _ in range(20):
-    with record_function("forward"):
+    with marked("forward"):
         launch("gemm", 2e-3)
-        with record_function("head.out"):
+        with marked("head.out"):
             launch("softmax", 1e-3)
     launch("adam", 1e-3)
 """
 
 
-def test_ranges_of_a_program_have_the_time_of_the_kernels_launched_in_them(tmp_path):
-    import torch.autograd.profiler  # noqa: F401 (imported before: its ranges are picked up at once)
-
-    found, code = ran(tmp_path, RANGES, "--epochs", "1")
-    assert code == 0
+def test_ranges_of_a_program_have_the_time_of_the_kernels_launched_in_them(run):
+    found, said = run(RANGES)
+    assert said.code == 0, said.err
     assert found.kind == "program"
     assert found.result("iteration_time_s").value > 0.08
     layers = {unit["name"]: unit["id"] for unit in found.units.to_pylist() if unit["level"] == "layer"}
     forward, head = (found.result("time_s", layers[name]).value for name in ("forward", "forward.head\u2024out"))
     assert 0.06 <= forward < found.result("iteration_time_s").value
     assert 0.02 <= head < forward
-    kernels = {unit["name"]: unit["count"] for unit in found.units.to_pylist() if unit["level"] == "kernel"}
-    assert kernels == {"init": 1, "gemm": 20, "softmax": 20, "adam": 20}
+    assert kernels(found) == {"init": 1, "gemm": 20, "softmax": 20, "adam": 20}
     assert sum(recording_of(found)["idle_by"].values()) == pytest.approx(1)
+    assert not warned(found, "not_traced", "child_lost", "no_gpu")
 
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("raise SystemExit", 0), ("import sys; sys.exit(7)", 7), ("1 / 0", 1), ("raise KeyboardInterrupt", 130)],
+    [("import sys; sys.exit(7)", 7), ("import os; os._exit(5)", 5), ("import os; os.kill(os.getpid(), 9)", 137)],
+    ids=["exits", "leaves at once", "is killed"],
 )
-def test_exit_codes_are_those_of_the_program_and_what_was_recorded_is_kept(tmp_path, capsys, text, code):
-    found, got = ran(tmp_path, f"from fake_kernels import launch\nlaunch('one', 0.01)\n{text}\n")
-    assert got == code
-    assert len(found.activity) == 1
-    warned = {warning.code for warning in found.warnings} & {"program_failed", "program_ended"}
-    assert warned == ({"program_ended"} if code == 130 else {"program_failed"} if code else set())
-    if text == "1 / 0":
-        said = capsys.readouterr().err
-        assert "ZeroDivisionError" in said
-        assert "runpy" not in said
-
-
-def test_a_program_that_leaves_by_os_exit_loses_nothing(tmp_path):
-    script = tmp_path / "leaves.py"
-    script.write_text("import os\nfrom fake_kernels import launch\nlaunch('one', 0.01)\nos._exit(5)\n")
-    place, child = tmp_path / "left", os.fork()
-    if child == 0:
-        recording.run_program(Script(str(script)), device=["cpu"], folder=place)
-        os._exit(99)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
-    assert len(load(place).activity) == 1
-
-
-def test_a_fork_of_the_program_ends_with_its_own_code_and_writes_no_second_run(tmp_path):
-    fork = "import os\npid = os.fork()\nif pid:\n    assert os.waitpid(pid, 0)[1] == 0\n"
-    text = fork + "from fake_kernels import launch\nlaunch('one', 0.01)\n"
-    found, code = ran(tmp_path, text)
-    assert code == 0
-    assert len(found.activity) == 1
-
-
-def test_the_state_of_the_interpreter_is_as_before(tmp_path):
-    argv, path, leave = sys.argv[:], sys.path[:], os._exit
-    ran(tmp_path, "import sys\nsys.argv.append('x')\nsys.path.append('y')\n")
-    assert (sys.argv, sys.path, os._exit) == (argv, path, leave)
-
-
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        (Script("missing.py"), "run missing.py: No such file"),
-        (Script("no_such_module_here", module=True), "no module of that name"),
-    ],
-)
-def test_what_python_could_not_run_is_refused_in_one_line(script, said):
-    with pytest.raises(BadInputError, match=said):
-        script.check()
+def test_kernels_are_kept_however_the_program_ends(run, workspace, text, code):
+    found, said = run(f"from row_kernels import launch\nlaunch('one', 0.01)\n{text}\n")
+    assert said.code == code
+    assert kernels(found) == {"one": 1}
+    assert found.complete
+    assert warned(found, "program_failed", "program_ended")
+    assert [path.name for path in (workspace / "kept").iterdir() if path.is_dir()] == []
 
 
 @pytest.mark.thorough
-def test_a_program_on_two_gpus_is_saved_as_one_run(tmp_path):
-    script, place = tmp_path / "train.py", tmp_path / "run"
-    script.write_text(
-        "from fake_kernels import launch\nfor _ in range(10):\n    launch('a', 0.01)\n    launch('b', 0.02, 1)\n"
-    )
-    devices = [f"sim:h100?realtime=1&load=1:300&seed={seed}" for seed in (1, 2)]
-    found, _ = recording.run_program(Script(str(script)), device=devices, folder=place)
-    saved = load(place)
-    assert saved.units.equals(found.units)
-    assert [path.parent for path in tmp_path.rglob("run.json")] == [place]
+def test_a_program_on_two_gpus_is_saved_as_one_run(run):
+    text = "from row_kernels import launch\nfor _ in range(10):\n    launch('a', 0.01)\n    launch('b', 0.02, 1)\n"
+    saved, _ = run(text, device=[f"{SIMULATED}&seed={seed}" for seed in (1, 2)])
     rows = {row["id"]: row for row in saved.units.to_pylist()}
-    kernels = {rows[row["parent"]]["module"]: row for row in rows.values() if row["level"] == "kernel"}
+    found = {rows[row["parent"]]["module"]: row for row in rows.values() if row["level"] == "kernel"}
     ids = [device.id for device in saved.devices]
-    assert {id: row["name"] for id, row in kernels.items()} == dict(zip(ids, "ab", strict=True))
+    assert {id: row["name"] for id, row in found.items()} == dict(zip(ids, "ab", strict=True))
     assert [one["name"] for one in saved.workload["recordings"]] == ["gpu-0", "gpu-1"]
-    assert saved.result("time_s", kernels[ids[1]]["id"]).value >= 0.2
+    assert saved.result("time_s", found[ids[1]]["id"]).value >= 0.2
     assert set(saved.activity["device"].to_pylist()) == set(ids)
 
 
-def test_others_on_the_gpu_are_named(tmp_path, monkeypatch):
+def test_kernels_on_a_gpu_that_is_not_recorded_are_named(run):
+    text = "from row_kernels import launch, writer\nwriter().fact('device', '0 GPU-other')\nlaunch('one', 0.01)\n"
+    found, _ = run(text)
+    assert kernels(found) == {}
+    (said,) = warned(found, "not_recorded")
+    assert said.startswith("kernels ran on GPU-other, too, whose power isn't recorded")
+
+
+def test_others_on_the_gpu_are_named(run, monkeypatch):
     monkeypatch.setattr(CpuHost, "processes", lambda self: [Process(7, "trainer"), Process(8)])
-    found, _ = ran(tmp_path, "from fake_kernels import launch\nlaunch('one', 0.01)\n")
-    said = [warning.message for warning in found.warnings if warning.code == "other_processes"]
-    assert len(said) == 1
-    assert said[0].startswith("others use the GPU, too: trainer (pid 7), process (pid 8);")
+    found, _ = run("")
+    (said,) = warned(found, "other_processes")
+    assert said.startswith("others use the GPU, too: trainer (pid 7), process (pid 8);")
 
 
-def test_a_syntax_error_names_its_line(tmp_path):
-    (tmp_path / "bad.py").write_text("a = 1\nb = = 2\n")
-    with pytest.raises(BadInputError, match=r"bad.py, line 2: not valid Python"):
-        Script(str(tmp_path / "bad.py")).check()
-
-
-def test_a_command_line_without_a_program_is_refused():
-    with pytest.raises(BadInputError, match="name a script"):
-        program_of([], False)
-
-
-def test_a_program_beside_an_idle_simulated_gpu_is_not_trusted(tmp_path):
-    path = tmp_path / "quick.py"
-    path.write_text("pass")
-    for spec, levels in (("sim:h100", ["no"]), ("sim:h100?load=1:300", [])):
-        found, _ = recording.run_program(Script(str(path), []), device=[spec])
+def test_a_program_beside_an_idle_simulated_gpu_is_not_trusted(run, workspace):
+    for spec, levels in (("sim:h100", ["no"]), (SIMULATED, [])):
+        found, _ = run("", device=[spec])
         assert [one["level"] for one in failed_of(found, "simulated_idle")] == levels
+        (workspace / "kept").rename(workspace / spec)
 
 
-def test_a_program_without_a_gpu_has_no_tracing_to_fail(tmp_path):
-    path = tmp_path / "quick.py"
-    path.write_text("pass")
-    found, _ = recording.run_program(Script(str(path), []), device=["cpu"])
+def test_a_program_without_a_gpu_has_no_tracing_to_fail(run):
+    found, _ = run("pass")
     asked = trust_of(found)
     assert [one for one in asked["failed"] if one["check"] != "power sensor"] == []
     assert "tracing" not in fact_of(found, "Passed")
     assert asked["level"] != "no", "the machine can't measure the energy"
+
+
+# --- what the tracer can't do ------------------------------------------------------------------------
+
+SEEN = "import os\nprint(*(os.environ.get(name) for name in ('CUDA_INJECTION64_PATH', 'NVTX_INJECTION64_PATH')))\n"
+
+
+@pytest.fixture
+def built(workspace, monkeypatch):
+    """A library of the tracer's that does nothing."""
+    library = workspace / "native.so"
+    library.write_text("")
+    monkeypatch.setattr(launching, "__file__", str(workspace / "launching.py"))
+    monkeypatch.delenv(launching.CUDA, raising=False)
+    monkeypatch.delenv(launching.NVTX, raising=False)
+    return library
+
+
+def test_the_program_and_all_that_it_starts_load_the_tracer(run, built, workspace):
+    text = "import os\nos.system('env > seen')\n"
+    found, _ = run(text, device=[SIMULATED], options=["--no-operators", "--duty", "5/60"])
+    seen = dict(line.split("=", 1) for line in (workspace / "seen").read_text().splitlines() if "=" in line)
+    assert {seen[name] for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")} == {str(built)}
+    assert (seen["JOULETRACE_OPERATORS"], seen["JOULETRACE_DUTY"]) == ("0", "30 1500000 5 60 4000000")
+    assert Path(seen["JOULETRACE_TRACE"]).is_absolute()
+    assert not Path(seen["JOULETRACE_TRACE"]).exists(), "it has been read"
+    (said,) = warned(found, "not_traced")
+    assert "the program ran none" in said
+
+
+def test_the_rows_of_a_program_are_its_user_s_alone(run):
+    text = "import os\nprint(oct(os.stat(os.environ['JOULETRACE_TRACE']).st_mode), flush=True)\nos._exit(0)\n"
+    run(f"import os, sys\nos.dup2(os.open('out', os.O_CREAT | os.O_WRONLY), 1)\n{text}")
+    assert Path("out").read_text() == "0o40700\n"
+
+
+def test_without_a_built_library_there_is_power_and_a_line_says_so(run, built):
+    built.unlink()
+    found, said = run("pass", device=[SIMULATED])
+    assert said.code == 0
+    assert len(found.samples) > 0
+    (line,) = warned(found, "not_traced")
+    assert "the tracer isn't built here" in line
+
+
+@pytest.mark.parametrize("name", ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"])
+def test_another_library_of_the_user_s_stays_and_a_warning_says_what_is_missing(
+    run, built, workspace, monkeypatch, name
+):
+    monkeypatch.setenv(name, "/opt/theirs.so")
+    found, _ = run(f"import os\nopen('seen', 'w').write(os.environ[{name!r}])\n", device=[SIMULATED])
+    assert (workspace / "seen").read_text() == "/opt/theirs.so"
+    assert any(f"{name} is set to /opt/theirs.so" in line for line in warned(found, "not_traced"))
+
+
+def test_what_the_tracer_says_is_missing_is_a_warning(run):
+    text = "from row_kernels import launch, writer\nlaunch('one', 0.01)\nwriter().warn('profiler_inside', 'a gap')\n"
+    found, _ = run(text)
+    assert warned(found, "profiler_inside") == ["a gap"]
+
+
+def test_what_cannot_be_analysed_stays_where_it_is(run, workspace, monkeypatch):
+    def fail(*_):
+        raise OSError("no memory")
+
+    monkeypatch.setattr(program, "gpus_of", fail)
+    with pytest.raises(OSError, match="no memory"):
+        run("from row_kernels import launch\nlaunch('one', 0.01)\n")
+    assert len(list(workspace.glob("kept/rows-*/*/rows"))) == 1
+    assert not load(workspace / "kept").complete
+
+
+def test_a_program_that_cannot_be_started_leaves_nothing(workspace, capsys):
+    (workspace / "odd").write_text("#!/no/such/interpreter\n")
+    (workspace / "odd").chmod(0o755)
+    assert "run odd: No such file" in command(capsys, "run", "-d", "cpu", "./odd").complaint.replace("./", "")
+    assert not list(workspace.glob("runs/*"))
+
+
+# --- while it runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_live_lines_say_what_is_drawn_and_what_ran_last(run):
+    text = (
+        "from row_kernels import launch\nfor _ in range(250):\n    launch('gemm', 8e-3)\n    launch('softmax', 2e-3)\n"
+    )
+    _, said = run(text, device=[SIMULATED], options=["--live"])
+    line = next(line for line in said.err.splitlines() if line.startswith("jouletrace: 2 s"))
+    assert "W, GPU busy " in line
+    assert line.index("gemm") < line.index("softmax")
+
+
+def test_what_ran_last_is_of_the_last_second_of_all_gpus(tmp_path):
+    now = 1_700_000_000_000_000_000
+    monkey = pytest.MonkeyPatch()
+    for pid, device in ((7, 0), (8, 1)):
+        with Writer(tmp_path, pid) as writer:
+            for start, end, name in ((-5000, -2000, "old"), (-400, -100, "_Z4gemmPf"), (-100, 0, "softmax")):
+                writer.row(now + start * 10**6, now + end * 10**6, name, device=device)
+            writer.row(now - 10**8, now, "memcpy HtoD", device=device, kind=1)
+    (tmp_path / "9-1").mkdir()
+    with monkey.context() as patch:
+        patch.setattr(live.time, "time_ns", lambda: now + 10**9)
+        assert live.ran_last(tmp_path) == pytest.approx({"gemm(float*)": 0.3, "softmax": 0.1})
+        patch.setattr(live.time, "time_ns", lambda: now + 10**10)
+        assert live.ran_last(tmp_path) == {}
+
+
+def test_a_command_has_its_name(workspace, capsys):
+    command(capsys, "run", "-d", "cpu", sys.executable, "-c", "pass", "x.py")
+    assert load(only_run(workspace)).workload["name"] == "x.py"

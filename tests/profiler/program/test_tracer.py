@@ -1,14 +1,14 @@
-"""When a process is traced: duty, torch's own profiler, ranges that are open before CUDA runs, live lines."""
+"""When a recorded process is traced: duty, torch's own profiler, ranges that are open before CUDA runs."""
 
 import time
 
 import pytest
 
 import fake_kernels
-from jouletrace.profiler.program import live, tracer
-from jouletrace.profiler.program.duty import Cycle, Duty
+from jouletrace.profiler.program import tracer
+from jouletrace.profiler.program.duty import Cycle
 from jouletrace.profiler.program.tracer import Tracer
-from jouletrace.profiler.record.live_sums import SoFar
+from jouletrace.tracer.launching import Duty
 
 
 class Log(fake_kernels.FakeLog):
@@ -23,9 +23,6 @@ class Log(fake_kernels.FakeLog):
 
     def resume(self):
         self.calls.append("resume")
-
-    def glance(self):
-        return 0.5, {"gemm": 0.4, "softmax": 0.1}
 
 
 @pytest.fixture
@@ -139,12 +136,4 @@ def test_a_range_that_is_open_when_cuda_starts_has_the_kernels_within(traced, mo
     one.marks.end(inner)
     one.marks.end(outer)
     found = one.end()
-    assert found.marks.ranges == [("epoch",), ("epoch", "forward")]
-    assert (found.marks.meaning - found.marks.first_range).tolist() == [0, 2, 3, 1]
-
-
-def test_a_live_line_says_what_runs(traced, monkeypatch):
-    shown = live.Live.__new__(live.Live)
-    shown._begin = time.monotonic() - 12
-    shown._sums = type("Sums", (), {"so_far": lambda self, label: SoFar(label, 12.0, 3600.0, 300.0)})()
-    assert shown.line(traced()) == "jouletrace: 12 s, 3.6\u00a0kJ, 300\u00a0W, GPU busy 50 %, gemm 40 %, softmax 10 %"
+    assert [found.owners.paths[path] for path in found.owners.path] == [("epoch", "forward")]

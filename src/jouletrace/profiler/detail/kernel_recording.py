@@ -22,7 +22,7 @@ from jouletrace.run import MODEL_UNIT, ChannelInfo
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
 from jouletrace.sensor.kinds import response_of, samples
-from jouletrace.tracing.cupti import demangle
+from jouletrace.tracer.names import demangle
 
 PLAIN_SHARE = 0.3
 """Fraction of the recording in which the program runs unmodified."""

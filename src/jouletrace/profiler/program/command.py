@@ -1,91 +1,129 @@
-"""A command that is recorded: what it starts in Python traces itself, all else is known by its power."""
+"""The command that is recorded: a script or module of Python, or any executable, as the shell would start it."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import pkgutil
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from typing import Any
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.program.script import Script
+from jouletrace.run.files import near
 
-_PASSED_ON = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
-)
+_PYTHON = (".py", ".pyc", ".pyw", ".pyz", ".zip")
+"""Endings of what Python runs, and never the system."""
+
+
+def _inherited() -> tuple[int, ...]:
+    """Descriptors that the shell has opened for the program, beside its three streams."""
+    found = []
+    with suppress(OSError):
+        for name in os.listdir("/dev/fd"):
+            with suppress(OSError):  # that of the folder itself has gone
+                if int(name) > 2 and os.get_inheritable(int(name)):
+                    found.append(int(name))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A program of any language with its arguments.
+    """A program with its arguments, and with what the shell has given it: made before this process changes its own.
 
     Attributes:
-        target: Path of the executable.
+        target: Path of a script, a folder, a zip or an executable, or a name that is looked up in PATH or as a module.
         arguments: Its arguments.
+        python: Arguments of the Python that runs it, itself the first; empty for an executable.
+        executable: The file that is started, where the first word isn't its path.
     """
 
     target: str
     arguments: tuple[str, ...] = ()
+    python: tuple[str, ...] = ()
+    executable: str | None = None
+    _variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), init=False, repr=False)
+    _descriptors: tuple[int, ...] = field(default_factory=_inherited, init=False, repr=False)
 
     @property
     def name(self) -> str:
-        """What the Run is called: the command, or the first script among its arguments."""
-        scripts = [word for word in self.arguments if word.endswith(".py")]
-        return Path(scripts[0] if scripts else self.target).name
+        """What the Run is called: the script, which a launcher (torchrun) has among its arguments, or the module."""
+        if self.python[1:]:
+            return self.target
+        scripts = [word for word in (self.target, *self.arguments) if word.endswith(".py")]
+        return Path(self.target if self.target.endswith(_PYTHON) or not scripts else scripts[0]).absolute().name
 
     def check(self) -> None:
-        """Its executable is known to exist."""
+        """Refuse what Python couldn't run, before anything is recorded; none of it is run or imported.
 
-    def run(self, ends: bool = False) -> int:
-        """Run it to its end; returns its exit code, 128 more than the number of a signal that ended it.
+        Raises:
+            BadInputError: If the script is missing, unreadable or no valid Python, or the module isn't there.
+        """
+        if self.python[1:]:
+            self._check_module()
+        elif self.python and pkgutil.get_importer(self.target) is None:
+            self._check_file()
+        elif self.python and Path(self.target).is_dir() and not (Path(self.target) / "__main__.py").is_file():
+            raise BadInputError(f"run {self.target}: a folder without a __main__.py")
+
+    def _check_module(self) -> None:
+        top = self.target.partition(".")[0]  # to look further would import the package
+        sys.path.insert(0, os.getcwd())
+        try:
+            found: object = importlib.util.find_spec(top)
+        except ImportError:  # Python says it
+            return
+        except ValueError as error:
+            raise BadInputError(f"run -m {self.target}: {error}") from None
+        finally:
+            sys.path.pop(0)
+        if found is None:
+            raise BadInputError(f"run -m {self.target}: no module of that name can be imported from here")
+
+    def _check_file(self) -> None:
+        path = Path(self.target)
+        if path.exists() and not path.is_file():  # a pipe can be read once
+            return
+        try:
+            with path.open("rb") as opened, warnings.catch_warnings(), suppress(RecursionError, MemoryError):
+                warnings.simplefilter("ignore")  # Python prints them
+                if opened.read(len(MAGIC_NUMBER)) == MAGIC_NUMBER:
+                    SourcelessFileLoader("__main__", self.target).get_code("__main__")
+                else:
+                    SourceFileLoader("__main__", self.target).source_to_code(path.read_bytes(), self.target)
+        except OSError as error:
+            raise BadInputError(f"run {self.target}: {error.strerror or error}{near(self.target, '*.py')}") from None
+        except (SyntaxError, ValueError, ImportError, EOFError) as error:
+            line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            said = error.msg if isinstance(error, SyntaxError) else error
+            raise BadInputError(f"run {self.target}{line}: not valid Python ({said})") from None
+
+    def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start it in a process of its own, with these variables added to its environment.
 
         Raises:
             BadInputError: If it can't be started.
         """
-        process: subprocess.Popen[bytes] | None = None
-        early: list[int] = []
-
-        def pass_on(number: int, _frame: object) -> None:
-            if process is None:
-                early.append(number)
-            elif number != signal.SIGINT or not _at_terminal():  # which has sent it to the command, too
-                _send(process, number)
-
-        with ExitStack() as stack:
-            for number in _PASSED_ON:
-                stack.callback(signal.signal, number, signal.signal(number, pass_on))
-            try:
-                process = subprocess.Popen([self.target, *self.arguments])
-            except OSError as error:
-                raise BadInputError(f"run {self.target}: {error.strerror or error}") from None
-            for number in early:
-                _send(process, number)
-            code = process.wait()
-            return code if code >= 0 else 128 - code
+        try:
+            return subprocess.Popen(
+                [*self.python, self.target, *self.arguments],
+                executable=self.executable,
+                env={**self._variables, **environment},
+                pass_fds=self._descriptors,
+            )
+        except OSError as error:
+            raise BadInputError(f"run {self.target}: {error.strerror or error}") from None
 
 
-def _at_terminal() -> bool:
-    """Whether keys of a terminal reach this process and those that it starts."""
-    try:
-        with open("/dev/tty", "rb") as terminal:
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
-        return False
-
-
-def _send(process: subprocess.Popen[Any], number: int) -> None:
-    with suppress(OSError):
-        process.send_signal(number)
-
-
-def program_of(arguments: Sequence[str], module: bool) -> Script | Command:
-    """The program of a command line: a script of Python runs in this process, everything else is a command.
+def program_of(arguments: Sequence[str], module: bool) -> Command:
+    """The program of a command line: what isn't executable runs by this Python, as does what is named like a script.
 
     Raises:
         BadInputError: If none is named.
@@ -94,41 +132,25 @@ def program_of(arguments: Sequence[str], module: bool) -> Script | Command:
         raise BadInputError("run: name " + ("a module" if module else "a script, a command, or -m MODULE"))
     target, rest = arguments[0], tuple(arguments[1:])
     if module:
-        return Script(target, rest, module)
+        return Command(target, rest, (sys.executable, "-m"))
     there = Path(target)
     hides = there.is_dir() and os.sep not in target and not (there / "__main__.py").is_file()
     if there.exists() and not (hides and shutil.which(target)):  # a folder with the name of a command
-        foreign = there.is_file() and os.access(there, os.X_OK) and not _python(there)
-        return Command(str(there.absolute()), rest) if foreign else Script(target, rest)
-    found = shutil.which(target)
-    if found is None:
-        return Script(target, rest)  # which says what is missing
-    return Script(found, rest) if _python(Path(found)) else Command(found, rest)
+        if there.is_file() and os.access(there, os.X_OK) and not _is_python(there):
+            return Command(target, rest, executable=target if os.sep in target else os.path.join(os.curdir, target))
+    elif (found := shutil.which(target)) is not None and not _is_python(Path(found)):
+        return Command(target, rest)
+    elif found is not None:
+        target = found
+    return Command(os.path.join(os.curdir, target) if target.startswith("-") else target, rest, (sys.executable,))
 
 
-def _python(path: Path) -> bool:
-    """Whether this Python runs a file: by its suffix, its first line, or as an archive of modules."""
-    if path.suffix in (".py", ".pyc", ".pyw", ".pyz", ".zip"):
+def _is_python(path: Path) -> bool:
+    """Whether a file is for Python alone: by its name, or as an archive of modules that doesn't name its Python."""
+    if path.suffix in _PYTHON:
         return True
     try:
         with path.open("rb") as file:
-            first = file.readline(256)
+            return file.read(2) == b"PK"
     except OSError:
         return False
-    return first.startswith(b"PK") or (first.startswith(b"#!") and _is_this_python(os.fsdecode(first[2:]).split()))
-
-
-def _is_this_python(interpreter: Sequence[str]) -> bool:
-    """Whether a first line names the Python that runs this, without options; another one runs as a command."""
-    if interpreter and Path(interpreter[0]).name == "env":
-        interpreter = interpreter[1:]
-    found = shutil.which(interpreter[0]) if len(interpreter) == 1 else None
-    return (
-        found is not None and os.path.realpath(found) == os.path.realpath(sys.executable) and _has_our_packages(found)
-    )
-
-
-def _has_our_packages(python: str) -> bool:
-    """Whether a Python has the packages of this one: the same environment, if it is of one."""
-    folder = Path(python).parent.parent
-    return not (folder / "pyvenv.cfg").exists() or folder.resolve() == Path(sys.prefix).resolve()

@@ -1,26 +1,8 @@
-"""Which part of a program is traced: all of its beginning, and a part of every minute from then on."""
+"""When this process is traced: all of its beginning, and a part of every minute from then on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Duty:
-    """The part of a program that is traced.
-
-    Attributes:
-        first_s: Length of the beginning, s.
-        first_kernels: Largest number of kernels of the beginning.
-        traced_s, every_s: From then on, so many seconds in so many.
-        most_kernels: Kernels after which ``every_s`` doubles, and after twice as many again: records stay in memory.
-    """
-
-    first_s: float = float("inf")
-    first_kernels: int = 1_500_000
-    traced_s: float = 5.0
-    every_s: float = 60.0
-    most_kernels: int = 4_000_000
+from jouletrace.tracer.launching import Duty
 
 
 class Cycle:

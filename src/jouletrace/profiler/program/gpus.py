@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.timeline import COLLECTIVE, Part
-from jouletrace.tracing.log import Ints
+from jouletrace.tracer.labels import labels_of
+from jouletrace.tracer.process_trace import Ints, ProcessTrace
 
 NEGLIGIBLE_NS = 5_000
 """Shorter waits are no waits."""
@@ -76,7 +76,7 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[G
     waits = waits_of(found)
     made: dict[str, list[tuple[ProcessTrace, Part]]] = {}
     for traced, wait in zip(found, waits.wait_ns, strict=True):
-        whole = Part(traced.work, traced.weights(), traced.marks, wait, (), traced.segments)
+        whole = _part(traced, wait)
         for number in np.unique(traced.work.device).tolist():
             here = traced.work.device == number
             id = _device(traced, number, known)
@@ -105,9 +105,39 @@ def gpus_of(found: Sequence[ProcessTrace], known: Sequence[str]) -> tuple[list[G
     return sorted(gpus, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, known.index(gpu.id))), waits
 
 
+def _part(traced: ProcessTrace, wait_ns: Ints) -> Part:
+    """All that a process ran."""
+    labels, label = labels_of(traced)
+    owners = traced.owners
+    named = np.array([bool(op) for op, _ in owners.labels])
+    sampled = bool((owners.sampled & named[owners.label]).any())
+    return Part(
+        work=traced.work,
+        weight=traced.weights(),
+        labels=labels,
+        label=label,
+        sampled=sampled,
+        paths=owners.paths,
+        path=owners.path,
+        wait_ns=wait_ns,
+        segments=traced.segments,
+    )
+
+
+def within(gpu: Gpu, begin_ns: int, end_ns: int) -> Gpu:
+    """Only what ran on a GPU in an interval; it may have no parts."""
+    parts = []
+    for part in gpu.parts:
+        here = (part.work.start_ns >= begin_ns) & (part.work.end_ns <= end_ns)
+        if here.any():
+            parts.append(part.take(here))
+    return replace(gpu, parts=parts)
+
+
 def _device(traced: ProcessTrace, number: int, known: Sequence[str]) -> str:
     """The GPU that CUDA gives a number in a process."""
-    return traced.devices[number] if number < len(traced.devices) else known[min(number, len(known) - 1)]
+    named = traced.devices[number] if number < len(traced.devices) else ""
+    return named or known[min(number, len(known) - 1)]
 
 
 def unrecorded(found: Sequence[ProcessTrace], known: Sequence[str]) -> list[str]:

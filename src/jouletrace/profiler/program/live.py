@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
-from jouletrace.profiler.program.tracer import Tracer
+import numpy as np
+
+from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.live_sums import LiveSums
 from jouletrace.recording.session import Session
 from jouletrace.report.document import printable
 from jouletrace.report.scale import quantity
 from jouletrace.run.names import short_names
+from jouletrace.tracer.names import demangle
+from jouletrace.tracer.rows import KERNEL, read_rows, read_text
 
 EVERY_S = 2.0
 
 SHOWN = 3
 """Kernels in a line."""
+
+_LAST_NS, _LATE_NS = 1_000_000_000, 5_000_000_000
+"""Length of what ran last, and how old it may be."""
+
+_MOST = 1 << 16
+"""Rows of a process that are looked at."""
 
 
 class Live:
@@ -23,32 +35,33 @@ class Live:
 
     Args:
         session: The session in progress.
+        rows: Folder of what the tracer writes.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, rows: Path) -> None:
         self._sums = LiveSums(session.run, session.recorder.follow(), session.clock.time_ns())
+        self._rows = rows
         self._begin = time.monotonic()
         self._due = self._begin + EVERY_S
 
-    def look(self, tracer: Tracer) -> None:
+    def look(self) -> None:
         """Print a line if it is due."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_S
             self._sums.update((), ())
-            print(self.line(tracer), file=sys.stderr, flush=True)
+            print(self.line(), file=sys.stderr, flush=True)
 
-    def line(self, tracer: Tracer) -> str:
-        """Time, energy and power so far, and the kernels with the most time in the last records."""
+    def line(self) -> str:
+        """Time, energy and power so far, and the kernels with the most time in the last second."""
         so_far = self._sums.so_far("")
         parts = [
             f"{time.monotonic() - self._begin:.0f} s",
             quantity(so_far.energy_j, "J"),
             quantity(so_far.power_w, "W"),
         ]
-        seen = tracer.glance()
-        if seen is not None:
-            busy, shares = seen
-            parts.append(f"GPU busy {100 * busy:.0f} %")
+        shares = ran_last(self._rows)
+        if shares:
+            parts.append(f"GPU busy {100 * min(sum(shares.values()), 1.0):.0f} %")
             short = short_names(shares, 30)
             parts += [f"{short[name]} {100 * share:.0f} %" for name, share in list(shares.items())[:SHOWN]]
         return printable("jouletrace: " + ", ".join(parts))
@@ -56,3 +69,23 @@ class Live:
     def close(self) -> None:
         """Read no further."""
         self._sums.close()
+
+
+def ran_last(folder: Path) -> dict[str, float]:
+    """Each kernel's share of the last second of all GPUs, the largest first; empty where that was long ago."""
+    found, gpus = dict[str, float](), 0
+    for place in folder.glob("*-*"):
+        with suppress(BadInputError):  # it isn't there yet
+            header, rows = read_rows(place)
+            if time.time_ns() - header.flushed_ns > _LATE_NS:
+                continue
+            since = np.uint64(header.flushed_ns - _LAST_NS)
+            rows = rows[-_MOST:]
+            rows = rows[(rows["kind"] == KERNEL) & (rows["end"] > since)]
+            gpus += len(np.unique(rows["device"]))
+            names = read_text(place).names
+            seconds = np.bincount(rows["name"], (rows["end"] - np.maximum(rows["start"], since)) / _LAST_NS)
+            for number in np.flatnonzero(seconds[: len(names)]).tolist():
+                name = demangle(names[number])
+                found[name] = found.get(name, 0.0) + float(seconds[number])
+    return {name: found[name] / gpus for name in sorted(found, key=lambda one: -found[one])}

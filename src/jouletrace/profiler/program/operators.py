@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jouletrace.run.recording_names import of_equal_layers
+from jouletrace.tracer.process_trace import Label
 
 SAMPLED, MOST_S = 4, 3.0
 """Iterations in one sample, and the longest time of a sample."""
@@ -26,9 +27,6 @@ WATCHED_S = 1.0
 
 UNLABELLED, BETWEEN = -1, -2
 """Meanings of marks: a launch of no operator; the edges of a sample."""
-
-Label = tuple[str, str]
-"""Name of an operator, and the module in which it runs, with * in place of the numbers of equal layers."""
 
 
 class OperatorSampler:

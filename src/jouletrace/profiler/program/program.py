@@ -1,37 +1,41 @@
-"""Records power around a program that runs in this process or as a command, and says where its energy went."""
+"""Records power around a program that runs in a process of its own, and says where its energy went."""
 
 from __future__ import annotations
 
 import os
+import select
+import shutil
 import signal
-import threading
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from jouletrace.devices import open_devices
 from jouletrace.devices.base import Device
-from jouletrace.devices.cuda_order import cuda_uuids_apart
 from jouletrace.devices.rapl import beside_gpus
-from jouletrace.errors import RecorderDiedError
+from jouletrace.errors import JouletraceError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import warn_of_idle
-from jouletrace.profiler.program.children import Children, announce, hand_over
 from jouletrace.profiler.program.command import Command
-from jouletrace.profiler.program.duty import Duty
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded
-from jouletrace.profiler.program.late_signals import first_signal_noted
+from jouletrace.profiler.program.left import ROWS
 from jouletrace.profiler.program.live import Live
-from jouletrace.profiler.program.parking import park_threads
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.recorded import analyse_program, recorded
-from jouletrace.profiler.program.script import HardExit, Script
-from jouletrace.profiler.program.starting import Starting
-from jouletrace.profiler.program.streams import Streams
-from jouletrace.profiler.program.tracer import Tracer
+from jouletrace.profiler.program.signals import Signals
 from jouletrace.recording.session import Session
+from jouletrace.report.document import printable
 from jouletrace.run import Run
+from jouletrace.run.files import shown
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.without_pandas import hide_pandas
+from jouletrace.tracer.launching import Duty, environment, obstacle, ranges_obstacle
+from jouletrace.tracer.process_trace import ProcessTrace
+from jouletrace.tracer.reader import read
+
+LOOK_S = 0.25
+"""Time between looks while the program runs."""
 
 _SIGNALLED = {
     128 + number: (f"was ended by {number.name}", "program_ended") for number in (signal.SIGINT, signal.SIGTERM)
@@ -40,7 +44,8 @@ _SIGNALLED = {
 
 
 def run_program(
-    program: Script | Command,
+    program: Command,
+    signals: Signals,
     *,
     device: Sequence[str] = ("visible",),
     operators: bool = True,
@@ -48,88 +53,59 @@ def run_program(
     live: bool = False,
     folder: Path | None = None,
     command: str = "",
-    ends: bool = False,
-    then: Callable[[Run, int], None] = lambda run, code: None,
 ) -> tuple[Run, int]:
     """Run a program and say where its energy went.
 
     Args:
         program: The program, checked.
+        signals: The context that has the signals of this process from the start of the program on.
         device: As for ``--device``.
-        operators: Whether operators and modules are sampled.
+        operators: Whether operators and modules are marked.
         duty: Which part of the program is traced; None for that of ``Duty``.
         live: Whether lines about the running program go to stderr.
         folder: Folder of the Run; None keeps it in memory.
         command: For ``Run.command``.
-        ends: As for ``Script.run``.
-        then: Receives what is returned, also where the program ends the process by ``os._exit`` or by a signal.
 
     Returns:
-        The analysed Run, and the exit code of the program. A process that the program forks ends here.
+        The analysed Run, and the exit code of the program: 128 more than the number of a signal that killed it.
 
     Raises:
-        BadInputError, NotPossibleError: If the devices can't be opened.
+        BadInputError, NotPossibleError: If the devices can't be opened, or the program can't be started.
         RecorderDiedError: If the recorder failed; the folder holds what was recorded.
     """
     devices = _open(device)
-    duty = duty or Duty()
     try:
         about: WorkloadFacts = {"name": program.name, "arguments": len(program.arguments)}
         session = Session("program", devices, folder=folder, command=command, workload=about)
-        owner, finished = os.getpid(), list[Run]()
-        finishing, streams = threading.Lock(), Streams()
-        with session, Children(operators, duty) as children:
+        with ExitStack() as stack:
+            stack.enter_context(session)
             for opened in devices:
                 calibrations.attach(session.run, opened)
                 _note_others(session.run, opened)
             warn_of_idle(session.run, devices)
-            lines = Live(session) if live else None
-            starting = Starting(devices)
-
-            tracer = Tracer(
-                program.name,
-                operators=operators,
-                duty=duty,
-                begun=lambda: announce() if os.getpid() != owner else None,
-                look=lambda tracer: _look(session, lines, starting, tracer),
-            )
+            session.save_header()
+            signals.take()
             begin_ns = session.clock.time_ns()
-
-            def finish(code: int) -> None:
-                if os.getpid() != owner:
-                    hand_over(tracer)
-                    return
-                with finishing, first_signal_noted():
-                    if not finished:
-                        if ends:  # the program has ended, and with it what could need pandas, but for its threads
-                            park_threads()
-                            hide_pandas(threading.get_ident())
-                        streams.restore()
-                        if lines is not None:
-                            lines.close()
-                        finished.append(_finish(session, tracer, children, begin_ns, code))
-                        then(finished[0], code)
-
-            with HardExit(finish):
-                code = program.run(ends)
-            if os.getpid() != owner:  # a fork that came to the end of the program
-                hand_over(tracer)
-                streams.flush()
-                os._exit(code)
-            finish(code)
+            rows = stack.enter_context(_place_of_rows(session.folder, begin_ns))
+            process = program.start(environment(rows, operators=operators, duty=duty or Duty()))
+            signals.follow(process)
+            lines = Live(session, rows) if live else None
+            code = _wait(process, session, lines)
+            session.add_span("phase", "program", begin_ns, session.clock.time_ns(), "program")
+            signals.end()
+            if lines is not None:
+                lines.close()
+            _blocking()
+            _finish(session, read(rows), code if code >= 0 else 128 - code)
     finally:
         for opened in devices:
             opened.close()
-    return finished[0], code
+    return session.run, int(session.run.workload["exit_code"])
 
 
 def _open(names: Sequence[str]) -> list[Device]:
-    """Open devices, and the CPUs beside GPUs.
-
-    CUDA isn't started in this process: one that has can't fork others that use it.
-    """
-    apart = (cuda_uuids_apart() or ["visible"]) if "visible" in names else []
-    opened = open_devices([one for name in names for one in (apart if name == "visible" else [name])], real_time=True)
+    """Open devices, and the CPUs beside GPUs."""
+    opened = open_devices(names, real_time=True)
     real = any(device.info.kind != "cpu" and not device.info.simulated for device in opened)
     return [*opened, *(beside_gpus() if real and all(device.info.kind != "cpu" for device in opened) else [])]
 
@@ -142,11 +118,50 @@ def _note_others(run: Run, device: Device) -> None:
         run.warn("other_processes", text, device.info.id)
 
 
-def _look(session: Session, live: Live | None, starting: Starting, tracer: Tracer) -> None:
+@contextmanager
+def _place_of_rows(folder: Path | None, begin_ns: int) -> Iterator[Path]:
+    """A folder of this user alone, for what the tracer writes; what is in it stays if the block fails."""
+    place = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
+    try:
+        yield place
+    except BaseException:
+        if any(place.glob("*")):
+            with suppress(OSError):
+                print(printable(f"jouletrace: what the tracer wrote is in {shown(place)}"), file=sys.stderr, flush=True)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _wait(process: subprocess.Popen[bytes], session: Session, live: Live | None) -> int:
+    """Wait for the program; returns its exit code, negative for the number of a signal.
+
+    Signals come at the latest with the next look: one that another thread gets doesn't end a call of the main one.
+    """
+    try:
+        ended = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # not Linux, or an old one
+        ended = None
+    try:
+        while (code := process.poll()) is None:
+            _look(session, live)
+            if ended is not None:
+                select.select([ended], [], [], LOOK_S)
+            else:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK_S)
+        return code
+    finally:
+        if ended is not None:
+            os.close(ended)
+
+
+def _look(session: Session, live: Live | None) -> None:
     """Say so once if the recorder has died, and the program goes on; print lines that are due."""
-    starting.look()
     if live is not None:
-        live.look(tracer)
+        with suppress(OSError, JouletraceError):  # lines matter less than the rest
+            live.look()
     try:
         session.recorder.check()
     except RecorderDiedError as error:
@@ -154,20 +169,24 @@ def _look(session: Session, live: Live | None, starting: Starting, tracer: Trace
             session.run.warn("failed", str(error))
 
 
-def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int, code: int) -> Run:
+def _blocking() -> None:
+    """Let our output wait for its reader again, which a program may have switched off for all who share the file."""
+    for number in (1, 2):
+        with suppress(OSError):
+            os.set_blocking(number, True)
+
+
+def _finish(session: Session, found: Sequence[ProcessTrace], code: int) -> None:
     """End the recording and compute its figures."""
-    own = tracer.end()
-    found, lost = children.take()
-    found = [traced for traced in [*([own] if own is not None else []), *found] if len(traced.work)]
-    session.add_span("phase", "program", begin_ns, session.clock.time_ns(), "program")
     run = session.run
     run.workload["exit_code"] = code
     if code:
         ended, warning = _SIGNALLED.get(code, (f"ended with exit code {code}", "program_failed"))
         run.warn(warning, f"the program {ended}; figures are of what ran until then")
-    for text in lost:
-        run.warn("child_lost", text)
-    _note(run, tracer, found, all(device.info.kind == "cpu" for device in session.devices))
+    for note in dict.fromkeys(note for traced in found for note in traced.notes):
+        run.warn(*note)
+    found = [traced for traced in found if len(traced.work)]
+    _note(run, found, all(device.info.kind == "cpu" for device in session.devices))
     known = [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"]
     gpus, waits = gpus_of(found, known)
     for id in unrecorded(found, known):
@@ -179,14 +198,27 @@ def _finish(session: Session, tracer: Tracer, children: Children, begin_ns: int,
     session.finish()
     analyse_program(run)
     session.save()
-    return run
 
 
-def _note(run: Run, tracer: Tracer, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
+def _note(run: Run, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
     """Say what is missing."""
     if no_gpu and not found:
         run.warn("no_gpu", "there is no GPU here, so that no kernels were traced")
-    elif tracer.problem or not found:
-        run.warn("not_traced", f"kernels: {tracer.problem or 'the program ran none, or no process handed any over'}")
-    for code, text in dict.fromkeys(note for traced in found for note in traced.notes):
-        run.warn(code, text)
+    elif not found and all(warning.code != "not_traced" for warning in run.warnings):
+        run.warn("not_traced", f"kernels: {obstacle() or _NONE}")
+    if not no_gpu and ranges_obstacle():
+        run.warn("not_traced", ranges_obstacle())
+    for traced in found:
+        if _runs(traced.pid):
+            run.warn("child_lost", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
+
+
+_NONE = "the program ran none, or the tracer couldn't come into it (statically linked, setuid, in a container)"
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs; one that has ended and wasn't waited for doesn't."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False

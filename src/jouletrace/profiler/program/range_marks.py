@@ -18,15 +18,12 @@ class RangeMarks(Marks):
     Args:
         mark: Marks the place between two launches; False before CUDA runs, and while tracing pauses.
         time_ns: As in ``Marks``.
-        keep: Whether the spans themselves are kept, for ``take``.
     """
 
-    def __init__(
-        self, mark: Callable[[int], bool], time_ns: Callable[[], int] = time.time_ns, keep: bool = False
-    ) -> None:
+    def __init__(self, mark: Callable[[int], bool], time_ns: Callable[[], int] = time.time_ns) -> None:
         super().__init__(time_ns)
         self.paths: list[tuple[str, ...]] = []
-        self._mark, self._keep = mark, keep
+        self._mark = mark
         self._index, self._unmarked, self._marking = dict[int, int](), list[int](), threading.RLock()
 
     def begin(self, name: str) -> Opened:
@@ -45,8 +42,6 @@ class RangeMarks(Marks):
             if number is not None:
                 self._close(number)
         super().end(opened, sync)
-        if not self._keep:
-            self.take()
 
     def _close(self, number: int) -> None:
         begun = FIRST_RANGE + 2 * number

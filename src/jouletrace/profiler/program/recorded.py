@@ -14,7 +14,7 @@ from jouletrace.profiler.program.timeline import MOST_KERNELS, Rows, rows_of
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
-from jouletrace.tracing.log import Ints
+from jouletrace.tracer.process_trace import Ints
 
 MOST_OF_ALL = 4_000_000
 """Kernels in a Run; of many GPUs, each has fewer than ``MOST_KERNELS``."""

@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.analysis.unit_rows import UnitRows
-from jouletrace.profiler.program.labels import LaunchMarks, merged, operators_of, ranges_of
-from jouletrace.profiler.program.operators import UNLABELLED, Label
 from jouletrace.run import MODEL_UNIT, tables
 from jouletrace.run.recording_names import WAITING, is_waiting, waiting_part
-from jouletrace.tracing.log import Ints, Launched
+from jouletrace.tracer.process_trace import Ints, Label, Launched
 
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 """Largest part of a program whose power is analysed: powers of its kernels hold for the rest."""
@@ -34,7 +32,11 @@ class Part:
     Attributes:
         work: In the order of launches.
         weight: For how many of its like each kernel stands, shape (n,).
-        marks: Of ranges and operators.
+        labels: Operators and modules.
+        label: Index into ``labels`` of each kernel, shape (n,).
+        sampled: Whether operators were sampled.
+        paths: Of ranges.
+        path: Index into ``paths`` of each kernel, shape (n,).
         wait_ns: How long each kernel waited for other ranks when it began, shape (n,).
         prefix: Ranges around all, where several processes share the GPU.
         segments: When the process was traced.
@@ -42,14 +44,19 @@ class Part:
 
     work: Launched
     weight: NDArray[np.float64]
-    marks: LaunchMarks
+    labels: Sequence[Label]
+    label: Ints
+    sampled: bool
+    paths: Sequence[tuple[str, ...]]
+    path: Ints
     wait_ns: Ints
     prefix: tuple[str, ...] = ()
     segments: Sequence[tuple[int, int]] = ()
 
     def take(self, rows: NDArray[np.bool_]) -> Part:
         """A selection of its kernels."""
-        return replace(self, work=self.work.take(rows), weight=self.weight[rows], wait_ns=self.wait_ns[rows])
+        columns = {name: getattr(self, name)[rows] for name in ("weight", "label", "path", "wait_ns")}
+        return replace(self, work=self.work.take(rows), **columns)
 
 
 @dataclass(frozen=True)
@@ -120,15 +127,14 @@ def phase_of(kernel: str) -> str:
 
 def _placed(part: Part, units: UnitRows, collectives: bool) -> tuple[int | None, list[Ints], list[list[float]]]:
     """Kernels with a known operator (None if none was sampled), columns of ``activity``, and sums of seconds."""
-    work, marks = part.work, merged(part.work, part.marks)
-    paths, path = ranges_of(work, marks)
-    operator = operators_of(work, marks)
-    known = int((operator != UNLABELLED).sum()) if len(marks.labels) and (marks.meaning >= 0).any() else None
+    work = part.work
+    named = np.array([bool(op) for op, _ in part.labels])
+    known = int(named[part.label].sum()) if part.sampled else None
     row, start, end, waits = _pieces(part)
     kernels = (*work.names, *map(waiting_part, work.names))
     name = work.name[row] + np.where(waits, len(work.names), 0)
-    shape = len(marks.labels) + 1, len(kernels), len(paths)
-    found, which = tables.distinct(np.ravel_multi_index((operator[row] + 1, name, path[row]), shape))
+    shape = len(part.labels), len(kernels), len(part.paths)
+    found, which = tables.distinct(np.ravel_multi_index((part.label[row], name, part.path[row]), shape))
     pieces = which * len(work) + row
     launches = (tables.distinct(pieces)[0] if len(row) > len(work) else pieces) // len(
         work
@@ -138,8 +144,8 @@ def _placed(part: Part, units: UnitRows, collectives: bool) -> tuple[int | None,
     for k, (label, kernel, where) in enumerate(
         zip(*(one.tolist() for one in np.unravel_index(found, shape)), strict=True)
     ):
-        owner = marks.labels[label - 1] if label else ("", "")
-        ids[:, k] = _place(units, collectives, kernels[kernel], owner, (*part.prefix, *paths[where]), int(count[k]))
+        inside = (*part.prefix, *part.paths[where])
+        ids[:, k] = _place(units, collectives, kernels[kernel], part.labels[label], inside, int(count[k]))
     seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], len(found))
     sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k])] for k in range(len(seconds))]
     return known, [start, end, ids[0][which], ids[1][which]], sums

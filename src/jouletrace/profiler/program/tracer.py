@@ -1,4 +1,4 @@
-"""Traces this process from its first CUDA call to its end: kernels, ranges, operators, waits for data."""
+"""Traces this process during a recording, from its first CUDA call on: kernels, ranges, operators, waits for data."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -19,15 +17,16 @@ from jouletrace.devices.cuda_order import cuda_uuids
 from jouletrace.errors import NotPossibleError
 from jouletrace.profiler.measure import synchronize
 from jouletrace.profiler.program import wrapped
-from jouletrace.profiler.program.duty import Cycle, Duty
+from jouletrace.profiler.program.duty import Cycle
 from jouletrace.profiler.program.imports import AfterImport
-from jouletrace.profiler.program.labels import LaunchMarks
+from jouletrace.profiler.program.launch_marks import owners_of
 from jouletrace.profiler.program.operators import OperatorSampler
-from jouletrace.profiler.program.process_trace import ProcessTrace, Segment
-from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
+from jouletrace.profiler.program.range_marks import RangeMarks
 from jouletrace.profiler.program.wrapped import Wrapped
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.ranks import this_rank
+from jouletrace.tracer.launching import CUDA, FOLDER, Duty
+from jouletrace.tracer.process_trace import ProcessTrace, Segment
 from jouletrace.tracing.log import KernelLog
 
 LOOK_S = 0.25
@@ -47,16 +46,13 @@ _CUDA_USERS = ("cupy", "jax", "numba.cuda", "pycuda.driver", "tensorflow", "cuda
 
 
 class Tracer:
-    """Traces this process, and a fork of it that starts CUDA itself.
+    """Traces this process.
 
     Args:
         name: What the process runs.
         operators: Whether operators and modules are sampled.
         duty: Which part is traced.
-        begun: Called when tracing begins.
-        look: Called with this every ``LOOK_S``.
         time_ns: As in ``Marks``.
-        keep: Whether ``marks`` keeps its spans.
         annotations: Whether ranges of NVTX and ``record_function`` are marked.
         wait: Whether the caller waits until tracing has begun, where CUDA runs already.
 
@@ -75,63 +71,37 @@ class Tracer:
         *,
         operators: bool = True,
         duty: Duty | None = None,
-        begun: Callable[[], None] = lambda: None,
-        look: Callable[[Tracer], None] = lambda tracer: None,
         time_ns: Callable[[], int] = time.time_ns,
-        keep: bool = False,
         annotations: bool = True,
         wait: bool = True,
     ) -> None:
-        self.name, self._operators, self._duty = name, operators, duty or Duty()
-        self._begun, self._look = begun, look
-        self._time_ns, self._keep, self._pick_up = time_ns, keep, annotations
-        self._state = threading.RLock()
-        self._wrapped = Wrapped(self.begin, self._hold, self._release, self._waited)
-        self._imports = AfterImport((*wrapped.MODULES, *_RANGES, *_CUDA_USERS), self._wrap).__enter__()
-        os.register_at_fork(after_in_child=partial(_call, weakref.WeakMethod(self._forked)))
-        self._fresh()
-        self._wrap()
-        self.ran = cuda_runs()
-        if wait and self.ran:
-            self.begin()
-        self._thread = self._started()
-
-    def _fresh(self) -> None:
-        """State of a process that has no kernels yet."""
+        self.name, self._pick_up = name, annotations
         self.problem, self.notes = "", list[tuple[str, str]]()
         self.loads: list[tuple[int, int]] = []
-        self._owner, self._over, self._forked_here = os.getpid(), False, False
+        self._owner, self._over = os.getpid(), False
         self._log: KernelLog | None = None  # before CUDA runs
+        self._duty = duty or Duty()
         self._cycle = Cycle(self._duty, 0.0)
         self._segments = list[Segment]()
         self._segment_ns: int | None = None
         self._rank: int | None = None
         self._held = self._resumes = False  # whether torch's profiler holds CUPTI, and whether its end resumes tracing
         self._ending = threading.Event()
-        self.marks = RangeMarks(self._mark, self._time_ns, self._keep)
-        self.sampler = OperatorSampler(self._mark) if self._operators else None
+        self.marks = RangeMarks(self._mark, time_ns)
+        self.sampler = OperatorSampler(self._mark) if operators else None
         self._annotations = Annotations(self.marks)
-
-    def _started(self) -> threading.Thread:
-        thread = threading.Thread(target=self._keep_up, name="jouletrace-run", daemon=True)
-        thread.start()
-        return thread
-
-    def _forked(self) -> None:
-        """A fork traces itself if it may use CUDA, which it can't once its parent has."""
-        if self._over:
-            return
-        had, annotations = self._log is not None, self._annotations
         self._state = threading.RLock()
-        annotations.detach()
-        self._fresh()
-        self._over, self._forked_here = had, True
-        self._look = lambda tracer: None
-        if not had:
-            self._wrap()
+        self._wrapped = Wrapped(self.begin, self._hold, self._release, self._waited)
+        self._imports = AfterImport((*wrapped.MODULES, *_RANGES, *_CUDA_USERS), self._wrap).__enter__()
+        self._wrap()
+        self.ran = cuda_runs()
+        if wait and self.ran:
+            self.begin()
+        self._thread = threading.Thread(target=self._keep_up, name="jouletrace-kernels", daemon=True)
+        self._thread.start()
 
     def leave(self) -> None:
-        """Trace nothing in this fork, before the tracer's own handler of forks."""
+        """Trace nothing in this fork."""
         self._over, self._state = True, threading.RLock()
         self._annotations.detach()
 
@@ -155,14 +125,6 @@ class Tracer:
             Tracer.tracing = self
             self._log, self._cycle = log, Cycle(self._duty, time.monotonic())
             self._segment_ns = time.time_ns()
-        self._begun()
-        if self._forked_here:
-            self._thread = self._started()
-
-    def glance(self) -> tuple[float, dict[str, float]] | None:
-        """As ``KernelLog.glance``; None while nothing is traced."""
-        log = self._log
-        return log.glance() if log is not None and not self._cycle.paused else None
 
     def _keep_up(self) -> None:
         mine = os.getpid()
@@ -170,7 +132,6 @@ class Tracer:
             self.begin()
         while not self._ending.wait(LOOK_S) and os.getpid() == mine:
             self._wrap()
-            self._look(self)
             self._rank = self._rank if self._rank is not None else _rank()
             log = self._log
             if log is None:
@@ -289,7 +250,7 @@ class Tracer:
             rank=self._rank if self._rank is not None else _rank(),
             devices=cuda_uuids() or [],
             work=work,
-            marks=LaunchMarks(number, np.array(meanings, np.int64), labels, self.marks.paths, FIRST_RANGE),
+            owners=owners_of(work, number, np.array(meanings, np.int64), labels, self.marks.paths),
             segments=self._segments,
             loads=self.loads,
             syncs=log.syncs(),
@@ -301,7 +262,7 @@ class Tracer:
 
 def _check_free() -> None:
     """Raise if something else in this process has CUPTI, which would lose its records."""
-    if Tracer.tracing is not None:
+    if Tracer.tracing is not None or {CUDA, FOLDER} <= os.environ.keys():
         raise NotPossibleError("this process is traced already, and its kernels are in that Run")
     inner = getattr(getattr(sys.modules.get("torch"), "_C", None), "_autograd", None)
     if inner is not None and inner._profiler_enabled():
@@ -317,12 +278,6 @@ def _rank() -> int | None:
         if torch is not None and torch.is_initialized() and torch.get_world_size() > 1:
             return int(torch.get_rank())
     return None
-
-
-def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    """Call a method, if its object still lives: what is registered for forks stays for ever."""
-    if (still := method()) is not None:
-        still()
 
 
 def settle() -> None:

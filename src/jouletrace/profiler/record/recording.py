@@ -20,7 +20,6 @@ from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.measure import synchronize, warn_of_idle
-from jouletrace.profiler.program.process_trace import ProcessTrace
 from jouletrace.profiler.program.tracer import Tracer, settle
 from jouletrace.profiler.record.annotations import Annotations
 from jouletrace.profiler.record.live_sums import LiveSums, SoFar, span_columns
@@ -35,6 +34,7 @@ from jouletrace.run.header import RUN_JSON
 from jouletrace.run.measured import keep
 from jouletrace.run.shown import Shown
 from jouletrace.run.store import check_free
+from jouletrace.tracer.process_trace import ProcessTrace
 
 _FLUSH_S, _LEAST_S = 1.0, 0.1
 _PATIENCE_S = 10.0
@@ -298,7 +298,6 @@ class Recording(Shown):
                 self.label,
                 operators=self._operators,
                 time_ns=session.clock.time_ns,
-                keep=True,
                 annotations=self._pick_up,
                 wait=self.rank is not None,  # ranks begin at the same collective
             )

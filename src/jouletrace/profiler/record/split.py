@@ -15,8 +15,7 @@ from uuid import uuid4
 from jouletrace.analysis.checks import outcomes
 from jouletrace.devices.base import Device
 from jouletrace.errors import BadInputError, JouletraceError
-from jouletrace.profiler.program.gpus import Gpu, gpus_of
-from jouletrace.profiler.program.process_trace import ProcessTrace
+from jouletrace.profiler.program.gpus import gpus_of, within
 from jouletrace.profiler.program.recorded import analyse_program, recorded
 from jouletrace.report.document import printable
 from jouletrace.report.program import main_parts, verdict
@@ -30,6 +29,7 @@ from jouletrace.run.parts import Parts
 from jouletrace.run.spans import spans_of
 from jouletrace.run.store import save
 from jouletrace.stats.interval import total
+from jouletrace.tracer.process_trace import ProcessTrace
 
 SPAN = "program"
 """Phase of a recording in which its kernels were traced."""
@@ -96,7 +96,7 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
         spans=tables.from_rows([span], "spans"),
     )
     gpus, waits = gpus_of(found, [device.id for device in run.devices])
-    gpus = [gpu for gpu in (_within(gpu, begin_ns, end_ns) for gpu in gpus) if gpu.parts]
+    gpus = [gpu for gpu in (within(gpu, begin_ns, end_ns) for gpu in gpus) if gpu.parts]
     if not gpus:
         raise BadInputError("no kernel ran while power was recorded")
     units, activity = recorded(whole, gpus, waits)
@@ -107,16 +107,6 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
     if folder is not None:
         save(mend(whole), folder)
     return whole
-
-
-def _within(gpu: Gpu, begin_ns: int, end_ns: int) -> Gpu:
-    """Only what ran in an interval."""
-    parts = []
-    for part in gpu.parts:
-        here = (part.work.start_ns >= begin_ns) & (part.work.end_ns <= end_ns)
-        if here.any():
-            parts.append(part.take(here))
-    return replace(gpu, parts=parts)
 
 
 def leave(found: Sequence[ProcessTrace], part: Path) -> None:

@@ -1,10 +1,10 @@
-"""What one process ran on GPUs, as it is handed over to the process that records power."""
+"""What one process ran on GPUs, and what each launch belongs to."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,78 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
-from jouletrace.profiler.program.labels import LaunchMarks
 from jouletrace.run.files import write_whole
-from jouletrace.tracing.log import Ints, Launched
+
+Ints = NDArray[np.int64]
 
 SIDE_S = 5.0
 """Traced time on each side of an untraced interval that stands for it."""
 
 Segment = tuple[int, int]
 """Edges of a traced interval, ns since the Unix epoch."""
+
+Label = tuple[str, str]
+"""Name of an operator, and the module in which it runs, with * in place of the numbers of equal layers; "" for none."""
+
+Names = tuple[str, ...]
+"""Names of a range and of those around it, the outermost first."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What ran, in the order of its launches.
+
+    Attributes:
+        names: Distinct names of kernels, copies and sets.
+        name: Index into ``names``, shape (n,).
+        start_ns, end_ns: Since the Unix epoch, shape (n,).
+        correlation: Number of the launch; all kernels of a CUDA graph share one. Shape (n,).
+        device: CUDA's number of the device, shape (n,).
+    """
+
+    names: tuple[str, ...]
+    name: Ints
+    start_ns: Ints
+    end_ns: Ints
+    correlation: Ints
+    device: Ints
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def take(self, rows: NDArray[np.bool_] | Ints) -> Launched:
+        """A selection."""
+        columns = (self.name, self.start_ns, self.end_ns, self.correlation, self.device)
+        return Launched(self.names, *(column[rows] for column in columns))
+
+
+@dataclass(frozen=True)
+class Owners:
+    """What the launches of a process belong to, as it was marked.
+
+    Attributes:
+        labels: Operators and modules; ("", "") is the first.
+        unmarked: Of each label, the one that the same launches have where operators aren't marked, shape (labels,).
+        label: Index into ``labels``, shape (n,).
+        sampled: Whether operators were marked at the launch, shape (n,).
+        thread: Small number of the thread that launched, shape (n,).
+        paths: Paths of ranges; () is the first.
+        path: Index into ``paths``, shape (n,).
+    """
+
+    labels: Sequence[Label]
+    unmarked: Ints
+    label: Ints
+    sampled: NDArray[np.bool_]
+    thread: Ints
+    paths: Sequence[Names]
+    path: Ints
+
+    @classmethod
+    def none(cls, count: int) -> Owners:
+        """Those of launches of which nothing is known."""
+        zeros = np.zeros(count, np.int64)
+        return cls([("", "")], np.zeros(1, np.int64), zeros, np.zeros(count, bool), zeros, [()], zeros)
 
 
 @dataclass(frozen=True)
@@ -35,7 +98,7 @@ class ProcessTrace:
         rank: Among the processes of a launcher; None if it isn't one of several.
         devices: UUIDs of its GPUs, by CUDA's numbers.
         work: What ran.
-        marks: Of ranges and operators.
+        owners: What each launch belongs to.
         segments: When it was traced.
         loads: When it waited for its data loader, ns.
         syncs: When its host waited for the GPU, ns, by their ends; shape (m, 2).
@@ -49,7 +112,7 @@ class ProcessTrace:
     rank: int | None
     devices: list[str]
     work: Launched
-    marks: LaunchMarks
+    owners: Owners
     segments: list[Segment]
     loads: list[tuple[int, int]] = field(default_factory=list)
     syncs: Ints = field(default_factory=lambda: np.empty((0, 2), np.int64))
@@ -72,18 +135,17 @@ class ProcessTrace:
 
     def save(self, path: Path) -> None:
         """Write it whole or not at all."""
-        work, marks = self.work, self.marks
+        owners = self.owners
         about = {
             **{name: getattr(self, name) for name in ("pid", "name", "rank", "devices", "segments", "loads", "notes")},
             **{name: getattr(self, name) for name in ("unsampled", "dropped")},
-            "names": work.names,
-            "labels": marks.labels,
-            "ranges": marks.ranges,
-            "first_range": marks.first_range,
+            "names": self.work.names,
+            "labels": owners.labels,
+            "paths": owners.paths,
         }
-        columns = {name: getattr(work, name) for name in _COLUMNS} | {"syncs": self.syncs}
+        columns = {name: getattr(self.work, name) for name in _OF_WORK} | {"syncs": self.syncs}
+        columns |= {name: getattr(owners, name) for name in _OF_OWNERS}
         file = io.BytesIO()
-        columns |= {"number": marks.number, "meaning": marks.meaning}
         np.savez_compressed(file, about=np.array(json.dumps(about)), **columns)
         write_whole(path, file.getvalue(), durable=False)
 
@@ -102,13 +164,13 @@ class ProcessTrace:
 
     @classmethod
     def _of(cls, about: dict[str, Any], file: Mapping[str, Any]) -> ProcessTrace:
-        work = Launched(tuple(about.pop("names")), *(file[name] for name in _COLUMNS))
+        work = Launched(tuple(about.pop("names")), *(file[name] for name in _OF_WORK))
         labels = [(op, module) for op, module in about.pop("labels")]
-        ranges = [tuple(names) for names in about.pop("ranges")]
-        syncs = file["syncs"]
-        marks = LaunchMarks(file["number"], file["meaning"], labels, ranges, about.pop("first_range"))
+        paths = [tuple(names) for names in about.pop("paths")]
+        owners = Owners(labels=labels, paths=paths, **{name: file[name] for name in _OF_OWNERS})
         about |= {name: [tuple(pair) for pair in about[name]] for name in ("segments", "loads", "notes")}
-        return cls(work=work, marks=marks, syncs=syncs, **about)
+        return cls(work=work, owners=owners, syncs=file["syncs"], **about)
 
 
-_COLUMNS = ("name", "start_ns", "end_ns", "correlation", "device")
+_OF_WORK = ("name", "start_ns", "end_ns", "correlation", "device")
+_OF_OWNERS = ("unmarked", "label", "sampled", "thread", "path")

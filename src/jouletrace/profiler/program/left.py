@@ -1,0 +1,45 @@
+"""What a program had run when we were killed, from the files of the tracer in the folder of its Run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jouletrace.errors import BadInputError
+from jouletrace.profiler.program.gpus import gpus_of, within
+from jouletrace.profiler.program.recorded import analyse_program, recorded
+from jouletrace.recording.collector import TAIL_S
+from jouletrace.run import Run, tables
+from jouletrace.run.channels import POWER
+from jouletrace.run.lazily import compute as pc
+from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
+from jouletrace.tracer.reader import read
+
+ROWS = "rows-"
+"""Beginning of the name of the folder with these files; the start of the program follows, ns since the Unix epoch."""
+
+
+def with_left(run: Run, folder: Path) -> Run:
+    """The analysed Run of a recording that was cut off, from the start of its program until the recorder noticed it.
+
+    Raises:
+        BadInputError: If the files are larger than any recording.
+    """
+    for place in sorted(folder.glob(f"{ROWS}*"))[:1]:
+        if sum(file.stat().st_size for file in place.glob("*/*")) > max(MOST_FILE_BYTES, stated_bytes()):
+            raise BadInputError(f"{place} is larger than any recording: refused")
+        power = run.samples.filter(pc.equal(run.samples["channel"], POWER))
+        ends = power.group_by("device").aggregate([("time_ns", "max")])["time_ns_max"].to_pylist()
+        begin, end = place.name.removeprefix(ROWS).partition("-")[0], min(ends, default=0) - int(TAIL_S * 1e9)
+        if not begin.isdecimal() or int(begin) >= end:
+            continue
+        span: dict[str, object] = {"id": 0, "kind": "phase", "name": "program", "lane": "program"}
+        span |= {"device": run.devices[0].id, "start_ns": int(begin), "end_ns": end}
+        run.spans = tables.from_rows([span], "spans")
+        found = [traced for traced in read(place) if len(traced.work)]
+        gpus, waits = gpus_of(found, [device.id for device in run.devices if device.kind != "cpu"] or ["cpu"])
+        gpus = [gpu for gpu in (within(gpu, int(begin), end) for gpu in gpus) if gpu.parts]
+        if gpus:
+            units, run.activity = recorded(run, gpus, waits)
+            run.units = tables.from_rows(units, "units")
+    analyse_program(run)
+    return run

@@ -1,0 +1,114 @@
+"""From the tracer's files to what each process ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.tracer.marks import owners_of
+from jouletrace.tracer.names import demangle, process_name
+from jouletrace.tracer.process_trace import Ints, Launched, ProcessTrace, Segment
+from jouletrace.tracer.rows import LOAD, ROW, SET, SYNC, Header, Text, number, plain, read_rows, read_text
+
+UNNAMED = "kernel"
+"""A kernel whose name was lost."""
+
+MOST_DEVICES = 1024
+"""CUDA's numbers of devices are less."""
+
+
+def read(folder: Path) -> list[ProcessTrace]:
+    """What each process ran that left files in a folder, those of lower ranks first.
+
+    Processes may still run. One whose files can't be read ran nothing, and has a note of the code "child_lost".
+    """
+    places = sorted(place for place in folder.glob("*-*") if place.is_dir() and any(place.iterdir()))
+    return sorted(map(_process, places), key=lambda one: (one.rank is None, one.rank or 0, one.pid))
+
+
+def _process(place: Path) -> ProcessTrace:
+    try:
+        header, rows = read_rows(place)  # before the text, which then has the names of all these rows
+        return _trace(header, rows, read_text(place))
+    except BadInputError as error:
+        pid = place.name.partition("-")[0]
+        header = Header(pid=number(pid) or 0)
+        warnings = [("child_lost", f"process {pid} handed over a {error}")]
+        return _trace(header, np.empty(0, ROW), Text(warnings=warnings))
+
+
+def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
+    start, end, kind = rows["start"].astype(np.int64), rows["end"].astype(np.int64), rows["kind"]
+    whole = (start > 0) & (end >= start)  # others never ended, or not before the process
+    lost = header.dropped + int((~whole & (kind <= SET)).sum())
+    notes = list(text.warnings)
+    if lost and all(code != "records_dropped" for code, _ in notes):
+        notes.append(("records_dropped", f"the tracer dropped {lost} records: kernels are missing"))
+    syncs, loads = (_waits(start, end, whole & (kind == waiting)) for waiting in (SYNC, LOAD))
+    last_ns = max(header.ended_ns or header.flushed_ns, int(end[whole].max(initial=0)))
+    order = np.flatnonzero(whole & (kind <= SET))
+    order = order[np.lexsort((start[order], rows["correlation"][order]))]
+    start, end = start[order], end[order]
+    names, name = _names(text, rows["name"][order])
+    correlation, device = (rows[column][order].astype(np.int64) for column in ("correlation", "device"))
+    work = Launched(names, name, start, end, correlation, device)
+    owners = owners_of(text, work, rows, order)
+    facts = dict(text.facts)
+    return ProcessTrace(
+        pid=header.pid,
+        name=process_name(facts["cmdline"].split("\x1f") if "cmdline" in facts else ()),
+        rank=number(facts.get("rank", "")),
+        devices=_devices(text),
+        work=work,
+        owners=owners,
+        segments=_segments(text, last_ns) or ([(int(start.min()), int(end.max()))] if len(work) else []),
+        loads=[(begin, until) for begin, until in loads.tolist()],
+        syncs=syncs,
+        notes=notes,
+        unsampled="" if owners.sampled.any() else facts.get("operators", ""),
+        dropped=lost,
+    )
+
+
+def _names(text: Text, name: NDArray[np.uint32]) -> tuple[tuple[str, ...], Ints]:
+    """Distinct names that occur, demangled, and that of each launch."""
+    name = np.minimum(name, len(text.names))
+    codes: dict[str, int] = {}
+    of_number = np.zeros(len(text.names) + 1, np.int64)
+    for one in np.flatnonzero(np.bincount(name)).tolist():
+        found = plain(demangle(text.names[one]).encode()) if one < len(text.names) else ""
+        of_number[one] = codes.setdefault(found or UNNAMED, len(codes))
+    return tuple(codes), of_number[name]
+
+
+def _waits(start: Ints, end: Ints, rows: NDArray[np.bool_]) -> Ints:
+    """Intervals by their ends, shape (m, 2)."""
+    found = np.stack([start[rows], end[rows]], axis=1)
+    return found[np.argsort(found[:, 1], kind="stable")]
+
+
+def _devices(text: Text) -> list[str]:
+    """UUIDs by CUDA's numbers; "" for a number without one."""
+    stated: dict[int, str] = {}
+    for place, _, uuid in (value.partition(" ") for key, value in text.facts if key == "device"):
+        if (which := number(place)) is not None and which < MOST_DEVICES:
+            stated[which] = uuid
+    return [stated.get(which, "") for which in range(max(stated, default=-1) + 1)]
+
+
+def _segments(text: Text, last_ns: int) -> list[Segment]:
+    """When the process was traced; to its last row where it didn't say when that ended."""
+    found: list[Segment] = []
+    since: int | None = None
+    for begins, at_ns in text.edges:
+        if begins and since is None:
+            since = at_ns
+        elif not begins and since is not None:
+            found.append((since, at_ns))
+            since = None
+    if since is not None:
+        found.append((since, max(since, last_ns)))
+    return found

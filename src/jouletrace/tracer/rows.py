@@ -1,0 +1,297 @@
+"""The tracer's files: a folder for each process, with ``rows`` of what ran and ``text`` of names, marks and facts.
+
+``native/`` writes them while the program runs, and they can be read at any time. ``Writer`` writes the same files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.errors import BadInputError
+from jouletrace.run.files import open_regular
+
+MAGIC, VERSION, HEADER_BYTES = b"JTROWS1\0", 1, 4096
+
+KERNEL, COPY, SET, SYNC, LOAD = range(5)
+"""Kinds of rows. SYNC and LOAD are intervals in which the host waited for the GPU, and for its data loader."""
+
+ROW = np.dtype(
+    [
+        *(("start", "<u8"), ("end", "<u8"), ("name", "<u4"), ("owner", "<u4"), ("range", "<u4")),
+        *(("correlation", "<u4"), ("stream", "<u4"), ("thread", "<u4"), ("device", "<u2")),
+        *(("kind", "u1"), ("sampled", "u1"), ("extra", "<u4")),
+    ]
+)
+"""A row. ``start`` and ``end`` are ns since the Unix epoch. ``name`` is the number of a name. ``owner`` and ``range``
+are the innermost mark of code and of ranges at the launch, 0 for none. ``correlation`` ascends with launches; all
+kernels of a CUDA graph share one. ``thread`` is a small number of the launching thread, ``device`` CUDA's number.
+``sampled`` is 1 where operators were marked at the launch. ``extra`` is the number of bytes of a copy or set."""
+
+_HEADER = np.dtype(
+    [
+        *(("magic", "V8"), ("version", "<u4"), ("row", "<u4"), ("rows", "<u8"), ("dropped", "<u8")),
+        *(("pid", "<u8"), ("flushed_ns", "<u8"), ("ended_ns", "<u8")),
+    ]
+)
+
+_MOST = 2**63 - 1
+_MOST_DIGITS = len(str(_MOST))
+
+_CONTROLS = bytes(range(32)) + b"\x7f"
+_SPACES = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a process states of its rows.
+
+    Attributes:
+        rows: Their number.
+        dropped: Records that were lost before they became rows.
+        pid: Of the process.
+        flushed_ns: When rows were written last, ns since the Unix epoch.
+        ended_ns: When the process ended; 0 while it runs, and for ever if it was killed.
+    """
+
+    rows: int = 0
+    dropped: int = 0
+    pid: int = 0
+    flushed_ns: int = 0
+    ended_ns: int = 0
+
+
+@dataclass
+class Text:
+    """What the lines of a process say.
+
+    Attributes:
+        names: By their numbers, as they were written.
+        marks: Parent, kind and name of the marks 1, 2, ...
+        edges: Whether tracing began, and when, ns.
+        facts: Keys and values.
+        fused: Operators by the kernel of a compiler.
+        warnings: Codes and messages about what is missing.
+    """
+
+    names: list[bytes] = field(default_factory=list)
+    marks: list[tuple[int, str, int]] = field(default_factory=list)
+    edges: list[tuple[bool, int]] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    fused: dict[str, str] = field(default_factory=dict)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+
+
+def read_rows(folder: Path) -> tuple[Header, NDArray[np.void]]:
+    """The header of a process, and its rows (mapped, not read): of a running one, those that are complete now.
+
+    Raises:
+        BadInputError: "damaged file (...)" or "file of version ..." if they can't be read.
+    """
+    try:
+        with open_regular(folder / "rows") as file:
+            head = file.read(HEADER_BYTES)
+            header = _header(head)
+            held = (file.seek(0, 2) - HEADER_BYTES) // ROW.itemsize
+            if header.rows > held:
+                raise BadInputError(f"damaged file (it states {header.rows} rows and holds {max(held, 0)})")
+            if not header.rows:
+                return header, np.empty(0, ROW)
+            return header, np.memmap(file, ROW, "r", HEADER_BYTES, (header.rows,))
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"damaged file ({error})") from None
+
+
+def _header(head: bytes) -> Header:
+    if len(head) < _HEADER.itemsize:
+        raise BadInputError("damaged file (its header is cut off)")
+    found = np.frombuffer(head, _HEADER, 1)[0]
+    if found["magic"].tobytes() != MAGIC:
+        raise BadInputError("damaged file (its header is not that of a tracer's rows)")
+    version, row = int(found["version"]), int(found["row"])
+    if (version, row) != (VERSION, ROW.itemsize):
+        raise BadInputError(
+            f"file of version {version} with rows of {row} bytes: "
+            f"this jouletrace reads version {VERSION} with {ROW.itemsize}"
+        )
+    return Header(*(int(found[name]) for name in ("rows", "dropped", "pid", "flushed_ns", "ended_ns")))
+
+
+def read_text(folder: Path) -> Text:
+    """The lines of a process; the last one is left out if it is cut off, and so are lines that make no sense.
+
+    Raises:
+        BadInputError: "damaged file (...)" if there are none.
+    """
+    try:
+        with open_regular(folder / "text") as file:
+            lines = file.read().split(b"\n")[:-1]
+    except OSError as error:
+        raise BadInputError(f"damaged file ({error})") from None
+    text = Text()
+    for line in lines:
+        letter, _, rest = line.partition(b" ")
+        if letter == b"n":
+            text.names.append(rest)
+        elif letter == b"m":
+            text.marks.append(_mark(rest))
+        else:
+            _line(text, letter, *rest.decode(errors="replace").partition(" ")[::2])
+    return text
+
+
+def _mark(rest: bytes) -> tuple[int, str, int]:
+    """A mark; one that makes no sense keeps its number."""
+    words = rest.decode(errors="replace").split(" ")
+    if len(words) == 3 and (parent := number(words[0])) is not None and (name := number(words[2])) is not None:
+        return parent, words[1], name
+    return 0, "", 0
+
+
+def _line(text: Text, letter: bytes, key: str, value: str) -> None:
+    if letter in (b"s", b"e") and (at_ns := number(key)) is not None:
+        text.edges.append((letter == b"s", at_ns))
+    elif letter == b"i":
+        text.facts.append((key, value))
+    elif letter == b"k":
+        text.fused[key] = value
+    elif letter == b"w":
+        text.warnings.append((key, value))
+
+
+def number(word: str) -> int | None:
+    """The number that a word is, if it has 63 bits at most; None for other words."""
+    found = int(word) if word.isdecimal() and len(word) <= _MOST_DIGITS else _MOST + 1
+    return found if found <= _MOST else None
+
+
+def plain(name: bytes) -> str:
+    """A name as text: control characters are spaces, and bytes that are no UTF-8 are replaced."""
+    return name.translate(_SPACES).decode(errors="replace")
+
+
+class Writer:
+    """Writes the files of a process, as the library does.
+
+    Args:
+        folder: Of all processes.
+        pid: Of the process.
+        start_ns: When it started, ns since the Unix epoch.
+
+    Attributes:
+        folder: Of the process.
+        dropped: As in ``Header``.
+    """
+
+    def __init__(self, folder: Path, pid: int, start_ns: int | None = None) -> None:
+        self.folder = folder / f"{pid}-{time.time_ns() if start_ns is None else start_ns}"
+        self.folder.mkdir(mode=0o700, parents=True)
+        self.dropped = 0
+        self._pid, self._count, self._last_ns = pid, 0, 0
+        self._names, self._marks = dict[bytes, int](), dict[tuple[int, str, int], int]()
+        self._waiting: list[tuple[int, ...]] = []
+        self._text = (self.folder / "text").open("ab", buffering=0)
+        self._rows = (self.folder / "rows").open("w+b", buffering=0)
+        self._state()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def name(self, name: str | bytes) -> int:
+        """The number of a name."""
+        raw = (name if isinstance(name, bytes) else name.encode(errors="surrogateescape")).translate(_SPACES)
+        if raw not in self._names:
+            self._names[raw] = len(self._names)
+            self._line(b"n " + raw)
+        return self._names[raw]
+
+    def mark(self, parent: int, kind: str, name: str | bytes) -> int:
+        """The number of a mark."""
+        key = parent, kind, self.name(name)
+        if key not in self._marks:
+            self._marks[key] = len(self._marks) + 1
+            self._line(f"m {key[0]} {key[1]} {key[2]}".encode())
+        return self._marks[key]
+
+    def row(
+        self,
+        start_ns: int,
+        end_ns: int,
+        name: str | bytes = b"",
+        *,
+        owner: int = 0,
+        range: int = 0,
+        correlation: int = 0,
+        stream: int = 0,
+        thread: int = 1,
+        device: int = 0,
+        kind: int = KERNEL,
+        sampled: bool = False,
+        extra: int = 0,
+    ) -> None:
+        """Add a row; ``flush`` writes it."""
+        numbers = self.name(name), owner, range, correlation, stream, thread, device, kind, int(sampled), extra
+        self._waiting.append((start_ns, end_ns, *numbers))
+
+    def rows(self, rows: NDArray[np.void]) -> None:
+        """Write many rows, of the type ``ROW``."""
+        self.flush()
+        self._append(rows.astype(ROW))
+
+    def traced(self, segments: Sequence[tuple[int, int | None]]) -> None:
+        """State when the process was traced, ns; a segment without an end goes on."""
+        for begin, end in segments:
+            self._line(f"s {begin}".encode())
+            if end is not None:
+                self._line(f"e {end}".encode())
+
+    def fact(self, key: str, value: str) -> None:
+        """State a fact."""
+        self._line(f"i {key} {value}".encode(errors="surrogateescape").replace(b"\n", b" "))
+
+    def fused(self, kernel: str, operators: str) -> None:
+        """State which operators a compiler's kernel stands for."""
+        self._line(f"k {kernel} {operators}".encode().translate(_SPACES))
+
+    def warn(self, code: str, text: str) -> None:
+        """Say that something is missing."""
+        self._line(f"w {code} {text}".encode(errors="surrogateescape").translate(_SPACES))
+
+    def flush(self) -> None:
+        """Write all rows so far."""
+        rows, self._waiting = np.array(self._waiting, ROW), []
+        self._append(rows)
+
+    def close(self, ended: bool = True) -> None:
+        """End the files; unless it has ``ended``, as after a kill."""
+        if not self._rows.closed:
+            self.flush()
+            if ended:
+                self._state(ended_ns=max(self._last_ns, 1))
+            self._rows.close()
+            self._text.close()
+
+    def _append(self, rows: NDArray[np.void]) -> None:
+        self._rows.seek(0, 2)
+        self._rows.write(rows.tobytes())
+        self._count += len(rows)
+        self._last_ns = max(self._last_ns, int(rows["end"].max()) if len(rows) else 0)
+        self._state()
+
+    def _state(self, ended_ns: int = 0) -> None:
+        """Write the header, after the rows that it counts."""
+        values = MAGIC, VERSION, ROW.itemsize, self._count, self.dropped, self._pid, self._last_ns, ended_ns
+        self._rows.seek(0)
+        self._rows.write(np.array([values], _HEADER).tobytes().ljust(HEADER_BYTES, b"\0"))
+
+    def _line(self, line: bytes) -> None:
+        self._text.write(line + b"\n")

@@ -1,0 +1,71 @@
+"""Operators and modules of all kernels, learned where operators are marked for a share of time."""
+
+import numpy as np
+import pytest
+
+import traced_program
+from jouletrace.tracer.labels import labels_of
+from jouletrace.tracer.reader import read
+from jouletrace.tracer.rows import Writer
+
+
+def named(folder):
+    """The operator and the module of each launch, in order."""
+    (traced,) = read(folder)
+    labels, label = labels_of(traced)
+    return [labels[one] for one in label]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [1, 2])
+def test_operators_and_modules_of_all_kernels_are_those_that_launched_them(tmp_path, seed):
+    truth = traced_program.write(tmp_path, seed)
+    assert np.mean([one == true for one, true in zip(named(tmp_path), truth, strict=True)]) > 0.99
+
+
+def test_a_kernel_that_nothing_is_known_of_keeps_its_module(tmp_path):
+    with Writer(tmp_path, 1) as writer:
+        module, other = writer.mark(0, "m", "fc"), writer.mark(0, "m", "own")
+        writer.row(1, 2, "gemm", correlation=1, owner=writer.mark(module, "o", "aten::mm"), sampled=True)
+        writer.row(3, 4, "rope", correlation=2, owner=other, sampled=True)  # of no operator
+        for number, (name, owner) in enumerate((("gemm", module), ("rope", other), ("rope", module), ("gemm", 0)), 3):
+            writer.row(2 * number, 2 * number + 1, name, correlation=number, owner=owner)
+    assert named(tmp_path) == [("mm", "fc"), ("", "own"), ("mm", "fc"), ("", "own"), ("", "fc"), ("", "")]
+
+
+def test_kernels_of_other_threads_are_no_neighbours(tmp_path):
+    rng = np.random.default_rng(1)
+    with Writer(tmp_path, 1) as writer:
+        first, second = (writer.mark(0, "o", f"aten::{name}") for name in ("add", "mul"))
+        truth = []
+        for number in range(1, 2001):
+            sampled = number < 500
+            at = 10 * number
+            if rng.random() < 0.5:  # noise of a second thread
+                writer.row(at, at + 1, f"noise {rng.integers(1000)}", correlation=number, thread=2)
+                truth.append(("", ""))
+                continue
+            place = sum(1 for one in truth if one[0]) % 4
+            kernel, owner = (("gemm", 0), ("elementwise", first), ("norm", 0), ("elementwise", second))[place]
+            owner = owner or writer.mark(0, "o", f"aten::{kernel}")
+            truth.append((("gemm", "add", "norm", "mul")[place], ""))
+            writer.row(at, at + 1, kernel, correlation=number, owner=owner if sampled else 0, sampled=sampled)
+    assert named(tmp_path) == truth
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_layers_with_numbers_in_words_share_a_label_and_models_with_equal_layers_do_not(tmp_path, known):
+    """Of backward, modules are known only where operators are marked."""
+    with Writer(tmp_path, 1) as writer:
+        number = 0
+        for iteration in range(4):
+            for layer in ("block_0", "block_1", "block_2", "block_3", "block_4"):
+                for kernel in ("gemm", "split", "norm", "add"):
+                    number += 1
+                    module = writer.mark(0, "m", f"{layer}.{kernel}")
+                    operator = writer.mark(module if known else writer.mark(module, "b", "B"), "o", f"aten::{kernel}")
+                    sampled = iteration < 2
+                    owner = operator if sampled else module if known else 0
+                    writer.row(10 * number, 10 * number + 5, kernel, correlation=number, owner=owner, sampled=sampled)
+    found = named(tmp_path)
+    assert set(found[24:-8]) == {(op, f"block_*.{op}") for op in ("gemm", "split", "norm", "add")}
