@@ -160,11 +160,13 @@ def test_processes_are_in_the_order_of_their_ranks_and_one_that_became_another_p
         (("python", "train.py"), "train.py"),
         (("/opt/bin/python3.12", "-X", "dev", "-u", "src/train.py", "data.py"), "train.py"),
         (("python3", "-m", "pkg.train", "x.py"), "pkg.train"),
+        (("python3", "-um", "pkg"), "pkg"),
         (("python3", "-c", "import x", "x.py"), "python"),
         (("python3",), "python"),
         (("/usr/bin/python", "/usr/bin/torchrun", "--nproc", "2", "ddp/train.py"), "train.py"),
         (("./vec", "1000"), "vec"),
         (("bash", "-x", "run/one.py"), "one.py"),
+        (("./a\x1b[31m",), "a [31m"),
         ((), "process"),
     ],
 )

@@ -12,6 +12,9 @@ LONGEST = 65_536
 
 _FUSED = re.compile(r"triton_[a-z]+_fused_(\w+)_\d[a-z\d]*")
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
+_RUNS = re.compile(r"-[bBdEiIOPqsSuvx]*([mc])")
+"""Options of Python that end its own: a module, or code, follows."""
+
 _DIGITS = re.compile(r"\d+")
 _PRODUCT = re.compile(r"gemm|gemv|cutlass|xmma|nvjet")
 _NAMESPACE = re.compile(r"(\w+)::(\w+)")
@@ -55,18 +58,14 @@ def family_of(kernel: str) -> str:
 
 
 def process_name(words: Sequence[str]) -> str:
-    """What a command line runs: the script, which a launcher has among its arguments, the module, or the command."""
-    if not words:
-        return "process"
+    """What a command line of at least one word runs: a script (also if a launcher runs it), a module, or a command."""
     target, arguments = words[0], list(words[1:])
     launches = True
     if _PYTHON.fullmatch(PurePath(target).name):
         while arguments and arguments[0].startswith("-"):
             option = arguments.pop(0)
-            if option == "-m" and arguments:
-                return arguments[0]
-            if option == "-c":
-                return "python"
+            if runs := _RUNS.fullmatch(option):
+                return arguments[0] if runs[1] == "m" and arguments else "python"
             if option in ("-W", "-X"):
                 del arguments[:1]
         target = arguments.pop(0) if arguments else "python"

@@ -104,7 +104,7 @@ class ProcessTrace:
         syncs: When its host waited for the GPU, ns, by their ends; shape (m, 2).
         notes: Codes and messages about what is missing.
         unsampled: Why no operators are known; "" if they are.
-        dropped: Records that CUPTI dropped.
+        dropped: Records that are missing: CUPTI dropped them, or they have no end.
     """
 
     pid: int

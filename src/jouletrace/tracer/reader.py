@@ -59,7 +59,7 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
     facts = dict(text.facts)
     return ProcessTrace(
         pid=header.pid,
-        name=process_name(facts["cmdline"].split("\x1f") if "cmdline" in facts else ()),
+        name=plain(process_name(facts.get("cmdline", "").split("\x1f")).encode()),
         rank=number(facts.get("rank", "")),
         devices=_devices(text),
         work=work,

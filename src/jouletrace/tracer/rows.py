@@ -103,7 +103,7 @@ def read_rows(folder: Path) -> tuple[Header, NDArray[np.void]]:
                 raise BadInputError(f"damaged file (it states {header.rows} rows and holds {max(held, 0)})")
             if not header.rows:
                 return header, np.empty(0, ROW)
-            return header, np.memmap(file, ROW, "r", HEADER_BYTES, (header.rows,))
+            return header, np.memmap(file, ROW, "r", HEADER_BYTES, (header.rows,)).view(np.ndarray)
     except (OSError, ValueError) as error:
         raise BadInputError(f"damaged file ({error})") from None
 
