@@ -147,7 +147,22 @@ push("aten::mm, op_id = 1"); pop(); events, ns = cost(); print(events, ns > 0); 
     assert {"rank 3", "two lines"} <= set(traced.said("i"))
 
 
+def test_a_graphs_kernels_belong_to_the_module_that_they_were_captured_in(python, bench):
+    python("""
+start(); globals().update(library.jt_functions()); graph, clone = ctypes.c_void_p(), ctypes.c_void_p()
+cuda.cudaStreamBeginCapture(); enter(mark(0, "m", "a")); launch(2); leave(0); launch(3)
+enter(mark(0, "m", "b")); launch(4)
+cuda.cudaStreamEndCapture(ctypes.byref(graph)); cuda.cudaGraphInstantiate(ctypes.byref(clone), graph); leave(0)
+enter(mark(0, "m", "root")); push("step"); cuda.cudaGraphLaunch(clone); pop(); launch(1); leave(0)
+cuda.cudaDeviceSynchronize(); library.jt_stop()
+""")
+    (traced,) = bench.traced()
+    assert owners(traced) == {("a", ""): 2, ("", ""): 3, ("b", ""): 4, ("root", ""): 1}
+    assert traced.ranges() == {"step": 9, "": 1}
+
+
 def test_cupti_is_left_to_another_client_and_taken_again(python, bench):
+    """If the other one keeps it, records go on without owners."""
     python("""
 start(); globals().update(library.jt_functions()); work(1)
 cupti = ctypes.CDLL("libcupti.so.13"); client = ctypes.c_void_p()

@@ -28,9 +28,9 @@ library: Any = types.SimpleNamespace(**globals())
 STATE = "NVTX"
 """State of torch's profiler in which torch emits the names of its operators."""
 
-FIRST, EVENT_NS, MOST, AGAIN = 3, 700, 0.03, 0.02
+FIRST, EVENT_NS, MOST, SAVED_NS = 3, 700, 0.03, 50_000_000
 """Operators are marked in the first calls of an outermost module; then while their events, at so many ns each, cost
-less than a share of the time, and again once they cost less than the smaller share."""
+less than a share of the time, of which so many ns are saved up at most."""
 
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names under which wrappers hold what they wrap; "module", where it is the only child, is one too."""
@@ -193,6 +193,7 @@ class Operators:
         self._modes = getattr(low, "_len_torch_dispatch_stack", lambda: 0)
         self._calls: dict[int, int] = {}
         self._held, self._possible = False, True
+        self._credit, self._seen = float(SAVED_NS), library.cost()
         self.reason = ""
 
     def outermost(self, module: Any, number: int) -> None:
@@ -209,16 +210,22 @@ class Operators:
         else:
             wanted = not self._held
             calls = self._calls[number] = self._calls.get(number, 0) + wanted
-            if wanted and calls > FIRST:
-                events, ns = library.cost()
-                if not events and thread.on and STATE == "NVTX":
-                    self._possible = wanted = False
-                    library.text(f"i operators {SILENT[library.RANGES]}")
-                wanted = events * EVENT_NS < (MOST if thread.on else AGAIN) * ns
+            if calls > FIRST and thread.on and STATE == "NVTX" and not library.cost()[0]:
+                self._possible = wanted = False
+                library.text(f"i operators {SILENT[library.RANGES]}")
+            elif wanted:
+                wanted = self._affordable(thread.on) or calls <= FIRST
         if thread.on and not wanted:
             self.stop()
         elif wanted and not thread.on and self._type().name == "NONE":
             self._start(thread)
+
+    def _affordable(self, on: bool) -> bool:
+        """Whether the share of the time is left for events; again once half of what is saved up at most is there."""
+        events, ns = library.cost()
+        self._credit += MOST * (ns - self._seen[1]) - EVENT_NS * (events - self._seen[0])
+        self._credit, self._seen = min(self._credit, SAVED_NS), (events, ns)
+        return self._credit > (0 if on else SAVED_NS / 2)
 
     def _captures(self) -> bool:
         try:

@@ -228,14 +228,14 @@ static bool put_record(const uint8_t *at) {
     if (!checked) return false;
   }
   note_device(row.device);
-  Owner owner;
-  const uint32_t place = row.correlation & (LAUNCHES - 1);
-  const uint32_t in_graph = node ? node_at(node, false) : NODES;
-  bool known = in_graph != NODES;
-  if (known) owner = nodes[in_graph].owner;
-  else if ( atomic_load_explicit(&launches[place].correlation, memory_order_acquire) == row.correlation)
-    owner = launches[place].owner, known = true;
-  if (known) row.owner = owner.owner, row.range = owner.range, row.thread = owner.thread, row.sampled = owner.sampled;
+  // A graph's kernels belong to the code that they were captured in, and to the range that launches them, if there is one.
+  const uint32_t launch = row.correlation & (LAUNCHES - 1), captured = node ? node_at(node, false) : NODES;
+  Owner owner = {0}, code;
+  if (atomic_load_explicit(&launches[launch].correlation, memory_order_acquire) == row.correlation)
+    owner = launches[launch].owner;
+  code = captured != NODES ? nodes[captured].owner : owner;
+  row.owner = code.owner, row.sampled = code.sampled;
+  row.range = owner.range ? owner.range : code.range, row.thread = owner.thread ? owner.thread : code.thread;
   rows_put(&row);
   return true;
 }
@@ -389,11 +389,12 @@ static void callbacks(uint32_t enable) {
 }
 
 static bool records(bool enable) {
+  uint64_t before = now_ns();
   for (int k = 0; k < RECORD_KINDS; k++) {
     int error = enable ? cupti.ActivityEnable(RECORDS[k]) : cupti.ActivityDisable(RECORDS[k]);
     if (error && enable && !k && refused("cuptiActivityEnable", error)) return false;
   }
-  if (enable != recording) text("%c %llu", enable ? 's' : 'e', (unsigned long long)now_ns());
+  if (enable != recording) text("%c %llu", enable ? 's' : 'e', (unsigned long long)(enable ? before : now_ns()));
   recording = enable;
   return true;
 }
