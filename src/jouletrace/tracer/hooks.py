@@ -41,7 +41,7 @@ SILENT = (
     "torch's ranges were used before the recording began",
     "torch's ranges go to another library",
 )
-"""Why torch's operators don't arrive, in a process that records itself and in others: NVTX is bound at its first use."""
+"""Why torch's operators don't arrive, in a process that records itself and in others: NVTX binds at its first use."""
 
 _FUSED = re.compile(r"^#.*Original ATen: \[(.+)\]\n(?:#.*\n)*\w+ = async_compile\.\w+\('(\w{8,})'", re.MULTILINE)
 """Operators and name of a kernel in what torch's compiler generates."""
