@@ -54,11 +54,13 @@ def test_kernels_of_other_threads_are_no_neighbours(tmp_path):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_layers_with_numbers_in_words_share_a_label_and_models_with_equal_layers_do_not(tmp_path, known):
+def test_equal_layers_keep_their_names(tmp_path, known):
     """Of backward, modules are known only where operators are marked."""
     with Writer(tmp_path, 1) as writer:
         number = 0
         for iteration in range(4):
+            number += 1
+            writer.row(10 * number, 10 * number + 5, "in", correlation=number, owner=writer.mark(0, "m", "first"))
             for layer in ("block_0", "block_1", "block_2", "block_3", "block_4"):
                 for kernel in ("gemm", "split", "norm", "add"):
                     number += 1
@@ -68,4 +70,5 @@ def test_layers_with_numbers_in_words_share_a_label_and_models_with_equal_layers
                     owner = operator if sampled else module if known else 0
                     writer.row(10 * number, 10 * number + 5, kernel, correlation=number, owner=owner, sampled=sampled)
     found = named(tmp_path)
-    assert set(found[24:-8]) == {(op, f"block_*.{op}") for op in ("gemm", "split", "norm", "add")}
+    kernels = ("gemm", "split", "norm", "add")
+    assert found == [("", "first"), *((op, f"block_{layer}.{op}") for layer in range(5) for op in kernels)] * 4

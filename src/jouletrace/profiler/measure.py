@@ -29,7 +29,6 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.shown import Shown
 from jouletrace.stats.interval import total
 
-
 PATIENCE_S = 2.0
 """Longest wait for the GPU at an end: a collective whose peer has died never ends."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,44 +27,90 @@ _UNSURE = -1
 def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
     """Distinct labels, and the index of that of each kernel, shape (n,).
 
-    Equal layers of a model, whose kernels no sequence distinguishes, share a label.
+    A kernel has the label with which it was marked. Others get that of marked ones in the same module and the same
+    sequence of kernels: all of them since work without modules began (backward, the optimizer), or until it ended, or
+    some neighbours. Where a sequence has labels that differ in their modules, what these have in common counts.
     """
-    labels, place = traced.owners.labels, _places(traced.owners.thread)
-    same = _same(traced.owners, _sequences(_line(traced.work.name, place), place, CONTEXTS[0]))
-    label = _learned(traced, same, place)
+    owners, work = traced.owners, traced.work
+    labels = list(owners.labels)
+    nameless = np.array([not op for op, _ in labels])
+    found = owners.label.copy()
+    if not owners.sampled.any() or nameless.all():
+        return _distinct(labels, found)
+    families: dict[str, int] = {}
+    family = np.array([families.setdefault(family_of(name), len(families)) for name in work.names])
+    module = owners.unmarked[owners.label] * len(work.names)
+    units = module + work.name, module + family[work.name]
+    near = _near(units, _places(owners.thread))
+    open_ = np.flatnonzero(~owners.sampled & nameless[owners.label])
+    open_ = _teach(found, open_, chain(_whole(units, owners), near), owners)
+    labels, shared = _shared(labels, owners, near[0](np.flatnonzero(owners.sampled)))
+    merged = shared[found]
+    _teach(merged, open_, near, owners)
+    found[open_] = merged[open_]
+    return _distinct(labels, found)
+
+
+Key = Callable[[Ints], NDArray[np.uint64]]
+"""A number for each of some launches, equal for those that belong together."""
+
+
+def _teach(label: Ints, open_: Ints, keys: Iterable[Key], owners: Owners) -> Ints:
+    """Give open launches the labels of marked ones with equal keys, the first keys first; returns those left open."""
+    marked = np.flatnonzero(owners.sampled)
+    for key in keys:
+        if not len(open_):
+            break
+        known, sure = _sure(key(marked), label[marked])
+        mine = key(open_)
+        at = np.minimum(np.searchsorted(known, mine), len(known) - 1)
+        there = (known[at] == mine) & (sure[at] != _UNSURE)
+        label[open_[there]] = sure[at[there]]
+        open_ = open_[~there]
+    return open_
+
+
+def _distinct(labels: Sequence[Label], label: Ints) -> tuple[list[Label], Ints]:
+    """The labels that occur, each once, and the index of that of each kernel."""
     texts: dict[Label, int] = {}
     number = np.zeros(len(labels), np.int64)
     for one in np.flatnonzero(np.bincount(label)).tolist():
-        members = [labels[i] for i in np.flatnonzero(same == one).tolist()]
-        text = members[0][0], _pattern([module for _, module in members])
-        number[one] = texts.setdefault(text, len(texts))
+        number[one] = texts.setdefault(labels[one], len(texts))
     return list(texts), number[label]
 
 
-def _learned(traced: ProcessTrace, same: Ints, place: Ints) -> Ints:
-    """The label of each kernel: as it was marked, or as that of sampled ones in the same module and sequence.
+def _whole(units: Sequence[Ints], owners: Owners) -> Iterator[Key]:
+    """Keys by all units since work without modules began in a thread, and by all until it ends.
 
-    A sequence that was never sampled is compared by the families of its kernels, which libraries choose by shape. A
-    kernel that was sampled outside of operators has none, and neither have those like it.
+    Launches within modules have keys of their own, which no other has.
     """
-    owners = traced.owners
-    found, sampled = same[owners.label], owners.sampled
-    nameless = np.array([not op for op, _ in owners.labels])
-    if not sampled.any() or nameless.all():
-        return found
-    families: dict[str, int] = {}
-    family = np.array([families.setdefault(family_of(name), len(families)) for name in traced.work.names])
-    module = owners.unmarked[owners.label] * len(traced.work.names)
-    lines = [_line(module + one, place) for one in (traced.work.name, family[traced.work.name])]
-    teach, open_ = np.flatnonzero(sampled), np.flatnonzero(~sampled & nameless[owners.label])
-    for reach, line in product(CONTEXTS, lines):
-        known, sure = _sure(_sequences(line, place[teach], reach), found[teach])
-        key = _sequences(line, place[open_], reach)
-        at = np.minimum(np.searchsorted(known, key), len(known) - 1)
-        there = (known[at] == key) & (sure[at] != _UNSURE)
-        found[open_[there]] = sure[at[there]]
-        open_ = open_[~there]
-    return found
+    thread, outside = owners.thread, owners.unmarked[owners.label] == owners.unmarked[0]
+    begins = np.append(True, (thread[1:] != thread[:-1]) | (outside[1:] != outside[:-1]))
+    run, first = np.cumsum(begins) - 1, np.flatnonzero(begins)
+    last = np.append(first[1:], len(thread)) - 1
+    power, inverse = (np.cumprod(np.full(len(thread), base, np.uint64)) for base in (_BASE, _INVERSE))
+    for unit in units:
+        terms = (unit.astype(np.uint64) + np.uint64(1)) * np.uint64(_BASE >> 1 | 1) * power
+        sums = np.cumsum(terms)
+        before = (sums - (sums[first] - terms[first])[run]) * inverse[first][run]
+        after = (sums[last][run] - sums + terms) * inverse
+        for key in (before, after):
+            key[~outside] = np.flatnonzero(~outside)
+            yield key.__getitem__
+
+
+def _near(units: Sequence[Ints], place: Ints) -> list[Key]:
+    """Keys by the neighbours of a launch, the most first."""
+    lines = [_line(unit, place) for unit in units]
+    return [
+        lambda rows, line=line, reach=reach: _sequences(line, place[rows], reach)  # type: ignore[misc]
+        for reach, line in product(CONTEXTS, lines)
+    ]
+
+
+_BASE = 0x9E3779B97F4A7C15
+_INVERSE = pow(_BASE, -1, 2**64)
+"""Of a polynomial hash modulo 2^64, in which a factor shifts a sequence to its beginning."""
 
 
 def _places(thread: Ints) -> Ints:
@@ -108,18 +154,28 @@ def _sure(key: NDArray[np.uint64], label: Ints) -> tuple[NDArray[np.uint64], Int
     return known, best
 
 
-def _same(owners: Owners, key: NDArray[np.uint64]) -> Ints:
-    """Of each label, the first of those that go by it: of one operator, with a sequence in common; shape (labels,).
+def _shared(labels: list[Label], owners: Owners, key: NDArray[np.uint64]) -> tuple[list[Label], Ints]:
+    """More labels, of what those of one operator with a sequence in common share, and the one of each label.
 
-    Where the module of a launch is always known, numbers in its name are all that may differ.
+    ``key`` is of the sequences of marked launches.
     """
-    labels, label = owners.labels, owners.label
-    known = [bool(one) for one in owners.unmarked.tolist()]
-    kinds = [(op, _DIGITS.sub("*", module) if sure else "") for (op, module), sure in zip(labels, known, strict=True)]
-    codes = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}
-    kind = np.array([codes[one] for one in kinds])
+    same = _same(labels, owners, key)
+    more, number = list(labels), np.arange(len(labels))
+    for one in np.unique(same):
+        members = np.flatnonzero(same == one)
+        if len(members) > 1:
+            number[members] = len(more)
+            more.append((labels[one][0], _pattern([labels[i][1] for i in members.tolist()])))
+    return more, number
+
+
+def _same(labels: Sequence[Label], owners: Owners, key: NDArray[np.uint64]) -> Ints:
+    """Of each label, the first of those that go by it: of one operator, with a sequence in common; shape (labels,)."""
+    codes = {op: code for code, op in enumerate(dict.fromkeys(op for op, _ in labels))}
+    kind = np.array([codes[op] for op, _ in labels])
+    marked = owners.sampled
     sequence = tables.distinct(key.view(np.int64))[1]
-    sequence, used = np.divmod(tables.distinct(sequence * len(labels) + label)[0], len(labels))
+    sequence, used = np.divmod(tables.distinct(sequence * len(labels) + owners.label[marked])[0], len(labels))
     order = np.lexsort((used, kind[used], sequence))
     before, after = order[:-1], order[1:]
     alike = (sequence[before] == sequence[after]) & (kind[used[before]] == kind[used[after]])
@@ -131,11 +187,12 @@ def _same(owners: Owners, key: NDArray[np.uint64]) -> Ints:
 
 
 def _pattern(modules: Sequence[str]) -> str:
-    """What some qualified names have in common: equal words stay, numbers that differ become *."""
+    """What some qualified names have in common: equal words stay, numbers that differ become *; "" if nothing stays."""
     found: list[str] = []
     for words in zip(*(module.split(".") for module in modules), strict=False):
         alike = set(words) if len(set(words)) == 1 else {_DIGITS.sub("*", word) for word in words}
         if len(alike) > 1:
-            return ".".join([*found, "*"])
+            found.append("*")
+            break
         found += alike
-    return ".".join(found)
+    return ".".join(found) if set(found) != {"*"} else ""

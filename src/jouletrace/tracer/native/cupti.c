@@ -369,8 +369,8 @@ static bool refused(const char *function, int error) {
   return true;
 }
 
-#ifndef CALLBACKS // benchmarks/tracing_cost.py builds the library without them
-#define CALLBACKS 1
+#ifndef LAUNCH_CALLBACKS // benchmarks/tracing_cost.py builds the library without them
+#define LAUNCH_CALLBACKS 1
 #endif
 
 static void callbacks(uint32_t enable) {
@@ -410,7 +410,7 @@ static void detach(uint32_t forced) {
 // torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners. What
 // is said then; NULL where another may be recording.
 static bool attach(const char *though_held) {
-  int error = CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
+  int error = LAUNCH_CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
   if (error) subscriber = NULL;
   if (error == HELD && though_held) text("w profiler_inside %s", though_held);
   else if (refused("cuptiSubscribe", error)) return false;

@@ -106,10 +106,11 @@ bool marks_open(const char *folder) {
 // --- what is open in a thread
 
 typedef struct { uint32_t mark, base; } Code;                         // base: the module, or the backward of an operator
-typedef struct { enum { RANGE, OPERATOR, NEITHER } kind; uint32_t depth; } Pushed;
+typedef struct { enum { RANGE, OPERATOR, EVALUATION, NEITHER } kind; uint32_t depth; } Pushed;
 
 static _Thread_local struct {
-  uint32_t number, depth, ranges, pushes, last; // last: module of the last backward
+  uint32_t number, depth, ranges, pushes;
+  uint32_t last, evaluations; // the module of the last node of backward, and how many are evaluated within one another
   bool sampling;
   Code code[DEEP];
   uint32_t range[DEEP];
@@ -117,7 +118,10 @@ static _Thread_local struct {
 } thread;
 
 static _Atomic uint32_t threads;
-static _Atomic uint64_t events, sequences[SEQUENCES]; // of torch's sequence numbers: number and module
+static _Atomic uint64_t events;
+// Number and module of forward, by torch's sequence numbers: those of the program, and those of what backward computes
+// again, of which each thread has numbers of its own.
+static _Atomic uint64_t sequences[2][SEQUENCES];
 static struct { uint64_t id; uint32_t mark; } started[STARTED];
 static _Atomic uint32_t started_used, started_range; // started_range: the innermost of these
 static _Atomic uint32_t last_range; // innermost in the thread that last opened or closed one
@@ -161,38 +165,42 @@ uint64_t operator_events(void) { return atomic_load(&events); }
 static const char BACKWARD[] = "autograd::engine::evaluate_function: ";
 static const char OPERATOR_ID[] = ", op_id = ", SEQUENCE[] = ", seq = ";
 
+static _Atomic uint64_t *module_of(long sequence, uint32_t evaluations) {
+  return &sequences[evaluations > 0][sequence & (SEQUENCES - 1)];
+}
+
 // The node of autograd's graph that begins within its evaluation: it has the number of its forward, hence the module.
-static uint32_t push_node(long sequence, const char *name, size_t length) {
+static Pushed push_node(long sequence, const char *name, size_t length) {
   if (sequence >= 0) {
-    uint64_t known = atomic_load_explicit(&sequences[sequence & (SEQUENCES - 1)], memory_order_relaxed);
+    uint64_t known = atomic_load_explicit(module_of(sequence, thread.evaluations - 1), memory_order_relaxed);
     thread.last = (uint32_t)(known >> 32) == (uint32_t)sequence ? (uint32_t)known : 0;
   }
   uint32_t mark = mark_of(thread.last, 'b', name, length);
   if (thread.depth <= DEEP) thread.code[thread.depth - 1] = (Code){mark, mark}; // what the evaluation adds up is the node's
-  return code_push((Code){mark, mark});
+  return (Pushed){OPERATOR, code_push((Code){mark, mark})};
 }
 
 // What torch's NVTX state says: "aten::addmm, seq = 12, op_id = 345" in forward; in backward
 // "autograd::engine::evaluate_function: AddmmBackward0, op_id = 346", and within it "AddmmBackward0, seq = 12, op_id = 347".
-static uint32_t push_operator(const char *name, const char *end) {
+static Pushed push_operator(const char *name, const char *end) {
   atomic_fetch_add_explicit(&events, 1, memory_order_relaxed);
   const char *numbered = strstr(name, SEQUENCE), *colons = strstr(name, "::");
   long sequence = numbered ? strtol(numbered + sizeof SEQUENCE - 1, NULL, 10) : -1;
   if (numbered && numbered < end) end = numbered;
   Code now = code_now();
   if (!strncmp(name, BACKWARD, sizeof BACKWARD - 1)) {
-    name += sizeof BACKWARD - 1;
+    name += sizeof BACKWARD - 1, thread.evaluations++;
     uint32_t mark = mark_of(thread.last, 'b', name, (size_t)(end - name));
-    return code_push((Code){mark, mark});
+    return (Pushed){EVALUATION, code_push((Code){mark, mark})};
   }
   const Mark *within = &marks[now.mark];
   const Name *around = &names[within->name];
   if (within->kind == 'b' && around->length == (size_t)(end - name) && !memcmp(around->name, name, around->length))
     return push_node(sequence, name, around->length);
-  if (!colons || colons > end) return UINT32_MAX; // a range of torch or of the program, which comes by itself
+  if (!colons || colons > end) return (Pushed){NEITHER, 0}; // a range of torch or of the program, which comes by itself
   if (sequence >= 0)
-    atomic_store_explicit(&sequences[sequence & (SEQUENCES - 1)], (uint64_t)sequence << 32 | now.base, memory_order_relaxed);
-  return code_push((Code){mark_of(now.base, 'o', name, (size_t)(end - name)), now.base});
+    atomic_store_explicit(module_of(sequence, thread.evaluations), (uint64_t)sequence << 32 | now.base, memory_order_relaxed);
+  return (Pushed){OPERATOR, code_push((Code){mark_of(now.base, 'o', name, (size_t)(end - name)), now.base})};
 }
 
 void range_push(const char *name, bool outside) {
@@ -204,8 +212,7 @@ void range_push(const char *name, bool outside) {
   const char *end = name ? strstr(name, OPERATOR_ID) : NULL;
   if (!name) name = "range";
   if (end) {
-    uint32_t depth = push_operator(name, end);
-    pushed = (Pushed){depth == UINT32_MAX ? NEITHER : OPERATOR, depth};
+    pushed = push_operator(name, end);
   } else if (!ranges_from_outside && outside) {
     pushed.kind = NEITHER;
   } else {
@@ -219,7 +226,8 @@ void range_pop(void) {
   if (!thread.pushes) return; // pushed before we came
   if (--thread.pushes >= DEEP) return;
   Pushed pushed = thread.pushed[thread.pushes];
-  if (pushed.kind == OPERATOR) code_leave(pushed.depth);
+  if (pushed.kind == EVALUATION && thread.evaluations) thread.evaluations--;
+  if (pushed.kind <= EVALUATION && pushed.kind != RANGE) code_leave(pushed.depth);
   if (pushed.kind != RANGE || !thread.ranges) return;
   thread.ranges--;
   last_range = range_around();
