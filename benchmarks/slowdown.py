@@ -30,8 +30,8 @@ KINDS = {
     "python": [],
     "run": ["-m", "jouletrace", "run", "--duty", "59/60"],
     "run --no-operators": ["-m", "jouletrace", "run", "--duty", "59/60", "--no-operators"],
-    "tracer first": [str(PROGRAMS / "traced.py"), "first"],
-    "tracer later": [str(PROGRAMS / "traced.py"), "later"],
+    "CUPTI first": [str(PROGRAMS / "traced.py"), "first"],
+    "CUPTI later": [str(PROGRAMS / "traced.py"), "later"],
     "torch.profiler": [str(PROGRAMS / "profiled.py")],
 }
 

@@ -1,4 +1,4 @@
-"""Run a program with the tracer attached before it starts CUDA, or half a second after: ``traced.py first|later SCRIPT``."""
+"""Run a program with the tracer attached before CUDA starts, or 0.5 s later: ``traced.py first|later SCRIPT``."""
 
 import runpy
 import sys
@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import torch
+
 from jouletrace.tracer.in_process import InProcess
 
 when = sys.argv[1]
