@@ -6,7 +6,7 @@ Processes of each kind load the program (of ``benchmarks/programs``) at the same
 so that the host and the die are the same for all. What differs from process to process isn't in the intervals of the
 ratios: there are two of a kind, and each is stated. Energy is that of the GPU's own counter, which includes idling
 until it steps; idle power is subtracted for that. torch's profiler traces what it does by default, and is killed at
-the end. ``traced.py`` is CUPTI alone, attached before or after the program has started CUDA.
+the end. ``traced.py`` is the tracer alone, without operators, attached before or after the program has started CUDA.
 """
 
 from __future__ import annotations

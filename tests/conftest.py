@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 from copy import copy
 from itertools import count
 
@@ -47,6 +48,26 @@ def own_cache(caches, monkeypatch):
     monkeypatch.setenv("JOULETRACE_CACHE", str(folder))
     monkeypatch.setenv("JOULETRACE_LOCKS", str(folder / "locks"))
     return folder
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """A folder with the native tracer, a fake driver, CUPTI and program."""
+    from traced import compile_into
+
+    if not shutil.which("gcc"):
+        pytest.skip("gcc builds the fakes, and isn't here")
+    folder = tmp_path_factory.mktemp("native")
+    compile_into(folder)
+    return folder
+
+
+@pytest.fixture
+def bench(built, tmp_path):
+    """Runs programs on a GPU that isn't there."""
+    from traced import Bench
+
+    return Bench(built, tmp_path)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Run a program with CUPTI attached before it starts CUDA, or half a second after: ``traced.py first|later SCRIPT``."""
+"""Run a program with the tracer attached before CUDA starts, or 0.5 s later: ``traced.py first|later SCRIPT``."""
 
 import runpy
 import sys
@@ -8,12 +8,11 @@ from pathlib import Path
 
 import torch
 
-from jouletrace.tracing.log import KernelLog
+from jouletrace.tracer.in_process import InProcess
 
 when = sys.argv[1]
 sys.argv = sys.argv[2:]
 sys.path[0] = str(Path(sys.argv[0]).parent)
-log = KernelLog()
 
 
 def start_later() -> None:
@@ -21,11 +20,11 @@ def start_later() -> None:
     while not torch.cuda.is_initialized():
         time.sleep(0.1)
     time.sleep(0.5)
-    log.start()
+    InProcess(operators=False)
 
 
 if when == "first":
-    log.start()
+    tracer = InProcess(operators=False)
 else:
     threading.Thread(target=start_later, daemon=True).start()
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -515,6 +515,26 @@ def test_program_whose_torch_uses_no_gpu_has_no_operators_and_why(library):
     assert library.starting("i operators") == ["i operators torch runs nothing on a GPU"]
 
 
+@pytest.mark.parametrize(
+    ("ranges", "why"),
+    [(0, "torch's ranges were used before the recording began"), (1, "torch's ranges go to another library")],
+)
+def test_operators_that_do_not_arrive_are_given_up_and_why(library, monkeypatch, ranges, why):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    with hooked(library, RANGES=ranges) as here:
+        model = nn.ReLU()
+        model(X)
+        here["STATE"] = "NVTX"  # its copy of NVTX has gone elsewhere: there are no events
+        for _ in range(3):
+            model(X)
+        torch.autograd.profiler._disable_profiler()  # that for ITT, which began
+        model(X)
+        assert state() == "NONE"
+    assert library.starting("i operators") == [f"i operators {why}"]
+    assert library.said == [("sampling", True), ("sampling", False)]
+
+
 def refused():
     raise RuntimeError("operation would make the legacy stream depend on a capturing blocking stream")
 

@@ -13,7 +13,7 @@ library, cuda = ctypes.PyDLL(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
 library.jt_problem.restype = ctypes.c_char_p
 library.jt_functions.restype = ctypes.py_object
 name = ctypes.create_string_buffer(b"kernel")
-def start(duty=None, folder=os.environ["TRACES"]): return library.jt_start(folder.encode(), 0, duty)
+def start(duty=None, folder=os.environ["TRACES"], after=0): return library.jt_start(folder.encode(), 0, duty, after)
 def launch(n=1):
     for _ in range(n): cuda.cudaLaunchKernel(name)
 def work(n=1): launch(n); cuda.cudaDeviceSynchronize()

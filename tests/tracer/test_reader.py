@@ -96,6 +96,16 @@ def test_a_launch_belongs_to_the_innermost_operator_the_nearest_module_and_its_r
     assert found.owners.paths[0] == ()
 
 
+def test_marking_operators_that_never_came_says_why(tmp_path):
+    for pid, operator in ((1, ""), (2, "aten::mm")):
+        with Writer(tmp_path, pid, BEGIN) as writer:
+            writer.fact("operators", "torch's ranges go to another library")
+            module = writer.mark(0, "m", "model")
+            owner = writer.mark(module, "o", operator) if operator else module
+            writer.row(at(0), at(10), "gemm", owner=owner, correlation=1, sampled=True)
+    assert [traced.unsampled for traced in read(tmp_path)] == ["torch's ranges go to another library", ""]
+
+
 def test_kernels_of_a_compiler_are_of_the_operators_that_they_stand_for(tmp_path):
     with Writer(tmp_path, 1) as writer:
         module = writer.mark(0, "m", "model")

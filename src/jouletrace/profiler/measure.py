@@ -29,6 +29,9 @@ from jouletrace.run import Estimate, Run
 from jouletrace.run.shown import Shown
 from jouletrace.stats.interval import total
 
+PATIENCE_S = 2.0
+"""Longest wait for the GPU at an end: a collective whose peer has died never ends."""
+
 
 class _Recording:
     """The process-wide recorder of one set of devices; it starts at first use and ends with the process."""
@@ -206,3 +209,16 @@ def synchronize() -> None:
             # Synchronising a device without a context would create one and raise its power.
             if torch._C._cuda_hasPrimaryContext(index):
                 torch.cuda.synchronize(index)
+
+
+def settle() -> None:
+    """Wait for the GPU, but not for ever."""
+
+    def wait() -> None:
+        with suppress(Exception):  # a fault of the program that shows now
+            synchronize()
+
+    waiting = threading.Thread(target=wait, name="jouletrace-settle", daemon=True)
+    with suppress(RuntimeError):  # the interpreter shuts down
+        waiting.start()
+        waiting.join(PATIENCE_S)

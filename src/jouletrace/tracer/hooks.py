@@ -37,6 +37,12 @@ WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 INSIDE = "torch's profiler, which the program uses, holds CUPTI meanwhile: kernels of that time are like those"
 
+SILENT = (
+    "torch's ranges were used before the recording began",
+    "torch's ranges go to another library",
+)
+"""Why torch's operators don't arrive, in a process that records itself and in others: NVTX binds at its first use."""
+
 _FUSED = re.compile(r"^#.*Original ATen: \[(.+)\]\n(?:#.*\n)*\w+ = async_compile\.\w+\('(\w{8,})'", re.MULTILINE)
 """Operators and name of a kernel in what torch's compiler generates."""
 
@@ -204,7 +210,10 @@ class Operators:
         else:
             wanted = not self._held
             calls = self._calls[number] = self._calls.get(number, 0) + wanted
-            if wanted:
+            if calls > FIRST and thread.on and STATE == "NVTX" and not library.cost()[0]:
+                self._possible = wanted = False
+                library.text(f"i operators {SILENT[library.RANGES]}")
+            elif wanted:
                 wanted = self._affordable(thread.on) or calls <= FIRST
         if thread.on and not wanted:
             self.stop()

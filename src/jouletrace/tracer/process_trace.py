@@ -81,6 +81,12 @@ class Owners:
     paths: Sequence[Names]
     path: Ints
 
+    @property
+    def known(self) -> bool:
+        """Whether an operator was marked at some launch."""
+        named = np.array([bool(op) for op, _ in self.labels])
+        return bool((self.sampled & named[self.label]).any())
+
     @classmethod
     def none(cls, count: int) -> Owners:
         """Those of launches of which nothing is known."""

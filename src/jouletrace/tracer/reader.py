@@ -68,7 +68,7 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
         loads=[(begin, until) for begin, until in loads.tolist()],
         syncs=syncs,
         notes=notes,
-        unsampled="" if owners.sampled.any() else facts.get("operators", ""),
+        unsampled="" if owners.known else facts.get("operators", ""),
         dropped=lost,
     )
 

@@ -1,21 +1,12 @@
-"""Where the energy of a recorded loop went, with kernels that the loop launches into a fake log."""
+"""Where the energy of a recorded loop went, with what it launches on a GPU that isn't there."""
 
-import gc
+import ast
 import os
-import time
-import weakref
 
 import numpy as np
 import pytest
 
-import fake_kernels
 import jouletrace as jt
-from fake_kernels import launch
-from jouletrace.errors import NotPossibleError
-from jouletrace.profiler.program import tracer
-from jouletrace.profiler.program.range_marks import FIRST_RANGE, RangeMarks
-from jouletrace.profiler.program.tracer import Tracer
-from jouletrace.profiler.record import recording as recordings
 from jouletrace.profiler.record import split
 from jouletrace.profiler.record.ranks import merge_ranks
 from jouletrace.profiler.record.split import summary, totals
@@ -23,67 +14,249 @@ from jouletrace.run import DeviceInfo
 from jouletrace.run.recording_names import recording_of
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
 from places import REPOSITORY
+from recorded_program import REAL, run
 from records import channel, make_run, ns, phases, readings
 
-REAL = "sim:h100?realtime=1&load=0.5:300"
+
+@pytest.fixture
+def printed(bench):
+    """Runs a program that records itself, and returns what it prints, one value a line."""
+    return lambda code, **extra: [ast.literal_eval(line) for line in run(bench, code, **extra)]
 
 
-@pytest.fixture(autouse=True)
-def fake_log(monkeypatch):
-    monkeypatch.setattr(tracer, "KernelLog", fake_kernels.FakeLog)
-    monkeypatch.setattr(tracer, "cuda_runs", lambda: True)
-    monkeypatch.setattr(recordings, "has_kernels", lambda devices: True)
-
-
-def traces():
-    """Wait until the kernels of a recording are traced, which begins beside the loop."""
-    until = time.monotonic() + 60
-    while Tracer.tracing is None and time.monotonic() < until:
-        time.sleep(0.001)
-
-
+LOOP = """
 def loop(steps=20):
-    traces()
     for _ in range(steps):
         with jt.range("forward"):
-            launch("gemm", 2e-3)
-            with jt.range("head"):
-                launch("softmax", 1e-3)
-        launch("adam", 1e-3)
+            launch("gemm")
+            with jt.range("head"): launch("softmax")
+        launch("adam"); sync(); time.sleep(0.01)
         jt.step()
-
-
-def units(run, level):
-    return {unit["name"]: unit for unit in run.units.to_pylist() if unit["level"] == level}
+"""
 
 
 @pytest.mark.thorough
-def test_a_recording_is_split_by_range_and_kernel(tmp_path):
-    with jt.record("tiny", device=REAL, save_to=tmp_path / "run") as recording:
-        loop()
-    found = recording.split
+@pytest.mark.parametrize(
+    "start", ["init()\nwith record(save_to='run') as r:\n", "with record(save_to='run') as r:\n init()\n"]
+)
+def test_a_recording_is_split_by_range_and_kernel(printed, bench, start):
+    counts, inside, left, warned = printed(
+        f"{LOOP}{start} loop()\nprint(counts(r)); print(inside(r)); print(left()); print(warned(r))"
+    )
+    assert counts == {"gemm": 20, "softmax": 20, "adam": 20}
+    assert inside == {("forward", "gemm"): 20, ("forward.head", "softmax"): 20, (None, "adam"): 20}
+    assert (left, warned) == ([], [])
+    found, run = jt.load(bench.folder / "run" / "kernels"), jt.load(bench.folder / "run")
     assert (found.kind, found.workload["name"]) == ("program", "tiny")
-    assert {name: unit["count"] for name, unit in units(found, "kernel").items()} == {
-        "gemm": 20,
-        "softmax": 20,
-        "adam": 20,
-    }
-    forward, head = (units(found, "layer")[name]["id"] for name in ("forward", "forward.head"))
-    assert found.result("time_s", forward).value >= 0.06
-    assert found.result("time_s", head).value >= 0.02
-    saved = jt.load(tmp_path / "run" / "kernels")
-    assert saved.results.equals(found.results)
-    run = jt.load(tmp_path / "run")
     assert run.complete
     assert not run.warnings
-    counts = {unit["name"]: unit["count"] for unit in run.units.to_pylist() if unit["level"] == "range"}
-    assert counts == {"forward": 20, "forward/head": 20, "step": 20}, "spans are kept beside the marks"
+    spans = {unit["name"]: unit["count"] for unit in run.units.to_pylist() if unit["level"] == "range"}
+    assert spans == {"forward": 20, "forward/head": 20, "step": 20}
     total, whole = found.result("energy_total_j").value, run.result("energy_total_j", 1).value
     assert total == pytest.approx(whole, rel=0.2), "of nearly the same time"
     assert sum(recording_of(found)["idle_by"].values()) == pytest.approx(1)
-    lines = str(recording).splitlines()
-    assert lines[0].startswith("SIMULATED tiny: ")
-    assert len(lines) <= 12
+
+
+@pytest.mark.thorough
+def test_recordings_follow_one_another_and_only_their_own_kernels_count(printed):
+    first, between, second, third = printed("""
+with record() as r: launch("before CUDA's start, which begins here")
+print(list(counts(r).values())); launch("between"); print(left())
+for n in (1, 2):
+    with record() as r:
+        opened = r.marks.begin("left open")
+        with jt.range("range"): launch(f"gemm{n}", n)
+        launch("late")
+    launch("between"); sync(); print(inside(r))
+""")
+    assert (first, between) == ([1], [])
+    assert second == {("left open.range", "gemm1"): 1, ("left open", "late"): 1}
+    assert third == {("left open.range", "gemm2"): 2, ("left open", "late"): 1}
+
+
+@pytest.mark.thorough
+def test_ranges_of_threads_hold_what_each_launches(printed):
+    (inside,) = printed("""
+init()
+def work(name):
+    for _ in range(50):
+        with jt.range(name): launch(f"of {name}")
+with record() as r:
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
+    for one in threads: one.start()
+    for one in threads: one.join()
+    opened = r.marks.begin("across")
+    launch("within")
+    one = threading.Thread(target=lambda: r.marks.end(opened)); one.start(); one.join()
+    with jt.range("after"): launch("then")
+    outer, inner = r.marks.begin("outer"), r.marks.begin("inner")
+    r.marks.end(outer); launch("crossing"); r.marks.end(inner)
+    launch("outside"); sync()
+print(inside(r))
+""")
+    assert inside == {
+        **{("a", "of a"): 50, ("b", "of b"): 50, ("across", "within"): 1, ("after", "then"): 1},
+        **{("outer.inner", "crossing"): 1, (None, "outside"): 1},
+    }
+
+
+@pytest.mark.thorough
+def test_ranges_that_began_before_cuda_hold_kernels(printed):
+    (inside,) = printed("""
+with record() as r, jt.range("all"):
+    with jt.range("set up"): pass
+    with jt.range("run"): init(); launch("gemm", 3); sync()
+print(inside(r))
+""")
+    assert inside == {("all.run", "gemm"): 3}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", ["init()", ""])
+def test_a_fork_traces_nothing_and_leaves_the_files(printed, first):
+    code, counts = printed(f"""
+{first}
+with record() as r:
+    child = os.fork()
+    if not child:
+        with jt.range("forked"):
+            if not {first!r}: init(); launch("forked")
+            os._exit(3 if left() else 5)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    launch("gemm", 7); sync()
+print(counts(r))
+""")
+    assert code == 5
+    assert counts == {"gemm": 7}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", ["init()", ""])
+def test_kernels_of_a_process_that_is_started_belong_to_the_recording(printed, first):
+    (inside,) = printed(f"""
+{first}
+child = 'import ctypes; cuda = ctypes.CDLL("libcuda.so.1"); name = ctypes.create_string_buffer(b"child"); '
+child += 'cuda.cuInit(0); [cuda.cudaLaunchKernel(name) for _ in range(4)]; cuda.cudaDeviceSynchronize()'
+with record() as r:
+    subprocess.run([sys.executable, "-c", child], check=True)
+    launch("own", 2); sync()
+print(inside(r))
+""")
+    assert {(name, count) for (_, name), count in inside.items()} == {("own", 2), ("child", 4)}
+    assert all("(" in path for path, _ in inside), "processes that share a GPU are told apart"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", ["init()", ""])
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ({"FAKE_FAIL": "cuptiSubscribe=39"}, "another profiler holds CUPTI"),
+        ({"FAKE_FAIL": "cuptiActivityEnable=35"}, "no permission"),
+        ({"FAKE_VERSION": 17}, "version 17"),
+        ({"BUILT": "/nowhere"}, "isn't built"),
+        ({"CUDA_INJECTION64_PATH": "none"}, "CUDA_INJECTION64_PATH is set to none"),
+    ],
+)
+def test_what_cannot_be_traced_is_reported_and_power_recorded(printed, first, why, said):
+    left, (warning,), split, complete = printed(
+        f"""
+{first}
+before = left()
+with record() as r, jt.range("work"): init(); launch("gemm"); sync(); time.sleep(0.2)
+print(left() == before); print(warned(r)); print(counts(r)); print(r.run.complete)
+""",
+        **why,
+    )
+    assert (left, split, complete) == (True, {}, True)
+    assert said in warning
+
+
+@pytest.mark.thorough
+def test_a_process_that_is_traced_already_is_not_traced_twice(printed, bench):
+    native = bench.built / "native.so"
+    counts, (warning,) = printed(
+        'with record() as r: launch("gemm", 3); sync()\nprint(counts(r)); print(warned(r))',
+        JOULETRACE_TRACE=bench.traces,
+        CUDA_INJECTION64_PATH=native,
+    )
+    assert counts == {}
+    assert "this process is traced already, and its kernels are in that Run" in warning
+    (outer,) = bench.traced()
+    assert outer.counts() == {"gemm": 3}
+
+
+@pytest.mark.thorough
+def test_kernels_are_recorded_after_torch_s_profiler_which_keeps_cupti(printed):
+    inside, (note,) = printed(
+        """
+import torch
+init()
+with record(annotations=False) as r:
+    with jt.range("range"): launch("gemm", 3); sync()
+print(inside(r)); print([one.message for one in r.split.warnings if one.code == "profiler_inside"])
+""",
+        FAKE_FAIL="cuptiSubscribe=39",
+    )
+    assert inside == {(None, "gemm"): 3}
+    assert "keeps CUPTI: kernels have no modules and ranges" in note
+
+
+@pytest.mark.thorough
+def test_faults_do_not_lose_the_recording(printed, bench):
+    complete, counts, left, warned, updates = printed("""
+from jouletrace.profiler.record import split
+init(); seen = []
+try:
+    with record(save_to="failed", on_update=seen.append, update_s=0.2) as r:
+        launch("gemm", 3); sync()
+        while not seen: time.sleep(0.05)
+        raise ValueError("the loop's own")
+except ValueError: pass
+print(r.run.complete); print(counts(r)); print(left())
+split.gpus_of = lambda *_: 1 / 0
+with record(save_to="run") as r: launch("gemm"); sync()
+print(warned(r, "not_attributed")); print(len(seen) > 0)
+""")
+    assert (complete, counts, left, updates) == (False, {"gemm": 3}, [], True)
+    assert "ZeroDivisionError" in warned[0]
+    assert jt.load(bench.folder / "run").complete
+    assert not jt.load(bench.folder / "failed").complete
+
+
+@pytest.mark.thorough
+def test_a_cell_of_a_notebook_is_split(printed):
+    (counts,) = printed("""
+import io, types
+from contextlib import redirect_stdout
+magics, shell = {}, types.SimpleNamespace(user_ns=globals())
+shell.register_magic_function = lambda function, kind, name: magics.update({name: function})
+def run_cell(cell):
+    exec(cell, globals())
+    return types.SimpleNamespace(error_before_exec=None, error_in_exec=None)
+shell.run_cell = run_cell
+jt.load_ipython_extension(shell)
+with redirect_stdout(io.StringIO()) as shown: magics["joules"](f"cell --device '{REAL}'", "launch('gemm', 4); sync()")
+print({row["name"]: row["count"] for row in _joules_split.units.to_pylist() if row["level"] == "kernel"})
+""")
+    assert counts == {"gemm": 4}
+
+
+@pytest.mark.thorough
+def test_the_split_of_a_zip_lies_beside_it(printed, bench):
+    printed("init()\nwith record(save_to='run.zip'): launch('gemm'); sync()")
+    assert sorted(path.name for path in bench.folder.iterdir()) == ["run.kernels", "run.zip", "traces"]
+    assert jt.load(bench.folder / "run.kernels").kind == "program"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("options", [{"kernels": False}, {"device": "cpu"}])
+def test_without_kernels_there_is_no_split(tmp_path, options):
+    with jt.record(**{"device": REAL, "save_to": tmp_path / "run", **options}) as recording, jt.range("work"):
+        assert "JOULETRACE_TRACE" not in os.environ
+    assert recording.split is None
+    assert not (tmp_path / "run" / "kernels").exists()
+    assert not [warning for warning in recording.run.warnings if warning.code == "not_traced"]
 
 
 @pytest.mark.thorough
@@ -97,116 +270,6 @@ def test_the_largest_parts_are_printed_and_logged():
     logged = totals(found, found)
     assert logged["energy_backward_j"] == pytest.approx(0.56 * 7575, rel=0.02)
     assert logged["energy_idle_j"] == pytest.approx(0.08 * 7575, rel=0.1)
-
-
-@pytest.mark.thorough
-def test_the_split_of_a_zip_lies_beside_it(tmp_path):
-    with jt.record(device=REAL, save_to=tmp_path / "run.zip"):
-        loop(3)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.kernels", "run.zip"]
-    assert jt.load(tmp_path / "run.kernels").kind == "program"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("options", [{"kernels": False}, {"device": "cpu"}])
-def test_without_kernels_there_is_no_split(monkeypatch, tmp_path, options):
-    monkeypatch.undo()
-    monkeypatch.setattr(tracer, "KernelLog", None)  # nothing may ask for it
-    with jt.record(**{"device": REAL, "save_to": tmp_path / "run", **options}) as recording, jt.range("work"):
-        pass
-    assert recording.split is None
-    assert not (tmp_path / "run" / "kernels").exists()
-    assert not [warning for warning in recording.run.warnings if warning.code == "not_traced"]
-
-
-@pytest.mark.thorough
-def test_what_cannot_be_traced_is_reported(monkeypatch):
-    class Refused(fake_kernels.FakeLog):
-        def start(self):
-            raise NotPossibleError("kernel tracing: no permission to trace")
-
-    monkeypatch.setattr(tracer, "KernelLog", Refused)
-    with jt.record(device=REAL) as recording:
-        recording.now()
-        time.sleep(0.3)
-    assert recording.split is None
-    (warning,) = [warning for warning in recording.run.warnings if warning.code == "not_traced"]
-    assert "no permission" in warning.message
-    assert recording.run.complete
-
-
-@pytest.mark.thorough
-def test_a_process_that_is_traced_already_is_not_traced_twice(monkeypatch, tmp_path):
-    """Under ``jouletrace run``, whose environment it has."""
-    monkeypatch.setenv("JOULETRACE_TRACE", str(tmp_path))
-    monkeypatch.setenv("CUDA_INJECTION64_PATH", "native.so")
-    with jt.record(device=REAL) as recording:
-        recording.now()
-        time.sleep(0.3)
-    (warning,) = [warning for warning in recording.run.warnings if warning.code == "not_traced"]
-    assert "traced already" in warning.message
-
-
-@pytest.mark.thorough
-def test_a_fault_of_the_split_does_not_end_the_program(monkeypatch, tmp_path):
-    monkeypatch.setattr(split, "gpus_of", lambda *_: 1 / 0)
-    with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
-        loop(2)
-    assert recording.split is None
-    run = jt.load(tmp_path / "run")
-    assert run.complete
-    assert any("ZeroDivisionError" in warning.message for warning in run.warnings)
-
-
-def test_a_tracer_that_has_ended_takes_no_memory():
-    found = Tracer("run")
-    found.end()
-    gone = weakref.ref(found)
-    del found
-    fake_kernels.current = None
-    gc.collect()
-    assert gone() is None
-
-
-@pytest.mark.thorough
-def test_a_fork_traces_and_writes_nothing():
-    with jt.record(device=REAL) as recording:
-        loop(2)
-        child = os.fork()
-        if child == 0:
-            with jt.range("forked"):
-                os._exit(0 if recording._tracer._over and recording._tracer._state.acquire(timeout=5) else 1)
-        assert os.waitpid(child, 0)[1] == 0
-    assert set(units(recording.split, "layer")) >= {"forward"}
-
-
-def test_ranges_that_change_while_nothing_is_traced_are_marked_afterwards():
-    on, marked = [True], []
-    marks = RangeMarks(lambda meaning: on[0] and not marked.append(meaning - FIRST_RANGE))
-    outer = marks.begin("outer")
-    on[0] = False
-    for _ in range(100):
-        marks.end(marks.begin("untraced"))
-    marks.end(outer)
-    inner = marks.begin("inner")
-    on[0] = True
-    marks.end(marks.begin("traced"))
-    marks.end(inner)
-    assert marks.paths == [("outer",), ("inner",), ("inner", "traced")], "untraced ranges need no memory"
-    assert marked == [0, 1, 2, 4, 5, 3]
-
-
-def test_a_paused_tracer_marks_nothing():
-    found = Tracer("run")
-    found._pause()
-    opened = found.marks.begin("within the pause")
-    assert not fake_kernels.current._marks
-    found._resume()
-    found.marks.end(found.marks.begin("after"))
-    found.marks.end(opened)
-    assert [meaning - FIRST_RANGE for _, meaning in fake_kernels.current._marks] == [0, 2, 3, 1]
-    assert [span.name for span in found.marks.take()] == ["after", "within the pause"]
-    found.end()
 
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)"
@@ -273,12 +336,13 @@ def test_the_kernels_of_a_rank_that_cannot_be_read_are_named(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_rank_leaves_its_kernels_in_its_part(monkeypatch, tmp_path):
-    for name, value in (("RANK", 1), ("LOCAL_RANK", 1), ("WORLD_SIZE", 2)):
-        monkeypatch.setenv(name, str(value))
-    with jt.record(device=REAL, save_to=tmp_path / "run") as recording:
-        assert Tracer.tracing is not None, "ranks begin with the same collective"
-        loop(2)
-    assert recording.split is None
-    left = ProcessTrace.load(tmp_path / "run" / "rank-1" / split.TRACED)
-    assert (left.rank, len(left.work)) == (1, 6)
+def test_a_rank_leaves_its_kernels_in_its_part(printed, bench):
+    (left,) = printed(
+        "init()\nwith record(save_to='run') as r: launch('gemm', 6); sync()\nprint(counts(r))",
+        RANK=1,
+        LOCAL_RANK=1,
+        WORLD_SIZE=2,
+    )
+    assert left == {}
+    traced = ProcessTrace.load(bench.folder / "run" / "rank-1" / split.TRACED)
+    assert (traced.rank, len(traced.work)) == (1, 6)

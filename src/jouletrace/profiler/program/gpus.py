@@ -109,14 +109,12 @@ def _part(traced: ProcessTrace, wait_ns: Ints) -> Part:
     """All that a process ran."""
     labels, label = labels_of(traced)
     owners = traced.owners
-    named = np.array([bool(op) for op, _ in owners.labels])
-    sampled = bool((owners.sampled & named[owners.label]).any())
     return Part(
         work=traced.work,
         weight=traced.weights(),
         labels=labels,
         label=label,
-        sampled=sampled,
+        sampled=owners.known,
         paths=owners.paths,
         path=owners.path,
         wait_ns=wait_ns,

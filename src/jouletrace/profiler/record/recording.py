@@ -19,9 +19,9 @@ from jouletrace import analysis
 from jouletrace.devices import open_devices
 from jouletrace.errors import BadInputError, JouletraceError, RecorderDiedError
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.measure import synchronize, warn_of_idle
-from jouletrace.profiler.program.tracer import Tracer, settle
+from jouletrace.profiler.measure import settle, synchronize, warn_of_idle
 from jouletrace.profiler.record.annotations import Annotations
+from jouletrace.profiler.record.launch_marks import LaunchMarks
 from jouletrace.profiler.record.live_sums import LiveSums, SoFar, span_columns
 from jouletrace.profiler.record.ranges import Marks, Opened
 from jouletrace.profiler.record.ranks import device_of, merge_when_all_ended, parts_of, this_rank
@@ -34,6 +34,7 @@ from jouletrace.run.header import RUN_JSON
 from jouletrace.run.measured import keep
 from jouletrace.run.shown import Shown
 from jouletrace.run.store import check_free
+from jouletrace.tracer.in_process import InProcess
 from jouletrace.tracer.process_trace import ProcessTrace
 
 _FLUSH_S, _LEAST_S = 1.0, 0.1
@@ -95,7 +96,7 @@ class Recording(Shown):
         self._marks: Marks
         self._sums: LiveSums | None = None
         self._started = threading.Event()
-        self._tracer: Tracer | None = None
+        self._tracer: InProcess | None = None
         self._annotations: Annotations | None = None
         self._start_ns = 0
         self._within: list[tuple[Recording, Opened] | None] = []
@@ -210,9 +211,8 @@ class Recording(Shown):
             return self._sums.recent(seconds)
 
     def leave_to_parent(self) -> None:
-        """Remove the annotations in a fork, where no marks are collected."""
-        if self._annotations is not None:
-            self._annotations.detach()
+        """Remove the annotations in a fork, where no marks are collected and nothing is traced."""
+        self._end_marks()
         if self._tracer is not None:
             self._tracer.leave()
 
@@ -293,20 +293,24 @@ class Recording(Shown):
             for device in devices:
                 device.close()
             raise
-        if self._kernels and has_kernels(devices):
-            self._tracer = Tracer(
-                self.label,
-                operators=self._operators,
-                time_ns=session.clock.time_ns,
-                annotations=self._pick_up,
-                wait=self.rank is not None,  # ranks begin at the same collective
-            )
-        self._marks = self._tracer.marks if self._tracer is not None else Marks(session.clock.time_ns)
+        self._marks = self._launch_marks() if self._kernels and has_kernels(devices) else Marks(session.clock.time_ns)
         self._start_ns = session.clock.time_ns()
         self._marks.start(self._start_ns)
-        if self._pick_up and self._tracer is None:
+        if self._pick_up:
             self._annotations = Annotations(self._marks)
             self._annotations.attach()
+
+    def _launch_marks(self) -> Marks:
+        """Begin to trace kernels; marks for them."""
+        tracer = self._tracer = InProcess(self._operators)
+        time_ns = self._session.clock.time_ns
+        return Marks(time_ns) if tracer.problem else LaunchMarks(time_ns, tracer.push, tracer.pop)
+
+    def _end_marks(self) -> None:
+        if self._annotations is not None:
+            self._annotations.detach()
+        if isinstance(self._marks, LaunchMarks):
+            self._marks.leave()
 
     def _start_recorder(self) -> None:
         session = self._session
@@ -375,14 +379,13 @@ class Recording(Shown):
         with Recording._changing:
             if Recording.active is self:
                 Recording.active = None
-        if self._annotations is not None:
-            self._annotations.detach()
+        self._end_marks()
         atexit.unregister(self._close)
         self._ending.set()
         if self._tracer is not None:
             settle()  # what the loop has launched belongs to it
         end_ns = self._session.clock.time_ns()
-        traced = self._tracer.end() if self._tracer is not None else None
+        traced = self._tracer.end() if self._tracer is not None else []
         self._started.wait()
         self._flusher.join(_PATIENCE_S)
         if self._flusher.is_alive():
@@ -396,13 +399,14 @@ class Recording(Shown):
         self.run = self._session.run
         self._save(self.run, traced, error)
 
-    def _add_phases(self, traced: ProcessTrace | None, end_ns: int) -> None:
+    def _add_phases(self, traced: Sequence[ProcessTrace], end_ns: int) -> None:
         """Add when there was a record and when kernels were traced, and what is wrong with the marks."""
         session, run = self._session, self._session.run
         begin_ns = self._recorded_from(end_ns)
         session.add_span("phase", "monitor", begin_ns, end_ns, "record")
-        if self._tracer is not None and traced is not None:
-            since_ns = traced.segments[0][0] if self._tracer.ran else begin_ns
+        began = [one.segments[0][0] for one in traced if one.segments]
+        if self._tracer is not None and began:
+            since_ns = min(began) if self._tracer.ran else begin_ns
             session.add_span("phase", SPAN, max(since_ns, begin_ns), end_ns, "record")
         if self._tracer is not None and self._tracer.problem:
             run.warn("not_traced", f"kernels: {self._tracer.problem}")
@@ -437,14 +441,13 @@ class Recording(Shown):
         self._session.run.warn("recorded_late", f"power is recorded from {late_s:.2f} s after the start on")
         return since_ns if since_ns < end_ns else self._start_ns
 
-    def _save(self, run: Run, traced: ProcessTrace | None, error: BaseException | None) -> None:
-        found = [traced] if traced is not None else []
+    def _save(self, run: Run, traced: Sequence[ProcessTrace], error: BaseException | None) -> None:
         if self._place is None or self.rank is None:
-            self.split = split_of(run, found, self._place)
+            self.split = split_of(run, traced, self._place)
         if self._place is None:
             return
         if self.rank is not None:
-            leave(found, self._place)
+            leave(traced, self._place)
         run.settings["ended"] = True  # in the header, which is written last: the part may be merged now
         keep(run, self._place, own=self._session.folder is not None)
         if self.rank is None or self.rank.rank or self._whole is None:

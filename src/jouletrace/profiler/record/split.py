@@ -6,6 +6,7 @@ the recording, or in ``NAME.kernels`` beside ``NAME.zip``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -35,7 +36,7 @@ SPAN = "program"
 """Phase of a recording in which its kernels were traced."""
 
 TRACED = "traced.npz"
-"""What a rank ran, in its part."""
+"""What a rank ran, in its part; "traced-1.npz" and so on are of processes that it started."""
 
 
 def has_kernels(devices: Sequence[Device]) -> bool:
@@ -111,18 +112,18 @@ def _split(run: Run, found: Sequence[ProcessTrace], begin_ns: int, end_ns: int, 
 
 def leave(found: Sequence[ProcessTrace], part: Path) -> None:
     """Leave what a rank ran in its part, where the first rank merges it."""
-    for traced in found:
+    for number, traced in enumerate(sorted(found, key=lambda one: one.pid != os.getpid())):
         with suppress(OSError):  # a full disk shows when the Run is saved
-            traced.save(part / TRACED)
+            traced.save(part / (f"traced-{number}.npz" if number else TRACED))
 
 
 def split_of_ranks(run: Run, parts: Sequence[Path], place: Path) -> Run | None:
     """The split of all ranks together; see ``split_of``."""
     found = []
     for part in parts:
-        if (part / TRACED).exists():
+        for path in sorted(part.glob("traced*.npz")):
             try:
-                found.append(ProcessTrace.load(part / TRACED))
+                found.append(ProcessTrace.load(path))
             except BadInputError as error:
                 run.warn("child_lost", f"what {part.name} ran can't be read ({error}): its kernels are missing")
     return split_of(run, found, place)

@@ -407,11 +407,12 @@ static void detach(uint32_t forced) {
   subscriber = NULL;
 }
 
-// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners.
-static bool attach(bool again) {
+// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners. What
+// is said then; NULL where another may be recording.
+static bool attach(const char *though_held) {
   int error = LAUNCH_CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
   if (error) subscriber = NULL;
-  if (error == HELD && again) text("w profiler_inside after it, kernels are recorded without their modules, since it keeps CUPTI");
+  if (error == HELD && though_held) text("w profiler_inside %s", though_held);
   else if (refused("cuptiSubscribe", error)) return false;
   bool done = !refused("cuptiActivityRegisterCallbacks", cupti.ActivityRegisterCallbacks(on_requested, on_completed));
   if (done) callbacks(1), done = records(true);
@@ -528,7 +529,8 @@ static void settled(void) {
   if (pthread_timedjoin_np(waiting, NULL, &until)) pthread_detach(waiting);
 }
 
-int tracing_start(const char *folder, const char *given) {
+int tracing_start(const char *folder, const char *given, bool after_profiler) {
+  static const char BEFORE[] = "torch's profiler, which the program used before, keeps CUPTI: kernels have no modules and ranges";
   static bool registered;
   pthread_mutex_lock(&state);
   int code = on ? 1 : 0;
@@ -543,7 +545,7 @@ int tracing_start(const char *folder, const char *given) {
     registered = true;
     command_line();
     duty_begin(given);
-    code = !load() ? 2 : !attach(false) ? 3 : 0;
+    code = !load() ? 2 : !attach(after_profiler ? BEFORE : NULL) ? 3 : 0;
     on = !code;
     pthread_t thread;
     if (on && thread_create(&thread, follow)) code = 3, on = false;
@@ -581,8 +583,9 @@ void tracing_pause(void) {
 }
 
 void tracing_resume(void) {
+  static const char AFTER[] = "after it, kernels are recorded without their modules, since it keeps CUPTI";
   pthread_mutex_lock(&state);
-  if (on && held && !nonsense && attach(true)) held = false;
+  if (on && held && !nonsense && attach(AFTER)) held = false;
   else if (on && held && !nonsense) text("w not_traced kernels: %s; kernels after torch's profiler are missing", problem);
   pthread_mutex_unlock(&state);
 }

@@ -71,7 +71,8 @@ uint64_t operator_events(void);
 void marks_forked(void);
 
 // cupti.c
-int tracing_start(const char *folder, const char *duty); // 0, or why not: 1 traced already, 2 no CUPTI, 3 refused
+// 0, or why not: 1 traced already, 2 no CUPTI, 3 refused; whether torch's profiler, which keeps CUPTI, has ended before
+int tracing_start(const char *folder, const char *duty, bool after_profiler);
 void tracing_stop(bool ended);
 void tracing_refresh(void);
 void tracing_pause(void);                   // leave CUPTI to the program's own profiler

@@ -179,24 +179,30 @@ static bool call(Object *globals, const char *name) {
 
 static Object *globals; // of the hooks that run
 static _Atomic bool ended;
+static _Atomic unsigned beginnings;
 
 // A pending call waits for ever behind a main thread that sleeps; a thread has the lock after some milliseconds.
-static void *look(void *unused) {
+static void *look(void *nothing) {
+  const unsigned mine = beginnings;
   bool installed = false;
   for (int ticks = 0; alive() || (tracing_is_on() && !python.IsInitialized()); ticks++) {
     if (alive()) {
       int lock = python.Ensure();
+      if (mine != beginnings) { // a later recording has a thread of its own
+        python.Release(lock);
+        return nothing;
+      }
       if (!ended && !globals && !(globals = hooks())) {
         text("w hooks_failed modules and operators: the hooks can't run in this Python");
         ended = true;
       }
       installed = globals && call(globals, "look");
       python.Release(lock);
-      if (ended) return unused;
+      if (ended) return nothing;
     }
     usleep(1000 * (installed ? LATE_MS : ticks < EARLY ? EARLY_MS : SOON_MS));
   }
-  return unused;
+  return nothing;
 }
 
 // Takes the hooks out again; the caller holds the interpreter's lock.
@@ -209,5 +215,6 @@ void python_end(void) {
 void python_begin(bool with_operators) {
   pthread_t thread;
   operators = with_operators, ended = false;
+  beginnings++;
   if (resolve() && !thread_create(&thread, look)) pthread_detach(thread);
 }

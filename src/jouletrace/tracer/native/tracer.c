@@ -10,16 +10,21 @@ EXPORT int InitializeInjection(void) {
   const char *folder = getenv("JOULETRACE_TRACE"), *operators = getenv("JOULETRACE_OPERATORS");
   const char *ranges = getenv("JOULETRACE_RANGES");
   ranges_from_outside = !ranges || strcmp(ranges, "0");
-  if (!folder || !*folder || tracing_start(folder, getenv("JOULETRACE_DUTY"))) return 1; // the program goes on without us
+  if (!folder || !*folder || tracing_start(folder, getenv("JOULETRACE_DUTY"), false)) return 1; // the program goes on without us
   atexit(at_exit);
   python_begin(!operators || strcmp(operators, "0"));
   return 1;
 }
 
-// A recording in this process keeps its ranges by itself.
-EXPORT int jt_start(const char *folder, int operators, const char *duty) {
+// A recording in this process keeps its ranges by itself, also those before CUDA starts.
+EXPORT void *jt_functions(void) {
   if (!tracing_is_on()) ranges_from_outside = false;
-  int code = tracing_start(folder, duty);
+  return python_functions();
+}
+
+EXPORT int jt_start(const char *folder, int operators, const char *duty, int after_profiler) {
+  if (!tracing_is_on()) ranges_from_outside = false;
+  int code = tracing_start(folder, duty, after_profiler != 0);
   if (!code) python_begin(operators != 0);
   return code;
 }
@@ -28,4 +33,3 @@ EXPORT void jt_end_hooks(void) { python_end(); }
 EXPORT void jt_stop(void) { tracing_stop(true); }
 EXPORT void jt_refresh(void) { tracing_refresh(); }
 EXPORT const char *jt_problem(void) { return tracing_problem(); }
-EXPORT void *jt_functions(void) { return python_functions(); }
