@@ -1,149 +1,101 @@
-"""What tracing costs the host of a launch-bound program, by the kinds of records, by turns in one process.
+"""What the tracer costs a launch and a launch-bound model, by turns.
 
-    PYTHONPATH=src python benchmarks/tracing_cost.py vit resnet
+    python benchmarks/tracing_cost.py OUT [ROUNDS]
 
-A vision transformer at batch 1, eager, and ResNet-50 in training (amp). Each turn of 0.3 s with records follows one in
-which CUPTI isn't attached (``cuptiFinalize``: what CUPTI has replaced in the driver stays replaced while records are
-merely disabled). Ratios are of neighbouring turns. CPU time is that of the launching thread and of all others.
+First processes that launch 300,000 empty kernels: as they are; with the library loaded, idle; with CUPTI's records;
+with the callbacks at launches, too; and with a range around each launch. Then encoders at batch 1 and training:
+processes with CUPTI's records and with callbacks; and inside one process turns without hooks, with modules, and with
+operators, whose ratios are of neighbouring turns. CUPTI's own cost is that of "records".
 """
 
-from __future__ import annotations
-
-import resource
+import json
+import os
+import subprocess
 import sys
-import time
-from collections import defaultdict
-from collections.abc import Callable
+from pathlib import Path
+from statistics import median
 
 import numpy as np
-import torch
-import torchvision
 
-from jouletrace.stats.interval import mean_estimate
-from jouletrace.tracing.cupti import Cupti, CuptiTracer
-from jouletrace.tracing.decode import KERNEL, MEMCPY, MEMSET
-
-TURN_S = 0.3
-ROUNDS = 8
-SYNC = 38
-"""CUPTI_ACTIVITY_KIND_SYNCHRONIZATION."""
-STREAM_SYNC, EVENT_SYNC, DEVICE_SYNC = 131, 137, 165
-"""CUPTI_RUNTIME_TRACE_CBID_cuda*Synchronize_v3020."""
-
-SETS: dict[str, tuple[int, ...]] = {
-    "nothing": (),
-    "kernels": (KERNEL,),
-    "kernels, copies": (KERNEL, MEMCPY),
-    "kernels, sets": (KERNEL, MEMSET),
-    "kernels, copies, sets": (KERNEL, MEMCPY, MEMSET),
-    "kernels, waits": (KERNEL, SYNC),
-    "kernels, copies, sets, waits": (KERNEL, MEMCPY, MEMSET, SYNC),
-    "kernels, copies, sets, calls that wait": (KERNEL, MEMCPY, MEMSET, -STREAM_SYNC, -EVENT_SYNC, -DEVICE_SYNC),
-}
-"""Kinds of records; negative: calls of the runtime."""
-
-PAUSED = "the last ones, paused"
-"""The last set, disabled again while CUPTI stays attached, as between the traced parts of a long program."""
+HERE = Path(__file__).parent / "tracing"
+TRACER = Path(__file__).parent.parent / "src/jouletrace/tracer"
+PARTS = {"records": 0, "whole": 1}
+"""Libraries without and with callbacks at launches."""
 
 
-def vit() -> Callable[[], None]:
-    """ViT-B, batch 1."""
-    model = torchvision.models.vit_b_16().cuda().half().eval()
-    image = torch.randn(1, 3, 224, 224, device="cuda").half()
-
-    @torch.no_grad()
-    def step() -> None:
-        model(image)
-
-    return step
-
-
-def resnet() -> Callable[[], None]:
-    """ResNet-50, training at batch 64."""
-    model = torchvision.models.resnet50().cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    scaler = torch.amp.GradScaler()
-    images, labels = torch.randn(64, 3, 224, 224, device="cuda"), torch.randint(1000, (64,), device="cuda")
-
-    def step() -> None:
-        optimizer.zero_grad()
-        with torch.autocast("cuda"):
-            loss = torch.nn.functional.cross_entropy(model(images), labels)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-
-    return step
+def build(out: Path) -> dict[str, Path]:
+    made = {}
+    for name, callbacks in PARTS.items():
+        (out / name).mkdir(parents=True, exist_ok=True)
+        made[name] = out / name / "native.so"
+        (out / name / "hooks.py").write_bytes((TRACER / "hooks.py").read_bytes())
+        sources = [str(one) for one in sorted((TRACER / "native").glob("*.c"))]
+        flags = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-DLAUNCH_CALLBACKS={callbacks}"]
+        subprocess.run(["gcc", *flags, "-o", made[name], *sources, "-ldl", "-lpthread"], check=True)
+    subprocess.run(["nvcc", "-O2", "-o", str(out / "empty"), str(HERE / "empty.cu")], check=True)
+    return made
 
 
-def turn(step: Callable[[], None]) -> np.ndarray:
-    """Milliseconds per iteration: elapsed, of this thread's CPU time, of other threads'."""
-    torch.cuda.synchronize()
-    own, whole = resource.getrusage(resource.RUSAGE_THREAD), time.process_time()
-    begin, count = time.perf_counter(), 0
-    while time.perf_counter() - begin < TURN_S:
-        step()
-        count += 1
-    torch.cuda.synchronize()
-    elapsed, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_THREAD)
-    cpu = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
-    return 1e3 * np.array([elapsed, cpu, time.process_time() - whole - cpu]) / count
+def environment(library: Path | None, folder: Path | None) -> dict[str, str]:
+    found = dict(os.environ)
+    if library is not None:
+        found |= {"CUDA_INJECTION64_PATH": str(library), "NVTX_INJECTION64_PATH": str(library)}
+    if folder is not None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found["JOULETRACE_TRACE"] = str(folder)
+    places = [*Path("/usr/local").glob("cuda*/extras/CUPTI/lib64"), *Path("/usr/local").glob("cuda*/lib64")]
+    return found | {"JOULETRACE_CUPTI": ":".join(map(str, places))}
 
 
-class Attached:
-    """CUPTI from ``with`` to its end, with these kinds of records."""
-
-    def __init__(self, cupti: Cupti, kinds: tuple[int, ...]) -> None:
-        self._call, self._kinds = cupti.call, kinds
-        self._tracer = CuptiTracer((), cupti=cupti)
-
-    def set(self, on: int) -> None:
-        """Enable or disable the records."""
-        for kind in self._kinds:
-            if kind < 0:
-                self._call("cuptiActivityEnableRuntimeApi", -kind, on)
-            else:
-                self._call("cuptiActivityEnable" if on else "cuptiActivityDisable", kind)
-
-    def __enter__(self) -> Attached:
-        self._tracer.start()
-        self.set(1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.set(0)
-        self._tracer.stop()
-        torch.cuda.synchronize()
-        self._call("cuptiFinalize")
+def ran(words: list[str], library: Path | None, folder: Path | None) -> str:
+    env = environment(library, folder)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    if folder is not None:
+        subprocess.run(["rm", "-r", str(folder)], check=True)
+    if done.returncode:
+        raise RuntimeError(f"{words}: {done.stderr[-800:]}")
+    return done.stdout.splitlines()[-1]
 
 
-def measure(step: Callable[[], None]) -> None:
-    """Print the table of one program."""
-    for _ in range(30):
-        step()
-    found, rng, cupti = defaultdict(list), np.random.default_rng(0), Cupti()
-    for _ in range(ROUNDS):
-        for name in rng.permutation([*SETS, PAUSED]).tolist():
-            plain = turn(step)
-            with Attached(cupti, SETS.get(name, list(SETS.values())[-1])) as attached:
-                if name == PAUSED:
-                    step()
-                    attached.set(0)
-                found[name].append((plain, turn(step)))
-    for name in [*SETS, PAUSED]:
-        turns = np.array(found[name])
-        ratio = mean_estimate(np.log(turns[:, 1, 0] / turns[:, 0, 0]))
-        percent = [100 * np.expm1(value) for value in (ratio.value, ratio.low, ratio.high)]
-        plain, traced = np.median(turns, axis=0)
-        ends = " ".join(f"{a:7.3f} -> {b:7.3f}" for a, b in zip(plain, traced, strict=True))
-        print(f"  {name:40s} {percent[0]:+6.1f} %  [{percent[1]:+.1f}, {percent[2]:+.1f}]   {ends}", flush=True)
+def launches(out: Path, made: dict[str, Path], rounds: int) -> None:
+    ways = [("plain", None, False, ""), ("loaded", made["whole"], False, ""), ("records", made["records"], True, "")]
+    ways += [("callbacks", made["whole"], True, ""), ("ranges", made["whole"], True, "range")]
+    table: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        for name, library, traced, how in ways:
+            words = [str(out / "empty"), "300000", *([how] if how else [])]
+            each, start = map(float, ran(words, library, out / "trace" if traced else None).split())
+            table.setdefault(name, []).append((each, start))
+    for name, found in table.items():
+        each, start = np.array(found).T
+        over = each - np.array(table["plain"])[:, 0]
+        spread = f"{median(over):+6.0f} ns [{over.min():+.0f}, {over.max():+.0f}]"
+        print(f"{name:10} {median(each):7.0f} ns a launch, {spread}, CUDA's start {1e3 * median(start):.0f} ms")
+
+
+def models(out: Path, made: dict[str, Path], rounds: int) -> None:
+    worker = [sys.executable, str(HERE / "worker.py")]
+    both: dict[str, list[float]] = {}
+    for _ in range(max(rounds // 5, 1)):
+        for name, library in (("plain", None), *made.items()):
+            said = json.loads(ran([*worker, "encoder", "3", "plain"], library, out / "trace" if library else None))
+            both.setdefault(name, []).append(median(said["plain"]))
+    print("encoder, processes: " + ", ".join(f"{name} {1e3 * median(one):.3f} ms" for name, one in both.items()))
+    for model in ("encoder", "vit", "train", "resnet"):
+        said = json.loads(ran([*worker, model, str(2 * rounds)], made["whole"], out / "trace"))
+        plain = np.array(said["plain"])
+        for way in ("modules", "operators"):
+            ratio = np.array(said[way]) / plain[: len(said[way])] - 1
+            error = 1.96 * ratio.std(ddof=1) / len(ratio) ** 0.5
+            whole = f"of {1e3 * median(plain):.3f} ms, {len(ratio)} turns"
+            print(f"{model:8} {way:10} {100 * ratio.mean():+6.2f} ± {100 * error:.2f} % {whole}")
 
 
 def main() -> None:
-    """Measure the programs that are named."""
-    for name in sys.argv[1:] or ["vit"]:
-        print(f"{name}: time per iteration; ms elapsed, of CPU time, of other threads' CPU time", flush=True)
-        measure({"vit": vit, "resnet": resnet}[name]())
+    out, rounds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 10
+    made = build(out)
+    launches(out, made, rounds)
+    models(out, made, rounds)
 
 
 if __name__ == "__main__":

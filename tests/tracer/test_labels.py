@@ -30,7 +30,7 @@ def test_a_kernel_that_nothing_is_known_of_keeps_its_module(tmp_path):
         writer.row(3, 4, "rope", correlation=2, owner=other, sampled=True)  # of no operator
         for number, (name, owner) in enumerate((("gemm", module), ("rope", other), ("rope", module), ("gemm", 0)), 3):
             writer.row(2 * number, 2 * number + 1, name, correlation=number, owner=owner)
-    assert named(tmp_path) == [("mm", "fc"), ("", "own"), ("mm", "fc"), ("", "own"), ("", "fc"), ("", "")]
+    assert named(tmp_path) == [("aten.mm", "fc"), ("", "own"), ("aten.mm", "fc"), ("", "own"), ("", "fc"), ("", "")]
 
 
 def test_kernels_of_other_threads_are_no_neighbours(tmp_path):
@@ -48,7 +48,7 @@ def test_kernels_of_other_threads_are_no_neighbours(tmp_path):
             place = sum(1 for one in truth if one[0]) % 4
             kernel, owner = (("gemm", 0), ("elementwise", first), ("norm", 0), ("elementwise", second))[place]
             owner = owner or writer.mark(0, "o", f"aten::{kernel}")
-            truth.append((("gemm", "add", "norm", "mul")[place], ""))
+            truth.append((("aten.gemm", "aten.add", "aten.norm", "aten.mul")[place], ""))
             writer.row(at, at + 1, kernel, correlation=number, owner=owner if sampled else 0, sampled=sampled)
     assert named(tmp_path) == truth
 
@@ -71,4 +71,6 @@ def test_equal_layers_keep_their_names(tmp_path, known):
                     writer.row(10 * number, 10 * number + 5, kernel, correlation=number, owner=owner, sampled=sampled)
     found = named(tmp_path)
     kernels = ("gemm", "split", "norm", "add")
-    assert found == [("", "first"), *((op, f"block_{layer}.{op}") for layer in range(5) for op in kernels)] * 4
+    assert (
+        found == [("", "first"), *((f"aten.{op}", f"block_{layer}.{op}") for layer in range(5) for op in kernels)] * 4
+    )

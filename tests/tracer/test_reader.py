@@ -75,12 +75,12 @@ def test_a_launch_belongs_to_the_innermost_operator_the_nearest_module_and_its_r
         backward = writer.mark(module, "b", "AddmmBackward0")
         owners = {
             module: ("", "h.*.mlp"),
-            linear: ("linear", "h.*.mlp"),
-            writer.mark(linear, "o", "aten::addmm"): ("addmm", "h.*.mlp"),
+            linear: ("aten.linear", "h.*.mlp"),
+            writer.mark(linear, "o", "aten::addmm"): ("aten.addmm", "h.*.mlp"),
             writer.mark(module, "o", "vllm::silu"): ("vllm.silu", "h.*.mlp"),
             backward: ("AddmmBackward0", "h.*.mlp"),
-            writer.mark(backward, "o", "aten::mm"): ("mm", "h.*.mlp"),
-            writer.mark(0, "o", "aten::_foreach_add_"): ("_foreach_add_", ""),
+            writer.mark(backward, "o", "aten::mm"): ("aten.mm", "h.*.mlp"),
+            writer.mark(0, "o", "aten::_foreach_add_"): ("aten._foreach_add_", ""),
             0: ("", ""),
             99: ("", ""),  # a mark whose line was lost
         }
@@ -116,7 +116,7 @@ def test_kernels_of_a_compiler_are_of_the_operators_that_they_stand_for(tmp_path
             writer.row(at(number), at(number + 1), name, correlation=number, owner=region, sampled=True)
             writer.row(at(20 + number), at(21 + number), name, correlation=20 + number, owner=module)
     (found,) = read(tmp_path)
-    operators = ["add, relu", "native_layer_norm"]
+    operators = ["add+relu", "native_layer_norm"]
     assert labels_of(found)[:4] == [(op, "model") for op in (*operators, *2 * ["Torch-Compiled Region: 0/0"])]
     assert labels_of(found)[4:] == [(op, "model") for op in (*operators, "", "")]
 

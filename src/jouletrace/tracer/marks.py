@@ -20,7 +20,7 @@ MOST_NESTED = 64
 MODULE, OPERATOR, BACKWARD, RANGE = "m", "o", "b", "r"
 """Kinds of marks."""
 
-_SEPARATORS = re.compile(r"[\s,]+")
+_SEPARATORS = re.compile(r"[\s,+]+")
 
 
 @dataclass(frozen=True)
@@ -106,4 +106,4 @@ def _of_compilers(text: Text, work: Launched, labels: dict[_Place, int], label: 
 
 
 def _fused(operators: str) -> str:
-    return ", ".join(operator(one) for one in _SEPARATORS.split(operators) if one)
+    return "+".join(operator(one).removeprefix("aten.") for one in _SEPARATORS.split(operators) if one)
