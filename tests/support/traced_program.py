@@ -106,8 +106,8 @@ class Program:
         for number, thread in enumerate(threads, 1):
             launch, sampled = lines[thread][places[thread]]
             places[thread] += 1
-            op, module = launch.label
-            truth.append((op if op.endswith("0") or not op else f"aten.{op}", module))  # nodes of autograd have their names
+            op, module = launch.label  # nodes of autograd keep their names
+            truth.append((op if op.endswith("0") or not op else f"aten.{op}", module))
             length = int(self.rng.integers(2_000, 50_000))
             about = {"owner": launch.marks[1 - sampled], "correlation": number, "thread": thread, "sampled": sampled}
             rows.append((at, at + length, launch.kernel, about))
