@@ -10,12 +10,9 @@ import tempfile
 from pathlib import Path
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.tracer.launching import DUTY, FOLDER, Duty, environment, library, obstacle
+from jouletrace.tracer.launching import DUTY, FOLDER, RANGES, Duty, environment, library, obstacle
 from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
-
-RANGES = "JOULETRACE_RANGES"
-"""0 where ranges of NVTX aren't marked, since the recording marks those that it records."""
 
 
 class InProcess:
