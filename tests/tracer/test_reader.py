@@ -225,6 +225,23 @@ def test_a_process_whose_files_are_damaged_is_named_and_the_others_are_read(tmp_
     assert (len(whole.work), whole.notes) == (3, [])
 
 
+def test_a_folder_of_another_user_is_named_and_the_others_are_read(tmp_path, monkeypatch):
+    foreign = written(tmp_path, 7)
+    written(tmp_path, 8)
+    names = type(foreign).iterdir
+
+    def refused(folder):
+        if folder == foreign:
+            raise PermissionError(13, "Permission denied")
+        return names(folder)
+
+    monkeypatch.setattr(type(foreign), "iterdir", refused)
+    (foreign / "rows").unlink()
+    lost, whole = read(tmp_path)
+    assert (lost.pid, [code for code, _ in lost.notes]) == (7, ["child_lost"])
+    assert (len(whole.work), whole.notes) == (3, [])
+
+
 def test_a_line_that_is_cut_off_or_makes_no_sense_is_left_out_and_numbers_stay(tmp_path):
     place = written(tmp_path, count=0)
     (place / "text").write_bytes(

@@ -25,8 +25,16 @@ def read(folder: Path) -> list[ProcessTrace]:
 
     Processes may still run. One whose files can't be read ran nothing, and has a note of the code "child_lost".
     """
-    places = sorted(place for place in folder.glob("*-*") if place.is_dir() and any(place.iterdir()))
+    places = sorted(place for place in folder.glob("*-*") if place.is_dir() and _holds_files(place))
     return sorted(map(_process, places), key=lambda one: (one.rank is None, one.rank or 0, one.pid))
+
+
+def _holds_files(place: Path) -> bool:
+    """Whether there are files; one can't be sure of a folder of another user, which a program behind sudo leaves."""
+    try:
+        return any(place.iterdir())
+    except OSError:
+        return True
 
 
 def _process(place: Path) -> ProcessTrace:
