@@ -88,6 +88,14 @@ def test_a_full_disk_costs_rows_and_never_the_program(bench, limit):
             assert len(one.of(KERNEL)) < 100_000
 
 
+def test_rows_that_find_no_space_say_why_once(bench):
+    traced = bench.one("limit 1000000 launch 100000 sync")
+    assert [line for line in traced.said("i") if line.startswith("full ")] == [
+        "full its file couldn't grow: a full disk, or a limit of the process"
+    ]
+    assert traced.header["dropped"] >= 100_000
+
+
 ON_A_SMALL_DISK = """
 mount -t tmpfs -o size=$SIZE none traces && { "$0" "$@"; code=$?; cp -r traces kept; exit $code; }
 """

@@ -135,6 +135,14 @@ def test_rows_that_never_ended_are_counted_and_left_out(tmp_path):
     assert found.notes == [("records_dropped", "the tracer dropped 9 records: kernels are missing")]
 
 
+def test_rows_without_space_state_why(tmp_path):
+    with Writer(tmp_path, 1) as writer:
+        writer.dropped = 5
+        writer.fact("full", "a full disk")
+    (found,) = read(tmp_path)
+    assert found.notes == [("records_dropped", "the tracer dropped 5 records: kernels are missing (a full disk)")]
+
+
 def test_a_running_process_is_read_as_far_as_its_count_says(tmp_path):
     writer = Writer(tmp_path, 1, BEGIN)
     writer.traced([(at(0), None)])

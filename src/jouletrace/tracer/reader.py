@@ -52,9 +52,10 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
     start, end, kind = rows["start"].astype(np.int64), rows["end"].astype(np.int64), rows["kind"]
     whole = (start > 0) & (end >= start)  # others never ended, or not before the process
     lost = header.dropped + int((~whole & (kind <= SET)).sum())
-    notes = list(text.warnings)
+    notes, facts = list(text.warnings), dict(text.facts)
     if lost and all(code != "records_dropped" for code, _ in notes):
-        notes.append(("records_dropped", f"the tracer dropped {lost} records: kernels are missing"))
+        why = f" ({facts['full']})" if "full" in facts else ""
+        notes.append(("records_dropped", f"the tracer dropped {lost} records: kernels are missing{why}"))
     syncs, loads = (_waits(start, end, whole & (kind == waiting)) for waiting in (SYNC, LOAD))
     last_ns = max(header.ended_ns or header.flushed_ns, int(end[whole].max(initial=0)))
     order = np.flatnonzero(whole & (kind <= SET))
@@ -64,7 +65,6 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
     correlation, device = (rows[column][order].astype(np.int64) for column in ("correlation", "device"))
     work = Launched(names, name, start, end, correlation, device)
     owners = owners_of(text, work, rows, order)
-    facts = dict(text.facts)
     return ProcessTrace(
         pid=header.pid,
         name=plain(process_name(facts.get("cmdline", "").split("\x1f")).encode()),

@@ -113,6 +113,7 @@ void rows_put(const Row *row) {
     base = at - at % WINDOW;
     window = still_open(&rows_file, O_RDWR) ? reserved(HEADER + base * sizeof(Row), WINDOW_BYTES) : NULL;
     full = !window;
+    if (full) text("i full its file couldn't grow: a full disk, or a limit of the process");
   }
   if (full) {
     header->dropped++;
