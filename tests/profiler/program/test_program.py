@@ -189,6 +189,30 @@ def test_what_the_tracer_says_is_missing_is_a_warning(run):
     assert warned(found, "profiler_inside") == ["a gap"]
 
 
+WHY_NONE = {
+    "written too late": ("import os\nos.kill(os.getpid(), 9)\n", ["not_traced"], "ended before one was written"),
+    "no space": ("one.dropped = 3\none._state()\n", ["records_dropped"], "dropped 3 records"),
+    "damaged": ("one.close()\nopen(one.folder / 'rows', 'wb')\n", ["child_lost"], "damaged file"),
+}
+
+
+@pytest.mark.parametrize("why", WHY_NONE)
+def test_a_program_without_kernels_says_why_once(run, why):
+    text, codes, message = WHY_NONE[why]
+    found, _ = run(f"from row_kernels import writer\none = writer()\n{text}", device=[SIMULATED])
+    said = [one for one in found.warnings if one.code in ("not_traced", "records_dropped", "child_lost")]
+    assert [one.code for one in said] == codes
+    assert message in said[0].message
+
+
+def test_a_process_that_outlives_the_program_is_named_before_its_first_kernel(run):
+    text = (
+        "import os, time\nif os.fork():\n    time.sleep(0.5)\nelse:\n    import row_kernels\n    row_kernels.writer()\n"
+    )
+    found, _ = run(f"{text}    time.sleep(6)\n    os._exit(0)\n", device=[SIMULATED])
+    assert [line for line in warned(found, "child_lost") if "still runs: its later kernels are missing" in line]
+
+
 def test_what_cannot_be_analysed_stays_where_it_is(run, workspace, monkeypatch):
     def fail(*_):
         raise OSError("no memory")

@@ -23,7 +23,7 @@ from jouletrace.profiler.program.command import Command
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded
 from jouletrace.profiler.program.left import ROWS
 from jouletrace.profiler.program.live import Live
-from jouletrace.profiler.program.recorded import analyse_program, recorded
+from jouletrace.profiler.program.recorded import analyse_program, recorded, warn_of_losses
 from jouletrace.profiler.program.signals import Signals
 from jouletrace.recording.session import Session
 from jouletrace.report.document import printable
@@ -183,10 +183,9 @@ def _finish(session: Session, found: Sequence[ProcessTrace], code: int) -> None:
     if code:
         ended, warning = _SIGNALLED.get(code, (f"ended with exit code {code}", "program_failed"))
         run.warn(warning, f"the program {ended}; figures are of what ran until then")
-    for note in dict.fromkeys(note for traced in found for note in traced.notes):
-        run.warn(*note)
-    found = [traced for traced in found if len(traced.work)]
+    warn_of_losses(run, found)
     _note(run, found, all(device.info.kind == "cpu" for device in session.devices))
+    found = [traced for traced in found if len(traced.work)]
     known = [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"]
     gpus, waits = gpus_of(found, known)
     for id in unrecorded(found, known):
@@ -202,10 +201,12 @@ def _finish(session: Session, found: Sequence[ProcessTrace], code: int) -> None:
 
 def _note(run: Run, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
     """Say what is missing."""
-    if no_gpu and not found:
+    none = all(not len(traced.work) for traced in found)
+    if no_gpu and none:
         run.warn("no_gpu", "there is no GPU here, so that no kernels were traced")
-    elif not found and all(warning.code != "not_traced" for warning in run.warnings):
-        run.warn("not_traced", f"kernels: {obstacle() or _NONE}")
+    elif none and all(warning.code not in _WHY_NONE for warning in run.warnings):
+        traced_some = any(traced.segments for traced in found)
+        run.warn("not_traced", f"kernels: {_NONE_WRITTEN if traced_some else obstacle() or _NONE}")
     if not no_gpu and ranges_obstacle():
         run.warn("not_traced", ranges_obstacle())
     for traced in found:
@@ -213,6 +214,10 @@ def _note(run: Run, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
             run.warn("child_lost", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
 
 
+_WHY_NONE = "not_traced", "records_dropped", "child_lost"
+"""Codes of warnings that say why there are no kernels."""
+
+_NONE_WRITTEN = "the program ran none, or ended before one was written: by a signal or _exit within half a second"
 _NONE = "the program ran none, or the tracer couldn't come into it (statically linked, setuid, in a container)"
 
 

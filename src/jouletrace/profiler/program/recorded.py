@@ -14,7 +14,7 @@ from jouletrace.profiler.program.timeline import MOST_KERNELS, Rows, rows_of
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
-from jouletrace.tracer.process_trace import Ints
+from jouletrace.tracer.process_trace import Ints, ProcessTrace
 
 MOST_OF_ALL = 4_000_000
 """Kernels in a Run; of many GPUs, each has fewer than ``MOST_KERNELS``."""
@@ -56,6 +56,12 @@ def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[list[dict[str
         text = f"{waits.collectives - waits.matched} of {waits.collectives} collectives couldn't be matched"
         run.warn("collectives_unmatched", f"{text} between ranks: waiting is in their communication")
     return units, tables.concat(activity, "activity")
+
+
+def warn_of_losses(run: Run, found: Sequence[ProcessTrace]) -> None:
+    """Say what the tracer says is missing of each process."""
+    for note in dict.fromkeys(note for traced in found for note in traced.notes):
+        run.warn(*note)
 
 
 def analyse_program(run: Run) -> None:
