@@ -54,6 +54,14 @@ def test_a_run_has_figures_until_we_were_killed(killed, workspace, capsys):
 
 
 @pytest.mark.thorough
+def test_what_is_missing_of_a_killed_recording_is_reported(killed, workspace, capsys):
+    killed("import row_kernels\nrow_kernels.writer().warn('profiler_inside', 'a gap')\n" + KILLS)
+    wait_for((workspace / "on").exists)
+    shown = json.loads(command(capsys, "show", "kept", "--json").out)
+    assert "a gap" in [warning["message"] for warning in shown["warnings"] if warning["code"] == "profiler_inside"]
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "said"),
     [("rows-17", ""), ("rows-later-x", ""), ("rows-17-x", "is larger than any recording: refused")],

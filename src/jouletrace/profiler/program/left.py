@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.program.gpus import gpus_of, within
-from jouletrace.profiler.program.recorded import analyse_program, recorded
+from jouletrace.profiler.program.recorded import analyse_program, recorded, warn_of_losses
 from jouletrace.recording.collector import TAIL_S
 from jouletrace.run import Run, tables
 from jouletrace.run.channels import POWER
@@ -35,7 +35,9 @@ def with_left(run: Run, folder: Path) -> Run:
         span: dict[str, object] = {"id": 0, "kind": "phase", "name": "program", "lane": "program"}
         span |= {"device": run.devices[0].id, "start_ns": int(begin), "end_ns": end}
         run.spans = tables.from_rows([span], "spans")
-        found = [traced for traced in read(place) if len(traced.work)]
+        found = read(place)
+        warn_of_losses(run, found)
+        found = [traced for traced in found if len(traced.work)]
         gpus, waits = gpus_of(found, [device.id for device in run.devices if device.kind != "cpu"] or ["cpu"])
         gpus = [gpu for gpu in (within(gpu, int(begin), end) for gpu in gpus) if gpu.parts]
         if gpus:
