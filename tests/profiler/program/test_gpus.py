@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.profiler.program.gpus import gpus_of, unrecorded, waits_of
 from jouletrace.profiler.program.recorded import recorded, recording_facts
-from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, rows_of
+from jouletrace.profiler.program.timeline import COMMUNICATION, COMPUTE, OTHER_KERNELS, OTHER_RANGES, rows_of
 from jouletrace.run import DeviceInfo, Run
 from jouletrace.run.recording_names import WAITING, waiting_part
 from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
@@ -184,6 +184,42 @@ def test_a_kernel_without_an_operator_is_a_row_of_its_module():
     found = {(row["name"], row["op"], row["module"]) for row in rows.units if row["level"] == "kernel"}
     assert found == {("own", None, "rope"), ("own", None, "attn"), ("gemm", "mm", "fc")}
     assert rows.unmatched == pytest.approx(2 / 3)
+
+
+def in_steps(names, count=300):
+    """Kernels, each in a range of its own: the later the longer."""
+    one = traced(None, [(names(step), 1000 * step, 1000 * step + step + 1) for step in range(count)])
+    paths, steps = [(), *((f"step {step}",) for step in range(count))], np.arange(count)
+    owners = dataclasses.replace(Owners.none(count), paths=paths, path=steps + 1)
+    return gpus_of([dataclasses.replace(one, owners=owners)], ["GPU-a"])
+
+
+@pytest.mark.parametrize("kinds", [2, 300])
+def test_ranges_and_kernels_beyond_a_number_share_a_row_and_keep_their_time(kinds):
+    rows = rows_of(in_steps(lambda step: f"kernel {step % kinds}")[0][0].parts, most_places=100)
+    sites = {row["module"]: row["count"] for row in rows.units if row["level"] == "site"}
+    kernels = [row["name"] for row in rows.units if row["level"] == "kernel"]
+    assert len(sites) == 51
+    assert {f"step {step}" for step in range(250, 300)} < sites.keys()
+    assert sites[OTHER_RANGES] == (125 if kinds == 2 else 250)
+    assert len(kernels) == (2 if kinds == 2 else 51)
+    assert (OTHER_KERNELS in kernels) == (kinds == 300)
+    assert rows.pooled == (248 if kinds == 2 else 249)
+    assert sum(seconds for *_, seconds in rows.seconds) == pytest.approx(300 * 301 / 2 * 1e-6)
+
+
+def test_a_warning_states_that_ranges_share_a_row(monkeypatch):
+    monkeypatch.setattr("jouletrace.profiler.program.recorded.MOST_PLACES", 100)
+    run = Run(kind="program", workload={"name": "train.py"}, devices=[DeviceInfo("GPU-a", "a")])
+    recorded(run, *in_steps(lambda step: "k"))
+    ((code, message),) = [(one.code, one.message) for one in run.warnings]
+    assert (code, message.split(",")[0]) == ("too_many_names", "249 kernels in ranges")
+
+
+def test_few_ranges_and_kernels_are_all_distinguished():
+    rows = rows_of(in_steps(lambda step: "k")[0][0].parts, most_places=300)
+    assert rows.pooled == 0
+    assert not {OTHER_RANGES, OTHER_KERNELS} & {row["name"] for row in rows.units}
 
 
 def test_devices_that_a_process_does_not_name_are_as_cuda_numbers_them():

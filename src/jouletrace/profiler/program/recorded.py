@@ -10,7 +10,7 @@ import pyarrow as pa
 from jouletrace import analysis
 from jouletrace.profiler import calibrations
 from jouletrace.profiler.program.gpus import Gpu, Waits
-from jouletrace.profiler.program.timeline import MOST_KERNELS, Rows, rows_of
+from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, Rows, rows_of
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
@@ -41,7 +41,10 @@ def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[list[dict[str
         if several:
             top = len(units) + 1
             units.append({"id": top, "parent": MODEL_UNIT, "level": "device", "name": gpu.id, "module": gpu.id})
-        rows = rows_of(gpu.parts, len(units) + 1, top, most)
+        rows = rows_of(gpu.parts, len(units) + 1, top, most, MOST_PLACES // len(gpus))
+        if rows.pooled:
+            text = f"{rows.pooled} kernels in ranges, those with the least time, are together: there are too many names"
+            run.warn("too_many_names", text, gpu.id)
         units += rows.units
         device = pa.DictionaryArray.from_arrays(np.zeros(len(rows.activity["unit"]), np.int32), [gpu.id])
         activity.append(tables.conform(pa.table({**rows.activity, "device": device}), "activity"))

@@ -18,6 +18,11 @@ from jouletrace.tracer.process_trace import Ints, Label, Launched
 MOST_KERNELS, BLOCK_S = 1_500_000, 30.0
 """Largest part of a program whose power is analysed: powers of its kernels hold for the rest."""
 
+MOST_PLACES = 100_000
+"""Kernels in ranges that a Run distinguishes. Of more, the half of it with the most time keep their range and name."""
+
+OTHER_RANGES, OTHER_KERNELS = "other ranges", "other kernels"
+
 COLLECTIVE = re.compile(r"(?i)\bnccl|^nccl")
 """In the names of kernels that move data between GPUs."""
 
@@ -69,6 +74,7 @@ class Rows:
         seconds: Unit, place and seconds over the whole program.
         begin_ns, end_ns: Of the part that is analysed.
         unmatched: Share of the kernels of unknown operators; None where none was sampled.
+        pooled: Kernels in ranges that are not distinguished.
     """
 
     units: list[dict[str, object]]
@@ -77,19 +83,25 @@ class Rows:
     begin_ns: int
     end_ns: int
     unmatched: float | None
+    pooled: int = 0
 
 
 def rows_of(
-    parts: Sequence[Part], first_id: int = MODEL_UNIT + 1, top: int = MODEL_UNIT, most: int = MOST_KERNELS
+    parts: Sequence[Part],
+    first_id: int = MODEL_UNIT + 1,
+    top: int = MODEL_UNIT,
+    most: int = MOST_KERNELS,
+    most_places: int = MOST_PLACES,
 ) -> Rows:
     """The rows of a program on one GPU: units from ``first_id`` on, below ``top``, and at most ``most`` kernels."""
     units = UnitRows(first_id, top)
     collectives = any(COLLECTIVE.search(name) for part in parts for name in part.work.names)
     columns: list[list[Ints]] = []
     seconds: list[list[float]] = []
-    known = labelled = 0
+    known = labelled = pooled = 0
     for part in parts:
-        launched, rows, sums = _placed(part, units, collectives)
+        launched, rows, sums, together = _placed(part, units, collectives, most_places // len(parts))
+        pooled += together
         columns.append(rows)
         seconds += sums
         if launched is not None:
@@ -101,7 +113,7 @@ def rows_of(
     activity = {"start_ns": start[order], "end_ns": end[order], "unit": unit[order], "site": site[order]}
     activity["copy"] = np.zeros(len(order), bool)  # nothing was repeated as an excitation
     unmatched = 1 - known / labelled if labelled else None
-    return Rows(units.rows, activity, seconds, int(start[order].min()), int(end[order].max()), unmatched)
+    return Rows(units.rows, activity, seconds, int(start[order].min()), int(end[order].max()), unmatched, pooled)
 
 
 def _place(
@@ -125,16 +137,37 @@ def phase_of(kernel: str) -> str:
     return COMMUNICATION if COLLECTIVE.search(kernel) else COMPUTE
 
 
-def _placed(part: Part, units: UnitRows, collectives: bool) -> tuple[int | None, list[Ints], list[list[float]]]:
-    """Kernels with a known operator (None if none was sampled), columns of ``activity``, and sums of seconds."""
+def _pooled(index: list[Ints], shape: tuple[int, ...], time: Ints, most: int) -> tuple[list[Ints], int]:
+    """Label, name and path of each piece, and how many combinations are no longer distinguished.
+
+    Where there are too many, those with the least time get the last of all paths; the last name, too, if need be.
+    """
+    first = 0
+    for axis in (2, 1):
+        found, which = tables.distinct(np.ravel_multi_index(tuple(index), shape))
+        first = first or len(found)
+        if len(found) <= most:
+            break
+        rare = np.ones(len(found), bool)
+        rare[np.argsort(-np.bincount(which, time), kind="stable")[: most // 2]] = False
+        index[axis] = np.where(rare[which], shape[axis] - 1, index[axis])
+    return index, first - len(tables.distinct(np.ravel_multi_index(tuple(index), shape))[0])
+
+
+def _placed(
+    part: Part, units: UnitRows, collectives: bool, most: int
+) -> tuple[int | None, list[Ints], list[list[float]], int]:
+    """Kernels with a known operator (None if none was sampled), columns of ``activity``, sums of seconds; pooled."""
     work = part.work
     named = np.array([bool(op) for op, _ in part.labels])
     known = int(named[part.label].sum()) if part.sampled else None
     row, start, end, waits = _pieces(part)
-    kernels = (*work.names, *map(waiting_part, work.names))
+    kernels = (*work.names, *map(waiting_part, work.names), OTHER_KERNELS)
+    paths = (*part.paths, (OTHER_RANGES,))
     name = work.name[row] + np.where(waits, len(work.names), 0)
-    shape = len(part.labels), len(kernels), len(part.paths)
-    found, which = tables.distinct(np.ravel_multi_index((part.label[row], name, part.path[row]), shape))
+    shape = len(part.labels), len(kernels), len(paths)
+    index, pooled = _pooled([part.label[row], name, part.path[row]], shape, end - start, most)
+    found, which = tables.distinct(np.ravel_multi_index(tuple(index), shape))
     pieces = which * len(work) + row
     launches = (tables.distinct(pieces)[0] if len(row) > len(work) else pieces) // len(
         work
@@ -144,11 +177,11 @@ def _placed(part: Part, units: UnitRows, collectives: bool) -> tuple[int | None,
     for k, (label, kernel, where) in enumerate(
         zip(*(one.tolist() for one in np.unravel_index(found, shape)), strict=True)
     ):
-        inside = (*part.prefix, *part.paths[where])
+        inside = (*part.prefix, *paths[where])
         ids[:, k] = _place(units, collectives, kernels[kernel], part.labels[label], inside, int(count[k]))
     seconds = np.bincount(which, (end - start) / 1e9 * part.weight[row], len(found))
     sums = [[int(ids[0, k]), int(ids[1, k]), float(seconds[k])] for k in range(len(seconds))]
-    return known, [start, end, ids[0][which], ids[1][which]], sums
+    return known, [start, end, ids[0][which], ids[1][which]], sums, pooled
 
 
 def _pieces(part: Part) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
