@@ -213,6 +213,13 @@ def test_a_process_that_outlives_the_program_is_named_before_its_first_kernel(ru
     assert [line for line in warned(found, "child_lost") if "still runs: its later kernels are missing" in line]
 
 
+def test_a_process_whose_files_are_damaged_has_one_warning_while_it_runs(run):
+    text = "import os\nplace = os.path.join(os.environ['JOULETRACE_TRACE'], f'{os.getppid()}-1')\nos.mkdir(place)\n"
+    found, _ = run(text + "open(os.path.join(place, 'rows'), 'w').close()\n", device=[SIMULATED])
+    (said,) = warned(found, "child_lost")
+    assert "damaged file" in said
+
+
 def test_what_cannot_be_analysed_stays_where_it_is(run, workspace, monkeypatch):
     def fail(*_):
         raise OSError("no memory")

@@ -210,7 +210,7 @@ def _note(run: Run, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
     if not no_gpu and ranges_obstacle():
         run.warn("not_traced", ranges_obstacle())
     for traced in found:
-        if _runs(traced.pid):
+        if traced.segments and _runs(traced.pid):
             run.warn("child_lost", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
 
 
