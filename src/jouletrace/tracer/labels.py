@@ -41,9 +41,13 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
     family = np.array([families.setdefault(family_of(name), len(families)) for name in work.names])
     module = owners.unmarked[owners.label] * len(work.names)
     units = module + work.name, module + family[work.name]
-    near = _near(units, _places(owners.thread))
+    place = _places(owners.thread)
+    near = _near(units, place)
     open_ = np.flatnonzero(~owners.sampled & nameless[owners.label])
     open_ = _teach(found, open_, chain(_whole(units, owners), near), owners)
+    unseen = owners.thread[open_] == 0  # nothing is known of these launches: their modules are learned, too
+    left = _teach(found, open_[unseen], _near([work.name], place), owners)
+    open_ = np.concatenate([open_[~unseen], left])
     labels, shared = _shared(labels, owners, near[0](np.flatnonzero(owners.sampled)))
     merged = shared[found]
     _teach(merged, open_, near, owners)
