@@ -201,7 +201,7 @@ static Object *begun(uintptr_t mine) {
 // A pending call waits for ever behind a main thread that sleeps; a thread has the lock after some milliseconds.
 static void *look(void *given) {
   const uintptr_t mine = (uintptr_t)given;
-  bool was_alive = false, installed = false; // an interpreter that begins anew has no hooks: those of the former are gone
+  bool was_alive = false, installed = false; // an interpreter that begins again has no hooks: those of the former are gone
   for (int ticks = 0; alive() || (tracing_is_on() && !was_alive && !python.IsInitialized()); ticks++) {
     if (alive()) {
       int lock = python.Ensure();
