@@ -48,6 +48,8 @@ def python(bench):
 def test_tracing_starts_and_ends_on_demand(python, bench):
     python("work(5); start(); work(3); library.jt_stop(); work(7); start(); work(2); library.jt_stop(); work(1)")
     assert [one.counts() for one in bench.traced()] == [{"kernel": 3}, {"kernel": 2}]
+    devices = [[line for line in one.said("i") if line.startswith("device")] for one in bench.traced()]
+    assert devices == [["device 0 GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]] * 2
     assert all(one.header["ended_ns"] for one in bench.traced())
 
 

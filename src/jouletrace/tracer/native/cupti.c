@@ -185,6 +185,7 @@ static uint32_t kernel_name(const char *name) {
   return known[place].number;
 }
 
+static bool noted[DEVICES]; // whose UUIDs are in the text
 static void note_device(uint32_t device);
 
 // False at a record that makes no sense, in an unknown layout.
@@ -266,9 +267,8 @@ static void *driver(const char *name) {
 }
 
 static void note_device(uint32_t device) {
-  static bool known[DEVICES];
-  if (device >= DEVICES || known[device]) return;
-  known[device] = true;
+  if (device >= DEVICES || noted[device]) return;
+  noted[device] = true;
   int (*get)(int *, int), (*uuid)(unsigned char *, int), (*called)(char *, int, int), handle;
   *(void **)&get = driver("cuDeviceGet");
   *(void **)&uuid = driver("cuDeviceGetUuid_v2"), *(void **)&called = driver("cuDeviceGetName");
@@ -534,6 +534,7 @@ int tracing_start(const char *folder, const char *given, bool after_profiler) {
   int code = on ? 1 : 0;
   if (!code) {
     *problem = 0, checked = held = nonsense = false, began_ns = now_ns();
+    memset(noted, 0, sizeof noted);
     if (!marks_open(folder)) snprintf(problem, sizeof problem, "no file can be written in %s", folder), code = 3;
   } else {
     snprintf(problem, sizeof problem, "this process is traced already, and its kernels are in that Run");
