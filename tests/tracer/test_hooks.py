@@ -590,6 +590,27 @@ def test_operators_that_do_not_arrive_are_given_up_and_why(library, monkeypatch,
     assert library.said == [("sampling", True), ("sampling", False)]
 
 
+def test_operators_that_are_given_up_end_in_all_threads(library, monkeypatch):
+    model, seen = nn.ReLU(), []
+    go_on, waits = threading.Event(), threading.Event()
+
+    def work():
+        for _ in range(2):
+            model(X)
+            seen.append(state())
+            waits.set()
+            go_on.wait(60)
+
+    with hooked(library) as here:
+        thread = threading.Thread(target=work)
+        thread.start()
+        waits.wait(60)
+        here["operators"][0]._possible = False
+        go_on.set()
+        thread.join()
+    assert seen == ["ITT", "NONE"]
+
+
 def refused():
     raise RuntimeError("operation would make the legacy stream depend on a capturing blocking stream")
 

@@ -217,9 +217,11 @@ class Operators:
         thread, ready = here.thread, self._cuda.is_initialized()
         thread.root = id(module)
         # Backward has the state of its forward.
-        if not self._possible or self._node() is not None or (ready and self._captures()):
+        if self._node() is not None or (ready and self._captures()):
             return
-        if self._modes():
+        if not self._possible:
+            wanted = False
+        elif self._modes():
             wanted, self.reason = False, "the program runs under a dispatch mode of its own"
         elif not ready and STATE == "NVTX":
             wanted, self.reason = False, "torch runs nothing on a GPU"
