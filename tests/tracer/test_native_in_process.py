@@ -134,6 +134,20 @@ for _ in range(5):
     )
 
 
+@pytest.mark.thorough
+def test_the_duty_is_understood_in_a_program_whose_numbers_have_commas(python, bench):
+    command = ("localedef", "-i", "de_DE", "-f", "UTF-8", bench.folder / "de_DE.UTF-8")
+    if not shutil.which("localedef") or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("locales can't be made here")
+    python(
+        "import locale, time; locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\n"
+        "start(b'0.2 1e9 0.1 0.3 1e9'); time.sleep(2); library.jt_stop()",
+        LOCPATH=bench.folder,
+    )
+    (traced,) = bench.traced()
+    assert len(traced.said("s")) > 2
+
+
 def test_a_second_start_is_refused_and_harms_nothing(python, bench):
     printed = python("print(start()); print(start()); print(library.jt_problem().decode()); work(3); library.jt_stop()")
     assert printed[:2] == ["0", "1"]

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <limits.h>
+#include <locale.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -431,7 +432,10 @@ static struct {
 
 static void duty_begin(const char *given) {
   duty.first_s = 1e18, duty.first_kernels = 1.5e6, duty.traced_s = 5, duty.every_s = 60, duty.most_kernels = 4e6;
+  locale_t plain = newlocale(LC_ALL_MASK, "C", 0), before = uselocale(plain); // numbers of the program's may have commas
   if (given) sscanf(given, "%lf %lf %lf %lf %lf", &duty.first_s, &duty.first_kernels, &duty.traced_s, &duty.every_s, &duty.most_kernels);
+  uselocale(before);
+  if (plain) freelocale(plain);
   duty.since_ns = now_ns(), duty.beginning = true;
 }
 
