@@ -106,7 +106,7 @@ def _check_free() -> None:
 
 
 def cuda_runs() -> bool:
-    """Whether this process has started CUDA."""
+    """True if this process has started CUDA."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", os.RTLD_NOLOAD)
     except OSError:

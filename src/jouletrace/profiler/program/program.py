@@ -218,7 +218,7 @@ _NONE = "the program ran none, or the tracer couldn't come into it (statically l
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process runs; one that has ended and wasn't waited for doesn't."""
+    """True if a process runs; one that has ended and wasn't waited for doesn't."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, IndexError):
