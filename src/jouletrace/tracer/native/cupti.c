@@ -72,8 +72,8 @@ static uint32_t node_place(uint64_t node) {
 }
 _Static_assert(NODES == BLOCK << 14, "the hash of a block has 14 bits");
 
-// Where a node is; if it is nowhere, and it is to be remembered, where to put it; else NODES. What was destroyed is known
-// until its place is needed: records of its last launch come later.
+// The place of a node; of an unknown one NODES or, if it is to be remembered, a free place. A destroyed node keeps its place
+// until another needs it: records of its last launch come later.
 static uint32_t node_at(uint64_t node, bool remember) {
   uint32_t place = node_place(node), old = NODES;
   for (int tries = 0; tries < TRIES; tries++, place = (place + BLOCK) & (NODES - 1)) {
@@ -148,7 +148,7 @@ static size_t buffer_size = SMALL;
 static uint64_t last_full_ns;
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// Buffers hold about a tenth of a second: CUPTI hands over whole ones alone.
+// Buffers hold about a tenth of a second, since CUPTI hands over whole ones alone while the GPU is never idle.
 static void on_requested(uint8_t **buffer, size_t *size, size_t *most) {
   pthread_mutex_lock(&pool_mutex);
   uint64_t now = now_ns(), since = now - last_full_ns;
@@ -409,8 +409,8 @@ static void detach(uint32_t forced) {
   subscriber = NULL;
 }
 
-// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners. What
-// is said then; NULL where another may be recording.
+// Takes CUPTI. torch's profiler keeps its one subscription after its end: records come without one, but have no owners, which
+// the warning though_held says; it is NULL where another profiler may be recording.
 static bool attach(const char *though_held) {
   int error = LAUNCH_CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
   if (error) subscriber = NULL;
