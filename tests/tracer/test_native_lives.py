@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from traced import KERNEL
+from traced import FAKES, KERNEL
 
 
 def test_a_child_forked_from_a_program_on_the_gpu_writes_nothing(bench):
@@ -104,6 +104,15 @@ def test_a_disk_that_is_full_costs_rows_and_never_the_program(bench, size):
     (traced,) = bench.traced()
     assert traced.header["rows"] + traced.header["dropped"] >= 200_000
     assert len(traced.rows) == traced.header["rows"] < 200_000
+    assert (traced.rows["end"] > traced.rows["start"]).all()
+
+
+def test_pages_may_be_of_64_kib(bench):
+    """As on Grace."""
+    library = bench.folder / "pages.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, FAKES / "pages.c", "-ldl"], check=True)
+    traced = bench.one("launch 200000 sync", LD_PRELOAD=library, FAKE_KERNEL_NS=1)
+    assert sum(traced.counts().values()) == 200_000
     assert (traced.rows["end"] > traced.rows["start"]).all()
 
 
