@@ -74,3 +74,17 @@ def test_equal_layers_keep_their_names(tmp_path, known):
     assert (
         found == [("", "first"), *((f"aten.{op}", f"block_{layer}.{op}") for layer in range(5) for op in kernels)] * 4
     )
+
+
+def test_launches_of_which_nothing_is_known_are_learned_with_their_modules(tmp_path):
+    """After torch's profiler, kernels come without their threads and owners."""
+    with Writer(tmp_path, 1) as writer:
+        number = 0
+        for step in range(6):
+            for module, op in (("first", "mm"), ("first", "relu"), ("second", "mm"), ("second", "norm")):
+                number += 1
+                owner = writer.mark(writer.mark(0, "m", module), "o", f"aten::{op}") if step < 3 else 0
+                about = {"correlation": number, "owner": owner, "sampled": step < 3, "thread": int(step < 3)}
+                writer.row(10 * number, 10 * number + 5, "gemm" if op == "mm" else op, **about)
+    once = [("aten.mm", "first"), ("aten.relu", "first"), ("aten.mm", "second"), ("aten.norm", "second")]
+    assert named(tmp_path) == 6 * once

@@ -41,9 +41,13 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
     family = np.array([families.setdefault(family_of(name), len(families)) for name in work.names])
     module = owners.unmarked[owners.label] * len(work.names)
     units = module + work.name, module + family[work.name]
-    near = _near(units, _places(owners.thread))
+    place = _places(owners.thread)
+    near = _near(units, place)
     open_ = np.flatnonzero(~owners.sampled & nameless[owners.label])
     open_ = _teach(found, open_, chain(_whole(units, owners), near), owners)
+    unseen = owners.thread[open_] == 0  # nothing is known of these launches: their modules are learned, too
+    left = _teach(found, open_[unseen], _near([work.name], place), owners)
+    open_ = np.concatenate([open_[~unseen], left])
     labels, shared = _shared(labels, owners, near[0](np.flatnonzero(owners.sampled)))
     merged = shared[found]
     _teach(merged, open_, near, owners)
@@ -187,7 +191,7 @@ def _same(labels: Sequence[Label], owners: Owners, key: NDArray[np.uint64]) -> I
 
 
 def _pattern(modules: Sequence[str]) -> str:
-    """What some qualified names have in common: equal words stay, numbers that differ become *; "" if nothing stays."""
+    """The common part of qualified names: equal words stay, numbers that differ become *; "" if nothing stays."""
     found: list[str] = []
     for words in zip(*(module.split(".") for module in modules), strict=False):
         alike = set(words) if len(set(words)) == 1 else {_DIGITS.sub("*", word) for word in words}
