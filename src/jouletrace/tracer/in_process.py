@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from jouletrace.errors import NotPossibleError
-from jouletrace.tracer.launching import DUTY, FOLDER, RANGES, Duty, environment, library, obstacle
+from jouletrace.tracer.launching import DUTY, FOLDER, Duty, environment, library, obstacle
 from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
 

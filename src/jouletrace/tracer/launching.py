@@ -13,9 +13,6 @@ FOLDER, OPERATORS, DUTY = "JOULETRACE_TRACE", "JOULETRACE_OPERATORS", "JOULETRAC
 CUPTI = "JOULETRACE_CUPTI"
 """Folders with a libcupti, separated by colons, for programs that have none beside their CUDA."""
 
-RANGES = "JOULETRACE_RANGES"
-"""0 where ranges of NVTX aren't marked, since a recording in the process marks those that it records."""
-
 CUDA, NVTX = "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"
 
 
@@ -59,7 +56,6 @@ def environment(folder: Path, *, operators: bool, duty: Duty) -> dict[str, str]:
     """
     parts = (duty.first_s, duty.first_kernels, duty.traced_s, duty.every_s, duty.most_kernels)
     asked = {FOLDER: str(folder), OPERATORS: str(int(operators)), DUTY: " ".join(f"{part:.17g}" for part in parts)}
-    asked[RANGES] = "1"  # a program of a process that records itself has inherited 0
     asked[CUPTI] = os.environ.get(CUPTI) or ":".join(_places_of_cupti())
     try:
         own = str(library())

@@ -159,13 +159,11 @@ def built(workspace, monkeypatch):
     return library
 
 
-def test_the_program_and_all_that_it_starts_load_the_tracer(run, built, workspace, monkeypatch):
-    monkeypatch.setenv("JOULETRACE_RANGES", "0")  # as in a program that a recording process starts
+def test_the_program_and_all_that_it_starts_load_the_tracer(run, built, workspace):
     text = "import os\nos.system('env > seen')\n"
     found, _ = run(text, device=[SIMULATED], options=["--no-operators", "--duty", "5/60"])
     seen = dict(line.split("=", 1) for line in (workspace / "seen").read_text().splitlines() if "=" in line)
     assert {seen[name] for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")} == {str(built)}
-    assert seen["JOULETRACE_RANGES"] == "1"
     assert (seen["JOULETRACE_OPERATORS"], seen["JOULETRACE_DUTY"]) == ("0", "30 1500000 5 60 4000000")
     assert Path(seen["JOULETRACE_TRACE"]).is_absolute()
     assert not Path(seen["JOULETRACE_TRACE"]).exists(), "it has been read"
