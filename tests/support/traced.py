@@ -37,6 +37,9 @@ RECORD_BYTES = {
 }
 """Bytes of the records of each version of CUPTI, by kind, as its headers declare them."""
 
+HOOKS = 'text(f"i ranges {RANGES}")\ndef look(): pass\ndef end(): pass\n'
+"""What stands for the hooks in a Python program."""
+
 
 def compile_into(folder: Path) -> None:
     """Build the library, the fakes and the program: ``old`` holds the CUPTI of CUDA 12.0 to 12.4, which has no
@@ -51,7 +54,7 @@ def compile_into(folder: Path) -> None:
         (*compiler, FAKES / "program.c", "-o", folder / "program", folder / "libcuda.so.1", "-lpthread"),
         (*shared, "-fvisibility=hidden", *sorted(NATIVE.glob("*.c")), "-o", folder / "native.so", "-lpthread", "-ldl"),
     ]
-    (folder / "hooks.py").write_text("def look(): pass\ndef end(): pass\n")  # those of Python are tested elsewhere
+    (folder / "hooks.py").write_text(HOOKS)  # those of the library are tested elsewhere
     for command in commands:
         subprocess.run(command, check=True)
 

@@ -457,6 +457,61 @@ def test_threads_switch_their_own_state(library, hooks):
     assert state() == "NONE"
 
 
+def test_threads_that_outlive_the_hooks_end_their_state(library):
+    plain, model, seen = nn.Module.__call__, nn.ReLU(), []
+    go_on, waits = threading.Event(), threading.Event()
+
+    def work():
+        for _ in range(2):
+            model(X)
+            seen.append(state())
+            waits.set()
+            go_on.wait(60)
+
+    with hooked(library) as here:
+        thread = threading.Thread(target=work)
+        thread.start()
+        waits.wait(60)
+        here["end"]()
+        assert nn.Module.__call__ is not plain
+        go_on.set()
+        thread.join()
+    assert seen == ["ITT", "NONE"]
+    assert nn.Module.__call__ is plain
+    assert library.said == [("sampling", True), ("sampling", False)]
+
+
+def test_thread_that_outlives_the_hooks_can_profile(library):
+    model, seen = nn.ReLU(), []
+    go_on, waits = threading.Event(), threading.Event()
+
+    def work():
+        model(X)
+        waits.set()
+        go_on.wait(60)
+        with torch.autograd.profiler.emit_itt():
+            seen.append(state())
+        seen.append(state())
+
+    with hooked(library) as here:
+        thread = threading.Thread(target=work)
+        thread.start()
+        waits.wait(60)
+        here["end"]()
+        go_on.set()
+        thread.join()
+    assert seen == ["ITT", "NONE"]
+    assert library.said == [("sampling", True), ("sampling", False)]
+
+
+def test_nothing_is_replaced_after_the_end(library):
+    owner = types.SimpleNamespace(run=len)
+    with hooked(library) as here:
+        here["end"]()
+        here["put"](owner, "run", lambda: None)
+    assert owner.run is len
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["model(x)", "t = threading.Thread(target=model, args=(x,)); t.start(); t.join()"])
 def test_nothing_is_left_for_torch_to_complain_about(how):
@@ -533,6 +588,27 @@ def test_operators_that_do_not_arrive_are_given_up_and_why(library, monkeypatch,
         assert state() == "NONE"
     assert library.starting("i operators") == [f"i operators {why}"]
     assert library.said == [("sampling", True), ("sampling", False)]
+
+
+def test_operators_that_are_given_up_end_in_all_threads(library, monkeypatch):
+    model, seen = nn.ReLU(), []
+    go_on, waits = threading.Event(), threading.Event()
+
+    def work():
+        for _ in range(2):
+            model(X)
+            seen.append(state())
+            waits.set()
+            go_on.wait(60)
+
+    with hooked(library) as here:
+        thread = threading.Thread(target=work)
+        thread.start()
+        waits.wait(60)
+        here["operators"][0]._possible = False
+        go_on.set()
+        thread.join()
+    assert seen == ["ITT", "NONE"]
 
 
 def refused():

@@ -1,7 +1,9 @@
 """The native library, called by ctypes within a Python program, and its functions for hooks."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,13 +25,17 @@ cuda.cuInit(0)
 
 @pytest.fixture
 def python(bench):
-    """Runs code in a Python that can launch kernels, and returns what it printed."""
+    """Runs code in a Python that can launch kernels, and returns what it printed; ``hooks`` are others than those."""
 
-    def run(code, version=130001, **extra):
+    def run(code, version=130001, hooks=None, **extra):
         environment = bench.environment(version, TRACES=bench.traces, **extra)
         for variable in ("JOULETRACE_TRACE", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
             del environment[variable]
-        command = [sys.executable, "-c", LAUNCH + code, str(bench.built / "native.so")]
+        library = bench.built / "native.so"
+        if hooks:
+            library = Path(shutil.copy(library, bench.folder))
+            library.with_name("hooks.py").write_text(hooks)
+        command = [sys.executable, "-c", LAUNCH + code, str(library)]
         done = subprocess.run(
             command, env=environment, cwd=bench.folder, capture_output=True, text=True, timeout=100, check=False
         )
@@ -42,16 +48,104 @@ def python(bench):
 def test_tracing_starts_and_ends_on_demand(python, bench):
     python("work(5); start(); work(3); library.jt_stop(); work(7); start(); work(2); library.jt_stop(); work(1)")
     assert [one.counts() for one in bench.traced()] == [{"kernel": 3}, {"kernel": 2}]
+    devices = [[line for line in one.said("i") if line.startswith("device")] for one in bench.traced()]
+    assert devices == [["device 0 GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"]] * 2
     assert all(one.header["ended_ns"] for one in bench.traced())
 
 
 def test_rows_can_be_read_while_it_goes_on(python):
-    read = "f = os.path.join(os.environ['TRACES'], os.listdir(os.environ['TRACES'])[0], 'rows')\n"
-    count = "print(int.from_bytes(open(f, 'rb').read(24)[16:], 'little'))\n"
-    printed = python(
-        "start(); work(100); library.jt_refresh()\n" + read + count + "work(10); library.jt_stop()\n" + count
+    printed = python("""
+start(); work(100)
+(folder,) = os.listdir(os.environ["TRACES"])
+rows = os.path.join(os.environ["TRACES"], folder, "rows")
+def count(): return int.from_bytes(open(rows, "rb").read(24)[16:], "little")
+while count() < 101: pass
+work(10); library.jt_stop()
+print(count())
+""")
+    assert printed == ["112"]  # the waits are rows too
+
+
+def test_ranges_of_a_recording_process_are_its_own_though_the_driver_loads_the_library(python, bench):
+    python("""
+functions = library.jt_functions()
+os.environ["JOULETRACE_TRACE"] = os.environ["TRACES"]
+library.InitializeInjection(); work(1)
+(folder,) = os.listdir(os.environ["TRACES"])
+while "\\ni ranges" not in open(os.path.join(os.environ["TRACES"], folder, "text")).read(): pass
+""")
+    (traced,) = bench.traced()
+    assert "ranges 0" in traced.said("i")
+
+
+def test_recordings_that_follow_one_another_leave_no_threads(python):
+    python("""
+import time
+def threads(): return len(os.listdir("/proc/self/task"))
+start(); library.jt_end_hooks(); library.jt_stop()
+for _ in range(10): start(); work(1); library.jt_end_hooks(); library.jt_stop()
+start()
+until = time.monotonic() + 30
+while threads() > 4 and time.monotonic() < until: time.sleep(0.01)
+assert threads() <= 4, threads()  # the program's, CUPTI's, and ours that flushes and that looks
+""")
+
+
+SLOW_HOOKS = """
+import time
+time.sleep(0.3)
+def look(): library.append("look")
+def end(): library.append("end")
+import builtins
+library = builtins.__dict__.setdefault("calls", [])
+library.append("began")
+"""
+
+
+def test_hooks_that_begin_while_a_recording_ends_are_ended(python):
+    (printed,) = python(
+        """
+import builtins, time
+start(); time.sleep(0.1); library.jt_end_hooks(); library.jt_stop()
+while not hasattr(builtins, "calls"): time.sleep(0.01)
+time.sleep(0.5); print(*builtins.calls)
+""",
+        hooks=SLOW_HOOKS,
     )
-    assert [int(line) for line in printed] == [101, 112]  # the waits are rows too
+    assert printed == "began end"
+
+
+def test_hooks_that_have_ended_are_forgotten(python):
+    python(
+        """
+import gc, time
+for _ in range(5):
+    start()
+    while not any(isinstance(one, dict) and "MINE" in one for one in gc.get_objects()): time.sleep(0.01)
+    library.jt_end_hooks(); library.jt_stop()
+    for _ in range(500):
+        gc.collect()
+        if not any(isinstance(one, dict) and "MINE" in one for one in gc.get_objects()): break
+        time.sleep(0.01)
+    else:
+        raise AssertionError
+""",
+        hooks="MINE = 1\ndef look(): pass\ndef end(): pass\n",
+    )
+
+
+@pytest.mark.thorough
+def test_the_duty_is_understood_in_a_program_whose_numbers_have_commas(python, bench):
+    command = ("localedef", "-i", "de_DE", "-f", "UTF-8", bench.folder / "de_DE.UTF-8")
+    if not shutil.which("localedef") or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("locales can't be made here")
+    python(
+        "import locale, time; locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\n"
+        "start(b'0.2 1e9 0.1 0.3 1e9'); time.sleep(2); library.jt_stop()",
+        LOCPATH=bench.folder,
+    )
+    (traced,) = bench.traced()
+    assert len(traced.said("s")) > 2
 
 
 def test_a_second_start_is_refused_and_harms_nothing(python, bench):
@@ -61,12 +155,16 @@ def test_a_second_start_is_refused_and_harms_nothing(python, bench):
     assert [one.counts() for one in bench.traced()] == [{"kernel": 3}]
 
 
+WITHOUT_THREADS = {"FAKE_NO_THREADS": 1, "LD_PRELOAD": "libcuda.so.1"}
+
+
 @pytest.mark.parametrize(
     ("code", "said", "how"),
     [
         (2, "version 17", {"version": 17}),
         (3, "another profiler", {"FAKE_FAIL": "cuptiSubscribe=39"}),
         (3, "no file", {"folder": "/nowhere"}),
+        (3, "no thread", WITHOUT_THREADS),
     ],
 )
 def test_a_start_that_is_refused_leaves_a_reason(python, code, said, how):
@@ -76,13 +174,20 @@ def test_a_start_that_is_refused_leaves_a_reason(python, code, said, how):
     assert said in printed[1]
 
 
-@pytest.mark.parametrize("function", ["cuptiActivityEnable", "cuptiActivityRegisterCallbacks"])
-def test_a_start_that_is_refused_leaves_cupti_to_others(python, function):
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"FAKE_FAIL": "cuptiActivityEnable=35"},
+        {"FAKE_FAIL": "cuptiActivityRegisterCallbacks=35"},
+        WITHOUT_THREADS,
+    ],
+)
+def test_a_start_that_is_refused_leaves_cupti_to_others(python, how):
     subscribe = (
         "client = ctypes.c_void_p(); print(cupti.cuptiSubscribe(ctypes.byref(client), ctypes.c_void_p(1), None))"
     )
     code = "print(start()); cupti = ctypes.CDLL('libcupti.so.13'); " + subscribe
-    assert python(code, FAKE_FAIL=f"{function}=35") == ["3", "0"]
+    assert python(code, **how) == ["3", "0"]
 
 
 def test_modules_and_operators_own_what_is_launched_in_them(python, bench):

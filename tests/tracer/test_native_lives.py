@@ -1,6 +1,7 @@
 """The native library in programs that fork, die, fill the disk or can't be traced: it never harms them."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from traced import KERNEL
+from traced import FAKES, KERNEL
 
 
 def test_a_child_forked_from_a_program_on_the_gpu_writes_nothing(bench):
@@ -106,6 +107,15 @@ def test_a_disk_that_is_full_costs_rows_and_never_the_program(bench, size):
     assert (traced.rows["end"] > traced.rows["start"]).all()
 
 
+def test_pages_may_be_of_64_kib(bench):
+    """As on Grace."""
+    library = bench.folder / "pages.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, FAKES / "pages.c", "-ldl"], check=True)
+    traced = bench.one("launch 200000 sync", LD_PRELOAD=library, FAKE_KERNEL_NS=1)
+    assert sum(traced.counts().values()) == 200_000
+    assert (traced.rows["end"] > traced.rows["start"]).all()
+
+
 @pytest.mark.parametrize("mask", ["0", "777"])
 def test_files_are_the_users_alone_whatever_the_mask(bench, mask):
     traced = bench.one(f"umask {mask} launch 1 sync")
@@ -135,7 +145,7 @@ REFUSALS = {
     "held activity": ({"FAKE_FAIL": "cuptiActivityEnable=39"}, "another profiler"),
     "no permission": ({"FAKE_FAIL": "cuptiActivityEnable=35"}, ""),
     "no buffers": ({"FAKE_FAIL": "cuptiActivityRegisterCallbacks=1"}, "cuptiActivityRegisterCallbacks"),
-    "no version": ({"FAKE_FAIL": "cuptiGetVersion=999"}, ""),
+    "no version": ({"FAKE_FAIL": "cuptiGetVersion=999"}, "cuptiGetVersion failed"),
 }
 
 
@@ -163,6 +173,42 @@ def test_without_cupti_the_program_goes_on(bench, built, tmp_path):
         (tmp_path / f"driver/libcupti.so.{major}").write_text("no library")
     traced = bench.one("push a launch 1000 sync pop", LD_LIBRARY_PATH=tmp_path / "driver")
     assert traced.said("w") == ["not_traced kernels: libcupti is not installed; CUDA builds of torch include it"]
+
+
+def test_the_cupti_of_the_programs_runtime_comes_before_newer_ones_of_others(bench, built, tmp_path):
+    for folder, major, library in (("own", 12, "libcupti.so.13"), ("others", 13, "libcuda.so.1"), ("driver", 0, "")):
+        (tmp_path / folder).mkdir()
+        if library:
+            (tmp_path / folder / f"libcupti.so.{major}").symlink_to(built / library)
+    (tmp_path / "driver/libcuda.so.1").symlink_to(built / "libcuda.so.1")
+    source = tmp_path / "empty.c"
+    source.write_text("")
+    runtime = tmp_path / "own/libcudart.so.12"
+    subprocess.run(["gcc", "-shared", "-o", runtime, source], check=True)
+    traced = bench.one(
+        "launch 10 sync",
+        LD_LIBRARY_PATH=tmp_path / "driver",
+        LD_PRELOAD=runtime,
+        JOULETRACE_CUPTI=f"/nowhere:{tmp_path / 'others'}",
+    )
+    assert sum(traced.counts().values()) == 10
+
+
+def test_a_program_whose_files_are_removed_is_traced_no_further(bench):
+    """As one that a recorded program leaves behind: its Run has been saved without it."""
+    process = bench.start("launch 100 sync wait launch 100 sync")
+    wait_for_rows(bench, 100)
+    (traced,) = bench.traced()
+    with (traced.folder / "text").open() as text:
+        shutil.rmtree(traced.folder)
+        said = ""
+        for _ in range(600):
+            if "\ne " in (said := said + text.read()):
+                break
+            time.sleep(0.05)
+        assert "\ne " in said
+    assert process.communicate("x", timeout=60)[1] == ""
+    assert (process.returncode, bench.traced()) == (0, [])
 
 
 @pytest.mark.parametrize("function", ["FlushAll", "GetNumDroppedRecords", "Disable"])

@@ -68,6 +68,17 @@ def test_kernels_of_a_graph_share_a_launch_and_are_ordered_by_their_start(tmp_pa
     assert [found.work.names[one] for one in found.work.name] == ["first", "a", "b", "c"]
 
 
+def test_launches_are_in_order_though_their_numbers_begin_again(tmp_path):
+    """CUPTI counts modulo 2^32; a kernel ends after one that was launched later, in another stream."""
+    numbers = [2**32 - 2, 2**32 - 1, 1, 2**32 - 1, 2, 0]
+    with Writer(tmp_path, 1) as writer:
+        for place, number in enumerate(numbers):
+            writer.row(at(place), at(place + 1), "gemm", correlation=number)
+    (found,) = read(tmp_path)
+    assert ((found.work.start_ns - BEGIN) // US).tolist() == [0, 1, 3, 5, 2, 4]
+    assert found.work.correlation.tolist() == [2**32 + k for k in (-2, -1, -1, 0, 1, 2)]
+
+
 def test_a_launch_belongs_to_the_innermost_operator_the_nearest_module_and_its_ranges(tmp_path):
     with Writer(tmp_path, 1) as writer:
         module = writer.mark(0, "m", "h.11.mlp")

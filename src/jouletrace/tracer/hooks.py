@@ -35,6 +35,9 @@ less than a share of the time, of which so many ns are saved up at most."""
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names under which wrappers hold what they wrap; "module", where it is the only child, is one too."""
 
+ENDING = ("__call__", "_enable_profiler")
+"""What a thread calls before its state of torch's profiler must be off."""
+
 INSIDE = "torch's profiler, which the program uses, holds CUPTI meanwhile: kernels of that time are like those"
 
 SILENT = (
@@ -59,20 +62,28 @@ def say(key: str, value: object) -> None:
 
 
 def put(owner: Any, name: str, new: Any) -> None:
-    """Replace a function."""
+    """Replace a function, unless all has been put back meanwhile by another thread."""
+    if "all" in done:
+        return
     original = getattr(owner, name)
     replaced.append((owner, name, original, functools.update_wrapper(new, original)))
     setattr(owner, name, new)
 
 
 def undo() -> None:
-    """Put back, for good, what others haven't replaced since."""
+    """Put back, for good, what others haven't replaced since.
+
+    A thread alone can end its state of torch's profiler: what does so stays until all have.
+    """
     done.add("all")
     atexit.unregister(end)
-    while replaced:
-        owner, name, original, new = replaced.pop()
-        if vars(owner).get(name) is new:
-            setattr(owner, name, original)
+    needed = ENDING if any(ours.on for ours in operators) else ()
+    for one in replaced[::-1]:
+        owner, name, original, new = one
+        if name not in needed:
+            replaced.remove(one)
+            if vars(owner).get(name) is new:
+                setattr(owner, name, original)
 
 
 def safely(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -165,7 +176,7 @@ def qualified(root: Any) -> tuple[str, list[tuple[str, Any]]]:
 
 
 class Thread:
-    """Whether our state of torch's profiler is on in a thread, or the program's; its outermost module, by id."""
+    """A thread: our state of torch's profiler is ``on``, or the program's; ``root`` is its outermost module, by id."""
 
     on = theirs = False
     root = 0
@@ -193,17 +204,24 @@ class Operators:
         self._modes = getattr(low, "_len_torch_dispatch_stack", lambda: 0)
         self._calls: dict[int, int] = {}
         self._held, self._possible = False, True
+        self.on: weakref.WeakSet[Thread] = weakref.WeakSet()
         self._credit, self._seen = float(SAVED_NS), library.cost()
         self.reason = ""
 
     def outermost(self, module: Any, number: int) -> None:
         """Decide for the time until the thread's next call of an outermost module."""
+        if "all" in done:
+            self.stop()
+            undo()
+            return
         thread, ready = here.thread, self._cuda.is_initialized()
         thread.root = id(module)
         # Backward has the state of its forward.
-        if not self._possible or self._node() is not None or (ready and self._captures()):
+        if self._node() is not None or (ready and self._captures()):
             return
-        if self._modes():
+        if not self._possible:
+            wanted = False
+        elif self._modes():
             wanted, self.reason = False, "the program runs under a dispatch mode of its own"
         elif not ready and STATE == "NVTX":
             wanted, self.reason = False, "torch runs nothing on a GPU"
@@ -221,7 +239,7 @@ class Operators:
             self._start(thread)
 
     def _affordable(self, on: bool) -> bool:
-        """Whether the share of the time is left for events; again once half of what is saved up at most is there."""
+        """True if the share of the time is left for events; again once half of what is saved up at most is there."""
         events, ns = library.cost()
         self._credit += MOST * (ns - self._seen[1]) - EVENT_NS * (events - self._seen[0])
         self._credit, self._seen = min(self._credit, SAVED_NS), (events, ns)
@@ -244,6 +262,7 @@ class Operators:
             say("i operators", f"torch doesn't emit them: {error}")
         else:
             thread.on = True
+            self.on.add(thread)
             library.sampling(True)
             said.add("i operators")
 
@@ -252,6 +271,7 @@ class Operators:
         thread = thread or here.thread
         if thread.on:
             thread.on = False
+            self.on.discard(thread)
             if self._type().name == STATE:
                 self._disable()
             library.sampling(False)
@@ -266,7 +286,7 @@ class Operators:
 
     def began(self) -> None:
         """Note a state of the program's that takes no CUPTI, as emit_nvtx: the library gets what it emits."""
-        if not self._held:
+        if not self._held and "all" not in done:
             here.thread.theirs = True
             library.sampling(True)
 

@@ -14,9 +14,6 @@ from jouletrace.tracer.launching import DUTY, FOLDER, Duty, environment, library
 from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
 
-RANGES = "JOULETRACE_RANGES"
-"""0 where ranges of NVTX aren't marked, since the recording marks those that it records."""
-
 
 class InProcess:
     """The native tracer in this process, from now to ``end``.
@@ -43,7 +40,7 @@ class InProcess:
             functions = self._python.jt_functions()
             self.push, self.pop = functions["push"], functions["pop"]
             self._folder = Path(tempfile.mkdtemp(prefix="jouletrace-"))
-            self._begin(environment(self._folder, operators=operators, duty=Duty()) | {RANGES: "0"}, operators)
+            self._begin(environment(self._folder, operators=operators, duty=Duty()), operators)
         except (NotPossibleError, OSError, ValueError) as error:
             self.problem = str(error)
             self._clear()
@@ -109,7 +106,7 @@ def _check_free() -> None:
 
 
 def cuda_runs() -> bool:
-    """Whether this process has started CUDA."""
+    """True if this process has started CUDA."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", os.RTLD_NOLOAD)
     except OSError:

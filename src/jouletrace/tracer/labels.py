@@ -191,7 +191,7 @@ def _same(labels: Sequence[Label], owners: Owners, key: NDArray[np.uint64]) -> I
 
 
 def _pattern(modules: Sequence[str]) -> str:
-    """What some qualified names have in common: equal words stay, numbers that differ become *; "" if nothing stays."""
+    """The common part of qualified names: equal words stay, numbers that differ become *; "" if nothing stays."""
     found: list[str] = []
     for words in zip(*(module.split(".") for module in modules), strict=False):
         alike = set(words) if len(set(words)) == 1 else {_DIGITS.sub("*", word) for word in words}

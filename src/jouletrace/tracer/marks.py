@@ -33,7 +33,7 @@ class _Place:
 
 
 def owners_of(text: Text, work: Launched, rows: NDArray[np.void], order: Ints) -> Owners:
-    """What each launch belongs to.
+    """The operator, module and ranges of each launch.
 
     Args:
         text: Names and marks of the process.

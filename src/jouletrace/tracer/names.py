@@ -58,7 +58,7 @@ def family_of(kernel: str) -> str:
 
 
 def process_name(words: Sequence[str]) -> str:
-    """What a command line of at least one word runs: a script (also if a launcher runs it), a module, or a command."""
+    """The name of what a command line of at least one word runs: a script (of a launcher, too), module or command."""
     target, arguments = words[0], list(words[1:])
     launches = True
     if _PYTHON.fullmatch(PurePath(target).name):

@@ -1,4 +1,4 @@
-"""What one process ran on GPUs, and what each launch belongs to."""
+"""The kernels of one process, with the operator, module and ranges of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Launched:
-    """What ran, in the order of its launches.
+    """Kernels, copies and sets, in the order of their launches.
 
     Attributes:
         names: Distinct names of kernels, copies and sets.
@@ -61,7 +61,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class Owners:
-    """What the launches of a process belong to, as it was marked.
+    """Operators, modules and ranges of the launches of a process, as they were marked.
 
     Attributes:
         labels: Operators and modules; ("", "") is the first.
@@ -83,7 +83,7 @@ class Owners:
 
     @property
     def known(self) -> bool:
-        """Whether an operator was marked at some launch."""
+        """True if an operator was marked at some launch."""
         named = np.array([bool(op) for op, _ in self.labels])
         return bool((self.sampled & named[self.label]).any())
 

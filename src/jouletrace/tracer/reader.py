@@ -21,7 +21,7 @@ MOST_DEVICES = 1024
 
 
 def read(folder: Path) -> list[ProcessTrace]:
-    """What each process ran that left files in a folder, those of lower ranks first.
+    """The processes that left files in a folder, those of lower ranks first, with what each ran.
 
     Processes may still run. One whose files can't be read ran nothing, and has a note of the code "child_lost".
     """
@@ -50,11 +50,12 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
     syncs, loads = (_waits(start, end, whole & (kind == waiting)) for waiting in (SYNC, LOAD))
     last_ns = max(header.ended_ns or header.flushed_ns, int(end[whole].max(initial=0)))
     order = np.flatnonzero(whole & (kind <= SET))
-    order = order[np.lexsort((start[order], rows["correlation"][order]))]
+    launch = _whole_numbers(rows["correlation"][order])
+    by_launch = np.lexsort((start[order], launch))
+    order, launch = order[by_launch], launch[by_launch]
     start, end = start[order], end[order]
     names, name = _names(text, rows["name"][order])
-    correlation, device = (rows[column][order].astype(np.int64) for column in ("correlation", "device"))
-    work = Launched(names, name, start, end, correlation, device)
+    work = Launched(names, name, start, end, launch, rows["device"][order].astype(np.int64))
     owners = owners_of(text, work, rows, order)
     facts = dict(text.facts)
     return ProcessTrace(
@@ -82,6 +83,13 @@ def _names(text: Text, name: NDArray[np.uint32]) -> tuple[tuple[str, ...], Ints]
         found = plain(demangle(text.names[one]).encode()) if one < len(text.names) else ""
         of_number[one] = codes.setdefault(found or UNNAMED, len(codes))
     return tuple(codes), of_number[name]
+
+
+def _whole_numbers(correlation: NDArray[np.uint32]) -> Ints:
+    """Numbers of launches, which CUPTI counts modulo 2^32: those of neighbours in the file differ by less than half."""
+    number = correlation.astype(np.int64)
+    step = np.diff(number, prepend=number[:1])
+    return number + 2**32 * np.cumsum((step < -(2**31)).astype(np.int64) - (step > 2**31))
 
 
 def _waits(start: Ints, end: Ints, rows: NDArray[np.bool_]) -> Ints:

@@ -50,7 +50,7 @@ _SPACES = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
 
 @dataclass(frozen=True)
 class Header:
-    """What a process states of its rows.
+    """The first page of a process's rows, which describes them.
 
     Attributes:
         rows: Their number.
@@ -69,7 +69,7 @@ class Header:
 
 @dataclass
 class Text:
-    """What the lines of a process say.
+    """The lines of a process, by what they state.
 
     Attributes:
         names: By their numbers, as they were written.

@@ -99,6 +99,21 @@ def test_a_program_on_two_gpus_is_saved_as_one_run(run):
     assert set(saved.activity["device"].to_pylist()) == set(ids)
 
 
+def test_more_than_1024_files_may_be_open(run):
+    """``select`` knows no more."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], min(limits[1], 4096)), limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        _, said = run("")
+    finally:
+        for number in opened:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert said.code == 0, said.err
+
+
 def test_kernels_on_a_gpu_that_is_not_recorded_are_named(run):
     text = "from row_kernels import launch, writer\nwriter().fact('device', '0 GPU-other')\nlaunch('one', 0.01)\n"
     found, _ = run(text)

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "fake.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +18,14 @@ static atomic_uint last_correlation, last_graph;
 static __thread Context *current;
 static __thread uint32_t outer, stream; /* correlation of the thread's outermost call; number of its stream */
 static __thread Graph *captured;
+
+/* In place of the system's, in all libraries. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *given) {
+  if (getenv("FAKE_NO_THREADS")) return EAGAIN;
+  int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = NULL;
+  *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+  return real(thread, attributes, function, given);
+}
 
 void fake_attach(const Hooks *with) { hooks = with; }
 

@@ -54,7 +54,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        """What the Run is called: the script, which a launcher (torchrun) has among its arguments, or the module."""
+        """The name of the Run: the script, which a launcher (torchrun) has among its arguments, or the module."""
         if self.python[1:]:
             return self.target
         scripts = [word for word in (self.target, *self.arguments) if word.endswith(".py")]
@@ -155,7 +155,7 @@ def program_of(arguments: Sequence[str], module: bool) -> Command:
 
 
 def _is_python(path: Path) -> bool:
-    """Whether a file is for Python alone: by its name, or as an archive of modules that doesn't name its Python."""
+    """True if a file is for Python alone: by its name, or as an archive of modules that doesn't name its Python."""
     if path.suffix in _PYTHON:
         return True
     try:

@@ -23,7 +23,7 @@ MATCHED = 0.95
 
 @dataclass(frozen=True)
 class Gpu:
-    """What ran on one GPU.
+    """One GPU, with all that ran on it.
 
     Attributes:
         id: Its UUID.

@@ -1,4 +1,4 @@
-"""What a program had run when we were killed, from the files of the tracer in the folder of its Run."""
+"""Completes a Run that was cut off, by the files that the tracer left in its folder."""
 
 from __future__ import annotations
 

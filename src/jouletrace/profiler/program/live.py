@@ -1,4 +1,4 @@
-"""What a running program draws, and what ran last, in a line every few seconds."""
+"""Prints the power of a running program, and its latest kernels, in a line every few seconds."""
 
 from __future__ import annotations
 

@@ -153,14 +153,15 @@ def _wait(process: subprocess.Popen[bytes], session: Session, live: Live | None)
     Signals come at the latest with the next look: one that another thread gets doesn't end a call of the main one.
     """
     try:
-        ended = os.pidfd_open(process.pid)
+        ended, events = os.pidfd_open(process.pid), select.poll()
+        events.register(ended, select.POLLIN)
     except (AttributeError, OSError):  # not Linux, or an old one
         ended = None
     try:
         while (code := process.poll()) is None:
             _look(session, live)
             if ended is not None:
-                select.select([ended], [], [], LOOK_S)
+                events.poll(1000 * LOOK_S)
             else:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(LOOK_S)
@@ -245,7 +246,7 @@ _SIMULATED = "none were traced: a program runs none on a simulated GPU"
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process runs; one that has ended and wasn't waited for doesn't."""
+    """True if a process runs; one that has ended and wasn't waited for doesn't."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, IndexError):

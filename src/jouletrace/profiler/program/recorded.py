@@ -1,4 +1,4 @@
-"""What the Run of a program holds of its GPUs: units, kernels, and facts about the recording of each."""
+"""Puts the GPUs of a program into its Run: units, kernels, and facts about the recording of each."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Signals:
 
 
 def _at_terminal() -> bool:
-    """Whether keys of a terminal reach this process and those that it starts."""
+    """True if keys of a terminal reach this process and those that it starts."""
     try:
         with open("/dev/tty", "rb") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

@@ -27,7 +27,7 @@ COMPUTE, COMMUNICATION = "compute", "communication"
 
 @dataclass(frozen=True)
 class Part:
-    """What one process ran on one GPU.
+    """The kernels of one process on one GPU.
 
     Attributes:
         work: In the order of launches.
@@ -119,7 +119,7 @@ def _place(
 
 
 def phase_of(kernel: str) -> str:
-    """What a kernel's time is for, in a program of several ranks."""
+    """The phase to which a kernel's time belongs, in a program of several ranks."""
     if is_waiting(kernel):
         return WAITING
     return COMMUNICATION if COLLECTIVE.search(kernel) else COMPUTE

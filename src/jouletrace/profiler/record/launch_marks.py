@@ -46,7 +46,7 @@ class LaunchMarks(Marks):
         self._stack()
 
     def _stack(self) -> list[tuple[LaunchMarks, Opened]]:
-        """What this thread has pushed, after what has ended was popped."""
+        """The ranges that this thread has pushed; those that have ended are popped first."""
         stack: list[tuple[LaunchMarks, Opened]] = vars(self._pushed).setdefault("stack", [])
         while stack and not stack[-1][0].holds(stack[-1][1]):
             stack.pop()
@@ -54,5 +54,5 @@ class LaunchMarks(Marks):
         return stack
 
     def holds(self, opened: Opened) -> bool:
-        """Whether a range is still open, in a recording that hasn't ended."""
+        """True if a range is still open, in a recording that hasn't ended."""
         return not self._over and opened.id in self._open

@@ -36,11 +36,11 @@ SPAN = "program"
 """Phase of a recording in which its kernels were traced."""
 
 TRACED = "traced.npz"
-"""What a rank ran, in its part; "traced-1.npz" and so on are of processes that it started."""
+"""The file with what a rank ran, in its part; "traced-1.npz" and so on are of processes that it started."""
 
 
 def has_kernels(devices: Sequence[Device]) -> bool:
-    """Whether kernels of this process run on one of the devices."""
+    """True if kernels of this process run on one of the devices."""
     return any(device.info.kind != "cpu" and not device.info.simulated for device in devices)
 
 

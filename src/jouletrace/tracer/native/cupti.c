@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <limits.h>
+#include <locale.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +39,10 @@ enum { RECORD_KINDS = sizeof RECORDS / sizeof RECORDS[0] };
 
 static char problem[512];
 static void *subscriber;
-static bool on, recording, held, checked;
+static _Atomic bool on;
+static bool recording, held, checked;
 static uint64_t began_ns;
+static uintptr_t beginnings; // how often tracing has begun
 static pthread_mutex_t state = PTHREAD_MUTEX_INITIALIZER;
 
 // --- whose a launch is
@@ -69,8 +72,8 @@ static uint32_t node_place(uint64_t node) {
 }
 _Static_assert(NODES == BLOCK << 14, "the hash of a block has 14 bits");
 
-// Where a node is; if it is nowhere, and it is to be remembered, where to put it; else NODES. What was destroyed is known
-// until its place is needed: records of its last launch come later.
+// The place of a node; of an unknown one NODES or, if it is to be remembered, a free place. A destroyed node keeps its place
+// until another needs it: records of its last launch come later.
 static uint32_t node_at(uint64_t node, bool remember) {
   uint32_t place = node_place(node), old = NODES;
   for (int tries = 0; tries < TRIES; tries++, place = (place + BLOCK) & (NODES - 1)) {
@@ -145,7 +148,7 @@ static size_t buffer_size = SMALL;
 static uint64_t last_full_ns;
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// Buffers hold about a tenth of a second: CUPTI hands over whole ones alone.
+// Buffers hold about a tenth of a second, since CUPTI hands over whole ones alone while the GPU is never idle.
 static void on_requested(uint8_t **buffer, size_t *size, size_t *most) {
   pthread_mutex_lock(&pool_mutex);
   uint64_t now = now_ns(), since = now - last_full_ns;
@@ -183,6 +186,7 @@ static uint32_t kernel_name(const char *name) {
   return known[place].number;
 }
 
+static bool noted[DEVICES]; // whose UUIDs are in the text
 static void note_device(uint32_t device);
 
 // False at a record that makes no sense, in an unknown layout.
@@ -264,9 +268,8 @@ static void *driver(const char *name) {
 }
 
 static void note_device(uint32_t device) {
-  static bool known[DEVICES];
-  if (device >= DEVICES || known[device]) return;
-  known[device] = true;
+  if (device >= DEVICES || noted[device]) return;
+  noted[device] = true;
   int (*get)(int *, int), (*uuid)(unsigned char *, int), (*called)(char *, int, int), handle;
   *(void **)&get = driver("cuDeviceGet");
   *(void **)&uuid = driver("cuDeviceGetUuid_v2"), *(void **)&called = driver("cuDeviceGetName");
@@ -280,7 +283,7 @@ static void note_device(uint32_t device) {
 
 // --- the library
 
-static int newest(struct dl_phdr_info *info, size_t size, void *found) {
+static int mapped(struct dl_phdr_info *info, size_t size, void *found) {
   (void)size;
   const char *base = strrchr(info->dlpi_name, '/');
   if (base && !strncmp(base, "/libcupti.so", 12)) snprintf(found, PATH_MAX, "%s", info->dlpi_name);
@@ -294,37 +297,54 @@ static int beside(struct dl_phdr_info *info, size_t size, void *found) {
   return 0;
 }
 
+// The newest libcupti in a place that the driver can have; the place is the beginning of a path, or empty for the loader's.
+static void *newest(const char *place, int length, const char *rest, int major) {
+  char name[2 * PATH_MAX];
+  void *library = NULL;
+  for (; major >= 12 && !library; major--) {
+    snprintf(name, sizeof name, "%.*s%slibcupti.so.%d", length, place, rest, major);
+    library = dlopen(name, RTLD_NOW);
+  }
+  return library;
+}
+
 // The libcupti that is mapped, else the one of the program's runtime, else those of JOULETRACE_CUPTI: never a second one.
 static void *find_cupti(void) {
-  char path[PATH_MAX] = "", folder[PATH_MAX] = "", name[PATH_MAX + 64];
+  static const char *const places[] = {"/", "/../../cuda_cupti/lib/", "/../extras/CUPTI/lib64/"};
+  char path[PATH_MAX] = "", folder[PATH_MAX] = "";
   void *library = NULL;
-  dl_iterate_phdr(newest, path);
+  dl_iterate_phdr(mapped, path);
   if (*path && (library = dlopen(path, RTLD_NOW))) return library;
   int version = 0, (*get)(int *);
   *(void **)&get = driver("cuDriverGetVersion");
   if (get) get(&version);
-  int major = version ? version / 1000 : 99;
+  int major = version && version < 14000 ? version / 1000 : 14;
   dl_iterate_phdr(beside, folder);
-  static const char *const places[] = {"%s/libcupti.so.%d", "%s/../../cuda_cupti/lib/libcupti.so.%d", "%s/../extras/CUPTI/lib64/libcupti.so.%d"};
-  const char *given = getenv("JOULETRACE_CUPTI");
-  for (int wanted = major < 14 ? major : 14; wanted >= 12 && !library; wanted--) {
-    for (size_t k = 0; *folder && k < sizeof places / sizeof places[0] && !library; k++) {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-      snprintf(name, sizeof name, places[k], folder, wanted);
-#pragma GCC diagnostic pop
-      library = dlopen(name, RTLD_NOW);
-    }
-    for (const char *at = given; at && *at && !library;) {
-      const char *end = strchrnul(at, ':');
-      snprintf(name, sizeof name, "%.*s/libcupti.so.%d", (int)(end - at), at, wanted);
-      library = dlopen(name, RTLD_NOW);
-      at = *end ? end + 1 : end;
-    }
-    snprintf(name, sizeof name, "libcupti.so.%d", wanted);
-    if (!library) library = dlopen(name, RTLD_NOW);
+  for (size_t k = 0; *folder && k < sizeof places / sizeof places[0] && !library; k++)
+    library = newest(folder, PATH_MAX, places[k], major);
+  for (const char *at = getenv("JOULETRACE_CUPTI"), *end; at && *at && !library; at = *end ? end + 1 : end) {
+    end = strchrnul(at, ':');
+    library = newest(at, (int)(end - at), "/", major);
   }
-  return library;
+  return library ? library : newest("", 0, "", major);
+}
+
+static bool refused(const char *function, int error) {
+  const char *why = NULL, *said = NULL;
+  if (!error) return false;
+  switch (error) {
+  case 15: why = "CUPTI is not initialised: check that a CUDA driver is installed"; break;
+  case 35: why = "no permission to trace: ask the administrator for NVreg_RestrictProfilingToAdminUsers=0, or run as root"; break;
+  case 36: why = "another profiler holds the GPU through an older interface: end it first"; break;
+  case HELD: why = "another profiler holds CUPTI in this process: end it first"; break;
+  case 40: why = "no permission to trace in this virtual machine: the host must allow profiling"; break;
+  case 43: why = "kernels can't be traced on a MIG instance with this driver"; break;
+  default: break;
+  }
+  if (cupti.GetResultString) cupti.GetResultString(error, &said);
+  if (why) snprintf(problem, sizeof problem, "%s", why);
+  else snprintf(problem, sizeof problem, "%s failed: %s", function, said ? said : "for an unknown reason");
+  return true;
 }
 
 static bool load(void) {
@@ -345,28 +365,10 @@ static bool load(void) {
       return false;
     }
   uint32_t version = 0;
-  int error = cupti.GetVersion(&version);
-  if (error || version < 18) snprintf(problem, sizeof problem, "libcupti is version %u; CUDA 12 or later is required", version);
+  if (refused("cuptiGetVersion", cupti.GetVersion(&version))) return false;
+  if (version < 18) snprintf(problem, sizeof problem, "libcupti is version %u; CUDA 12 or later is required", version);
   else text("i cupti %u", version);
-  return !error && version >= 18;
-}
-
-static bool refused(const char *function, int error) {
-  const char *said = NULL;
-  if (!error) return false;
-  if (cupti.GetResultString) cupti.GetResultString(error, &said);
-  switch (error) {
-  case 15: said = "CUPTI is not initialised: check that a CUDA driver is installed"; break;
-  case 35: said = "no permission to trace: ask the administrator for NVreg_RestrictProfilingToAdminUsers=0, or run as root"; break;
-  case 36: said = "another profiler holds the GPU through an older interface: end it first"; break;
-  case HELD: said = "another profiler holds CUPTI in this process: end it first"; break;
-  case 40: said = "no permission to trace in this virtual machine: the host must allow profiling"; break;
-  case 43: said = "kernels can't be traced on a MIG instance with this driver"; break;
-  default: break;
-  }
-  if (error == 15 || error >= 35) snprintf(problem, sizeof problem, "%s", said ? said : function);
-  else snprintf(problem, sizeof problem, "%s failed%s%s", function, said ? ": " : "", said ? said : "");
-  return true;
+  return version >= 18;
 }
 
 #ifndef LAUNCH_CALLBACKS // benchmarks/tracing_cost.py builds the library without them
@@ -407,8 +409,8 @@ static void detach(uint32_t forced) {
   subscriber = NULL;
 }
 
-// torch's profiler keeps CUPTI's one subscription after its end: records come without it, but without their owners. What
-// is said then; NULL where another may be recording.
+// Takes CUPTI. torch's profiler keeps its one subscription after its end: records come without one, but have no owners, which
+// the warning though_held says; it is NULL where another profiler may be recording.
 static bool attach(const char *though_held) {
   int error = LAUNCH_CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
   if (error) subscriber = NULL;
@@ -430,7 +432,10 @@ static struct {
 
 static void duty_begin(const char *given) {
   duty.first_s = 1e18, duty.first_kernels = 1.5e6, duty.traced_s = 5, duty.every_s = 60, duty.most_kernels = 4e6;
+  locale_t plain = newlocale(LC_ALL_MASK, "C", 0), before = uselocale(plain); // numbers of the program's may have commas
   if (given) sscanf(given, "%lf %lf %lf %lf %lf", &duty.first_s, &duty.first_kernels, &duty.traced_s, &duty.every_s, &duty.most_kernels);
+  uselocale(before);
+  if (plain) freelocale(plain);
   duty.since_ns = now_ns(), duty.beginning = true;
 }
 
@@ -455,23 +460,18 @@ static void duty_follow(void) {
   duty.since_ns = now_ns();
 }
 
-static void flush(uint32_t forced) {
-  cupti.ActivityFlushAll(forced);
-  rows_flushed(now_ns());
-}
-
-static void *follow(void *nothing) {
+static void *follow(void *mine) {
   for (int ticks = 1;; ticks++) {
     usleep(TICK_MS * 1000);
     pthread_mutex_lock(&state);
-    bool go = on;
-    if (go && nonsense && !held) held = true, detach(0);
+    bool go = on && (uintptr_t)mine == beginnings; // a later beginning has a thread of its own
+    if (go && !held && (nonsense || files_are_removed())) held = true, detach(0);
     if (go && !held) {
-      if (recording && ticks % (FLUSH_MS / TICK_MS) == 0) flush(0);
+      if (recording && ticks % (FLUSH_MS / TICK_MS) == 0) cupti.ActivityFlushAll(0), rows_flushed(now_ns());
       duty_follow();
     }
     pthread_mutex_unlock(&state);
-    if (!go) return nothing;
+    if (!go) return NULL;
   }
 }
 
@@ -484,6 +484,9 @@ static void forked(void) {
   files_abandon();
   on = false;
 }
+
+// Before CUDA starts, too: ranges of NVTX are interned from the program's first.
+__attribute__((constructor)) static void loaded(void) { pthread_atfork(NULL, NULL, forked); }
 
 static void command_line(void) {
   char words[8192];
@@ -522,7 +525,7 @@ static void *settle(void *nothing) {
 // Waits for the GPU, but not for ever: a collective whose peer has died never ends.
 static void settled(void) {
   pthread_t waiting;
-  if (thread_create(&waiting, settle)) return;
+  if (thread_create(&waiting, settle, NULL)) return;
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += SETTLE_S;
@@ -531,25 +534,29 @@ static void settled(void) {
 
 int tracing_start(const char *folder, const char *given, bool after_profiler) {
   static const char BEFORE[] = "torch's profiler, which the program used before, keeps CUPTI: kernels have no modules and ranges";
-  static bool registered;
   pthread_mutex_lock(&state);
   int code = on ? 1 : 0;
   if (!code) {
     *problem = 0, checked = held = nonsense = false, began_ns = now_ns();
+    memset(noted, 0, sizeof noted);
     if (!marks_open(folder)) snprintf(problem, sizeof problem, "no file can be written in %s", folder), code = 3;
   } else {
     snprintf(problem, sizeof problem, "this process is traced already, and its kernels are in that Run");
   }
   if (!code) {
-    if (!registered) pthread_atfork(NULL, NULL, forked);
-    registered = true;
     command_line();
     duty_begin(given);
     code = !load() ? 2 : !attach(after_profiler ? BEFORE : NULL) ? 3 : 0;
     on = !code;
     pthread_t thread;
-    if (on && thread_create(&thread, follow)) code = 3, on = false;
-    else if (on) pthread_detach(thread);
+    if (on && thread_create(&thread, follow, (void *)++beginnings)) {
+      snprintf(problem, sizeof problem, "no thread can be created");
+      code = 3;
+      on = false;
+      detach(0);
+    } else if (on) {
+      pthread_detach(thread);
+    }
     if (code) text("w not_traced kernels: %s", problem);
     if (code) files_close(true);
   }
@@ -567,12 +574,6 @@ void tracing_stop(bool ended) {
   if (cupti.ActivityGetNumDroppedRecords && !cupti.ActivityGetNumDroppedRecords(NULL, 0, &dropped)) rows_dropped(dropped);
   rows_flushed(now_ns());
   files_close(ended);
-  pthread_mutex_unlock(&state);
-}
-
-void tracing_refresh(void) {
-  pthread_mutex_lock(&state);
-  if (on && !held) flush(0);
   pthread_mutex_unlock(&state);
 }
 

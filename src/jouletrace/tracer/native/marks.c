@@ -180,7 +180,7 @@ static Pushed push_node(long sequence, const char *name, size_t length) {
   return (Pushed){OPERATOR, code_push((Code){mark, mark})};
 }
 
-// What torch's NVTX state says: "aten::addmm, seq = 12, op_id = 345" in forward; in backward
+// Names that torch's NVTX state emits: "aten::addmm, seq = 12, op_id = 345" in forward; in backward
 // "autograd::engine::evaluate_function: AddmmBackward0, op_id = 346", and within it "AddmmBackward0, seq = 12, op_id = 347".
 static Pushed push_operator(const char *name, const char *end) {
   atomic_fetch_add_explicit(&events, 1, memory_order_relaxed);

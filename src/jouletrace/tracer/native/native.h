@@ -30,11 +30,11 @@ static inline uint64_t now_ns(void) {
 }
 
 // A thread of ours takes none of the program's signals.
-static inline int thread_create(pthread_t *thread, void *(*function)(void *)) {
+static inline int thread_create(pthread_t *thread, void *(*function)(void *), void *given) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  int error = pthread_create(thread, NULL, function, NULL);
+  int error = pthread_create(thread, NULL, function, given);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return error;
 }
@@ -44,6 +44,7 @@ bool files_open(const char *folder);        // false if nothing can be written
 void files_close(bool ended);
 void files_abandon(void);                   // in a forked child, whose files are the parent's
 bool files_are_open(void);
+bool files_are_removed(void);               // the Run has been saved without this process, which outlives its program
 void rows_lock(void);                       // rows are put between lock and unlock
 void rows_put(const Row *row);
 void rows_dropped(uint64_t number);
@@ -71,10 +72,10 @@ uint64_t operator_events(void);
 void marks_forked(void);
 
 // cupti.c
-// 0, or why not: 1 traced already, 2 no CUPTI, 3 refused; whether torch's profiler, which keeps CUPTI, has ended before
+// Returns 0, or why it doesn't trace: 1 traced already, 2 no CUPTI, 3 refused. After torch's profiler, which keeps CUPTI's
+// subscription when it ends, kernels are traced without their owners.
 int tracing_start(const char *folder, const char *duty, bool after_profiler);
 void tracing_stop(bool ended);
-void tracing_refresh(void);
 void tracing_pause(void);                   // leave CUPTI to the program's own profiler
 void tracing_resume(void);
 bool tracing_is_on(void);

@@ -9,8 +9,8 @@ typedef const void *(*GetTable)(uint32_t);
 typedef struct { size_t size; int (*module)(uint32_t, Table *, unsigned *); } Callbacks;
 enum { CALLBACKS = 1, CORE = 1, CORE2 = 5, ASCII = 1, REGISTERED = 3 };
 
-// Domains of libraries, whose ranges aren't the program's.
-static char of_library;
+// Domains: those of libraries hold ranges that aren't the program's.
+static char of_program, of_library;
 static const char *const LIBRARIES[] = {"NCCL", "CCCL", "libcudf", "cuBLAS", "cuDNN", "cuFFT", "cuSPARSE", "cuSOLVER", "TSL", NULL};
 
 static const char *message(const void *attributes) {
@@ -34,7 +34,7 @@ static void domain_end(void *domain, uint64_t id) {
 static void *domain_create(const char *name) {
   for (const char *const *one = LIBRARIES; name && *one; one++)
     if (!strcmp(name, *one)) return &of_library;
-  return strdup(name ? name : "");
+  return &of_program;
 }
 static void *domain_register(void *domain, const char *text) { return (void)domain, strdup(text ? text : "range"); }
 

@@ -179,42 +179,55 @@ static bool call(Object *globals, const char *name) {
 
 static Object *globals; // of the hooks that run
 static _Atomic bool ended;
-static _Atomic unsigned beginnings;
+static _Atomic uintptr_t beginnings;
+
+static void end_hooks(Object *of) {
+  call(of, "end");
+  python.Drop(of);
+}
+
+// The globals of hooks that run now; the lock is held, save where their text imports.
+static Object *begun(uintptr_t mine) {
+  Object *made = hooks();
+  if (!made) {
+    text("w hooks_failed modules and operators: the hooks can't run in this Python");
+    ended = true;
+  } else if (ended || mine != beginnings) { // meanwhile
+    end_hooks(made), made = NULL;
+  }
+  return made;
+}
 
 // A pending call waits for ever behind a main thread that sleeps; a thread has the lock after some milliseconds.
-static void *look(void *nothing) {
-  const unsigned mine = beginnings;
-  bool installed = false;
-  for (int ticks = 0; alive() || (tracing_is_on() && !python.IsInitialized()); ticks++) {
+static void *look(void *given) {
+  const uintptr_t mine = (uintptr_t)given;
+  bool was_alive = false, installed = false; // an interpreter that begins again has no hooks: those of the former are gone
+  for (int ticks = 0; alive() || (tracing_is_on() && !was_alive && !python.IsInitialized()); ticks++) {
     if (alive()) {
       int lock = python.Ensure();
-      if (mine != beginnings) { // a later recording has a thread of its own
-        python.Release(lock);
-        return nothing;
-      }
-      if (!ended && !globals && !(globals = hooks())) {
-        text("w hooks_failed modules and operators: the hooks can't run in this Python");
-        ended = true;
-      }
-      installed = globals && call(globals, "look");
+      was_alive = true;
+      bool over = ended || mine != beginnings; // a later recording has a thread of its own
+      if (!over && !globals) globals = begun(mine), over = !globals;
+      if (!over) installed = call(globals, "look");
       python.Release(lock);
-      if (ended) return nothing;
+      if (over) return NULL;
     }
     usleep(1000 * (installed ? LATE_MS : ticks < EARLY ? EARLY_MS : SOON_MS));
   }
-  return nothing;
+  return NULL;
 }
 
 // Takes the hooks out again; the caller holds the interpreter's lock.
 void python_end(void) {
+  Object *running = globals;
   ended = true;
-  if (globals) call(globals, "end");
   globals = NULL;
+  if (running) end_hooks(running);
 }
 
 void python_begin(bool with_operators) {
   pthread_t thread;
   operators = with_operators, ended = false;
-  beginnings++;
-  if (resolve() && !thread_create(&thread, look)) pthread_detach(thread);
+  uintptr_t mine = ++beginnings;
+  if (resolve() && !thread_create(&thread, look, (void *)mine)) pthread_detach(thread);
 }

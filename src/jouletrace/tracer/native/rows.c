@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 enum { HEADER = 4096, WINDOW = 65536, WINDOW_BYTES = WINDOW * sizeof(Row), PATH = 4096 };
-_Static_assert(WINDOW_BYTES % 65536 == 0, "windows begin at pages");
 
 typedef struct {
   char magic[8];
@@ -42,14 +41,15 @@ static bool opened(File *file, int flags) {
   return true;
 }
 
-static bool still_open(File *file, int flags) {
-  struct stat s;
-  if (file->fd >= 0 && !fstat(file->fd, &s) && s.st_dev == file->device && s.st_ino == file->inode) return true;
-  dev_t device = file->device;
-  ino_t inode = file->inode;
-  if (!opened(file, flags)) return false;
-  if (file->device == device && file->inode == inode) return true;
-  close(file->fd);
+static bool is_open(const File *file, struct stat *s) {
+  return file->fd >= 0 && !fstat(file->fd, s) && s->st_dev == file->device && s->st_ino == file->inode;
+}
+
+static bool still_open(File *file, int flags, struct stat *s) {
+  if (is_open(file, s)) return true;
+  file->fd = open(file->path, flags | O_CLOEXEC | O_NOFOLLOW);
+  if (is_open(file, s)) return true;
+  if (file->fd >= 0) close(file->fd); // another file has its path
   file->fd = -1;
   return false;
 }
@@ -60,11 +60,24 @@ static bool allowed(uint64_t size) {
   return !getrlimit(RLIMIT_FSIZE, &limit) && (limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur);
 }
 
+// Where a mapping begins: at a page, whose size differs between machines, at or before what is asked for.
+static size_t within_page(uint64_t at) { return at % (uint64_t)sysconf(_SC_PAGESIZE); }
+
 // Space is reserved: a page of a sparse file that finds the disk full sends SIGBUS.
 static void *reserved(uint64_t offset, size_t size) {
-  if (!allowed(offset + size) || posix_fallocate(rows_file.fd, (off_t)offset, (off_t)size)) return NULL;
-  void *mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, rows_file.fd, (off_t)offset);
-  return mapped == MAP_FAILED ? NULL : mapped;
+  int error = EFBIG;
+  if (allowed(offset + size))
+    do error = posix_fallocate(rows_file.fd, (off_t)offset, (off_t)size);
+    while (error == EINTR); // by a signal of the program's
+  if (error) return NULL;
+  size_t before = within_page(offset);
+  char *mapped = mmap(NULL, size + before, PROT_READ | PROT_WRITE, MAP_SHARED, rows_file.fd, (off_t)(offset - before));
+  return mapped == MAP_FAILED ? NULL : mapped + before;
+}
+
+static void release(void *reserved_at, size_t size) {
+  size_t before = within_page((uintptr_t)reserved_at);
+  munmap((char *)reserved_at - before, size + before);
 }
 
 bool files_open(const char *folder) {
@@ -85,11 +98,12 @@ void files_close(bool ended) {
   pthread_mutex_lock(&rows_mutex);
   pthread_mutex_lock(&text_mutex);
   if (header && ended) header->ended_ns = now_ns();
-  if (header) munmap(header, HEADER);
-  if (window) munmap(window, WINDOW_BYTES);
+  if (header) release(header, HEADER);
+  if (window) release(window, WINDOW_BYTES);
   header = NULL, window = NULL;
-  if (still_open(&rows_file, O_RDWR)) close(rows_file.fd);
-  if (still_open(&text_file, O_WRONLY | O_APPEND)) close(text_file.fd);
+  struct stat s;
+  if (is_open(&rows_file, &s)) close(rows_file.fd);
+  if (is_open(&text_file, &s)) close(text_file.fd);
   rows_file.fd = text_file.fd = -1;
   pthread_mutex_unlock(&text_mutex);
   pthread_mutex_unlock(&rows_mutex);
@@ -103,15 +117,24 @@ void files_abandon(void) {
 
 bool files_are_open(void) { return header != NULL; }
 
+bool files_are_removed(void) {
+  struct stat s;
+  pthread_mutex_lock(&rows_mutex);
+  bool removed = is_open(&rows_file, &s) && !s.st_nlink;
+  pthread_mutex_unlock(&rows_mutex);
+  return removed;
+}
+
 void rows_lock(void) { pthread_mutex_lock(&rows_mutex); }
 
 void rows_put(const Row *row) {
   if (!header) return;
   uint64_t at = count + put;
   if (!full && (!window || at >= base + WINDOW)) {
-    if (window) munmap(window, WINDOW_BYTES);
+    struct stat s;
+    if (window) release(window, WINDOW_BYTES);
     base = at - at % WINDOW;
-    window = still_open(&rows_file, O_RDWR) ? reserved(HEADER + base * sizeof(Row), WINDOW_BYTES) : NULL;
+    window = still_open(&rows_file, O_RDWR, &s) ? reserved(HEADER + base * sizeof(Row), WINDOW_BYTES) : NULL;
     full = !window;
   }
   if (full) {
@@ -159,7 +182,7 @@ void text(const char *format, ...) {
   line[n++] = '\n';
   pthread_mutex_lock(&text_mutex);
   struct stat s;
-  if (header && !mute && still_open(&text_file, O_WRONLY | O_APPEND) && !fstat(text_file.fd, &s)) {
+  if (header && !mute && still_open(&text_file, O_WRONLY | O_APPEND, &s)) {
     ssize_t written = -1;
     if (allowed((uint64_t)s.st_size + (uint64_t)n))
       do written = write(text_file.fd, line, (size_t)n);

@@ -1,4 +1,4 @@
-// What is called from outside: by CUDA's driver as it starts, by Python through ctypes.
+// The functions that others call: CUDA's driver as it starts, Python through ctypes.
 #include "native.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,6 @@ static void at_exit(void) { tracing_stop(true); }
 // Called by the driver within cuInit, where nothing may call Python or CUDA's own start again.
 EXPORT int InitializeInjection(void) {
   const char *folder = getenv("JOULETRACE_TRACE"), *operators = getenv("JOULETRACE_OPERATORS");
-  const char *ranges = getenv("JOULETRACE_RANGES");
-  ranges_from_outside = !ranges || strcmp(ranges, "0");
   if (!folder || !*folder || tracing_start(folder, getenv("JOULETRACE_DUTY"), false)) return 1; // the program goes on without us
   atexit(at_exit);
   python_begin(!operators || strcmp(operators, "0"));
@@ -31,5 +29,4 @@ EXPORT int jt_start(const char *folder, int operators, const char *duty, int aft
 
 EXPORT void jt_end_hooks(void) { python_end(); }
 EXPORT void jt_stop(void) { tracing_stop(true); }
-EXPORT void jt_refresh(void) { tracing_refresh(); }
 EXPORT const char *jt_problem(void) { return tracing_problem(); }
