@@ -240,6 +240,7 @@ def test_descriptors_of_the_shell_reach_the_program_closed_and_open_ones(place):
         (["bad.py"], "run bad.py, line 2: not valid Python"),
         (["empty"], "run empty: a folder without a __main__.py"),
         (["no_format"], "run no_format: Exec format error"),
+        (["shell"], "; to run it by /bin/sh, make it executable: chmod +x shell"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -248,6 +249,7 @@ def test_what_cannot_be_run_is_refused_in_one_line(place, capsys, arguments, sai
     (place / "empty").mkdir()
     (place / "no_format").write_text("neither a script nor a program")
     (place / "no_format").chmod(0o755)
+    (place / "shell").write_text("#!/bin/sh\nexec sleep 1\n")
     refused = command(capsys, "run", "-d", "cpu", *arguments)
     assert refused.code == 2
     assert said in refused.complaint
@@ -288,8 +290,9 @@ def test_a_signal_ends_the_program_and_the_recording_is_kept(place, number):
     run = load(place / "kept.zip")
     assert run.complete
     asked = number in (signal.SIGINT, signal.SIGTERM)
-    codes = {warning.code for warning in run.warnings}
-    assert ("program_ended" if asked else "program_failed") in codes
+    said = {warning.code: warning.message for warning in run.warnings}
+    how = f"was {'ended' if asked else 'killed'} by {number.name};"
+    assert how in said["program_ended" if asked else "program_failed"]
 
 
 COUNTS = """

@@ -8,6 +8,7 @@ import pytest
 
 import jouletrace
 from commands import command, only_run
+from jouletrace.devices import registry
 from jouletrace.devices.base import Process
 from jouletrace.devices.rapl import CpuHost
 from jouletrace.profiler.program import live, program
@@ -168,13 +169,26 @@ def test_the_program_and_all_that_it_starts_load_the_tracer(run, built, workspac
     assert Path(seen["JOULETRACE_TRACE"]).is_absolute()
     assert not Path(seen["JOULETRACE_TRACE"]).exists(), "it has been read"
     (said,) = warned(found, "not_traced")
-    assert "the program ran none" in said
+    assert said == "kernels: none were traced: a program runs none on a simulated GPU"
 
 
 def test_the_rows_of_a_program_are_its_user_s_alone(run):
     text = "import os\nprint(oct(os.stat(os.environ['JOULETRACE_TRACE']).st_mode), flush=True)\nos._exit(0)\n"
     run(f"import os, sys\nos.dup2(os.open('out', os.O_CREAT | os.O_WRONLY), 1)\n{text}")
     assert Path("out").read_text() == "0o40700\n"
+
+
+def test_without_a_gpu_a_line_says_so_before_the_program_runs(run, monkeypatch):
+    monkeypatch.setattr(registry, "_visible", lambda: ([], "no driver"))
+    found, said = run("pass", device=["visible"])
+    assert said.err.startswith("jouletrace: no GPU can be measured here: no driver\n")
+    assert warned(found, "no_gpu") == ["there is no GPU here, and no kernels were traced"]
+
+
+def test_the_cpu_alone_is_no_proof_that_there_is_no_gpu(run):
+    found, said = run("pass")
+    assert "no GPU" not in said.err
+    assert warned(found, "no_gpu") == ["no GPU is recorded, and no kernels were traced"]
 
 
 def test_without_a_built_library_there_is_power_and_a_line_says_so(run, built):

@@ -103,7 +103,16 @@ class Command:
         except (SyntaxError, ValueError, ImportError, EOFError) as error:
             line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             said = error.msg if isinstance(error, SyntaxError) else error
-            raise BadInputError(f"run {self.target}{line}: not valid Python ({said})") from None
+            raise BadInputError(f"run {self.target}{line}: not valid Python ({said}){self._another()}") from None
+
+    def _another(self) -> str:
+        """What to do about a script of another language that isn't executable; "" for all else."""
+        with suppress(OSError), Path(self.target).open("rb") as file:
+            first = file.readline(200).strip()
+            if first.startswith(b"#!") and b"python" not in first and Path(self.target).suffix not in _PYTHON:
+                by = first[2:].decode(errors="replace").strip()
+                return f"; to run it by {by}, make it executable: chmod +x {self.target}"
+        return ""
 
     def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start it in a process of its own, with these variables added to its environment.

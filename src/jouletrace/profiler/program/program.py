@@ -37,10 +37,8 @@ from jouletrace.tracer.reader import read
 LOOK_S = 0.25
 """Time between looks while the program runs."""
 
-_SIGNALLED = {
-    128 + number: (f"was ended by {number.name}", "program_ended") for number in (signal.SIGINT, signal.SIGTERM)
-}
-"""Exit codes of programs that a signal asked to end: how they ended, and the code of the warning."""
+_ASKED = {128 + number: number.name for number in (signal.SIGINT, signal.SIGTERM)}
+"""Exit codes of programs that a signal asked to end: its name."""
 
 
 def run_program(
@@ -83,6 +81,7 @@ def run_program(
                 calibrations.attach(session.run, opened)
                 _note_others(session.run, opened)
             warn_of_idle(session.run, devices)
+            _say_first(devices)
             session.save_header()
             signals.take()
             begin_ns = session.clock.time_ns()
@@ -96,7 +95,7 @@ def run_program(
             if lines is not None:
                 lines.close()
             _blocking()
-            _finish(session, read(rows), code if code >= 0 else 128 - code)
+            _finish(session, read(rows), code)
     finally:
         for opened in devices:
             opened.close()
@@ -108,6 +107,21 @@ def _open(names: Sequence[str]) -> list[Device]:
     opened = open_devices(names, real_time=True)
     real = any(device.info.kind != "cpu" and not device.info.simulated for device in opened)
     return [*opened, *(beside_gpus() if real and all(device.info.kind != "cpu" for device in opened) else [])]
+
+
+def _say_first(devices: Sequence[Device]) -> None:
+    """Say on stderr, before the program takes its time, what will be missing."""
+    without = [str(device.info.details["no_gpu"]) for device in devices if "no_gpu" in device.info.details]
+    if without:
+        _say(": ".join(filter(None, ["no GPU can be measured here", without[0]])))
+    elif any(device.info.kind != "cpu" and not device.info.simulated for device in devices) and obstacle():
+        _say(f"no kernels will be traced: {obstacle()}")
+
+
+def _say(text: str) -> None:
+    """Print a line of ours on stderr."""
+    with suppress(OSError, ValueError):  # a closed stderr ends no program
+        print(printable(f"jouletrace: {text}"), file=sys.stderr, flush=True)
 
 
 def _note_others(run: Run, device: Device) -> None:
@@ -126,8 +140,7 @@ def _place_of_rows(folder: Path | None, begin_ns: int) -> Iterator[Path]:
         yield place
     except BaseException:
         if any(place.glob("*")):
-            with suppress(OSError):
-                print(printable(f"jouletrace: what the tracer wrote is in {shown(place)}"), file=sys.stderr, flush=True)
+            _say(f"what the tracer wrote is in {shown(place)}")
         else:
             shutil.rmtree(place, ignore_errors=True)
         raise
@@ -177,15 +190,17 @@ def _blocking() -> None:
             os.set_blocking(number, True)
 
 
-def _finish(session: Session, found: Sequence[ProcessTrace], code: int) -> None:
-    """End the recording and compute its figures."""
+def _finish(session: Session, found: Sequence[ProcessTrace], status: int) -> None:
+    """End the recording and compute its figures; the status is the exit code, or negative for a signal."""
     run = session.run
-    run.workload["exit_code"] = code
-    if code:
-        ended, warning = _SIGNALLED.get(code, (f"ended with exit code {code}", "program_failed"))
-        run.warn(warning, f"the program {ended}; figures are of what ran until then")
+    code = run.workload["exit_code"] = status if status >= 0 else 128 - status
+    if code in _ASKED:
+        run.warn("program_ended", f"the program was ended by {_ASKED[code]}; figures are of what ran until then")
+    elif code:
+        ended = f"ended with exit code {code}" if status > 0 else f"was killed by {_signal(-status)}"
+        run.warn("program_failed", f"the program {ended}; figures are of what ran until then")
     warn_of_losses(run, found)
-    _note(run, found, all(device.info.kind == "cpu" for device in session.devices))
+    _note(run, found, session.devices)
     found = [traced for traced in found if len(traced.work)]
     known = [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"]
     gpus, waits = gpus_of(found, known)
@@ -200,26 +215,44 @@ def _finish(session: Session, found: Sequence[ProcessTrace], code: int) -> None:
     session.save()
 
 
-def _note(run: Run, found: Sequence[ProcessTrace], no_gpu: bool) -> None:
+def _signal(number: int) -> str:
+    """The name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those for real time
+        return f"signal {number}"
+
+
+def _note(run: Run, found: Sequence[ProcessTrace], devices: Sequence[Device]) -> None:
     """Say what is missing."""
+    gpus = [device for device in devices if device.info.kind != "cpu"]
     none = all(not len(traced.work) for traced in found)
-    if no_gpu and none:
-        run.warn("no_gpu", "there is no GPU here, so that no kernels were traced")
+    if not gpus and none:
+        missing = any("no_gpu" in device.info.details for device in devices)
+        here = "there is no GPU here" if missing else "no GPU is recorded"
+        run.warn("no_gpu", f"{here}, and no kernels were traced")
     elif none and all(warning.code not in _WHY_NONE for warning in run.warnings):
-        traced_some = any(traced.segments for traced in found)
-        run.warn("not_traced", f"kernels: {_NONE_WRITTEN if traced_some else obstacle() or _NONE}")
-    if not no_gpu and ranges_obstacle():
+        run.warn("not_traced", f"kernels: {_why_none(found, gpus)}")
+    if gpus and ranges_obstacle():
         run.warn("not_traced", ranges_obstacle())
     for traced in found:
         if traced.segments and _runs(traced.pid):
             run.warn("child_lost", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
 
 
+def _why_none(found: Sequence[ProcessTrace], gpus: Sequence[Device]) -> str:
+    """Why there are no kernels."""
+    if any(traced.segments for traced in found):
+        return "the program ran none, or ended before one was written: by a signal or _exit within half a second"
+    if (why := obstacle()) or not all(device.info.simulated for device in gpus):
+        return why or _NONE
+    return "none were traced: a program runs none on a simulated GPU"
+
+
 _WHY_NONE = "not_traced", "records_dropped", "child_lost"
 """Codes of warnings that say why there are no kernels."""
 
-_NONE_WRITTEN = "the program ran none, or ended before one was written: by a signal or _exit within half a second"
-_NONE = "the program ran none, or the tracer couldn't come into it (statically linked, setuid, in a container)"
+_NONE = "the program ran none, or the tracer couldn't come into it (behind sudo, env -i, ssh or docker run, or setuid)"
 
 
 def _runs(pid: int) -> bool:

@@ -356,7 +356,7 @@ static bool load(void) {
       FUNCTION(ActivityGetNumDroppedRecords, false), FUNCTION(GetGraphNodeId, false), FUNCTION(GetResultString, false)};
   void *library = find_cupti();
   if (!library) {
-    snprintf(problem, sizeof problem, "libcupti is not installed; CUDA builds of torch include it");
+    snprintf(problem, sizeof problem, "libcupti is not installed; CUDA builds of torch and the CUDA Toolkit include it");
     return false;
   }
   for (size_t k = 0; k < sizeof functions / sizeof functions[0]; k++)
