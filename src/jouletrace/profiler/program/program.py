@@ -238,7 +238,7 @@ def _note(run: Run, found: Sequence[ProcessTrace], devices: Sequence[Device]) ->
         run.warn("not_traced", ranges_obstacle())
     for traced in found:
         if _runs(traced.pid):
-            run.warn("child_lost", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
+            run.warn("child_runs", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
 
 
 _NONE = "the program ran none, or the tracer couldn't come into it (behind sudo, env -i, ssh or docker run, or setuid)"
