@@ -37,7 +37,7 @@ native = Extension(
     depends=[str(NATIVE / "native.h")],
     extra_compile_args=FLAGS,
     libraries=["dl", "pthread"],
-    optional=True,  # without a compiler, kernels are traced by torch's profiler or not at all, which is said
+    optional=True,  # without a compiler a program has its power alone, which is said
 )
 linux = sys.platform == "linux"
 setup(ext_modules=[native] if linux else [], cmdclass={"build_ext": Library, "bdist_wheel": Wheel} if linux else {})

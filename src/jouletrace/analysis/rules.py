@@ -70,7 +70,7 @@ ranges | with care | ranges_overlap ranges_crossed ranges_too_deep ranges_not_be
 ranges | with care | too_many_names record_within update_failed
 ranges | yes | more_names host_time sensor_interval
 ranks | no | ranks_share_device
-ranks | with care | rank_lost rank_missing rank_incomplete child_lost collectives_unmatched
+ranks | with care | rank_lost rank_missing rank_incomplete child_lost child_runs collectives_unmatched
 ranks | yes | counts_differ
 counter of work | with care | no_work_counted work_never_read work_read_once work_not_read work_reset work_implausible
 counter of work | yes | work_untyped

@@ -166,6 +166,7 @@ _CODES_BY_ACTION = {
     "mend the command, then run it again": "command_failed",
     "let it run to its end, unless that was meant": "program_ended",
     "mend the program, then run it again": "program_failed",
+    "let the program wait for it": "child_runs",
     "give a smaller --batch": "out_of_memory",
     "give a longer --point-limit": "timed_out",
     "measure for longer": """

@@ -36,7 +36,7 @@ def kernels(run):
 
 
 def lost(run):
-    return [warning.message for warning in run.warnings if warning.code in ("not_traced", "child_lost")]
+    return [warning.message for warning in run.warnings if warning.code in ("not_traced", "child_lost", "child_runs")]
 
 
 START = "import subprocess, sys\nprocess = subprocess.Popen([sys.executable, 'child.py'])\n"

@@ -237,7 +237,7 @@ def _note(run: Run, found: Sequence[ProcessTrace], devices: Sequence[Device]) ->
         run.warn("not_traced", ranges_obstacle())
     for traced in found:
         if traced.segments and _runs(traced.pid):
-            run.warn("child_lost", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
+            run.warn("child_runs", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
 
 
 def _why_none(found: Sequence[ProcessTrace], gpus: Sequence[Device]) -> str:
