@@ -237,7 +237,7 @@ def test_a_process_that_outlives_the_program_is_named_before_its_first_kernel(ru
         "import os, time\nif os.fork():\n    time.sleep(0.5)\nelse:\n    import row_kernels\n    row_kernels.writer()\n"
     )
     found, _ = run(f"{text}    time.sleep(6)\n    os._exit(0)\n", device=[SIMULATED])
-    assert [line for line in warned(found, "child_lost") if "still runs: its later kernels are missing" in line]
+    assert [line for line in warned(found, "child_runs") if "still runs: its later kernels are missing" in line]
 
 
 def test_a_process_whose_files_are_damaged_has_one_warning_while_it_runs(run):
