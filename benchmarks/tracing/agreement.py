@@ -14,11 +14,11 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
+
+from jouletrace.run.recording_names import of_equal_layers
 from jouletrace.tracer.labels import labels_of
 from jouletrace.tracer.names import operator
 from jouletrace.tracer.reader import read
-
-from jouletrace.run.recording_names import of_equal_layers
 
 
 def plain(name):
