@@ -36,7 +36,7 @@ WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names under which wrappers hold what they wrap; "module", where it is the only child, is one too."""
 
 ENDING = ("__call__", "_enable_profiler")
-"""What a thread calls before its state of torch's profiler must be off."""
+"""Names of functions that a thread calls before its state of torch's profiler must be off."""
 
 INSIDE = "torch's profiler, which the program uses, holds CUPTI meanwhile: kernels of that time are like those"
 

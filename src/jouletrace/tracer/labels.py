@@ -35,7 +35,8 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
     labels = list(owners.labels)
     nameless = np.array([not op for op, _ in labels])
     found = owners.label.copy()
-    if not owners.sampled.any() or nameless.all():
+    open_ = np.flatnonzero(~owners.sampled & nameless[owners.label])
+    if not owners.sampled.any() or nameless.all() or not len(open_):
         return _distinct(labels, found)
     families: dict[str, int] = {}
     family = np.array([families.setdefault(family_of(name), len(families)) for name in work.names])
@@ -43,11 +44,11 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
     units = module + work.name, module + family[work.name]
     place = _places(owners.thread)
     near = _near(units, place)
-    open_ = np.flatnonzero(~owners.sampled & nameless[owners.label])
     open_ = _teach(found, open_, chain(_whole(units, owners), near), owners)
     unseen = owners.thread[open_] == 0  # nothing is known of these launches: their modules are learned, too
-    left = _teach(found, open_[unseen], _near([work.name], place), owners)
-    open_ = np.concatenate([open_[~unseen], left])
+    if unseen.any():
+        left = _teach(found, open_[unseen], _near([work.name], place), owners)
+        open_ = np.concatenate([open_[~unseen], left])
     labels, shared = _shared(labels, owners, near[0](np.flatnonzero(owners.sampled)))
     merged = shared[found]
     _teach(merged, open_, near, owners)

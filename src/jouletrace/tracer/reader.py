@@ -30,7 +30,7 @@ def read(folder: Path) -> list[ProcessTrace]:
 
 
 def _holds_files(place: Path) -> bool:
-    """Whether there are files; one can't be sure of a folder of another user, which a program behind sudo leaves."""
+    """True if there are files; one can't be sure of a folder of another user, which a program behind sudo leaves."""
     try:
         return any(place.iterdir())
     except OSError:

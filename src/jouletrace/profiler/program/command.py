@@ -106,7 +106,7 @@ class Command:
             raise BadInputError(f"run {self.target}{line}: not valid Python ({said}){self._another()}") from None
 
     def _another(self) -> str:
-        """What to do about a script of another language that isn't executable; "" for all else."""
+        """Advice on a script of another language that isn't executable; "" for all else."""
         with suppress(OSError), Path(self.target).open("rb") as file:
             first = file.readline(200).strip()
             if first.startswith(b"#!") and b"python" not in first and Path(self.target).suffix not in _PYTHON:
