@@ -229,3 +229,15 @@ def test_a_gpu_that_is_never_idle_does_not_keep_its_records(bench):
     assert traced.header["rows"] > 2000
     process.communicate("x", timeout=60)
     assert process.returncode == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("words", "kernel_us", "least"), [("both", 600, 5000), ("rate 60 3", 20_000, 80)])
+def test_busy_gpus_keep_few_records(bench, words, kernel_us, least):
+    """Two at once, each with buffers of its own; and one whose kernels are long and few."""
+    process = bench.start(f"{words} say done wait", FAKE_KERNEL_NS=1000 * kernel_us)
+    assert process.stdout.readline() == "done\n"
+    (traced,) = bench.traced()
+    assert traced.header["rows"] > least
+    process.communicate("x", timeout=60)
+    assert process.returncode == 0

@@ -36,7 +36,7 @@ typedef struct Buffer {
   size_t size, used, most, records, open; /* open: records whose work hasn't ended */
   struct Buffer *next;
 } Buffer;
-static Buffer *filling[2], *full, **last_full = &full; /* of the GPU's records, of calls; and those that wait for the worker */
+static Buffer *filling[3], *full, **last_full = &full; /* of each GPU's records, of calls; and those that wait for the worker */
 typedef struct { Buffer *buffer; uint8_t *record; uint64_t start, end; } Waiting; /* no buffer: not recorded, or handed over */
 static Waiting waiting[WAITING];
 static unsigned first, count;
@@ -118,7 +118,7 @@ static int deliver(int part, int force) { /* full buffers; those in part too; by
   pthread_mutex_lock(&one);
   pthread_mutex_lock(&lock);
   complete(now());
-  for (int which = 0; part && which < 2; which++)
+  for (int which = 0; part && which < 3; which++)
     if (filling[which] && (force || !filling[which]->open)) fill(which);
   for (Buffer **at = &full; *at;) {
     Buffer *buffer = *at;
@@ -170,11 +170,11 @@ static void work(const Work *of, const Context *context, uint32_t correlation, u
     pthread_mutex_lock(&lock);
     at = now();
   }
-  uint8_t *lies = kinds[of->kind] ? put(0, record, sizes[of->kind]) : NULL;
+  uint8_t *lies = kinds[of->kind] ? put((int)context->device, record, sizes[of->kind]) : NULL;
   uint64_t start = *until > at ? *until : at;
   *until = start + kernel_ns;
-  waiting[(first + count++) % WAITING] = (Waiting){lies ? filling[0] : NULL, lies, start, *until};
-  if (lies) filling[0]->open++;
+  waiting[(first + count++) % WAITING] = (Waiting){lies ? filling[context->device] : NULL, lies, start, *until};
+  if (lies) filling[context->device]->open++;
   pthread_mutex_unlock(&lock);
 }
 static void finished(void) {
@@ -199,7 +199,7 @@ static void call(Call *of, int leaves) {
   SET(uint64_t, 8, of->began), SET(uint64_t, 16, now());
   SET(uint32_t, 24, getpid()), SET(uint32_t, 28, syscall(SYS_gettid)), SET(uint32_t, 32, of->correlation), SET(uint32_t, 36, of->result);
   pthread_mutex_lock(&lock);
-  put(1, record, sizeof record);
+  put(2, record, sizeof record);
   pthread_mutex_unlock(&lock);
 }
 static void resource(int number, Context *context, Graph *graph, Graph *original, Node *node, Node *of) {
@@ -225,7 +225,7 @@ static void replay(const char *names_path, const char *records_path) { /* a name
     if (kind != RUNTIME && kind != DRIVER && !later) later = now() - *(uint64_t *)(record + 16);
     if (kind != RUNTIME && kind != DRIVER) *(uint64_t *)(record + 16) += later, *(uint64_t *)(record + 24) += later;
     pthread_mutex_lock(&lock);
-    put(kind == RUNTIME || kind == DRIVER, record, sizes[kind]);
+    put(kind == RUNTIME || kind == DRIVER ? 2 : 0, record, sizes[kind]);
     pthread_mutex_unlock(&lock);
   }
   if (file) fclose(file);

@@ -149,9 +149,10 @@ static char *source(void) {
   return code;
 }
 
+static char *code; // of the hooks, read at once: the program may become another user, or leave for another root
+
 // The hooks' globals, NULL if they can't run; the lock is held.
 static Object *hooks(void) {
-  char *code = source();
   Object *globals = code ? python_functions() : NULL;
   if (globals) {
     Object *flag = python.FromLong(operators), *ranges = python.FromLong(ranges_from_outside);
@@ -162,7 +163,6 @@ static Object *hooks(void) {
     if (!done) python.Clear(), globals = NULL;
     else python.Drop(done);
   }
-  free(code);
   return globals;
 }
 
@@ -229,5 +229,7 @@ void python_begin(bool with_operators) {
   pthread_t thread;
   operators = with_operators, ended = false;
   uintptr_t mine = ++beginnings;
-  if (resolve() && !thread_create(&thread, look, (void *)mine)) pthread_detach(thread);
+  if (!resolve()) return;
+  if (!code) code = source();
+  if (!thread_create(&thread, look, (void *)mine)) pthread_detach(thread);
 }
