@@ -52,7 +52,7 @@ def best(call: Callable[[], Any]) -> float:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = write(Path(folder))
-        copy_s = best(lambda: read_rows(place)[1].copy())
+        copy_s = best(read_rows(place)[1].copy)
         read_s = best(lambda: read(Path(folder)))
         (traced,) = read(Path(folder))
         labels_s = best(lambda: labels_of(traced))
