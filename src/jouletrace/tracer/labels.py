@@ -60,7 +60,7 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
 def taught(name: Ints, label: Ints, turn: Ints) -> Ints:
     """Labels of the launches of a program that does the same turn after turn, shape (n,); -1 where they stay unknown.
 
-    A launch without a label gets that of those with equal launches before them in their turn, after them, or beside them.
+    A launch without a label gets that of those with equal launches before them in their turn, or after, or beside them.
 
     Args:
         name: Number of its name, shape (n,).
