@@ -158,7 +158,8 @@ static void work(const Work *of, const Context *context, uint32_t correlation, u
   SET(uint32_t, where, context->device), SET(uint32_t, where + 4, context->uid), SET(uint32_t, where + 8, of->stream);
   SET(uint32_t, kernel ? 92 : of->kind == PEER_COPY ? 60 : 44, correlation);
   SET(uint64_t, kernel ? 144 : of->kind == PEER_COPY ? 72 : 64, node);
-  if (kernel) SET(const char *, 104, of->name), SET(uint32_t, 156, graph);
+  static const int32_t shape[] = {8, 2, 1, 128, 1, 1, 1024, 4096};
+  if (kernel) SET(const char *, 104, of->name), SET(uint32_t, 156, graph), SET(uint16_t, 6, 32), memcpy(record + 52, shape, sizeof shape);
   else SET(uint64_t, 8, of->bytes);
   if (of->kind == MEMCPY || of->kind == PEER_COPY) SET(uint8_t, 4, of->copy);
   if (of->kind == MEMCPY || of->kind == MEMSET) SET(uint32_t, 72, graph);

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +19,8 @@ from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT
-from jouletrace.tracing.trace import Trace, trace_call
+from jouletrace.tracer.in_process import trace
+from jouletrace.tracer.rows import KERNEL
 from jouletrace.workloads import resolve
 
 _WARM_UP = 3
@@ -30,8 +30,6 @@ _SETTLING = 2
 _BREAK_S = 0.01
 """Time between the tracer's warm-up iterations and the used ones: more than the clocks differ by."""
 
-Tracer = Callable[[Callable[[], object]], tuple[Trace, str | None]]
-
 
 def command(workload: str, settings: ProfileSettings, iterations: int) -> list[str]:
     """The command that runs a workload between marks."""
@@ -39,7 +37,7 @@ def command(workload: str, settings: ProfileSettings, iterations: int) -> list[s
     return our_module("jouletrace.addons.toolchain.loop", json.dumps(task))
 
 
-def add_timeline(session: Session, step: Step, iterations: int, trace: Tracer = trace_call) -> int:
+def add_timeline(session: Session, step: Step, iterations: int) -> int:
     """Trace the same iterations in this process; spans go to the session. Returns the number of kernels.
 
     Raises:
@@ -48,7 +46,7 @@ def add_timeline(session: Session, step: Step, iterations: int, trace: Tracer = 
     _warm_up(step)
     since_ns = 0
 
-    def call() -> None:
+    def call(_tracer: object) -> None:
         nonlocal since_ns
         step.replay(_SETTLING)
         time.sleep(_BREAK_S)
@@ -56,18 +54,16 @@ def add_timeline(session: Session, step: Step, iterations: int, trace: Tracer = 
         _iterate(step, iterations)
 
     with session.phase("timeline"):
-        everything, instead = trace(call)
-    if instead is not None:
-        session.run.warn("traced_by_torch", f"kernels were traced by torch's profiler, not by CUPTI: {instead}")
-    if everything.dropped:
-        session.run.warn("records_dropped", f"the tracer dropped {everything.dropped} records: kernels are missing")
-    found = everything.take(np.flatnonzero(everything.start_ns >= since_ns))
+        traced = trace(call)
+    if traced.dropped:
+        session.run.warn("records_dropped", f"the tracer dropped {traced.dropped} records: kernels are missing")
+    found = traced.work.take(np.flatnonzero(traced.work.start_ns >= since_ns))
     if len(found) == 0:
         raise NotPossibleError("tracing: the workload ran nothing on the GPU")
     each, rest = divmod(len(found), iterations)
     iteration = np.arange(len(found)) // each if rest == 0 else np.zeros(len(found), np.intp)
     session.add_trace(found, [MODEL_UNIT] * len(found), iteration)
-    return int((found.kind == 0).sum())
+    return int((found.kind == KERNEL).sum())
 
 
 def _run(workload: str, settings: ProfileSettings, iterations: int) -> None:

@@ -12,7 +12,7 @@
 
 enum { RECORD_COPY = 1, RECORD_SET = 2, RECORD_KERNEL = 10, RECORD_PEER_COPY = 22 };
 enum { DRIVER_CALL = 1, RESOURCE = 3, NODE_CREATED = 13, NODE_DESTROYED = 14, NODE_CLONED = 20 };
-enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 20, BLOCK = 64, TRIES = 256, HELD = 39 };
+enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 20, BLOCK = 64, SHAPES = 1 << 14, TRIES = 256, HELD = 39 };
 enum { SMALL = 64 << 10, FEW = 16, MANY = 1024, RECORD = 256, POOL = 8, LENT = 64, DEVICES = 64 };
 enum { FLUSH_MS = 250, TICK_MS = 50, SETTLE_S = 2, FINISH_S = 3 };
 
@@ -195,6 +195,32 @@ static uint32_t kernel_name(const char *name) {
   return known[place].number;
 }
 
+typedef struct {
+  int32_t sizes[8]; // grid and block, bytes of static and dynamic shared memory a block, as in a record
+  uint32_t registers;
+} Shape;
+static struct { Shape shape; uint32_t number; } shapes[SHAPES];
+static uint32_t shapes_used;
+
+// The number of the shape in which a kernel was launched, from 1 on; 0 where there are too many.
+static uint32_t shape_of(const uint8_t *record) {
+  Shape shape = {.registers = FIELD(uint16_t, record, 6)};
+  memcpy(shape.sizes, record + 52, sizeof shape.sizes);
+  uint64_t hash = shape.registers;
+  for (int k = 0; k < 8; k++) hash = (hash ^ (uint32_t)shape.sizes[k]) * 0x9E3779B97F4A7C15u, hash ^= hash >> 32;
+  uint32_t place = (uint32_t)hash & (SHAPES - 1);
+  for (int tries = 0; tries < TRIES; tries++, place = (place + 1) & (SHAPES - 1)) {
+    if (shapes[place].number && memcmp(&shapes[place].shape, &shape, sizeof shape)) continue;
+    if (!shapes[place].number) {
+      const int32_t *s = shape.sizes;
+      shapes[place].shape = shape, shapes[place].number = ++shapes_used;
+      text("c %d %d %d %d %d %d %u %d %d", s[0], s[1], s[2], s[3], s[4], s[5], shape.registers, s[6], s[7]);
+    }
+    return shapes[place].number;
+  }
+  return 0;
+}
+
 static bool noted[DEVICES]; // whose UUIDs are in the text
 static void note_device(uint32_t device);
 
@@ -205,7 +231,7 @@ static bool put_record(const uint8_t *at) {
   switch (FIELD(int, at, 0)) {
   case RECORD_KERNEL:
     row = (Row){.kind = KERNEL, .name = kernel_name(FIELD(const char *, at, 104)), .correlation = FIELD(uint32_t, at, 92),
-                .stream = FIELD(uint32_t, at, 48), .device = (uint16_t)FIELD(uint32_t, at, 40)};
+                .stream = FIELD(uint32_t, at, 48), .device = (uint16_t)FIELD(uint32_t, at, 40), .extra = shape_of(at)};
     node = FIELD(uint64_t, at, 144);
     break;
   case RECORD_COPY:
@@ -548,7 +574,7 @@ int tracing_start(const char *folder, const char *given, bool after_profiler) {
   int code = on ? 1 : 0;
   if (!code) {
     *problem = 0, checked = held = nonsense = false, began_ns = now_ns();
-    memset(noted, 0, sizeof noted);
+    memset(noted, 0, sizeof noted), memset(shapes, 0, sizeof shapes), shapes_used = 0;
     if (!marks_open(folder)) snprintf(problem, sizeof problem, "no file can be written in %s", folder), code = 3;
   } else {
     snprintf(problem, sizeof problem, "this process is traced already, and its kernels are in that Run");

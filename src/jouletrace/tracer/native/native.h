@@ -19,7 +19,7 @@ typedef struct {
   uint32_t name, owner, range, correlation, stream, thread;
   uint16_t device;
   uint8_t kind, sampled;
-  uint32_t extra; // bytes of a copy or set
+  uint32_t extra; // the shape of a kernel's launch, bytes of a copy or set
 } Row;
 _Static_assert(sizeof(Row) == 48, "the format of rows");
 
