@@ -74,7 +74,11 @@ below = open(f"/proc/self/task/{os.getpid()}/children").read().split()
 for child in below: os.kill(int(child), signal.SIGKILL)
 print(below, flush=True)
 """,
-    "has little memory": "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))",
+    "has little memory left": """
+import resource
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), used + (32 << 20)))
+""",
     "unloads modules": "for each in list(sys.modules.keys() - {'sys', 'builtins', '__main__'}): del sys.modules[each]",
     "ignores signals": "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
     "becomes another user": "os.setgid(65534); os.setuid(65534); print(os.getuid(), flush=True)",

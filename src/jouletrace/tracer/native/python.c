@@ -168,6 +168,13 @@ static Object *hooks(void) {
 
 static bool alive(void) { return tracing_is_on() && python.IsInitialized() && !python.IsFinalizing(); }
 
+// Without memory Python ends the process where a thread takes its lock for the first time.
+static bool room(void) {
+  void *volatile some = malloc(1 << 20);
+  free(some);
+  return some;
+}
+
 // Calls a function of the hooks; true if it returned something true.
 static bool call(Object *globals, const char *name) {
   Object *function = python.Get(globals, name), *done = function ? python.Call(function, NULL) : NULL;
@@ -203,7 +210,7 @@ static void *look(void *given) {
   const uintptr_t mine = (uintptr_t)given;
   bool was_alive = false, installed = false; // an interpreter that begins again has no hooks: those of the former are gone
   for (int ticks = 0; alive() || (tracing_is_on() && !was_alive && !python.IsInitialized()); ticks++) {
-    if (alive()) {
+    if (alive() && room()) {
       int lock = python.Ensure();
       was_alive = true;
       bool over = ended || mine != beginnings; // a later recording has a thread of its own
@@ -230,6 +237,6 @@ void python_begin(bool with_operators) {
   operators = with_operators, ended = false;
   uintptr_t mine = ++beginnings;
   if (!resolve()) return;
-  if (!code) code = source();
+  if (!code) code = source(), dlopen("libgcc_s.so.1", RTLD_LAZY); // Python may end our thread, which needs it
   if (!thread_create(&thread, look, (void *)mine)) pthread_detach(thread);
 }
