@@ -3,9 +3,9 @@
     python benchmarks/tracing_cost.py OUT [ROUNDS]
 
 First processes that launch 300,000 empty kernels: as they are; with the library loaded, idle; with CUPTI's records;
-with the callbacks at launches, too; and with a range around each launch. Then encoders at batch 1 and training:
-processes with CUPTI's records and with callbacks; and inside one process turns without hooks, with modules, and with
-operators, whose ratios are of neighbouring turns. CUPTI's own cost is that of "records".
+with the callbacks at launches, too; and with a range around each launch. Then encoders at batch 1 and training: turns
+inside one process, as it is, with CUPTI's records, with modules and with operators. Differences are of neighbouring
+turns, medians with their 95 % intervals; those of modules and operators are above what "records" cost.
 """
 
 import json
@@ -74,21 +74,17 @@ def launches(out: Path, made: dict[str, Path], rounds: int) -> None:
 
 
 def models(out: Path, made: dict[str, Path], rounds: int) -> None:
-    worker = [sys.executable, str(HERE / "worker.py")]
-    both: dict[str, list[float]] = {}
-    for _ in range(max(rounds // 5, 1)):
-        for name, library in (("plain", None), *made.items()):
-            said = json.loads(ran([*worker, "encoder", "3", "plain"], library, out / "trace" if library else None))
-            both.setdefault(name, []).append(median(said["plain"]))
-    print("encoder, processes: " + ", ".join(f"{name} {1e3 * median(one):.3f} ms" for name, one in both.items()))
+    """Ratios of neighbouring turns: CUPTI's records to none, and modules and operators to records."""
     for model in ("encoder", "vit", "train", "resnet"):
-        said = json.loads(ran([*worker, model, str(2 * rounds)], made["whole"], out / "trace"))
-        plain = np.array(said["plain"])
-        for way in ("modules", "operators"):
-            ratio = np.array(said[way]) / plain[: len(said[way])] - 1
-            error = 1.96 * ratio.std(ddof=1) / len(ratio) ** 0.5
-            whole = f"of {1e3 * median(plain):.3f} ms, {len(ratio)} turns"
-            print(f"{model:8} {way:10} {100 * ratio.mean():+6.2f} ± {100 * error:.2f} % {whole}")
+        words = [sys.executable, str(HERE / "worker.py"), model, str(4 * rounds)]
+        said = {way: np.array(turns) for way, turns in json.loads(ran(words, made["whole"], out / "trace")).items()}
+        for way, base in (("records", "plain"), ("modules", "records"), ("operators", "records")):
+            ratio = 100 * (said[way] - said[base]) / said["plain"]
+            middle = np.median(ratio, axis=0)
+            error = 1.96 * 1.253 * 1.4826 * np.median(abs(ratio - middle), axis=0) / len(ratio) ** 0.5
+            wall, cpu = (f"{a:+6.2f} ± {b:.2f}" for a, b in zip(middle, error, strict=True))
+            whole = 1e3 * np.median(said["plain"][:, 0])
+            print(f"{model:8} {way:10} {wall} points of {whole:.3f} ms, {cpu} of processors, {len(ratio)} turns")
 
 
 def main() -> None:

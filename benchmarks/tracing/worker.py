@@ -1,8 +1,9 @@
-"""Iterations of a model by turns of half a second: as it is, with modules marked, and with operators for their share.
+"""Iterations of a model by turns: as it is, with CUPTI's records, with modules, and with operators for their share.
 
-    worker.py encoder|vit|train|resnet SECONDS [plain]
+    worker.py encoder|vit|train|resnet SECONDS
 
-Prints JSON: for each way, seconds an iteration of each turn. Without hooks, or with "plain", there is one way.
+It runs with the tracer's library, which leaves CUPTI for the turns without it. Prints JSON: for each way, seconds of an
+iteration in each turn, by the wall and of the process's processors, which other processes on them disturb less.
 """
 
 import json
@@ -11,6 +12,7 @@ import time
 
 import torch
 
+TURN_S = 0.25
 name, seconds = sys.argv[1], float(sys.argv[2])
 torch.manual_seed(0)
 torch.cuda.init()
@@ -48,22 +50,31 @@ for _ in range(20):
     step()
 torch.cuda.synchronize()
 hooked = torch.nn.Module.__call__
-ways = {"plain": None}
-if hasattr(hooked, "__wrapped__") and "plain" not in sys.argv:
-    ways |= {"modules": False, "operators": True}
-    switch = hooked.__globals__["operators"][0]
-found = {way: [] for way in ways}
+plain, library, switch = hooked.__wrapped__, hooked.__globals__["library"], hooked.__globals__["operators"][0]
+WAYS = ("plain", "records", "modules", "operators")
+
+
+def take(way):
+    """Have CUPTI record or not, and modules and operators marked or not."""
+    library.resume() if way != "plain" else library.pause()
+    switch.stop()
+    torch.nn.Module.__call__ = hooked if way in ("modules", "operators") else plain
+    switch._possible, switch._seen = way == "operators", library.cost()
+
+
+found = {way: [] for way in WAYS}
 until = time.time() + seconds
 while time.time() < until:
-    for way, operators in ways.items():
-        torch.nn.Module.__call__ = hooked if operators is not None else getattr(hooked, "__wrapped__", hooked)
-        if len(ways) > 1:
-            switch.stop()
-            switch._possible, switch._seen = bool(operators), hooked.__globals__["library"].cost()
-        n, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < 0.5:
+    for way in WAYS:
+        take(way)
+        for _ in range(3):
+            step()
+        torch.cuda.synchronize()
+        n, wall, cpu = 0, time.perf_counter(), time.process_time()
+        while time.perf_counter() - wall < TURN_S:
             step()
             n += 1
+        cpu = time.process_time() - cpu
         torch.cuda.synchronize()
-        found[way].append((time.perf_counter() - begin) / n)
+        found[way].append(((time.perf_counter() - wall) / n, cpu / n))
 print(json.dumps(found))
