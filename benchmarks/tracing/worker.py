@@ -1,11 +1,12 @@
-"""Iterations of a model by turns: as it is, with CUPTI's records, with modules, and with operators for their share.
+"""Iterations of a model by turns: as it is, with CUPTI's records, with modules, and with operators.
 
     worker.py encoder|vit|train|resnet SECONDS
 
-It runs with the tracer's library, which leaves CUPTI for the turns without it. Prints JSON: for each way, seconds of an
-iteration in each turn, by the wall and of the process's processors, which other processes on them disturb less.
+It runs with the tracer's library, which leaves CUPTI for the turns without it. Prints JSON: for each way the ns of each
+step of each turn, and how many events torch emits a step where operators are marked.
 """
 
+import itertools
 import json
 import sys
 import time
@@ -55,14 +56,15 @@ WAYS = ("plain", "records", "modules", "operators")
 
 
 def take(way):
-    """Have CUPTI record or not, and modules and operators marked or not."""
+    """Have CUPTI record or not, and modules and operators marked or not, operators all the while."""
     library.resume() if way != "plain" else library.pause()
     switch.stop()
     torch.nn.Module.__call__ = hooked if way in ("modules", "operators") else plain
-    switch._possible, switch._seen = way == "operators", library.cost()
+    switch._possible, switch._seen, switch._credit = way == "operators", library.cost(), 1e12
 
 
 found = {way: [] for way in WAYS}
+events = steps = 0
 until = time.time() + seconds
 while time.time() < until:
     for way in WAYS:
@@ -70,11 +72,12 @@ while time.time() < until:
         for _ in range(3):
             step()
         torch.cuda.synchronize()
-        n, wall, cpu = 0, time.perf_counter(), time.process_time()
-        while time.perf_counter() - wall < TURN_S:
+        before, times = library.cost()[0], [time.perf_counter()]
+        while times[-1] - times[0] < TURN_S:
             step()
-            n += 1
-        cpu = time.process_time() - cpu
+            times.append(time.perf_counter())
+        if way == "operators":
+            events, steps = events + library.cost()[0] - before, steps + len(times) - 1
         torch.cuda.synchronize()
-        found[way].append(((time.perf_counter() - wall) / n, cpu / n))
-print(json.dumps(found))
+        found[way].append([round(1e9 * (b - a)) for a, b in itertools.pairwise(times)])
+print(json.dumps({"ways": found, "events": events / steps}))
