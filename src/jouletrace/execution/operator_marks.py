@@ -56,8 +56,9 @@ def marked(owners: Owners) -> tuple[Ints, NDArray[np.bool_], Ints]:
 
     Each has the shape (n,). The number of an iteration is ``UNKNOWN`` for launches before the first.
     """
-    numbers = [int(op.removesuffix(_COPY)) if op else UNKNOWN for op, _ in owners.labels]
-    copies = [op.endswith(_COPY) for op, _ in owners.labels]
+    texts = [op for op, _ in owners.labels]  # those of a compiler's kernels are names of operators
+    numbers = [int(text.removesuffix(_COPY)) if text[:1].isdecimal() else UNKNOWN for text in texts]
+    copies = [text.endswith(_COPY) for text in texts]
     turns = np.array([int(path[0]) if path else UNKNOWN for path in owners.paths])[owners.path]
     known = np.flatnonzero(turns != UNKNOWN)
     iteration = np.full(len(turns), UNKNOWN)

@@ -116,9 +116,11 @@ def trace(call: Callable[[InProcess], None]) -> ProcessTrace:
         call(tracer)
     finally:
         found = [one for one in tracer.end() if one.pid == os.getpid()]
-    held = [text for one in found for code, text in one.notes if code == "profiler_inside"]
-    if not found or tracer.problem or held:
-        raise NotPossibleError(f"kernel tracing: {next(iter(held), '') or tracer.problem or 'nothing was recorded'}")
+    held = any(code == "profiler_inside" for one in found for code, _ in one.notes)
+    if held:
+        raise NotPossibleError("kernel tracing: torch's profiler, used before in this process, keeps CUPTI: start anew")
+    if not found or tracer.problem:
+        raise NotPossibleError(f"kernel tracing: {tracer.problem or 'nothing was recorded'}")
     return found[0]
 
 

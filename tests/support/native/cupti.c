@@ -1,5 +1,6 @@
 /* CUPTI without a GPU. Its environment: FAKE_VERSION, FAKE_SIZES (KIND:BYTES,...), FAKE_FAIL (FUNCTION=CODE,...),
-   FAKE_KERNEL_NS (how long the GPU takes for each kernel), FAKE_DROP (every so manieth record is dropped). */
+   FAKE_KERNEL_NS (how long the GPU takes for each kernel), FAKE_DROP (every so manieth record is dropped), FAKE_TICKS (1: stamps are of another
+   clock until one is set). */
 #define _GNU_SOURCE
 #include "fake.h"
 #include <dlfcn.h>
@@ -51,6 +52,7 @@ static pid_t owner;
 static unsigned char kinds[KINDS], calls[2][NUMBERS], wanted[4][NUMBERS];
 static size_t sizes[KINDS] = {[MEMCPY] = 96, [MEMSET] = 88, [DRIVER] = 40, [RUNTIME] = 40, [KERNEL] = 216, [PEER_COPY] = 96};
 static size_t dropped, written, drop;
+static int ticking; /* stamps are of another clock, which another profiler has left */
 static unsigned period = 5000; /* of the worker, in us */
 static uint64_t kernel_ns = 1000;
 
@@ -86,8 +88,9 @@ static int failing(const char *name) { /* the code with which a function is to f
 static void complete(uint64_t until) { /* the records of work that has ended by a time */
   for (; count && waiting[first].end <= until; first = (first + 1) % WAITING, count--) {
     if (!waiting[first].buffer) continue;
-    memcpy(waiting[first].record + 16, &waiting[first].start, 8);
-    memcpy(waiting[first].record + 24, &waiting[first].end, 8);
+    uint64_t edges[] = {waiting[first].start, waiting[first].end};
+    if (ticking) edges[0] /= 3, edges[1] /= 3;
+    memcpy(waiting[first].record + 16, edges, 16);
     waiting[first].buffer->open--;
   }
 }
@@ -241,6 +244,7 @@ __attribute__((constructor)) static void load(void) {
   }
   kernel_ns = (uint64_t)atoll(setting("FAKE_KERNEL_NS", "1000"));
   drop = (size_t)atoll(setting("FAKE_DROP", "0"));
+  ticking = atoi(setting("FAKE_TICKS", "0"));
   void *driver = dlopen("libcuda.so.1", RTLD_NOW);
   void (*attach)(const Hooks *) = driver ? (void (*)(const Hooks *))dlsym(driver, "fake_attach") : NULL;
   if (attach) attach(&hooks);
@@ -290,6 +294,7 @@ int cuptiActivityRegisterCallbacks(Ask with, Done then) {
   if (!working++) pthread_create(&thread, NULL, work_on, NULL);
   return OK;
 }
+int cuptiActivityRegisterTimestampCallback(uint64_t (*clock)(void)) { MAY_FAIL; return ticking = 0, clock ? OK : INVALID; }
 static int enable(int kind, unsigned char on) {
   if (kind < 1 || kind >= KINDS || !sizes[kind]) return kind < 1 || kind >= KINDS ? KIND : UNSUPPORTED;
   if (kind == DRIVER || kind == RUNTIME) memset(calls[kind == RUNTIME], on, NUMBERS);

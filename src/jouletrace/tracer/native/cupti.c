@@ -25,6 +25,7 @@ static struct {
   int (*GetCallbackName)(int, uint32_t, const char **);
   int (*ActivityRegisterCallbacks)(void (*)(uint8_t **, size_t *, size_t *),
                                    void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
+  int (*ActivityRegisterTimestampCallback)(uint64_t (*)(void));
   int (*ActivityEnable)(int);
   int (*ActivityDisable)(int);
   int (*ActivityFlushAll)(uint32_t);
@@ -388,7 +389,8 @@ static bool load(void) {
       FUNCTION(GetVersion, true), FUNCTION(Subscribe, true), FUNCTION(Unsubscribe, true), FUNCTION(EnableCallback, true),
       FUNCTION(GetCallbackName, true), FUNCTION(ActivityRegisterCallbacks, true), FUNCTION(ActivityEnable, true),
       FUNCTION(ActivityDisable, true), FUNCTION(ActivityFlushAll, true), FUNCTION(ActivityGetNextRecord, true),
-      FUNCTION(ActivityGetNumDroppedRecords, false), FUNCTION(GetGraphNodeId, false), FUNCTION(GetResultString, false)};
+      FUNCTION(ActivityGetNumDroppedRecords, false), FUNCTION(GetGraphNodeId, false), FUNCTION(GetResultString, false),
+      FUNCTION(ActivityRegisterTimestampCallback, false)};
   void *library = find_cupti();
   if (!library) {
     snprintf(problem, sizeof problem, "libcupti is not installed; CUDA builds of torch and the CUDA Toolkit include it");
@@ -445,12 +447,15 @@ static void detach(uint32_t forced) {
 }
 
 // Takes CUPTI. torch's profiler keeps its one subscription after its end: records come without one, but have no owners, which
-// the warning though_held says; it is NULL where another profiler may be recording.
+// the warning though_held says; it is NULL where another profiler may be recording. It also leaves stamps in a clock of its
+// own, which it sets anew whenever it begins.
 static bool attach(const char *though_held) {
   int error = LAUNCH_CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
   if (error) subscriber = NULL;
-  if (error == HELD && though_held) text("w profiler_inside %s", though_held);
-  else if (refused("cuptiSubscribe", error)) return false;
+  if (error == HELD && though_held) {
+    text("w profiler_inside %s", though_held);
+    if (cupti.ActivityRegisterTimestampCallback) cupti.ActivityRegisterTimestampCallback(now_ns);
+  } else if (refused("cuptiSubscribe", error)) return false;
   bool done = !refused("cuptiActivityRegisterCallbacks", cupti.ActivityRegisterCallbacks(on_requested, on_completed));
   if (done) callbacks(1), done = records(true);
   if (!done) detach(0); // a profiler of the program's own may take it
