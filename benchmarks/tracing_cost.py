@@ -91,14 +91,12 @@ def models(out: Path, made: dict[str, Path], rounds: int) -> None:
         for way, base in (("records", "plain"), ("modules", "records"), ("operators", "modules")):
             points = 100 * (fast[way] - fast[base]) / fast["plain"]
             low, high = np.quantile(points[1:], [0.025, 0.975])
-            print(
-                f"{model:8} {way:10} {points[0]:+6.2f} [{low:+.2f}, {high:+.2f}] points of {fast['plain'][0] / 1e6:.3f} ms"
-            )
+            whole = f"points of {fast['plain'][0] / 1e6:.3f} ms"
+            print(f"{model:8} {way:10} {points[0]:+6.2f} [{low:+.2f}, {high:+.2f}] {whole}")
         each = (fast["operators"] - fast["modules"]) / said["events"]
         low, high = np.quantile(each[1:], [0.025, 0.975])
-        print(
-            f"{model:8} events     {said['events']:.0f} a step, {each[0]:.0f} [{low:.0f}, {high:.0f}] ns each, {turns} turns"
-        )
+        events = f"{said['events']:.0f} a step, {each[0]:.0f} [{low:.0f}, {high:.0f}] ns each"
+        print(f"{model:8} events     {events}, {turns} turns")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Marks of operator calls, by which the tracer knows whose each kernel is, and their repetition. Imports torch."""
+"""The operator calls of an iteration: listed, marked for the tracer, and repeated in place. Imports torch."""
 
 from __future__ import annotations
 
@@ -8,65 +8,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from jouletrace.execution.calls import UNKNOWN, Call
+from jouletrace.execution.marks import Marks
 from jouletrace.execution.steps.module_names import ModuleNames, Phase, phase_of_step
 from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
-from jouletrace.tracer.in_process import InProcess
-from jouletrace.tracer.process_trace import Ints, Launched, Owners
-
-_COPY = " again"
-"""Ends the mark of a call's repetition."""
-
-_TURNS = 8
-"""Numbers of iterations repeat after so many."""
+from jouletrace.tracer.process_trace import Ints, Launched
 
 _WRITE_UNSAID = ("batch_norm", "instance_norm")
 """Parts of the names of operators that write running statistics, which their schemas don't state."""
-
-
-class Marks:
-    """Marks of iterations, and of operator calls by their numbers."""
-
-    def __init__(self, tracer: InProcess) -> None:
-        self._tracer, self._iterations = tracer, count()
-
-    def iteration(self, run: Callable[[], Any]) -> None:
-        """Run one iteration."""
-        self._tracer.push(str(next(self._iterations) % _TURNS))
-        try:
-            run()
-        finally:
-            self._tracer.pop()
-
-    def call(self, number: int, run: Callable[[], Any], again: bool = False) -> Any:
-        """Run an operator call; whether it is a repetition is part of the mark."""
-        depth = self._tracer.enter_call(f"{number}{_COPY if again else ''}")
-        try:
-            return run()
-        finally:
-            self._tracer.leave_call(depth)
-
-
-def marked(owners: Owners) -> tuple[Ints, NDArray[np.bool_], Ints]:
-    """Numbers of the calls of launches (``UNKNOWN`` for none), whether they are copies, and numbers of iterations.
-
-    Each has the shape (n,). The number of an iteration is ``UNKNOWN`` for launches before the first.
-    """
-    texts = [op for op, _ in owners.labels]  # those of a compiler's kernels are names of operators
-    numbers = [int(text.removesuffix(_COPY)) if text[:1].isdecimal() else UNKNOWN for text in texts]
-    copies = [text.endswith(_COPY) for text in texts]
-    turns = np.array([int(path[0]) if path else UNKNOWN for path in owners.paths])[owners.path]
-    known = np.flatnonzero(turns != UNKNOWN)
-    iteration = np.full(len(turns), UNKNOWN)
-    if len(known):  # launches of other threads, which may have no range, belong to the iteration that goes on
-        steps = np.diff(turns[known], prepend=turns[known[0]]) % _TURNS
-        at = np.searchsorted(known, np.arange(len(turns)), side="right") - 1
-        iteration = np.where(at < 0, UNKNOWN, np.cumsum(steps)[at])
-    return np.array(numbers)[owners.label], np.array(copies)[owners.label], iteration
 
 
 @dataclass(frozen=True)

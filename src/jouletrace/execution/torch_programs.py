@@ -16,7 +16,8 @@ import torch
 from jouletrace.errors import BrokenOffError
 from jouletrace.execution.calls import UNKNOWN, Listing, Recorded
 from jouletrace.execution.excitation import PLAIN, Excitation, Variant
-from jouletrace.execution.operator_marks import Marks, Seen, calls_of, listing, marked, repeated
+from jouletrace.execution.marks import Marks, marked
+from jouletrace.execution.operator_marks import Seen, calls_of, listing, repeated
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.cuda import CudaStep
 from jouletrace.execution.steps.graph import capture, plain_path

@@ -118,7 +118,9 @@ def trace(call: Callable[[InProcess], None]) -> ProcessTrace:
         found = [one for one in tracer.end() if one.pid == os.getpid()]
     held = any(code == "profiler_inside" for one in found for code, _ in one.notes)
     if held:
-        raise NotPossibleError("kernel tracing: torch's profiler, used before in this process, keeps CUPTI: use another process")
+        raise NotPossibleError(
+            "kernel tracing: torch's profiler, used before in this process, keeps CUPTI: use another process"
+        )
     if not found or tracer.problem:
         raise NotPossibleError(f"kernel tracing: {tracer.problem or 'nothing was recorded'}")
     return found[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from contextlib import closing, nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -13,13 +12,14 @@ import numpy as np
 
 from jouletrace.devices import open_device
 from jouletrace.errors import JouletraceError, NotPossibleError
+from jouletrace.execution.marks import Marks, marked
 from jouletrace.execution.steps.base import Step
 from jouletrace.processes.children import our_module
 from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT
-from jouletrace.tracer.in_process import trace
+from jouletrace.tracer.in_process import InProcess, trace
 from jouletrace.tracer.rows import KERNEL
 from jouletrace.workloads import resolve
 
@@ -27,8 +27,7 @@ _WARM_UP = 3
 """Iterations before the first mark, in which libraries choose their kernels."""
 
 _SETTLING = 2
-_BREAK_S = 0.01
-"""Time between the tracer's warm-up iterations and the used ones: more than the clocks differ by."""
+"""Iterations in which the tracer settles."""
 
 
 def command(workload: str, settings: ProfileSettings, iterations: int) -> list[str]:
@@ -44,25 +43,23 @@ def add_timeline(session: Session, step: Step, iterations: int) -> int:
         NotPossibleError: If kernels can't be traced, or none ran.
     """
     _warm_up(step)
-    since_ns = 0
 
-    def call(_tracer: object) -> None:
-        nonlocal since_ns
+    def call(tracer: InProcess) -> None:
+        marks = Marks(tracer)
         step.replay(_SETTLING)
-        time.sleep(_BREAK_S)
-        since_ns = time.time_ns() - int(_BREAK_S * 5e8)
-        _iterate(step, iterations)
+        for _ in range(iterations):
+            marks.iteration(lambda: step.replay(1))
 
     with session.phase("timeline"):
         traced = trace(call)
     if traced.dropped:
         session.run.warn("records_dropped", f"the tracer dropped {traced.dropped} records: kernels are missing")
-    found = traced.work.take(np.flatnonzero(traced.work.start_ns >= since_ns))
+    _, _, iteration = marked(traced.owners)
+    rows = np.flatnonzero(iteration >= 0)
+    found = traced.work.take(rows)
     if len(found) == 0:
         raise NotPossibleError("tracing: the workload ran nothing on the GPU")
-    each, rest = divmod(len(found), iterations)
-    iteration = np.arange(len(found)) // each if rest == 0 else np.zeros(len(found), np.intp)
-    session.add_trace(found, [MODEL_UNIT] * len(found), iteration)
+    session.add_trace(found, [MODEL_UNIT] * len(found), iteration[rows])
     return int((found.kind == KERNEL).sum())
 
 
