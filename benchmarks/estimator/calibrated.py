@@ -1,14 +1,14 @@
-"""The present code for bursts after ``calibrate``: its fit to simulated pulses, stretched to the memory that is given."""
+"""The present code for bursts after ``calibrate``: its fit to simulated pulses, stretched to the given memory."""
 
 from functools import cache
 
 import numpy as np
-
 import sampled
-from jouletrace.sensor.calibration.fit import fit_response
-from jouletrace.sensor.windows.response import Response
 from loads import Burst
 from today import ORIGIN_NS, windows
+
+from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.windows.response import Response
 
 
 @cache

@@ -1,11 +1,11 @@
 """A power sensor in continuous time: readings are the state of ``tau y' = p - y``, and no sampler stands between.
 
-Power is linear between knots, edges take some 0.1 ms, a load fluctuates by sinusoids: the state and the energy are
+Power is linear between knots, edges take about 0.1 ms, a load fluctuates by sinusoids: the state and the energy are
 exact between knots.
 """
 
 import numpy as np
-from loads import Burst, Floats
+from loads import Burst
 from record import Record
 
 

@@ -1,11 +1,11 @@
 """Judge estimators of a burst's energy on simulated records that they have not seen.
 
     python benchmarks/estimator/judge.py bursts --n 40 -o FILE.json today library
-    python benchmarks/estimator/judge.py told --simulators sampled today PATH/OF/mine.py
+    python benchmarks/estimator/judge.py stated --simulators sampled today PATH/OF/mine.py
 
 An estimator is a module, of this folder or by path, with ``estimate(times_s, values_w, spans, **known)``, which returns
 means, lower and upper ends (J, shape (s,)) and, if it can, the means at every fixed grid point (shape (g, s)).
-``known`` has ``rise_s`` and ``delay_s`` of the sensor, ``period_s`` where the period is told, and ``stamps_s``, the
+``known`` has ``rise_s`` and ``delay_s`` of the sensor, ``period_s`` where the period is stated, and ``stamps_s``, the
 stamps as the driver gave them: ``times_s`` are on the grid behind them.
 """
 
@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
 import continuous
 import loads
+import numpy as np
 import sampled
-from jouletrace.sensor.stamps import find_grid
 from record import Record
+
+from jouletrace.sensor.stamps import find_grid
 
 SIMULATORS = {"sampled": sampled.record, "continuous": continuous.record}
 LENGTHS_S = (0.02, 0.05, 0.2, 1.0, 3.0)
@@ -44,7 +44,7 @@ class Group:
     shape: str
     length_s: float
     off: float = 0.0  # by how much the response that is given is wider or narrower than the true one, relative
-    told: bool = False  # whether the period is given
+    stated: bool = False  # whether the period is given
 
     def records(self, n: int, seed: int) -> Iterator[tuple[Record, dict]]:
         """Records with what is known of each."""
@@ -59,7 +59,7 @@ class Group:
                 "delay_s": DELAY_S,
                 "stamps_s": found.stamps_s,
             }
-            if self.told:
+            if self.stated:
                 known["period_s"] = burst.period_s
             yield found, known
 
@@ -70,7 +70,7 @@ def groups(what: str, simulators: list[str]) -> list[Group]:
     each = {
         "bursts": [(shape, length, 0.0, False) for shape in plain for length in LENGTHS_S],
         "exact": [(shape, length, 0.0, False) for shape in EXACT for length in LENGTHS_S],
-        "told": [(shape, length, 0.0, True) for shape in ("alternating", *EXACT) for length in LENGTHS_S],
+        "stated": [(shape, length, 0.0, True) for shape in ("alternating", *EXACT) for length in LENGTHS_S],
         "off": [
             (shape, length, off, False)
             for shape in ("constant", "alternating", "pulses", "ramp", "cap")
@@ -142,19 +142,21 @@ def judged(group: Group, estimators: dict[str, Estimator], n: int, seed: int) ->
 def line(row: dict, names: list[str]) -> str:
     """A row of the printed table."""
     off = f", {row['off']:.0%} off" if row["off"] else ""
-    text = f"{row['simulator'][:5]:5} {row['shape'] + off + (', told' if row['told'] else ''):22} {row['length_s']:5g} s n {row['n']:3d}"
+    shape = row["shape"] + off + (", stated" if row["stated"] else "")
+    text = f"{row['simulator'][:5]:5} {shape:22} {row['length_s']:5g} s n {row['n']:3d}"
     for name in names:
         one = row[name]
+        text += f" | {name}:"
         if "holds" in one:
-            oracle = f" (best {one['oracle_pct']:5.2f})" if "oracle_pct" in one else ""
-            text += f" | {name}: {100 * one['holds']:5.1f} % hold, ± {one['half_pct']:5.2f} %, errors {one['error95_pct']:5.2f}{oracle}"
+            text += f" {100 * one['holds']:5.1f} % hold, ± {one['half_pct']:5.2f} %, errors {one['error95_pct']:5.2f}"
+        text += f" (best {one['oracle_pct']:5.2f})" if "oracle_pct" in one else ""
         text += f", null {100 * one['null']:.0f} %" if one["null"] else ""
     return text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("bursts", "exact", "told", "off"))
+    parser.add_argument("what", choices=("bursts", "exact", "stated", "off"))
     parser.add_argument("estimators", nargs="+")
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

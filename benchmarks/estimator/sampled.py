@@ -1,7 +1,7 @@
 """A power sensor as an H100 has it, sample by sample: docs/results/sampling-h100.md.
 
-Momentary samples at the board's own rate, each the power of some 0.12 ms; ``y += (x - y) / 16``; the state is read every
-20 ms and stamped some 3.4 ms later, every fifth stamp 3 ms late.
+Momentary samples at the GPU's own rate, each the power of about 0.12 ms; ``y += (x - y) / 16``; the state is read each
+20 ms and stamped about 3.4 ms later, every fifth stamp 3 ms late.
 """
 
 import numpy as np

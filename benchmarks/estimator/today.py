@@ -1,4 +1,4 @@
-"""The present code for bursts, as ``measure`` and ``run`` use it: ``window_energy`` with a response that wasn't calibrated."""
+"""The present code for bursts, as ``measure`` and ``run`` use it, with a response that was not calibrated."""
 
 import numpy as np
 
