@@ -22,10 +22,10 @@ from jouletrace.attribution.swing import DENSITIES_S, OFFSETS, spread_prior, swi
 from jouletrace.sensor.shares import Floats, Response, Timeline, forgetting, shares
 
 STEP_S = 0.005
-"""Longest stretch inside a burst: a level that walks is resolved at less than half of the sensor's memory."""
+"""Longest segment inside a burst: a level that walks is resolved at less than half of the sensor's memory."""
 
 _ROUNDS = 3
-"""Passes by which heights of bursts and places of jumps are found."""
+"""Passes by which heights of bursts and places of jumps are determined."""
 
 _LIKELY = 2e-3
 """Grid points with less of the prior's weight are left out."""
@@ -50,7 +50,7 @@ def attribute(
         values_w: Their values, shape (n,).
         spans: Starts and ends whose energies are asked for, shape (s, 2).
         response: What a reading shows of power.
-        bursts: Disjoint stretches with a level of their own, in order, shape (b, 2): the spans, or all of the timeline,
+        bursts: Disjoint segments with a level of their own, in order, shape (b, 2): the spans, or all of the timeline,
             if None.
         timeline: What ran when, without overlap; powers of its kinds are unknowns.
         prior: What is believed of power.
@@ -93,25 +93,25 @@ def attribute(
         for s, share in prior.slow
     ]
     hidden = (cover.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T).toarray() * model.height_w
-    found = mixture(
+    result = mixture(
         [model.chain(d, s, kappa) for d, kappa, s, _ in points],
         np.log([weight for *_, weight in points]),
         problem,
         lambda g: points[g][1] ** 2 * hidden @ hidden.T,
         prior.shape,
     )
-    return replace(found, mean_j=found.mean_j + base * total, tried_j=found.tried_j + base * total)
+    return replace(result, mean_j=result.mean_j + base * total, tried_j=result.tried_j + base * total)
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """Instants at which time is cut, and what lies between them: n stretches."""
+    """Instants at which time is cut, and what lies between them: n segments."""
 
     time_s: Floats  # shape (n + 1,)
     seen: NDArray[np.intp]  # shape (readings,): the instant of each
     bursts: Floats  # shape (b, 2)
-    burst: NDArray[np.intp]  # shape (n,): the last burst that began before each stretch
-    inside: NDArray[np.bool_]  # shape (n,): whether the stretch lies in it
+    burst: NDArray[np.intp]  # shape (n,): the last burst that began before each segment
+    inside: NDArray[np.bool_]  # shape (n,): whether the segment lies in it
     opens: NDArray[np.bool_]  # shape (n,): whether the burst begins with it
 
     @classmethod
@@ -129,7 +129,7 @@ class Cuts:
 
     @property
     def h(self) -> Floats:
-        """Lengths of the stretches in s, shape (n,)."""
+        """Lengths of the segments in s, shape (n,)."""
         return np.diff(self.time_s)
 
     @property
@@ -139,12 +139,12 @@ class Cuts:
 
     @property
     def goes_on(self) -> NDArray[np.bool_]:
-        """Whether a stretch's level goes on into the next, shape (n,)."""
+        """Whether a segment's level goes on into the next, shape (n,)."""
         return np.append(self.inside[1:] & ~self.opens[1:], False)
 
 
 def share_of(time_s: Floats, spans: Floats) -> csr_matrix:
-    """Share of each stretch between ``time_s`` in each span, 0 or 1: edges of spans are instants."""
+    """Share of each segment between ``time_s`` in each span, 0 or 1: edges of spans are instants."""
     first, last = np.searchsorted(time_s, spans[:, 0]), np.searchsorted(time_s, spans[:, 1])
     count = np.maximum(last - first, 0)
     start = np.append(0, np.cumsum(count))
@@ -154,7 +154,7 @@ def share_of(time_s: Floats, spans: Floats) -> csr_matrix:
 
 @dataclass
 class _Model:
-    """What a first look at the readings tells of a load, by which its chains are made."""
+    """What a first look at the readings shows of a load, by which its chains are made."""
 
     cuts: Cuts
     response: Response
@@ -188,25 +188,25 @@ class _Model:
 
 
 def _first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part: Floats | None) -> _Model:
-    """Heights of the bursts, and where their levels move; ``part`` are seconds of each kind in each stretch."""
+    """Heights of the bursts, and where their levels move; ``part`` are seconds of each kind in each segment."""
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     model = _Model(
         cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.ones(n), np.zeros(n), np.zeros(n), np.zeros(0)
     )
     fade = np.exp(-h / response.rise_s)
     for _ in range(_ROUNDS):
-        found = solve(model.chain(1e-4, 0.3), problem, covariance=False)
-        y, idle, excess = found.state.T
+        result = solve(model.chain(1e-4, 0.3), problem, covariance=False)
+        y, idle, excess = result.state.T
         if part is None:
             above = np.where(cuts.inside, (y[1:] - fade * y[:-1]) / (1 - fade) - idle[:-1], 0.0)
         else:
-            above = part @ found.unknowns / h
+            above = part @ result.unknowns / h
         model.height_w = np.maximum(np.abs(over @ (above * h)) / cuts.length_s, 5.0)
         model.level_w = (idle + excess)[:-1] + (0.0 if part is None else above)
         move = np.where(cuts.goes_on[:-1], np.diff(excess[:-1]) ** 2, 0.0)
         usual = over[:, :-1] @ move / cuts.length_s + 1e-9
         model.calm[:-1] = prior.calm + (1 - prior.calm) * move / h[:-1] / usual[cuts.burst[:-1]]
-        model.power_w = found.unknowns
+        model.power_w = result.unknowns
     return model
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve_banded, cholesky_banded
-from scipy.sparse import csr_matrix
+from scipy.linalg.lapack import dtbtrs
+from scipy.sparse import csc_matrix, csr_matrix
 from scipy.special import ndtr
 
 from jouletrace.attribution.chains import Chain
@@ -41,7 +44,7 @@ class Problem:
 
     values_w: Floats  # shape (readings,)
     noise_w: float  # standard deviation of a reading's independent noise
-    spans: csr_matrix  # shape (spans, n): the share of each stretch in each span
+    spans: csr_matrix  # shape (spans, n): the share of each segment in each span
     unknowns: Unknowns
 
 
@@ -98,42 +101,85 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
     """
     n, two = chain.energy.shape
     k, unknowns, values = two // 2, problem.unknowns, problem.values_w
-    factor, at = _factor(chain, problem.noise_w), chain.seen * k
+    at, band = chain.seen * k, chain.band.copy()
+    band[0, at] += 1 / problem.noise_w**2
+    factor = cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
     data = np.column_stack([values, unknowns.shown])
-    right = np.zeros(((n + 1) * k, data.shape[1]))
-    np.add.at(right, at, data / problem.noise_w**2)
-    state = cho_solve_banded((factor, True), right, check_finite=False)
+    right = np.zeros((data.shape[1], (n + 1) * k)).T
+    right[at] = data / problem.noise_w**2
+    state = cho_solve_banded((factor, True), right, overwrite_b=True, check_finite=False)
     weighed = (data - state[at]) / problem.noise_w**2
-    log_det = 2 * np.log(factor[0]).sum() - chain.log_det - np.log(chain.first).sum()
     place = np.arange(n)[:, None] * k + np.arange(two)
-    rows = np.repeat(np.arange(n), two)
-    lever = problem.spans @ csr_matrix((chain.energy.ravel(), (rows, place.ravel())), shape=(n, len(right)))
+    lever = csr_matrix((chain.energy.ravel(), place.ravel(), np.arange(0, n * two + 1, two)), shape=(n, len(right)))
+    lever = problem.spans @ lever
     seen = lever @ state
     inverse = np.linalg.inv(np.diag(1 / unknowns.variance) + unknowns.shown.T @ weighed[:, 1:])
     moment = unknowns.mean / unknowns.variance + unknowns.shown.T @ weighed[:, 0]
     link = unknowns.wanted - seen[:, 1:]
-    found = inverse @ moment
-    chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ found
+    determined = inverse @ moment
+    chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ determined
+    log_det = 2 * np.log(factor[0]).sum() - chain.log_det
     log_det += np.log(unknowns.variance).sum() - np.linalg.slogdet(inverse)[1]
     joint = np.zeros((0, 0))
     if covariance:
         joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray() + link @ inverse @ link.T
-        joint += lever @ cho_solve_banded((factor, True), lever.toarray().T, check_finite=False)
-    means = (state[:, 0] - state[:, 1:] @ found).reshape(-1, k)
-    return Solution(-0.5 * float(chi2 + log_det), seen[:, 0] + link @ found, means, found, joint)
+        joint += _quadratic(factor, lever.tocsr(), k)
+    means = (state[:, 0] - state[:, 1:] @ determined).reshape(-1, k)
+    return Solution(-0.5 * float(chi2 + log_det), seen[:, 0] + link @ determined, means, determined, joint)
 
 
-def _factor(chain: Chain, noise_w: float) -> Floats:
-    """Cholesky factor of the states' precision given readings, in LAPACK's lower bands, shape (2k, (n + 1) k)."""
-    n, two = chain.energy.shape
-    k = two // 2
-    band = np.zeros((two, (n + 1) * k))
-    for i in range(two):
-        for j in range(i + 1):
-            band[i - j, j : j + n * k : k] += chain.local[:, i, j]
-    band[0, :k] += chain.first
-    np.add.at(band[0], chain.seen * k, 1 / noise_w**2)
-    return np.asarray(cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False))
+def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
+    """``lever precision^-1 lever^T``, shape (spans, spans), by forward substitution alone: a Gram matrix.
+
+    Time is cut where rows of ``lever`` begin and end. Within a block only its own rows are solved for, beside the k
+    numbers of the state before it; what rows did earlier reaches it through that state, and what a block leaves behind
+    weighs by all that follows (``after``). So time goes as spans² k and not as spans x states.
+
+    Args:
+        factor: Lower Cholesky factor in bands, shape (2k, states k).
+        lever: Rows over the states' numbers, shape (spans, states k).
+        k: Numbers of a state.
+    """
+    spans, size = lever.shape
+    lever.sort_indices()
+    some = np.diff(lever.indptr) > 0
+    first, last = lever.indices[lever.indptr[:-1][some]], lever.indices[lever.indptr[1:][some] - 1]
+    cuts = np.unique(np.concatenate([first // k, last // k + 1, [0, size // k]])).tolist()
+    columns = lever.tocsc()
+    blocks = [_block(factor, columns, k, a, b) for a, b in itertools.pairwise(cuts)]
+    after, links = np.zeros((k, k)), []
+    for inside, rows, left in reversed(blocks):
+        weigh = inside + left.T @ after @ left
+        links.append((rows, weigh[:k, k:], weigh[k:, k:]))
+        after = weigh[:k, :k]
+    joint, carried = np.zeros((spans, spans)), np.zeros((k, spans))
+    for (rows, link, own), (_, _, left) in zip(reversed(links), blocks, strict=True):
+        cross = carried.T @ link
+        joint[:, rows] += cross
+        joint[rows] += cross.T
+        joint[np.ix_(rows, rows)] += own
+        carried = left[:, :k] @ carried
+        carried[:, rows] += left[:, k:]
+    return joint
+
+
+def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple[Floats, NDArray[np.intp], Floats]:
+    """Forward substitution through the states a to b - 1, for the k numbers of state a - 1 and the rows in the block.
+
+    Returns:
+        The Gram matrix of the solutions, (k + r, k + r); the rows, (r,); the solutions at the block's last state,
+        (k, k + r).
+    """
+    begin, end = columns.indptr[a * k], columns.indptr[b * k]
+    place = np.repeat(np.arange((b - a) * k), np.diff(columns.indptr[a * k : b * k + 1]))
+    rows, which = np.unique(columns.indices[begin:end], return_inverse=True)
+    right = np.zeros(((b - a) * k, k + len(rows)), order="F")
+    right[place, k + which] = columns.data[begin:end]
+    if a > 0:
+        for j in range(k):  # what the state before the block enters with
+            right[:k, j] = -factor[k - j : 2 * k - j, (a - 1) * k + j]
+    solved = dtbtrs(factor[:, a * k : b * k], right, uplo="L", overwrite_b=1)[0]
+    return solved.T @ solved, rows, solved[-k:]
 
 
 def mixture(

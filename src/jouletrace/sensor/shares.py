@@ -4,7 +4,7 @@ A reading of a sensor that averages momentary samples recursively shows the powe
 
     reading(t) = ∫ p(t - delay - d) exp(-d / rise) / rise dd + noise
 
-since ``y += weight (x - y)`` at ``rate`` samples a second forgets with ``rise = -1 / (rate ln(1 - weight))``.
+since ``y += weight (x - y)`` at ``rate`` samples per second forgets with ``rise = -1 / (rate ln(1 - weight))``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Timeline:
     def seconds(self, time_s: Floats) -> Floats:
         """Seconds that intervals of each kind ran between each two of ``time_s``, shape (len(time_s) - 1, kinds)."""
         began, lasted = (self._binned(time_s, weigh) for weigh in (np.ones_like, lambda gap: gap))
-        running = np.cumsum(began, axis=0)[:-1]  # at the start of each stretch
+        running = np.cumsum(began, axis=0)[:-1]  # at the start of each segment
         return np.asarray(running * np.diff(time_s)[:, None] + lasted[1:])
 
     def _binned(self, time_s: Floats, weigh: _Weigh) -> Floats:
