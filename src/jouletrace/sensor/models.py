@@ -80,6 +80,8 @@ class Sensor:
     response: SampleResponse  # response of one sample
     averages: int = 16  # length of the recursive average: ``y += (x - y) / averages`` at each sample
     delay_s: float = 3.4e-3  # from the moment at which the average is read to the reading's place on the grid
+    delay_sd_s: float = 0.2e-3  # its standard deviation between GPUs
+    noise_w: float = 0.3  # standard deviation of readings of a constant load
     rates_hz: tuple[float, float] = (1200.0, 1260.0)  # range of sample rates to search
     any_rate_hz: tuple[float, float] = (1150.0, 1310.0)  # wider range, for GPUs whose rate isn't in the first one
 

@@ -1,0 +1,26 @@
+"""Constants of the estimator: what is believed of a load before its readings, with the ground of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed of power; sizes of swings are relative to a burst's power above idle."""
+
+    level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
+    idle_walk: float = 0.5  # W per square root of a second, by which idle power wanders with the die's temperature
+    # Swings faster than the readings: half-normal size (standard deviation), log-uniform period, share of loads without
+    swing: float = 0.7
+    periods_s: tuple[float, float] = (0.003, 0.06)
+    steady: float = 0.2
+    # Change of a burst's level over its length or 1 s, if that is shorter, and the weight of each size
+    slow: tuple[tuple[float, float], ...] = ((0.01, 0.5), (0.1, 0.25), (0.6, 0.25))
+    calm: float = 0.3  # share of the walk's variance that is spread evenly; the rest lies where the level moves
+    # Factor between a swing's size as readings and as energies see it, one standard deviation: it isn't white
+    shape: float = 2.5
+    # Powers of kinds of kernels above idle, mean and standard deviation; density of the spread within kinds over the
+    # squared power in s, and the factor by which it is uncertain
+    power_w: tuple[float, float] = (400.0, 300.0)
+    spread: tuple[float, float] = (3e-6, 5.0)

@@ -1,0 +1,214 @@
+"""One Gaussian solve of a chain and its readings, and mixtures of such solutions over a grid of hyperparameters."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve_banded, cholesky_banded
+from scipy.linalg.lapack import dtbtrs
+from scipy.sparse import csc_matrix, csr_matrix
+from scipy.special import ndtr
+
+from jouletrace.attribution.chains import Chain
+from jouletrace.sensor.shares import Floats
+
+KEPT = 1e-3
+"""Grid points with less of the weight than this are left out."""
+
+_HERMITE = ((-np.sqrt(3.0), 1 / 6), (0.0, 4 / 6), (np.sqrt(3.0), 1 / 6))
+"""Nodes and weights of a normal distribution: exact up to its fifth moment."""
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """Numbers that all readings have in common, such as powers of kinds: a border of the banded system."""
+
+    shown: Floats  # shape (readings, c): what a reading shows of each
+    wanted: Floats  # shape (spans, c): what a span's energy has of each
+    mean: Floats  # shape (c,): before the readings
+    variance: Floats  # shape (c,)
+
+    def beside(self, other: Unknowns) -> Unknowns:
+        """These and others."""
+        shown, wanted = np.hstack([self.shown, other.shown]), np.hstack([self.wanted, other.wanted])
+        return Unknowns(shown, wanted, np.append(self.mean, other.mean), np.append(self.variance, other.variance))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Readings, the spans whose energies are asked for, and what all have in common."""
+
+    values_w: Floats  # shape (readings,)
+    noise_w: float  # standard deviation of a reading's independent noise
+    spans: csr_matrix  # shape (spans, n): the share of each segment in each span
+    unknowns: Unknowns
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Energies of the spans given readings and hyperparameters."""
+
+    log_evidence: float  # logarithm of the readings' probability, up to a constant of the problem
+    mean_j: Floats  # shape (spans,)
+    state: Floats  # shape (n + 1, k): means of the states
+    unknowns: Floats  # shape (c,): means
+    covariance: Floats  # shape (spans, spans), in J²; (0, 0) if it wasn't asked for
+
+
+@dataclass(frozen=True)
+class Energies:
+    """Energies of spans, as a mixture of g Gaussian distributions."""
+
+    weight: Floats  # shape (g,), sums to 1
+    mean_j: Floats  # shape (g, spans)
+    covariance: Floats  # shape (g, spans, spans), in J²
+    unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
+    tried_j: Floats = field(repr=False)  # shape (grid, spans): means at each grid point, whatever its weight
+
+    def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
+        """Mean, low and high end of sums of energies, in J, each of shape (m,).
+
+        Args:
+            rows: Weights of the spans in each sum, shape (m, spans) or (spans,); each span alone if None.
+            level: Probability between the ends, of which the same lies outside on both sides.
+        """
+        rows = np.eye(self.mean_j.shape[1]) if rows is None else np.atleast_2d(rows)
+        mean = self.mean_j @ rows.T
+        variance = np.einsum("rs,gst,rt->gr", rows, self.covariance, rows, optimize=True)
+        sd = np.sqrt(np.maximum(variance, 1e-18))
+        low, high = (self._quantile(mean, sd, p) for p in ((1 - level) / 2, (1 + level) / 2))
+        return self.weight @ mean, low, high
+
+    def _quantile(self, mean: Floats, sd: Floats, p: float) -> Floats:
+        """Quantile of mixtures of normal distributions, by bisection; means and deviations have shape (g, m)."""
+        low, high = (mean - 9 * sd).min(axis=0), (mean + 9 * sd).max(axis=0)
+        for _ in range(50):
+            middle = (low + high) / 2
+            below = self.weight @ ndtr((middle - mean) / sd) < p
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return np.asarray((low + high) / 2)
+
+
+def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
+    """Energies of the spans under one chain: a banded Cholesky decomposition, the unknowns as a dense border.
+
+    With C the covariance of readings under the chain, X what they show of the unknowns, and Woodbury's identity,
+    ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z.
+    """
+    n, two = chain.energy.shape
+    k, unknowns, values = two // 2, problem.unknowns, problem.values_w
+    at, band = chain.seen * k, chain.band.copy()
+    band[0, at] += 1 / problem.noise_w**2
+    factor = cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
+    data = np.column_stack([values, unknowns.shown])
+    right = np.zeros((data.shape[1], (n + 1) * k)).T
+    right[at] = data / problem.noise_w**2
+    state = cho_solve_banded((factor, True), right, overwrite_b=True, check_finite=False)
+    weighed = (data - state[at]) / problem.noise_w**2
+    place = np.arange(n)[:, None] * k + np.arange(two)
+    lever = csr_matrix((chain.energy.ravel(), place.ravel(), np.arange(0, n * two + 1, two)), shape=(n, len(right)))
+    lever = problem.spans @ lever
+    seen = lever @ state
+    inverse = np.linalg.inv(np.diag(1 / unknowns.variance) + unknowns.shown.T @ weighed[:, 1:])
+    moment = unknowns.mean / unknowns.variance + unknowns.shown.T @ weighed[:, 0]
+    link = unknowns.wanted - seen[:, 1:]
+    determined = inverse @ moment
+    chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ determined
+    log_det = 2 * np.log(factor[0]).sum() - chain.log_det
+    log_det += np.log(unknowns.variance).sum() - np.linalg.slogdet(inverse)[1]
+    joint = np.zeros((0, 0))
+    if covariance:
+        joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray() + link @ inverse @ link.T
+        joint += _quadratic(factor, lever.tocsr(), k)
+    means = (state[:, 0] - state[:, 1:] @ determined).reshape(-1, k)
+    return Solution(-0.5 * float(chi2 + log_det), seen[:, 0] + link @ determined, means, determined, joint)
+
+
+def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
+    """``lever precision^-1 lever^T``, shape (spans, spans), by forward substitution alone: a Gram matrix.
+
+    Time is cut where rows of ``lever`` begin and end. Within a block only its own rows are solved for, beside the k
+    numbers of the state before it; what rows did earlier reaches it through that state, and what a block leaves behind
+    weighs by all that follows (``after``). So time goes as spans² k and not as spans x states.
+
+    Args:
+        factor: Lower Cholesky factor in bands, shape (2k, states k).
+        lever: Rows over the states' numbers, shape (spans, states k).
+        k: Numbers of a state.
+    """
+    spans, size = lever.shape
+    lever.sort_indices()
+    some = np.diff(lever.indptr) > 0
+    first, last = lever.indices[lever.indptr[:-1][some]], lever.indices[lever.indptr[1:][some] - 1]
+    cuts = np.unique(np.concatenate([first // k, last // k + 1, [0, size // k]])).tolist()
+    columns = lever.tocsc()
+    blocks = [_block(factor, columns, k, a, b) for a, b in itertools.pairwise(cuts)]
+    after, links = np.zeros((k, k)), []
+    for inside, rows, left in reversed(blocks):
+        weigh = inside + left.T @ after @ left
+        links.append((rows, weigh[:k, k:], weigh[k:, k:]))
+        after = weigh[:k, :k]
+    joint, carried = np.zeros((spans, spans)), np.zeros((k, spans))
+    for (rows, link, own), (_, _, left) in zip(reversed(links), blocks, strict=True):
+        cross = carried.T @ link
+        joint[:, rows] += cross
+        joint[rows] += cross.T
+        joint[np.ix_(rows, rows)] += own
+        carried = left[:, :k] @ carried
+        carried[:, rows] += left[:, k:]
+    return joint
+
+
+def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple[Floats, NDArray[np.intp], Floats]:
+    """Forward substitution through the states a to b - 1, for the k numbers of state a - 1 and the rows in the block.
+
+    Returns:
+        The Gram matrix of the solutions, (k + r, k + r); the rows, (r,); the solutions at the block's last state,
+        (k, k + r).
+    """
+    begin, end = columns.indptr[a * k], columns.indptr[b * k]
+    place = np.repeat(np.arange((b - a) * k), np.diff(columns.indptr[a * k : b * k + 1]))
+    rows, which = np.unique(columns.indices[begin:end], return_inverse=True)
+    right = np.zeros(((b - a) * k, k + len(rows)), order="F")
+    right[place, k + which] = columns.data[begin:end]
+    if a > 0:
+        for j in range(k):  # what the state before the block enters with
+            right[:k, j] = -factor[k - j : 2 * k - j, (a - 1) * k + j]
+    solved = dtbtrs(factor[:, a * k : b * k], right, uplo="L", overwrite_b=1)[0]
+    return solved.T @ solved, rows, solved[-k:]
+
+
+def mixture(
+    chains: Sequence[Chain],
+    log_prior: Floats,
+    problem: Problem,
+    unseen: Callable[[int], Floats],
+    shape: float = 1.0,
+) -> Energies:
+    """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
+
+    Args:
+        chains: One for each grid point.
+        log_prior: Logarithm of each point's weight before the readings, shape (grid,).
+        problem: Readings and spans.
+        unseen: Covariance of the energies at a grid point that no reading shows, shape (spans, spans), in J².
+        shape: Factor by which sizes of errors are uncertain beside all that, one standard deviation of its logarithm.
+    """
+    tried = [solve(chain, problem, covariance=False) for chain in chains]
+    weight = np.array([one.log_evidence for one in tried]) + log_prior
+    weight = np.exp(weight - weight.max())
+    kept = np.flatnonzero(weight > KEPT * weight.sum()).tolist()
+    share = weight[kept] / weight[kept].sum()
+    covariance = np.array([solve(chains[g], problem).covariance + unseen(g) for g in kept])
+    means = np.array([one.mean_j for one in tried])
+    return Energies(
+        weight=np.concatenate([part * share for _, part in _HERMITE]),
+        mean_j=np.tile(means[kept], (len(_HERMITE), 1)),
+        covariance=np.concatenate([shape**node * covariance for node, _ in _HERMITE]),
+        unknowns=share @ np.array([tried[g].unknowns for g in kept]),
+        tried_j=means,
+    )
