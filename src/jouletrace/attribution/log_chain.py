@@ -1,0 +1,159 @@
+"""Energies of spans from a log: readings of the power itself, far apart.
+
+Between two readings of a log nothing is seen. Power is a level with a fluctuation of exponential memory (Ornstein and
+Uhlenbeck 1930); its energy between two readings has a mean, which is linear in them, and a variance of its own. Memory
+and size are summed over a grid. A load that is slower than the readings and one whose cycles almost fit between them
+give the same readings, but of the second they don't show what lies between. So each grid point of a short memory counts
+twice, once as a load whose energies the readings don't show at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix
+
+from jouletrace.attribution.chains import Chain, precision
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, mixture, solve
+from jouletrace.sensor.shares import Floats
+
+EQUAL_READINGS = "equal_readings"
+"""Reason of a log without energies: its readings are equal but for one change, as those of a load are that repeats in
+step with the log. Readings at uneven times, or an energy counter, would show it."""
+
+MEMORIES, SIZES = np.geomspace(0.1, 100, 16), np.geomspace(0.35, 4, 6)
+"""Grid: the fluctuation's memory over the time between readings, its variance over that of the readings."""
+
+_HIDDEN_ODDS, _HIDDEN_MEMORY = 4.0, 2.0
+"""Odds that a load cycles once or more between two readings, where the memory that they show is less than so many times
+the time between them. A longer memory would be a coincidence: cycles that scatter by less than a sixth about that time.
+"""
+
+_REGULAR = 0.6
+"""Changes whose distances scatter by less than so many readings may be periodic."""
+
+_CHANGE = 8
+"""Readings that differ by less than so many times their noise don't show a change."""
+
+_ENOUGH, _BLOCKS = 4096, 8
+"""Of longer logs so many readings, in blocks, choose the grid points that count."""
+
+
+def fluctuation_chain(
+    time_s: Floats, seen: NDArray[np.intp], variance: float, memory_s: float, hidden_s: float = 0.0
+) -> Chain:
+    """A power of exponential memory, as deviation from its level; n segments between ``time_s``, shape (n + 1,).
+
+    The mean of a segment's energy is that of the bridge between its two ends. With ``hidden_s``, the longest cycle that
+    fits between readings, power swings through whole cycles there: readings don't show a segment's energy, whose
+    variance comes from the scatter of the cycles, variance x cycle² / 2 pi² memory a second.
+    """
+    h = np.diff(time_s)
+    f, reach = np.exp(-h / memory_s), memory_s * np.tanh(h / (2 * memory_s))
+    moved = variance * -np.expm1(-2 * h / memory_s) + 1e-9
+    band, log_det = precision(np.array([variance]), ({0: -f, 1: 1.0}, moved))
+    own = 2 * variance * memory_s * (h - 2 * reach)
+    if hidden_s:
+        own, reach = variance * hidden_s**2 / (2 * np.pi**2 * memory_s) * h, 0 * reach
+    return Chain(band, log_det, np.stack([reach, reach], axis=1), own, seen)
+
+
+def log_energies(
+    times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: float = 0.5
+) -> tuple[Energies | None, str]:
+    """Energies of spans, and the reason if there are none.
+
+    Args:
+        times_s: Times of the readings, increasing, shape (n,).
+        values_w: Momentary powers, shape (n,).
+        spans: Starts and ends, shape (s, 2).
+        noise_w: Standard deviation of a reading's noise.
+    """
+    spans = np.asarray(spans, np.float64).reshape(-1, 2)
+    turns = _changes(values_w, noise_w)
+    if len(turns) < 2:
+        return None, EQUAL_READINGS
+    step_s, scatter, level_w = float(np.median(np.diff(times_s))), float(values_w.var()), float(values_w.mean())
+    points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
+    hidden = float(np.log(_HIDDEN_ODDS)) + _partial(values_w)
+    points += [
+        (memory * step_s, size * scatter, True, hidden)
+        for memory, size in product(MEMORIES, SIZES)
+        if memory < _HIDDEN_MEMORY
+    ]
+
+    def problem(some: slice | NDArray[np.intp], wanted: Floats) -> tuple[Problem, Floats]:
+        """Readings and spans; and the instants."""
+        times, deviations = times_s[some], values_w[some] - level_w
+        time_s = np.unique(np.concatenate([times, wanted.ravel()]))
+        mean, variance = np.zeros(1), np.array([100 * scatter + 1e4])
+        unknowns = Unknowns(np.ones((len(times), 1)), np.diff(wanted), mean, variance)
+        return Problem(deviations, noise_w, _cover(time_s, wanted), unknowns), time_s
+
+    def chain(time_s: Floats, times: Floats, point: tuple[float, float, bool, float]) -> Chain:
+        memory_s, variance, hidden, _ = point
+        return fluctuation_chain(time_s, np.searchsorted(time_s, times), variance, memory_s, step_s * hidden)
+
+    if len(times_s) > _ENOUGH:
+        first = np.linspace(0, len(times_s) - _ENOUGH // _BLOCKS, _BLOCKS).astype(np.intp)
+        some = (first[:, None] + np.arange(_ENOUGH // _BLOCKS)).ravel()
+        part, cut = problem(some, np.array([[times_s[0], times_s[-1]]]))
+        tried = [(solve(chain(cut, times_s[some], one), part, False).log_evidence + one[3], one) for one in points]
+        best = max(evidence for evidence, _ in tried)
+        points = [one for evidence, one in tried if evidence > best - 12]
+    whole, time_s = problem(slice(None), spans)
+    chains = [chain(time_s, times_s, point) for point in points]
+    found = mixture(chains, np.array([one[3] for one in points]), whole, lambda g: np.zeros((len(spans), len(spans))))
+    add = level_w * np.diff(spans)[:, 0]
+    return replace(
+        found,
+        mean_j=found.mean_j + add,
+        covariance=found.covariance * _coherent(turns),
+        tried_j=found.tried_j + add,
+    ), ""
+
+
+def _changes(values_w: Floats, noise_w: float) -> NDArray[np.intp]:
+    """Readings before which power crosses the middle between least and most; none if all are equal within noise."""
+    if np.ptp(values_w) < _CHANGE * noise_w:
+        return np.empty(0, np.intp)
+    return np.flatnonzero(np.diff(values_w > (values_w.max() + values_w.min()) / 2)) + 1
+
+
+def _coherent(turns: NDArray[np.intp]) -> float:
+    """Factor of the variance: edges of a periodic load meet the readings at few phases, so their errors add up.
+
+    The error of one edge is a sawtooth of its phase. Over N periods that are g readings long, harmonic k of it adds up
+    like N / (1 + (2 N d)²), where d is the distance of k g from a whole number, as far as g is known: to 1 / 2 N.
+    """
+    gaps = np.diff(turns[::2])
+    n = len(gaps)
+    if n <= 3 or gaps.std() >= _REGULAR:
+        return 1.0
+    k = np.arange(1, 21)
+    off = k * gaps.mean()
+    distance = np.maximum(np.abs(off - np.round(off)) - k / (2 * n), 0.0)
+    return max(1.0, float(6 / np.pi**2 * (n / (1 + (2 * n * distance) ** 2) / k**2).sum()))
+
+
+def _partial(values_w: Floats) -> float:
+    """Logarithm of how likely the readings' partial autocorrelation at lag 2 is under an exponential memory, below it.
+
+    Cycles that slip against the readings by chance have none. Changes at distances of several readings that are nearly
+    alike have a negative one, so power doesn't cycle between readings.
+    """
+    d = values_w - values_w.mean()
+    one, two = (float(d[k:] @ d[:-k] / (d @ d)) for k in (1, 2))
+    partial = (two - one**2) / (1 - one**2)
+    return -0.5 * min(partial, 0.0) ** 2 * len(values_w)
+
+
+def _cover(time_s: Floats, spans: Floats) -> csr_matrix:
+    """Share of each segment in each span: spans begin and end at instants."""
+    first, last = np.searchsorted(time_s, spans.T)
+    column = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)])
+    row = np.repeat(np.arange(len(spans)), last - first)
+    return csr_matrix((np.ones(len(row)), (row, column)), shape=(len(spans), len(time_s) - 1))

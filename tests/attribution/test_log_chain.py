@@ -1,0 +1,121 @@
+"""Energies of logs, whose readings are momentary and far apart: intervals hold, equal readings prove nothing."""
+
+import numpy as np
+import pytest
+
+from jouletrace.attribution import log_chain
+from jouletrace.attribution.log_chain import EQUAL_READINGS, log_energies
+
+
+def log(distances, seed, readings=300, offset=0.0):
+    """Readings each second of a load between 100 and 300 W, which changes at such distances, and its true energy."""
+    rng = np.random.default_rng(seed)
+    edges = np.append(0, np.cumsum(distances(rng, 9000))) + offset
+    watts = np.where(np.arange(len(edges) - 1) % 2, 100.0, 300.0)
+    times = 5.0 + np.arange(readings)
+    values = watts[np.searchsorted(edges, times, side="right") - 1] + 0.3 * rng.standard_normal(readings)
+    energy = np.append(0, np.cumsum(watts * np.diff(edges)))
+    return times, values, float(np.diff(np.interp(times[[0, -1]], edges, energy))[0])
+
+
+def judged(distances, count=14, **more):
+    """Share of intervals that hold, and their median half-width over the energy."""
+    holds, half = [], []
+    for seed in range(count):
+        times, values, truth = log(distances, seed, **more)
+        found, _ = log_energies(times, values, [[times[0], times[-1]]])
+        _, low, high = found.interval()
+        holds.append(low[0] <= truth <= high[0])
+        half.append((high[0] - low[0]) / 2 / truth)
+    return np.mean(holds), np.median(half)
+
+
+def at_random(mean_s, shape=14.0):
+    return lambda rng, count: rng.gamma(shape, mean_s / shape, count)
+
+
+def periodic(period_s, duty=0.4):
+    return lambda rng, count: np.resize(period_s * np.array([duty, 1 - duty]), count)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mean_s", [0.05, 0.5, 5.0, 20.0])
+def test_intervals_of_random_loads_hold(mean_s):
+    holds, half = judged(at_random(mean_s))
+    assert holds >= 0.85
+    assert half < 0.1
+
+
+def test_intervals_of_independent_changes_hold():
+    holds, half = judged(at_random(5.0, shape=1.0))
+    assert holds >= 0.85
+    assert half < 0.03
+
+
+def test_cycles_near_the_time_between_readings_are_not_taken_for_slow_change(monkeypatch):
+    monkeypatch.setattr(log_chain, "_HIDDEN_ODDS", 1e-9)
+    holds, _ = judged(at_random(0.5))
+    assert holds < 0.7
+
+
+def test_changes_at_like_distances_are_not_taken_for_cycles_between_readings(monkeypatch):
+    _, half = judged(at_random(3.0), count=7)
+    monkeypatch.setattr(log_chain, "_partial", lambda values_w: 0.0)
+    _, wider = judged(at_random(3.0), count=7)
+    assert wider > 1.5 * half
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("period_s", [0.95, 1.05, 1.7, 9.5, 10.0])
+def test_edges_of_periodic_loads_meet_readings_at_few_phases(period_s):
+    holds = [judged(periodic(period_s), count=5, offset=offset)[0] for offset in (0.03, 0.31, 0.77)]
+    assert np.mean(holds) >= 0.9
+
+
+@pytest.mark.thorough
+def test_their_errors_add_up(monkeypatch):
+    monkeypatch.setattr(log_chain, "_coherent", lambda turns: 1.0)
+    holds = [judged(periodic(10.0, 0.55), count=2, offset=offset)[0] for offset in np.linspace(0, 0.9, 10)]
+    assert np.mean(holds) < 0.7
+
+
+@pytest.mark.parametrize("period_s", [0.1, 0.5, 1.0])
+def test_equal_readings_prove_nothing(period_s):
+    times, values, _ = log(periodic(period_s), 1, offset=0.013)
+    assert log_energies(times, values, [[times[0], times[-1]]]) == (None, EQUAL_READINGS)
+
+
+def test_one_change_may_be_a_load_that_slips_against_the_log():
+    times, values = np.arange(100.0), np.where(np.arange(100) < 40, 100.0, 300.0)
+    assert log_energies(times, values, [[10.0, 90.0]]) == (None, EQUAL_READINGS)
+
+
+def test_energies_of_parts_are_those_of_the_whole():
+    times, values, _ = log(at_random(5.0), 3)
+    found, _ = log_energies(times, values, [[10.0, 60.5], [60.5, 200.0], [10.0, 200.0]])
+    mean, low, high = found.interval([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, -1]])
+    assert mean[0] + mean[1] == pytest.approx(mean[2])
+    assert high[3] - low[3] < 1e-2
+    assert high[0] - low[0] < high[2] - low[2] < high[0] - low[0] + high[1] - low[1]
+
+
+def test_a_level_that_readings_show_well_is_known_between_them():
+    rng = np.random.default_rng(5)
+    times = np.arange(0.0, 300.0)
+
+    def slow(t):
+        return 200 + 60 * np.sin(t / 17) + 30 * np.sin(t / 41)
+
+    found, _ = log_energies(times, slow(times) + 0.3 * rng.standard_normal(300), [[20.25, 250.75]])
+    fine = np.arange(20.25, 250.75, 0.01)
+    mean, low, high = found.interval()
+    assert mean[0] == pytest.approx(slow(fine).sum() * 0.01, rel=1e-3)
+    assert high[0] - low[0] < 0.02 * mean[0]
+
+
+def test_long_logs_choose_their_grid_by_a_part():
+    times, values, truth = log(at_random(5.0), 4, readings=9000)
+    found, _ = log_energies(times, values, [[times[0], times[-1]]])
+    mean, low, high = found.interval()
+    assert low[0] <= truth <= high[0]
+    assert high[0] - low[0] < 0.008 * mean[0]
