@@ -27,6 +27,9 @@ STEP_S = 0.005
 _ROUNDS = 3
 """Passes by which heights of bursts and places of jumps are determined."""
 
+_PARTS = 8
+"""Of a sample, in which steps of power are one: 0.1 ms on an H100, over which a sample averages there."""
+
 _LIKELY = 2e-3
 """Grid points with less of the prior's weight are left out."""
 
@@ -74,8 +77,11 @@ def attribute(
         mean, sd = (np.full(timeline.kinds, value) for value in prior.power_w)
         unknowns = Unknowns(shares(cuts.time_s[cuts.seen], timeline, response), wanted, mean, sd**2)
         prior = replace(prior, level_w=1.0)  # the powers are unknowns of their own
-    problem = Problem(values_w - base, response.noise_w, cover, unknowns)
+    problem = Problem(values_w - base, np.full(len(times_s), response.noise_w), cover, unknowns)
     model = _first_look(cuts, problem, response, prior, part)
+    unsettled_w = model.unsettled_w
+    if timeline is not None:
+        unsettled_w = (timeline.running(cuts.time_s[cuts.seen]) - unknowns.shown) @ model.power_w
     model.jolt = _jolts(cuts, model, response, timeline)
     slope = Unknowns(
         _derivatives(cuts, model.level_w, response),
@@ -83,7 +89,8 @@ def attribute(
         np.zeros(2),
         np.array([response.delay_sd_s**2, response.rise_sd**2]),
     )
-    problem = replace(problem, unknowns=unknowns.beside(slope))
+    noise_w = np.hypot(response.noise_w, unsettled_w * response.weight / np.sqrt(12))
+    problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))
     length_s = float(np.median(cuts.length_s))
     table = spread_prior(prior) if timeline is not None else swing_prior(length_s, response, prior, period_s)
     points = [
@@ -163,6 +170,7 @@ class _Model:
     calm: Floats  # shape (n,): variance of the level's walk over that of an even one
     jolt: Floats  # shape (n,): variance that edges put into the sensor's state, in W²
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
+    unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
     power_w: Floats  # shape (kinds,): powers of the timeline's kinds above idle
 
     def chain(self, density_s: float, slow: float, offset: float = 0.0) -> Chain:
@@ -190,9 +198,8 @@ class _Model:
 def _first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part: Floats | None) -> _Model:
     """Heights of the bursts, and where their levels move; ``part`` are seconds of each kind in each segment."""
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
-    model = _Model(
-        cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.ones(n), np.zeros(n), np.zeros(n), np.zeros(0)
-    )
+    none = np.zeros(0)
+    model = _Model(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.ones(n), np.zeros(n), none, none, none)
     fade = np.exp(-h / response.rise_s)
     for _ in range(_ROUNDS):
         result = solve(model.chain(1e-4, 0.3), problem, covariance=False)
@@ -203,6 +210,7 @@ def _first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, 
             above = part @ result.unknowns / h
         model.height_w = np.maximum(np.abs(over @ (above * h)) / cuts.length_s, 5.0)
         model.level_w = (idle + excess)[:-1] + (0.0 if part is None else above)
+        model.unsettled_w = model.level_w[np.maximum(cuts.seen - 1, 0)] - y[cuts.seen]
         move = np.where(cuts.goes_on[:-1], np.diff(excess[:-1]) ** 2, 0.0)
         usual = over[:, :-1] @ move / cuts.length_s + 1e-9
         model.calm[:-1] = prior.calm + (1 - prior.calm) * move / h[:-1] / usual[cuts.burst[:-1]]
@@ -211,18 +219,29 @@ def _first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, 
 
 
 def _jolts(cuts: Cuts, model: _Model, response: Response, timeline: Timeline | None) -> Floats:
-    """Variance that edges put into the sensor's state, in W², shape (n,).
+    """Variance that steps of power put into the sensor's state and not into energy, in W², shape (n,).
 
-    A step falls anywhere between two samples, so the state is off by step x weight x uniform(-1/2, 1/2).
+    Samples come every ``sample_s`` with a phase that isn't known. A step of s shifts the state by weight s (u - 1/2)
+    against a continuous average, u uniform: variance (weight s)² / 12. A second step, of s' and d samples later, has
+    the covariance weight² s s' (1 - 6 d (1 - d)) / 12 with it for d below 1 (the second Bernoulli polynomial). Steps in
+    the same ``_PARTS``th of a sample are one.
     """
-    where, size = cuts.bursts.ravel(), np.repeat(model.height_w, 2)
+    at_s, step_w = cuts.bursts.ravel(), np.outer(model.height_w, [1.0, -1.0]).ravel()
     if timeline is not None:
-        where = np.append(timeline.start_s, timeline.end_s[-1])
-        size = np.abs(np.diff(model.power_w[timeline.kind], prepend=0.0, append=0.0))
+        above = model.power_w[timeline.kind]
+        at_s, step_w = np.append(timeline.start_s, timeline.end_s), np.append(above, -above)
+    part_s = response.sample_s / _PARTS
+    place, group = np.unique(np.floor(at_s / part_s), return_inverse=True)
+    step, middle_s = np.bincount(group, step_w), (place + 0.5) * part_s
+    variance = step**2 / 12
+    for later in range(1, min(_PARTS, len(step))):
+        gap = (place[later:] - place[:-later]) / _PARTS
+        shared = step[later:] * step[:-later] * (1 - 6 * gap * (1 - gap)) / 6
+        variance[later:] += np.where(gap < 1, shared, 0.0)
     n = len(cuts.h)
-    place = np.minimum(np.searchsorted(cuts.time_s, where, side="right") - 1, n - 1)
-    left = np.exp(-2 * (cuts.time_s[place + 1] - where) / response.rise_s)
-    return np.asarray(np.bincount(place, (size * response.weight) ** 2 / 12 * left, n))
+    segment = np.clip(np.searchsorted(cuts.time_s, middle_s, side="right") - 1, 0, n - 1)
+    left = np.exp(-2 * np.maximum(cuts.time_s[segment + 1] - middle_s, 0.0) / response.rise_s)
+    return np.maximum(np.bincount(segment, response.weight**2 * variance * left, n), 0.0)
 
 
 def _derivatives(cuts: Cuts, level_w: Floats, response: Response) -> Floats:

@@ -43,7 +43,7 @@ class Problem:
     """Readings, the spans whose energies are asked for, and what all have in common."""
 
     values_w: Floats  # shape (readings,)
-    noise_w: float  # standard deviation of a reading's independent noise
+    noise_w: Floats  # shape (readings,): standard deviation of each one's independent noise
     spans: csr_matrix  # shape (spans, n): the share of each segment in each span
     unknowns: Unknowns
 
@@ -105,10 +105,11 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
     band[0, at] += 1 / problem.noise_w**2
     factor = cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
     data = np.column_stack([values, unknowns.shown])
+    precision = 1 / problem.noise_w[:, None] ** 2
     right = np.zeros((data.shape[1], (n + 1) * k)).T
-    right[at] = data / problem.noise_w**2
+    right[at] = data * precision
     state = cho_solve_banded((factor, True), right, overwrite_b=True, check_finite=False)
-    weighed = (data - state[at]) / problem.noise_w**2
+    weighed = (data - state[at]) * precision
     place = np.arange(n)[:, None] * k + np.arange(two)
     lever = csr_matrix((chain.energy.ravel(), place.ravel(), np.arange(0, n * two + 1, two)), shape=(n, len(right)))
     lever = problem.spans @ lever

@@ -52,6 +52,11 @@ class Response:
         rise_s = -1 / (rate * math.log1p(-weight))
         return cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
 
+    @property
+    def sample_s(self) -> float:
+        """Seconds between momentary samples."""
+        return -self.rise_s * math.log1p(-self.weight)
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -66,11 +71,14 @@ class Timeline:
         """Number of kinds."""
         return int(self.kind.max()) + 1
 
+    def running(self, time_s: Floats) -> Floats:
+        """Number of intervals of each kind that run at ``time_s``, shape (times, kinds)."""
+        return np.cumsum(self._binned(time_s, np.ones_like), axis=0)
+
     def seconds(self, time_s: Floats) -> Floats:
         """Seconds that intervals of each kind ran between each two of ``time_s``, shape (len(time_s) - 1, kinds)."""
-        began, lasted = (self._binned(time_s, weigh) for weigh in (np.ones_like, lambda gap: gap))
-        running = np.cumsum(began, axis=0)[:-1]  # at the start of each segment
-        return np.asarray(running * np.diff(time_s)[:, None] + lasted[1:])
+        begun = self._binned(time_s, lambda gap: gap)[1:]
+        return np.asarray(self.running(time_s)[:-1] * np.diff(time_s)[:, None] + begun)
 
     def _binned(self, time_s: Floats, weigh: _Weigh) -> Floats:
         """Sum over starts less that over ends, each in the bin of the next of ``time_s``, shape (times, kinds)."""
@@ -90,9 +98,8 @@ def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
     1 - exp(-(t - s) / rise) in a reading at t: the number of intervals that run less a sum of exponentials, which is
     carried from reading to reading. It takes time in proportion to readings and intervals.
     """
-    running = np.cumsum(timeline._binned(time_s, np.ones_like), axis=0)
     left = timeline._binned(time_s, lambda gap: np.exp(-np.maximum(gap, 0.0) / response.rise_s))
-    return np.asarray(running - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
+    return np.asarray(timeline.running(time_s) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
 
 
 def forgetting(added: Floats, fade: Floats) -> Floats:
