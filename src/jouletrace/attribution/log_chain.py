@@ -91,7 +91,7 @@ def log_energies(
         time_s = np.unique(np.concatenate([times, wanted.ravel()]))
         mean, variance = np.zeros(1), np.array([100 * scatter + 1e4])
         unknowns = Unknowns(np.ones((len(times), 1)), np.diff(wanted), mean, variance)
-        return Problem(deviations, noise_w, _cover(time_s, wanted), unknowns), time_s
+        return Problem(deviations, np.full(len(times), noise_w), _cover(time_s, wanted), unknowns), time_s
 
     def chain(time_s: Floats, times: Floats, point: tuple[float, float, bool, float]) -> Chain:
         memory_s, variance, hidden, _ = point
