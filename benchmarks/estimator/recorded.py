@@ -2,8 +2,8 @@
 
     python benchmarks/estimator/recorded.py -o FILE.json
 
-Truth as in ``benchmarks/bursts.py``: the counter from one of its own steps to another around the burst, less idle power,
-by the counter too, for the rest. ``runs/bursts-h200.zip`` has 88 bursts of an encoder at the power limit;
+Truth as in ``benchmarks/bursts.py``: the counter from one of its own steps to another around the burst, less idle
+power, by the counter too, for the rest. ``runs/bursts-h200.zip`` has 88 bursts of an encoder at the power limit;
 ``tests/data/h100_copies.npz`` has pulses of copies, of which those with pauses long enough for that are taken.
 """
 
@@ -15,24 +15,92 @@ from pathlib import Path
 import library
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 from bursts import true_energies
 from counter import steps_of
-
+from energy_tables import Rows
+from gpu_recordings import load as recording
 from jouletrace.analysis.power import power_record
+from jouletrace.attribution.attempts import attempts
+from jouletrace.attribution.attribute import attribute
 from jouletrace.run import load
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.counter import find_steps
-from jouletrace.sensor.kinds import KINDS
+from jouletrace.sensor.kinds import HOPPER_SENSOR, KINDS
 from jouletrace.sensor.power_record import clean
+from jouletrace.sensor.shares import Response as Shown
+from jouletrace.sensor.shares import Timeline
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.response import Response
 
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RISE_S = -1 / (1222.5 * np.log(15 / 16))
 """Of a GPU whose sample rate isn't known; the estimator takes it to be known to 2 %."""
+
+CHAIN = "chain-shuffled-h100"
+"""Eight large operators in random order: two seconds and more of a record with its timeline, in ``tests/data``."""
+
+ALONE_W = {"sgemm": 680, "cumsum": 555, "norm": 535, "mul": 505, "softmax": 690, "gelu": 720, "conv": 712}
+"""Power of each looped alone on that GPU, by the counter, without pauses; the fp16 product would be capped."""
+
+OPERATORS = {
+    "f32f32_f32f32": "sgemm",
+    "nvjet": "hgemm",
+    "fprop": "conv",
+    "Nhwc": "conv",
+    "Nchw": "conv",
+    "SoftMax": "softmax",
+    "layer_norm": "norm",
+    "scan_inner": "cumsum",
+    "AUnary": "mul",
+    "Gelu": "gelu",
+}
+
+
+def operator_of(name: str) -> str:
+    """The operator whose kernel has this name."""
+    return next((operator for part, operator in OPERATORS.items() if part in name), "others")
+
+
+def operators() -> list[dict]:
+    """Power of each operator by the kernel timeline: the present regression, the new estimator, and alone."""
+    found = recording(CHAIN)
+    names = [operator_of(kind.name) for kind in found.kinds]
+    used = sorted(set(names))
+    kind = np.array([used.index(name) for name in names])[found.kind]
+    origin = found.readings.origin_ns
+    start, end = ((one - origin) / 1e9 for one in (found.start_ns, found.end_ns))
+    times = found.readings.time_s
+    near = times > start[0] + 0.3
+    response = Shown.sampled(HOPPER_SENSOR, 0.02, 1224.4)
+    burst = [[start[0] + 0.25, min(end.max(), times[-1])]]
+    new = attribute(
+        times[near],
+        found.readings.value[near],
+        burst,
+        response=response,
+        bursts=burst,
+        rows=True,
+        timeline=Timeline(start, end, kind),
+    )
+    mean, low, high = new.interval()
+    seconds = np.bincount(kind, np.clip(end, *burst[0]) - np.clip(start, *burst[0]))
+    fit = next(iter(attempts(found.activity, HOPPER_SENSOR, found.readings))).fit
+    rows = Rows(fit, lambda one: operator_of(one.name))
+    table = []
+    for i, name in enumerate(used):
+        old = rows.row([name]).power
+        table.append(
+            {
+                "operator": name,
+                "alone_w": ALONE_W.get(name),
+                "today": {"watts": old.value, "half_w": old.half_width},
+                "library": {"watts": mean[1 + i] / seconds[i], "half_w": (high - low)[1 + i] / 2 / seconds[i]},
+            }
+        )
+    return table
 
 
 def encoder() -> tuple:
@@ -59,7 +127,7 @@ def copies() -> tuple:
 
 
 def judged(record: Readings, response: Response, start: np.ndarray, end: np.ndarray) -> dict:
-    """Means, low and high ends of the bursts, by the present code and the new."""
+    """Means, low and high ends of the bursts, by the present code and the new, shape (3, bursts) each."""
     old = window_energy(record, response, start, end)
     times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
     spans = np.stack([record.seconds(start), record.seconds(end)], axis=1)
@@ -68,7 +136,13 @@ def judged(record: Readings, response: Response, start: np.ndarray, end: np.ndar
         near = (times > a - 1.0) & (times < b + 0.4)
         found = library.estimate(times[near], record.value[near], [(a, b)], rise_s=RISE_S, delay_s=0.0034)
         new.append([one[0] for one in found[:3]])
-    return {"today": np.array([old.energy_j, old.low_j, old.high_j]), "library": np.array(new).T}
+    near = (times > spans.min() - 1.0) & (times < spans.max() + 0.4)
+    together = library.estimate(times[near], record.value[near], spans, rise_s=RISE_S, delay_s=0.0034)
+    return {
+        "today": np.array([old.energy_j, old.low_j, old.high_j]),
+        "library": np.array(new).T,
+        "library, all in one solve": np.array(together[:3]),
+    }
 
 
 def table(name: str, recording: tuple) -> list[dict]:
@@ -105,6 +179,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", help="write the rows here, as JSON")
     arguments = parser.parse_args()
     rows = [*table("encoder, H200", encoder()), *table("copies, H100", copies())]
+    rows += operators()
     for row in rows:
         print(json.dumps(row))
     if arguments.output:
