@@ -27,6 +27,7 @@ STEP_S = 0.005
 _ROUNDS = 3
 """Passes by which heights of bursts and places of jumps are determined."""
 
+FIRST = (1e-4, 0.3, 1.0)
 _PARTS = 8
 """Of a sample, in which steps of power are one: 0.1 ms on an H100, over which a sample averages there."""
 
@@ -91,22 +92,19 @@ def attribute(
     )
     noise_w = np.hypot(response.noise_w, unsettled_w * response.weight / np.sqrt(12))
     problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))
-    length_s = float(np.median(cuts.length_s))
-    table = spread_prior(prior) if timeline is not None else swing_prior(length_s, response, prior, period_s)
+    if timeline is None:
+        table = swing_prior(float(np.median(np.diff(spans))), float(np.median(cuts.length_s)), response, prior, period_s)
+    else:
+        table = spread_prior(prior)
     points = [
-        (float(DENSITIES_S[i]), float(OFFSETS[j]), s, weight * share)
-        for (i, j), weight in np.ndenumerate(table)
-        if weight > _LIKELY
-        for s, share in prior.slow
+        (density, slow, local, row * share)
+        for density, row in zip(DENSITIES_S.tolist(), table, strict=True)
+        if row.sum() > _LIKELY
+        for slow, local, share in prior.slow
     ]
     hidden = (cover.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T).toarray() * model.height_w
-    result = mixture(
-        [model.chain(d, s, kappa) for d, kappa, s, _ in points],
-        np.log([weight for *_, weight in points]),
-        problem,
-        lambda g: points[g][1] ** 2 * hidden @ hidden.T,
-        prior.shape,
-    )
+    chains = [model.chain(density, slow, local) for density, slow, local, _ in points]
+    result = mixture(chains, np.array([row for *_, row in points]), problem, hidden @ hidden.T, OFFSETS)
     return replace(result, mean_j=result.mean_j + base * total, tried_j=result.tried_j + base * total)
 
 
@@ -167,29 +165,27 @@ class _Model:
     response: Response
     prior: Prior
     height_w: Floats  # shape (b,): mean power of each burst above idle
-    calm: Floats  # shape (n,): variance of the level's walk over that of an even one
+    moves: Floats  # shape (n,): variance of the level's walk where it was seen to move, in W²/s
     jolt: Floats  # shape (n,): variance that edges put into the sensor's state, in W²
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
     unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
     power_w: Floats  # shape (kinds,): powers of the timeline's kinds above idle
 
-    def chain(self, density_s: float, slow: float, offset: float = 0.0) -> Chain:
+    def chain(self, density_s: float, slow: float, local: float) -> Chain:
         """The chain of swings of a density, slow change of a size and a hidden offset, relative to the heights."""
         cuts, n = self.cuts, len(self.cuts.h)
         height = np.where(cuts.inside, self.height_w[cuts.burst], 0.0)
         pace = np.where(cuts.inside, np.minimum(cuts.length_s, 1.0)[cuts.burst], 1.0)
-        walk = np.where(cuts.goes_on, slow**2 * self.calm * height**2 / pace, np.inf)
+        walk = np.where(cuts.goes_on, slow**2 * height**2 / pace + local * self.moves, np.inf)
         level = self.prior.level_w**2
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
-        edge = np.zeros(n + 1)  # an unseen phase begins and ends
-        edge[np.searchsorted(cuts.time_s, cuts.bursts.ravel())] = np.repeat(self.height_w, 2) ** 2
         return low_pass_chain(
             cuts.time_s,
             cuts.seen,
             self.response,
             density=density_s * height**2,
             walk=walk,
-            jolt=self.jolt + offset**2 * edge[:-1],
+            jolt=self.jolt,
             fresh=fresh,
             idle_walk=self.prior.idle_walk,
         )
@@ -199,10 +195,10 @@ def _first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, 
     """Heights of the bursts, and where their levels move; ``part`` are seconds of each kind in each segment."""
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     none = np.zeros(0)
-    model = _Model(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.ones(n), np.zeros(n), none, none, none)
+    model = _Model(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.zeros(n), np.zeros(n), none, none, none)
     fade = np.exp(-h / response.rise_s)
     for _ in range(_ROUNDS):
-        result = solve(model.chain(1e-4, 0.3), problem, covariance=False)
+        result = solve(model.chain(*FIRST), problem, covariance=False)
         y, idle, excess = result.state.T
         if part is None:
             above = np.where(cuts.inside, (y[1:] - fade * y[:-1]) / (1 - fade) - idle[:-1], 0.0)
@@ -211,11 +207,24 @@ def _first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, 
         model.height_w = np.maximum(np.abs(over @ (above * h)) / cuts.length_s, 5.0)
         model.level_w = (idle + excess)[:-1] + (0.0 if part is None else above)
         model.unsettled_w = model.level_w[np.maximum(cuts.seen - 1, 0)] - y[cuts.seen]
-        move = np.where(cuts.goes_on[:-1], np.diff(excess[:-1]) ** 2, 0.0)
-        usual = over[:, :-1] @ move / cuts.length_s + 1e-9
-        model.calm[:-1] = prior.calm + (1 - prior.calm) * move / h[:-1] / usual[cuts.burst[:-1]]
+        model.moves = _moves(cuts, excess, response.period_s)
         model.power_w = result.unknowns
     return model
+
+
+def _moves(cuts: Cuts, level_w: Floats, reach_s: float) -> Floats:
+    """Local variance of a level, in W²/s, shape (n,): of its change from ``reach_s`` before a cut to as much after it.
+
+    A jump of s within gives s² over all segments together.
+    """
+    after_s, level_w = cuts.time_s[1:], level_w[:-1]
+    low, high = cuts.bursts[cuts.burst].T
+    before, after = np.maximum(after_s - reach_s, low), np.minimum(after_s + reach_s, high)
+    middle = (cuts.time_s[1:] + cuts.time_s[:-1]) / 2
+    inside = cuts.inside
+    low_m, high_m = (np.clip(edge, cuts.time_s[0], None) for edge in (before, after))
+    place = [np.clip(np.searchsorted(cuts.time_s, x, side=side) - 1, 0, len(level_w) - 1) for x, side in ((low_m, "right"), (high_m, "left"))]
+    return np.where(inside & (after > before), (level_w[place[1]] - level_w[place[0]]) ** 2 / np.maximum(after - before, 1e-3), 0.0)
 
 
 def _jolts(cuts: Cuts, model: _Model, response: Response, timeline: Timeline | None) -> Floats:

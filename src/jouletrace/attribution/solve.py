@@ -19,8 +19,7 @@ from jouletrace.sensor.shares import Floats
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
-_HERMITE = ((-np.sqrt(3.0), 1 / 6), (0.0, 4 / 6), (np.sqrt(3.0), 1 / 6))
-"""Nodes and weights of a normal distribution: exact up to its fifth moment."""
+_NOTHING = np.zeros(1)
 
 
 @dataclass(frozen=True)
@@ -61,34 +60,43 @@ class Solution:
 
 @dataclass(frozen=True)
 class Energies:
-    """Energies of spans, as a mixture of g Gaussian distributions."""
+    """Energies of spans, as a mixture of Gaussian distributions: of g chains, each with m sizes of what is unseen."""
 
-    weight: Floats  # shape (g,), sums to 1
+    weight: Floats  # shape (g, m), sums to 1
     mean_j: Floats  # shape (g, spans)
     covariance: Floats  # shape (g, spans, spans), in J²
+    unseen: Floats  # shape (spans, spans): covariance of what no reading shows, in J² for size 1
+    sizes: Floats  # shape (m,)
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
-    tried_j: Floats = field(repr=False)  # shape (grid, spans): means at each grid point, whatever its weight
+    tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
-        """Mean, low and high end of sums of energies, in J, each of shape (m,).
+        """Mean, low and high end of sums of energies, in J, each of shape (r,).
 
         Args:
-            rows: Weights of the spans in each sum, shape (m, spans) or (spans,); each span alone if None.
+            rows: Weights of the spans in each sum, shape (r, spans) or (spans,); each span alone if None.
             level: Probability between the ends, of which the same lies outside on both sides.
         """
         rows = np.eye(self.mean_j.shape[1]) if rows is None else np.atleast_2d(rows)
         mean = self.mean_j @ rows.T
-        variance = np.einsum("rs,gst,rt->gr", rows, self.covariance, rows, optimize=True)
-        sd = np.sqrt(np.maximum(variance, 1e-18))
-        low, high = (self._quantile(mean, sd, p) for p in ((1 - level) / 2, (1 + level) / 2))
-        return self.weight @ mean, low, high
+        seen = np.array([((rows @ one) * rows).sum(axis=1) for one in self.covariance])
+        variance = seen[:, None] + np.multiply.outer(self.sizes**2, ((rows @ self.unseen) * rows).sum(axis=1))
+        size = self.weight.size
+        sd = np.sqrt(np.maximum(variance, 1e-18)).reshape(size, -1)
+        means = np.repeat(mean, len(self.sizes), axis=0)
+        low, high = (self._quantile(means, sd, p) for p in ((1 - level) / 2, (1 + level) / 2))
+        return self.weight.sum(axis=1) @ mean, low, high
+
+    def hidden(self, size: float) -> float:
+        """Probability that ``size`` or more of what is unseen is hidden."""
+        return float(self.weight[:, self.sizes >= size].sum())
 
     def _quantile(self, mean: Floats, sd: Floats, p: float) -> Floats:
-        """Quantile of mixtures of normal distributions, by bisection; means and deviations have shape (g, m)."""
+        """Quantile of mixtures of normal distributions, by bisection; means and deviations have shape (g m, r)."""
         low, high = (mean - 9 * sd).min(axis=0), (mean + 9 * sd).max(axis=0)
-        for _ in range(50):
+        for _ in range(40):
             middle = (low + high) / 2
-            below = self.weight @ ndtr((middle - mean) / sd) < p
+            below = self.weight.ravel() @ ndtr((middle - mean) / sd) < p
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return np.asarray((low + high) / 2)
 
@@ -184,32 +192,30 @@ def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple
 
 
 def mixture(
-    chains: Sequence[Chain],
-    log_prior: Floats,
-    problem: Problem,
-    unseen: Callable[[int], Floats],
-    shape: float = 1.0,
+    chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Floats, sizes: Floats = _NOTHING
 ) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
 
     Args:
-        chains: One for each grid point.
-        log_prior: Logarithm of each point's weight before the readings, shape (grid,).
+        chains: One for each of ``grid`` points.
+        prior: Weight of each with each size of what is unseen, before the readings, shape (grid, m).
         problem: Readings and spans.
-        unseen: Covariance of the energies at a grid point that no reading shows, shape (spans, spans), in J².
-        shape: Factor by which sizes of errors are uncertain beside all that, one standard deviation of its logarithm.
+        unseen: Covariance of the energies that no reading shows, shape (spans, spans), in J² for size 1.
+        sizes: Sizes of what is unseen, shape (m,).
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
-    weight = np.array([one.log_evidence for one in tried]) + log_prior
-    weight = np.exp(weight - weight.max())
-    kept = np.flatnonzero(weight > KEPT * weight.sum()).tolist()
-    share = weight[kept] / weight[kept].sum()
-    covariance = np.array([solve(chains[g], problem).covariance + unseen(g) for g in kept])
+    evidence = np.array([one.log_evidence for one in tried])
+    weight = np.exp(evidence - evidence.max())[:, None] * prior
+    total = weight.sum(axis=1)
+    kept = np.flatnonzero(total > KEPT * total.sum()).tolist()
+    weight = weight[kept] / total[kept].sum()
     means = np.array([one.mean_j for one in tried])
     return Energies(
-        weight=np.concatenate([part * share for _, part in _HERMITE]),
-        mean_j=np.tile(means[kept], (len(_HERMITE), 1)),
-        covariance=np.concatenate([shape**node * covariance for node, _ in _HERMITE]),
-        unknowns=share @ np.array([tried[g].unknowns for g in kept]),
+        weight=weight,
+        mean_j=means[kept],
+        covariance=np.array([solve(chains[g], problem).covariance for g in kept]),
+        unseen=unseen,
+        sizes=sizes,
+        unknowns=weight.sum(axis=1) @ np.array([tried[g].unknowns for g in kept]),
         tried_j=means,
     )
