@@ -21,7 +21,8 @@ def cell(rows: list[dict], name: str) -> str:
 
 def best(rows: list[dict]) -> str:
     """Half-width of the best fixed grid point."""
-    return f" [{sum(row['library']['oracle_pct'] for row in rows) / len(rows):.2g}]"
+    values = [row["library"]["oracle_pct"] for row in rows if "library" in row]
+    return f" [{sum(values) / len(values):.2g}]" if values else ""
 
 
 def bursts(rows: list[dict]) -> list[str]:
