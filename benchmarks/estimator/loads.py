@@ -12,7 +12,8 @@ Floats = NDArray[np.float64]
 
 SHAPES = ("constant", "alternating", "pulses", "one pulse", "ramp", "cap", "exact 10 ms", "exact 20 ms", "exact 40 ms")
 CAP_W, CAP_SD, CAP_MEMORY_S = 700.0, 0.06, 0.06
-"""The limit of an H100, and how readings scatter there (docs/results/bursts-h100.md)."""
+"""The limit of an H100, and how readings scatter there (docs/results/bursts-h100.md); the recording of
+docs/results/bursts-h200.md has sudden falls by a fifth as well."""
 
 
 @dataclass(frozen=True)
@@ -95,4 +96,12 @@ def capped(length_s: float, rng: np.random.Generator) -> Burst:
         wander[i] = keep * wander[i - 1] + np.sqrt(1 - keep**2) * rng.standard_normal()
     over = rng.uniform(100, 240) * np.exp(-time / rng.uniform(0.03, 0.06))
     settled = -np.expm1(-time / CAP_MEMORY_S)
-    return Burst(np.full(count, step), (CAP_W - rng.uniform(0, 10)) * (1 + CAP_SD * settled * wander) + over)
+    shape = 1 + CAP_SD * settled * wander
+    if rng.random() < 0.5:  # the clock is taken back at once, and comes up again
+        shape = 1 + CAP_SD / 4 * wander
+        at = rng.exponential(0.3)
+        while at < length_s:
+            since = np.clip((time - at) / rng.uniform(0.2, 0.4), 0, 1)
+            shape -= np.where(time >= at, rng.uniform(0.1, 0.25) * (1 - since), 0.0)
+            at += rng.exponential(0.8)
+    return Burst(np.full(count, step), (CAP_W - rng.uniform(0, 10)) * shape + over)
