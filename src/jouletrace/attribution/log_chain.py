@@ -20,9 +20,10 @@ from jouletrace.attribution.chains import Chain, precision
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, mixture, solve
 from jouletrace.sensor.shares import Floats
 
-EQUAL_READINGS = "equal_readings"
-"""Reason of a log without energies: its readings are equal but for one change, as those of a load are that repeats in
-step with the log. Readings at uneven times, or an energy counter, would show it."""
+ALIASED = "aliased_with_log"
+"""Reason of a log without energies: its readings are as those of a load that repeats in the log's own rhythm. They are
+equal but for one change, or change with the moments of the polls. Readings at uneven times, or an energy counter, would
+show what lies between."""
 
 MEMORIES, SIZES = np.geomspace(0.1, 100, 16), np.geomspace(0.35, 4, 6)
 """Grid: the fluctuation's memory over the time between readings, its variance over that of the readings."""
@@ -37,6 +38,9 @@ _REGULAR = 0.6
 
 _CHANGE = 8
 """Readings that differ by less than so many times their noise don't show a change."""
+
+_SLIPS = 2.5
+"""Standard deviations by which changes go with the moments of polls more often than by chance."""
 
 _ENOUGH, _BLOCKS = 4096, 8
 """Of longer logs so many readings, in blocks, choose the grid points that count."""
@@ -74,8 +78,8 @@ def log_energies(
     """
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     turns = _changes(values_w, noise_w)
-    if len(turns) < 2:
-        return None, EQUAL_READINGS
+    if len(turns) < 2 or _slips(times_s, values_w, turns):
+        return None, ALIASED
     step_s, scatter, level_w = float(np.median(np.diff(times_s))), float(values_w.var()), float(values_w.mean())
     points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
     hidden = float(np.log(_HIDDEN_ODDS)) + _partial(values_w)
@@ -122,6 +126,18 @@ def _changes(values_w: Floats, noise_w: float) -> NDArray[np.intp]:
     if np.ptp(values_w) < _CHANGE * noise_w:
         return np.empty(0, np.intp)
     return np.flatnonzero(np.diff(values_w > (values_w.max() + values_w.min()) / 2)) + 1
+
+
+def _slips(times_s: Floats, values_w: Floats, turns: NDArray[np.intp]) -> bool:
+    """Whether power rises where a poll is late and falls where it is early, or the reverse, change for change.
+
+    So it is while an edge of a load in the log's rhythm lies among the moments of the polls. Of other loads every second
+    change does as the one before.
+    """
+    late = np.diff(times_s) - np.median(np.diff(times_s))
+    goes_with = np.sign(late[turns - 1]) * np.sign(np.diff(values_w)[turns - 1])
+    alike = goes_with[1:] * goes_with[:-1]
+    return bool(alike.mean() > max(0.5, _SLIPS / np.sqrt(len(alike))))
 
 
 def _coherent(turns: NDArray[np.intp]) -> float:
