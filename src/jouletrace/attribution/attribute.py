@@ -64,7 +64,8 @@ def attribute(
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     if bursts is None:
         bursts = spans if timeline is None else [[timeline.start_s[0], timeline.end_s.max()]]
-    cuts = Cuts.of(times_s - response.delay_s, spans, np.asarray(bursts, np.float64).reshape(-1, 2))
+    step_s = STEP_S if timeline is None else response.period_s  # a timeline shows what is faster
+    cuts = Cuts.of(times_s - response.delay_s, spans, np.asarray(bursts, np.float64).reshape(-1, 2), step_s)
     base = float(np.median(values_w[:5]))
     cover, total = share_of(cuts.time_s, spans), np.diff(spans)[:, 0]
     unknowns = _none(len(times_s), len(spans))
@@ -93,7 +94,9 @@ def attribute(
     noise_w = np.hypot(response.noise_w, unsettled_w * response.weight / np.sqrt(12))
     problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))
     if timeline is None:
-        table = swing_prior(float(np.median(np.diff(spans))), float(np.median(cuts.length_s)), response, prior, period_s)
+        table = swing_prior(
+            float(np.median(np.diff(spans))), float(np.median(cuts.length_s)), response, prior, period_s
+        )
     else:
         table = spread_prior(prior)
     points = [
@@ -120,9 +123,9 @@ class Cuts:
     opens: NDArray[np.bool_]  # shape (n,): whether the burst begins with it
 
     @classmethod
-    def of(cls, read_s: Floats, spans: Floats, bursts: Floats) -> Cuts:
-        """Cuts at the moments that readings show, at edges, and every ``STEP_S`` inside bursts."""
-        fine = [np.linspace(a, b, int(np.ceil((b - a) / STEP_S)) + 1) for a, b in bursts]
+    def of(cls, read_s: Floats, spans: Floats, bursts: Floats, step_s: float) -> Cuts:
+        """Cuts at the moments that readings show, at edges, and at least every ``step_s`` inside bursts."""
+        fine = [np.linspace(a, b, int(np.ceil((b - a) / step_s)) + 1) for a, b in bursts]
         time_s = np.unique(np.concatenate([read_s, spans.ravel(), bursts.ravel(), *fine]))
         low, high = min(read_s[0], spans.min()), max(read_s[-1], spans.max())
         time_s = time_s[(time_s >= low) & (time_s <= high)]
@@ -223,8 +226,13 @@ def _moves(cuts: Cuts, level_w: Floats, reach_s: float) -> Floats:
     middle = (cuts.time_s[1:] + cuts.time_s[:-1]) / 2
     inside = cuts.inside
     low_m, high_m = (np.clip(edge, cuts.time_s[0], None) for edge in (before, after))
-    place = [np.clip(np.searchsorted(cuts.time_s, x, side=side) - 1, 0, len(level_w) - 1) for x, side in ((low_m, "right"), (high_m, "left"))]
-    return np.where(inside & (after > before), (level_w[place[1]] - level_w[place[0]]) ** 2 / np.maximum(after - before, 1e-3), 0.0)
+    place = [
+        np.clip(np.searchsorted(cuts.time_s, x, side=side) - 1, 0, len(level_w) - 1)
+        for x, side in ((low_m, "right"), (high_m, "left"))
+    ]
+    return np.where(
+        inside & (after > before), (level_w[place[1]] - level_w[place[0]]) ** 2 / np.maximum(after - before, 1e-3), 0.0
+    )
 
 
 def _jolts(cuts: Cuts, model: _Model, response: Response, timeline: Timeline | None) -> Floats:

@@ -16,7 +16,13 @@ class Prior:
     periods_s: tuple[float, float] = (0.003, 0.06)
     steady: float = 0.2
     # Change of a burst's level over its length or 1 s, if that is shorter, and the weight of each size
-    slow: tuple[tuple[float, float, float], ...] = ((0.01, 0.0, 0.25), (0.01, 1.0, 0.25), (0.1, 0.0, 0.125), (0.1, 1.0, 0.125), (0.6, 0.0, 0.25))
+    slow: tuple[tuple[float, float, float], ...] = (
+        (0.01, 0.0, 0.25),
+        (0.01, 1.0, 0.25),
+        (0.1, 0.0, 0.125),
+        (0.1, 1.0, 0.125),
+        (0.6, 0.0, 0.25),
+    )
     calm: float = 0.3  # share of the walk's variance that is spread evenly; the rest lies where the level moves
     # Factor between a swing's size as readings and as energies see it, one standard deviation: it isn't white
     shape: float = 2.5

@@ -118,23 +118,23 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
     right[at] = data * precision
     state = cho_solve_banded((factor, True), right, overwrite_b=True, check_finite=False)
     weighed = (data - state[at]) * precision
-    place = np.arange(n)[:, None] * k + np.arange(two)
-    lever = csr_matrix((chain.energy.ravel(), place.ravel(), np.arange(0, n * two + 1, two)), shape=(n, len(right)))
-    lever = problem.spans @ lever
-    seen = lever @ state
     inverse = np.linalg.inv(np.diag(1 / unknowns.variance) + unknowns.shown.T @ weighed[:, 1:])
     moment = unknowns.mean / unknowns.variance + unknowns.shown.T @ weighed[:, 0]
-    link = unknowns.wanted - seen[:, 1:]
     determined = inverse @ moment
     chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ determined
     log_det = 2 * np.log(factor[0]).sum() - chain.log_det
     log_det += np.log(unknowns.variance).sum() - np.linalg.slogdet(inverse)[1]
+    means = state[:, 0] - state[:, 1:] @ determined
+    place = np.arange(n)[:, None] * k + np.arange(two)
+    mean = problem.spans @ (means[place] * chain.energy).sum(axis=1) + unknowns.wanted @ determined
     joint = np.zeros((0, 0))
     if covariance:
+        rows = np.arange(0, n * two + 1, two)
+        lever = problem.spans @ csr_matrix((chain.energy.ravel(), place.ravel(), rows), shape=(n, len(right)))
+        link = unknowns.wanted - lever @ state[:, 1:]
         joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray() + link @ inverse @ link.T
         joint += _quadratic(factor, lever.tocsr(), k)
-    means = (state[:, 0] - state[:, 1:] @ determined).reshape(-1, k)
-    return Solution(-0.5 * float(chi2 + log_det), seen[:, 0] + link @ determined, means, determined, joint)
+    return Solution(-0.5 * float(chi2 + log_det), mean, means.reshape(-1, k), determined, joint)
 
 
 def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
