@@ -17,8 +17,8 @@ from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.attribution.chains import Chain, low_pass_chain
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, mixture, solve
-from jouletrace.attribution.swing import DENSITIES_S, OFFSETS, spread_prior, swing_prior
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, mixture, solve
+from jouletrace.attribution.swing import CHANCES, DENSITIES_S, spread_prior, swing_prior
 from jouletrace.sensor.shares import Floats, Response, Timeline, forgetting, shares
 
 STEP_S = 0.005
@@ -93,21 +93,27 @@ def attribute(
     )
     noise_w = np.hypot(response.noise_w, unsettled_w * response.weight / np.sqrt(12))
     problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))
-    if timeline is None:
-        table = swing_prior(
-            float(np.median(np.diff(spans))), float(np.median(cuts.length_s)), response, prior, period_s
-        )
+    hidden = csr_matrix(cover.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T)  # seconds of a burst in a span
+    burst_s = float(np.median(cuts.length_s))
+    if timeline is not None:
+        weights, offsets = spread_prior(prior), None
     else:
-        table = spread_prior(prior)
+        seconds = np.asarray(hidden.sum(axis=1)).ravel() / np.maximum(np.diff(hidden.indptr), 1)
+        lengths_s, which = _classes(np.where(seconds > 0, seconds, burst_s))
+        weights, offsets = swing_prior(lengths_s, burst_s, response, prior, period_s)
+        offsets = offsets[:, :, which]
     points = [
-        (density, slow, local, row * share)
-        for density, row in zip(DENSITIES_S.tolist(), table, strict=True)
-        if row.sum() > _LIKELY
+        (d, slow, local, weight * share)
+        for d, weight in enumerate(weights.tolist())
+        if weight > _LIKELY
         for slow, local, share in prior.slow
     ]
-    hidden = (cover.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T).toarray() * model.height_w
-    chains = [model.chain(density, slow, local) for density, slow, local, _ in points]
-    result = mixture(chains, np.array([row for *_, row in points]), problem, hidden @ hidden.T, OFFSETS)
+    unseen = None
+    if offsets is not None:
+        sizes = offsets[[d for d, *_ in points]]
+        unseen = Unseen(csr_matrix(hidden.multiply(model.height_w)), sizes, CHANCES)
+    chains = [model.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in points]
+    result = mixture(chains, np.array([weight for *_, weight in points]), problem, unseen)
     return replace(result, mean_j=result.mean_j + base * total, tried_j=result.tried_j + base * total)
 
 
@@ -213,6 +219,14 @@ def _first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, 
         model.moves = _moves(cuts, excess, response.period_s)
         model.power_w = result.unknowns
     return model
+
+
+def _classes(seconds: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """Lengths apart by factors of 1.5 that stand for ``seconds``, and the index of each one's."""
+    step = np.log(1.5)
+    _, which = np.unique(np.round(np.log(seconds) / step), return_inverse=True)
+    lengths = np.bincount(which, seconds) / np.bincount(which)
+    return lengths, which
 
 
 def _moves(cuts: Cuts, level_w: Floats, reach_s: float) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,6 @@ from jouletrace.sensor.shares import Floats
 
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
-
-_NOTHING = np.zeros(1)
 
 
 @dataclass(frozen=True)
@@ -59,16 +57,28 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class Energies:
-    """Energies of spans, as a mixture of Gaussian distributions: of g chains, each with m sizes of what is unseen."""
+class Unseen:
+    """Errors of energies that no reading shows, of sizes that readings tell by the chain alone."""
 
-    weight: Floats  # shape (g, m), sums to 1
+    share: csr_matrix  # shape (spans, sources): of each independent source of error in each span, in J for size 1
+    sizes: Floats  # shape (g, m, spans): for each chain, m equally sourced sizes
+    chances: Floats  # shape (m,): sums to 1
+
+    def variance(self, rows: Floats, chain: int) -> Floats:
+        """Variance of sums of energies, rows (r, spans), under each size, in J², shape (m, r)."""
+        return np.array([np.square(((rows * size) @ self.share)).sum(axis=1) for size in self.sizes[chain]])
+
+
+@dataclass(frozen=True)
+class Energies:
+    """Energies of spans, as a mixture of Gaussian distributions: of g chains, each with the sizes of what is unseen."""
+
+    weight: Floats  # shape (g,), sums to 1
     mean_j: Floats  # shape (g, spans)
-    covariance: Floats  # shape (g, spans, spans), in J²
-    unseen: Floats  # shape (spans, spans): covariance of what no reading shows, in J² for size 1
-    sizes: Floats  # shape (m,)
+    covariance: Floats  # shape (g, spans, spans), in J², without what is unseen
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
+    unseen: Unseen | None = None
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -78,27 +88,36 @@ class Energies:
             level: Probability between the ends, of which the same lies outside on both sides.
         """
         rows = np.eye(self.mean_j.shape[1]) if rows is None else np.atleast_2d(rows)
-        mean = self.mean_j @ rows.T
-        seen = np.array([((rows @ one) * rows).sum(axis=1) for one in self.covariance])
-        variance = seen[:, None] + np.multiply.outer(self.sizes**2, ((rows @ self.unseen) * rows).sum(axis=1))
-        size = self.weight.size
-        sd = np.sqrt(np.maximum(variance, 1e-18)).reshape(size, -1)
-        means = np.repeat(mean, len(self.sizes), axis=0)
-        low, high = (self._quantile(means, sd, p) for p in ((1 - level) / 2, (1 + level) / 2))
-        return self.weight.sum(axis=1) @ mean, low, high
+        mean, parts = self.mean_j @ rows.T, []
+        for g, seen in enumerate(self.covariance):
+            variance = ((rows @ seen) * rows).sum(axis=1)[None]
+            chances = np.ones(1)
+            if self.unseen is not None:
+                variance, chances = variance + self.unseen.variance(rows, g), self.unseen.chances
+            sd = np.sqrt(np.maximum(variance, 1e-18))
+            parts.append((self.weight[g] * chances, np.repeat(mean[g : g + 1], len(sd), axis=0), sd))
+        weight, means, deviations = (np.concatenate(part) for part in zip(*parts, strict=True))
+        low, high = (_quantile(weight, means, deviations, p) for p in ((1 - level) / 2, (1 + level) / 2))
+        return self.weight @ mean, low, high
 
-    def hidden(self, size: float) -> float:
-        """Probability that ``size`` or more of what is unseen is hidden."""
-        return float(self.weight[:, self.sizes >= size].sum())
+    def hidden_share(self) -> Floats:
+        """Share of each span's variance that no reading shows, shape (spans,): near 1, ± hangs on the prior alone."""
+        rows, hidden, total = np.eye(self.mean_j.shape[1]), np.zeros(self.mean_j.shape[1]), 0.0
+        for g, weight in enumerate(self.weight.tolist()):
+            if self.unseen is not None:
+                hidden += weight * (self.unseen.chances @ self.unseen.variance(rows, g))
+            total += weight * self.covariance[g].diagonal()
+        return hidden / (hidden + total)
 
-    def _quantile(self, mean: Floats, sd: Floats, p: float) -> Floats:
-        """Quantile of mixtures of normal distributions, by bisection; means and deviations have shape (g m, r)."""
-        low, high = (mean - 9 * sd).min(axis=0), (mean + 9 * sd).max(axis=0)
-        for _ in range(40):
-            middle = (low + high) / 2
-            below = self.weight.ravel() @ ndtr((middle - mean) / sd) < p
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return np.asarray((low + high) / 2)
+
+def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
+    """Quantile of mixtures of normal distributions, by bisection; means and deviations have shape (parts, r)."""
+    low, high = (mean - 9 * sd).min(axis=0), (mean + 9 * sd).max(axis=0)
+    for _ in range(40):
+        middle = (low + high) / 2
+        below = weight @ ndtr((middle - mean) / sd) < p
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.asarray((low + high) / 2)
 
 
 def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
@@ -191,31 +210,26 @@ def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple
     return solved.T @ solved, rows, solved[-k:]
 
 
-def mixture(
-    chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Floats, sizes: Floats = _NOTHING
-) -> Energies:
+def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Unseen | None = None) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
 
     Args:
         chains: One for each of ``grid`` points.
-        prior: Weight of each with each size of what is unseen, before the readings, shape (grid, m).
+        prior: Weight of each before the readings, shape (grid,).
         problem: Readings and spans.
-        unseen: Covariance of the energies that no reading shows, shape (spans, spans), in J² for size 1.
-        sizes: Sizes of what is unseen, shape (m,).
+        unseen: What no reading shows, with sizes for all grid points.
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
     evidence = np.array([one.log_evidence for one in tried])
-    weight = np.exp(evidence - evidence.max())[:, None] * prior
-    total = weight.sum(axis=1)
-    kept = np.flatnonzero(total > KEPT * total.sum()).tolist()
-    weight = weight[kept] / total[kept].sum()
+    weight = np.exp(evidence - evidence.max()) * prior
+    kept = np.flatnonzero(weight > KEPT * weight.sum())
+    weight = weight[kept] / weight[kept].sum()
     means = np.array([one.mean_j for one in tried])
     return Energies(
         weight=weight,
         mean_j=means[kept],
-        covariance=np.array([solve(chains[g], problem).covariance for g in kept]),
-        unseen=unseen,
-        sizes=sizes,
-        unknowns=weight.sum(axis=1) @ np.array([tried[g].unknowns for g in kept]),
+        covariance=np.array([solve(chains[g], problem).covariance for g in kept.tolist()]),
+        unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
         tried_j=means,
+        unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
     )

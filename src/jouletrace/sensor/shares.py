@@ -45,7 +45,7 @@ class Response:
             period_s: Seconds between readings.
             rate_hz: Samples per second of this GPU; None if unknown: then it lies anywhere in the sensor's range.
         """
-        low, high = sensor.rates_hz
+        low, high = sensor.any_rate_hz
         rate = rate_hz or (low + high) / 2
         spread = 1e-3 if rate_hz else (high - low) / math.sqrt(12) / rate
         weight = 1 / sensor.averages
