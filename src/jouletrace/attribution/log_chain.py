@@ -110,8 +110,7 @@ def log_energies(
         points = [one for evidence, one in tried if evidence > best - 12]
     whole, time_s = problem(slice(None), spans)
     chains = [chain(time_s, times_s, point) for point in points]
-    prior = np.exp([one[3] for one in points])[:, None]
-    found = mixture(chains, prior, whole, np.zeros((len(spans), len(spans))))
+    found = mixture(chains, np.exp([one[3] for one in points]), whole)
     add = level_w * np.diff(spans)[:, 0]
     return replace(
         found,
