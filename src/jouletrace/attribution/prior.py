@@ -11,11 +11,13 @@ class Prior:
 
     level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
     idle_walk: float = 0.5  # W per square root of a second, by which idle power wanders with the die's temperature
-    # Swings faster than the readings: half-normal size (standard deviation), log-uniform period, share of loads without
-    swing: float = 0.7
+    # Swings faster than the readings: half-normal size (standard deviation; a load that is on for half of the time has
+    # size 1), log-uniform period (kernels to iterations), share of loads without
+    swing: float = 1.0
     periods_s: tuple[float, float] = (0.003, 0.06)
     steady: float = 0.2
-    # Change of a burst's level over its length or 1 s, if that is shorter, and the weight of each size
+    # Change of a burst's level: its size over 1 s, or the burst's length if that is shorter, spread evenly; a factor of
+    # changes that a first look saw, where it saw them; weight
     slow: tuple[tuple[float, float, float], ...] = (
         (0.01, 0.0, 0.25),
         (0.01, 1.0, 0.25),
@@ -23,9 +25,6 @@ class Prior:
         (0.1, 1.0, 0.125),
         (0.6, 0.0, 0.25),
     )
-    calm: float = 0.3  # share of the walk's variance that is spread evenly; the rest lies where the level moves
-    # Factor between a swing's size as readings and as energies see it, one standard deviation: it isn't white
-    shape: float = 2.5
     # Powers of kinds of kernels above idle, mean and standard deviation; density of the spread within kinds over the
     # squared power in s, and the factor by which it is uncertain
     power_w: tuple[float, float] = (400.0, 300.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -58,15 +58,15 @@ class Solution:
 
 @dataclass(frozen=True)
 class Unseen:
-    """Errors of energies that no reading shows, of sizes that readings tell by the chain alone."""
+    """Errors of energies that no reading shows: their sizes are known by the chain alone."""
 
     share: csr_matrix  # shape (spans, sources): of each independent source of error in each span, in J for size 1
-    sizes: Floats  # shape (g, m, spans): for each chain, m equally sourced sizes
+    sizes: Floats  # shape (g, m, spans): for each chain, m sizes of each span's
     chances: Floats  # shape (m,): sums to 1
 
     def variance(self, rows: Floats, chain: int) -> Floats:
         """Variance of sums of energies, rows (r, spans), under each size, in J², shape (m, r)."""
-        return np.array([np.square(((rows * size) @ self.share)).sum(axis=1) for size in self.sizes[chain]])
+        return np.array([np.square((rows * size) @ self.share).sum(axis=1) for size in self.sizes[chain]])
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ def _met(
     """Periodic swings of unit variance, met by an estimator that takes them for white noise.
 
     The burst has one unknown level P. Readings y have ``y = a P + noise`` with covariance ``D C``, and the energy of a
-    span in its middle has covariance ``D c`` with them, for white noise of density D and k_i(t) = exp(-(t_i - t) / rise)
-    / rise:
+    span in its middle has covariance ``D c`` with them, for white noise of density D and
+    k_i(t) = exp(-(t_i - t) / rise) / rise:
 
         a_i = ∫ k_i,  C_ij = ∫ k_i k_j over the burst,  c_i = ∫ k_i over the span
 
@@ -147,4 +147,4 @@ _PHASES = (0.2, 0.5, 0.8)
 """Of the readings against the burst's start."""
 
 _NOISE = 0.01
-"""Variance of a reading's noise over that of white noise of density 1 s, which readings show as 1 / (2 rise): little."""
+"""Variance of a reading's noise in ``C``, where white noise itself has 1 / (2 rise), some 40: little."""

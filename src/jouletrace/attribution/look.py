@@ -1,0 +1,130 @@
+"""A first look at readings: heights of bursts, where levels move, what a sampler's phase and a wrong response do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jouletrace.attribution.chains import Chain, low_pass_chain
+from jouletrace.attribution.cuts import Cuts, share_of
+from jouletrace.attribution.prior import Prior
+from jouletrace.attribution.solve import Problem, solve
+from jouletrace.sensor.shares import Floats, Response, forgetting
+
+_ROUNDS = 3
+"""Passes until heights and places of jumps agree with each other."""
+
+_FIRST = (1e-4, 0.3, 1.0)
+"""Density in s, slow and local change of the first look: wide, so that readings decide."""
+
+_LEAST_W = 5.0
+"""Height of a burst that doesn't rise above idle: sizes relative to it need one."""
+
+_PARTS = 8
+"""Of a sample, in which steps of power are one: 0.1 ms on an H100, over which a sample averages there."""
+
+
+@dataclass
+class Look:
+    """What a first look at the readings shows of a load, by which its chains are made."""
+
+    cuts: Cuts
+    response: Response
+    prior: Prior
+    height_w: Floats  # shape (b,): mean power of each burst above idle
+    moves: Floats  # shape (n,): variance of the level's walk where it was seen to move, in W²/s
+    jolt: Floats  # shape (n,): variance that edges put into the sensor's state, in W²
+    level_w: Floats  # shape (n,): power without its swings, from the readings' first median
+    unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
+    power_w: Floats  # shape (kinds,): powers of the timeline's kinds above idle
+
+    def chain(self, density_s: float, slow: float, local: float) -> Chain:
+        """The chain of one point of the grid.
+
+        Args:
+            density_s: Spectral density of the swings over a burst's squared height.
+            slow: Size of a change that goes on evenly over a burst, or 1 s, over its height.
+            local: Factor of ``moves``, by which the level changes where it was seen to change.
+        """
+        cuts = self.cuts
+        height = np.where(cuts.inside, self.height_w[cuts.burst], 0.0)
+        pace = np.where(cuts.inside, np.minimum(cuts.length_s, 1.0)[cuts.burst], 1.0)
+        walk = np.where(cuts.goes_on, slow**2 * height**2 / pace + local * self.moves, np.inf)
+        level = self.prior.level_w**2
+        fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
+        return low_pass_chain(
+            cuts.time_s,
+            cuts.seen,
+            self.response,
+            density=density_s * height**2,
+            walk=walk,
+            jolt=self.jolt,
+            fresh=fresh,
+            idle_walk=self.prior.idle_walk,
+        )
+
+
+def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None) -> Look:
+    """What readings show of a load; ``part_s`` are seconds of each kind in each segment, shape (n, kinds)."""
+    n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
+    none = np.zeros(0)
+    look = Look(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.zeros(n), np.zeros(n), none, none, none)
+    fade = np.exp(-h / response.rise_s)
+    for _ in range(_ROUNDS):
+        result = solve(look.chain(*_FIRST), problem, covariance=False)
+        y, idle, excess = result.state.T
+        if part_s is None:
+            above = np.where(cuts.inside, (y[1:] - fade * y[:-1]) / (1 - fade) - idle[:-1], 0.0)
+        else:
+            above = part_s @ result.unknowns / h
+        look.height_w = np.maximum(np.abs(over @ (above * h)) / cuts.length_s, _LEAST_W)
+        look.level_w = (idle + excess)[:-1] + (0.0 if part_s is None else above)
+        look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - y[cuts.seen]
+        look.moves = _moves(cuts, excess, response.period_s)
+        look.power_w = result.unknowns
+    return look
+
+
+def _moves(cuts: Cuts, level_w: Floats, reach_s: float) -> Floats:
+    """Local variance of a level, in W²/s, shape (n,): of its change from ``reach_s`` before a cut to as much after it.
+
+    A jump of s gives s² over all segments together: the variance of a walk whose energy is known as badly as that of a
+    jump at an unknown time.
+    """
+    low, high = cuts.bursts[cuts.burst].T
+    before = np.clip(np.maximum(cuts.time_s[1:] - reach_s, low), cuts.time_s[0], None)
+    after = np.minimum(cuts.time_s[1:] + reach_s, high)
+    last = len(level_w) - 2  # the last state has no segment
+    old = np.clip(np.searchsorted(cuts.time_s, before, side="right") - 1, 0, last)
+    new = np.clip(np.searchsorted(cuts.time_s, after) - 1, 0, last)
+    change = np.where(cuts.inside, level_w[new] - level_w[old], 0.0)
+    return np.asarray(change**2 / (2 * reach_s))
+
+
+def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Floats:
+    """Variance that steps of power put into the sensor's state and not into energy, in W², shape (n,).
+
+    Samples come every ``sample_s`` with a phase that isn't known. A step of s shifts the state by weight s (u - 1/2)
+    against a continuous average, u uniform: variance (weight s)² / 12. Steps in the same ``_PARTS``th of a sample are
+    one. ``at_s`` and ``step_w`` are times and sizes of the steps, shape (m,).
+    """
+    part_s, n = response.sample_s / _PARTS, len(cuts.h)
+    place, group = np.unique(np.floor(at_s / part_s), return_inverse=True)
+    step, middle_s = np.bincount(group, step_w), (place + 0.5) * part_s
+    segment = np.clip(np.searchsorted(cuts.time_s, middle_s, side="right") - 1, 0, n - 1)
+    left = np.exp(-2 * np.maximum(cuts.time_s[segment + 1] - middle_s, 0.0) / response.rise_s)
+    return np.bincount(segment, (response.weight * step) ** 2 / 12 * left, n)
+
+
+def derivatives(cuts: Cuts, level_w: Floats, response: Response) -> Floats:
+    """Derivatives of the readings by delay (W/s) and by the logarithm of the rise (W), shape (readings, 2).
+
+    ``rise y' + y = level`` and ``rise lag' + lag = y - level``. They are taken of the level without swings: of
+    deconvolved readings they would fit the swings themselves.
+    """
+    h, rise = cuts.h, response.rise_s
+    f = np.exp(-h / rise)
+    y = forgetting(np.append(level_w[0], (1 - f) * level_w), f)
+    lag = forgetting(np.append(0.0, h / rise * f * (y[:-1] - level_w)), f)
+    return np.stack([(y - np.append(level_w, y[-1]))[cuts.seen] / rise, lag[cuts.seen]], axis=1)

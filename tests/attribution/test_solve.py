@@ -1,0 +1,112 @@
+"""The banded solve against dense algebra, and mixtures against sampling."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from jouletrace.attribution.chains import low_pass_chain
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, mixture, solve
+from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor.shares import Response
+
+RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
+N = 30
+
+
+def chain_of(density=40.0):
+    rng = np.random.default_rng(2)
+    time_s = np.append(0.0, np.cumsum(rng.uniform(0.004, 0.02, N)))
+    seen = np.sort(rng.choice(N + 1, 18, replace=False))
+    walk = np.where(np.arange(N) == 12, np.inf, 2000.0)
+    fresh = np.where(np.isin(np.arange(N + 1), [0, 13]), 300.0**2, 0.0)
+    return low_pass_chain(
+        time_s, seen, RESPONSE, density=np.full(N, density), walk=walk, jolt=np.full(N, 0.5), fresh=fresh, idle_walk=0.5
+    )
+
+
+def problem_of():
+    rng = np.random.default_rng(4)
+    spans = np.zeros((5, N))
+    for row, (a, b) in enumerate([(0, 8), (5, 20), (20, 21), (0, N), (25, N)]):
+        spans[row, a:b] = 1.0
+    spans[4] = rng.uniform(0, 1, N)  # in part
+    unknowns = Unknowns(
+        rng.standard_normal((18, 2)), rng.standard_normal((5, 2)), np.array([5.0, 0.0]), np.array([9.0, 4.0])
+    )
+    return Problem(rng.normal(0, 50, 18), rng.uniform(0.2, 2.0, 18), csr_matrix(spans), unknowns)
+
+
+def dense(chain, problem):
+    """Evidence, means and covariance by the joint covariance of states, unknowns, readings and energies."""
+    size = chain.band.shape[1]
+    precision = np.zeros((size, size))
+    for k, band in enumerate(chain.band):
+        precision += np.diag(band[: size - k], -k) + (np.diag(band[: size - k], k) if k else 0.0)
+    prior = np.linalg.inv(precision)
+    lever = np.zeros((N, size))
+    for i in range(N):
+        lever[i, 3 * i : 3 * i + 6] = chain.energy[i]
+    spans, own = problem.spans.toarray(), np.diag(chain.own)
+    unknowns = problem.unknowns
+    shows = np.eye(size)[chain.seen * 3]
+    lever = spans @ lever
+    extra = np.diag(unknowns.variance)
+    reads = shows @ prior @ shows.T + np.diag(problem.noise_w**2) + unknowns.shown @ extra @ unknowns.shown.T
+    cross = lever @ prior @ shows.T + unknowns.wanted @ extra @ unknowns.shown.T
+    left = problem.values_w - unknowns.shown @ unknowns.mean
+    mean = unknowns.wanted @ unknowns.mean + cross @ np.linalg.solve(reads, left)
+    covariance = lever @ prior @ lever.T + spans @ own @ spans.T + unknowns.wanted @ extra @ unknowns.wanted.T
+    covariance -= cross @ np.linalg.solve(reads, cross.T)
+    return -0.5 * (left @ np.linalg.solve(reads, left) + np.linalg.slogdet(reads)[1]), mean, covariance
+
+
+def test_energies_and_their_covariance_are_those_of_the_joint_distribution():
+    chain, problem = chain_of(), problem_of()
+    result, (_, mean, covariance) = solve(chain, problem), dense(chain, problem)
+    np.testing.assert_allclose(result.mean_j, mean, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result.covariance, covariance, rtol=1e-5, atol=1e-6 * covariance.max())
+
+
+def test_evidence_compares_chains():
+    problem, one, other = problem_of(), chain_of(5.0), chain_of(80.0)
+    found = solve(one, problem, covariance=False).log_evidence - solve(other, problem, covariance=False).log_evidence
+    assert found == pytest.approx(dense(one, problem)[0] - dense(other, problem)[0], rel=1e-6)
+
+
+def test_chains_are_weighed_by_prior_and_evidence():
+    problem, chains = problem_of(), [chain_of(36.0), chain_of(40.0)]
+    evidence = np.array([dense(chain, problem)[0] for chain in chains])
+    expected = np.array([0.7, 0.3]) * np.exp(evidence - evidence.max())
+    result = mixture(chains, np.array([0.7, 0.3]), problem)
+    np.testing.assert_allclose(result.weight, expected / expected.sum(), rtol=1e-5)
+
+
+def energies():
+    """Two chains, two spans, and an offset that hides 3 J of the first in half of the cases of the second chain."""
+    sizes = np.array([[[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [3.0, 0.0]]])
+    return Energies(
+        np.array([0.6, 0.4]),
+        np.array([[10.0, 5.0], [12.0, 5.0]]),
+        np.array([np.diag([1.0, 4.0])] * 2),
+        np.zeros(0),
+        np.zeros((2, 2)),
+        Unseen(csr_matrix(np.eye(2)), sizes, np.array([0.5, 0.5])),
+    )
+
+
+def test_an_interval_has_the_quantiles_of_the_mixture():
+    rng = np.random.default_rng(1)
+    second = rng.random(400_000) < 0.4
+    sd = np.where(second & (rng.random(400_000) < 0.5), np.sqrt(10.0), 1.0)
+    drawn = np.where(second, 12.0, 10.0) + sd * rng.standard_normal(400_000)
+    mean, low, high = energies().interval(level=0.9)
+    np.testing.assert_allclose([mean[0], low[0], high[0]], [drawn.mean(), *np.quantile(drawn, [0.05, 0.95])], atol=0.03)
+
+
+def test_the_interval_of_a_sum_counts_covariances():
+    _, low, high = energies().interval(np.array([0.0, 2.0]))
+    assert (high - low) / 2 == pytest.approx(2 * 2 * 1.96, rel=1e-3)
+
+
+def test_the_share_that_is_hidden_is_told():
+    np.testing.assert_allclose(energies().hidden_share(), [0.4 * 0.5 * 9 / (1 + 0.4 * 0.5 * 9), 0.0])
