@@ -103,18 +103,18 @@ def test_one_pulse_is_not_taken_for_swing():
     assert half < 0.01
 
 
-def test_what_no_reading_shows_is_told():
+def test_what_no_reading_shows_is_stated():
     rng = np.random.default_rng(3)
     load = alternating(rng, 0.5, 175.0, 0.02)
     times_s, values_w, response = load.record(rng)
-    told = attribute(times_s, values_w, [load.span], response=response, period_s=0.02)
+    aliased = attribute(times_s, values_w, [load.span], response=response, period_s=0.02)
     other = attribute(times_s, values_w, [load.span], response=response, period_s=0.0137)
-    assert told.hidden_share()[0] > 0.9 > other.hidden_share()[0]
+    assert aliased.hidden_share()[0] > 0.9 > other.hidden_share()[0]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("wrong", [0.05, 0.2])
-def test_a_wrong_response_is_found_and_does_no_harm(wrong):
+def test_a_wrong_response_is_determined_and_does_no_harm(wrong):
     def change(response, k):
         return replace(response, rise_s=response.rise_s * (1 + wrong * (-1) ** k), rise_sd=0.04)
 
