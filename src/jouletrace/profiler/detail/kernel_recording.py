@@ -23,7 +23,6 @@ from jouletrace.run import MODEL_UNIT, ChannelInfo
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
 from jouletrace.sensor.kinds import response_of, samples
-from jouletrace.tracer.names import demangle
 
 PLAIN_SHARE = 0.3
 """Fraction of the recording in which the program runs unmodified."""
@@ -147,8 +146,8 @@ def _keep(session: Session, listing: Listing, traced: Recorded, excitation: Exci
     session.add_units(rows.units)
     session.add_activity(rows.activity)
     session.run.workload[RECORDINGS] = [rows.about]
-    if dropped := traced.dropped:
-        session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
+    for code, text in traced.notes:
+        session.run.warn(code, text)
     unmatched = traced.unknown
     if unmatched > UNMATCHED and not listing.note:
         text = f"{100 * unmatched:.1f} % of the kernels match no operator call of the listed iteration"
@@ -185,7 +184,7 @@ def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArr
         row: dict[str, Any] = {"module": pattern or None, **about}
         op = units.get("op", call.op, *key, count=1, **row)
         for kernel in call.kernels:
-            name = demangle(listing.names[kernel].encode())
+            name = listing.names[kernel]
             kernels[place, kernel] = units.get("kernel", name, *key, name, parent=op, count=1, **row)
         here = {"module": call.module or None, "call": call.site or None, **about}
         sites[place] = units.get("site", call.op, place, parent=op, count=1, **here)
@@ -194,8 +193,7 @@ def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArr
 
 def _kernel(units: UnitRows, name: str, count: int) -> int:
     """The unit of a kernel whose operator is unknown."""
-    shown = demangle(name.encode())
-    return units.get("kernel", shown, shown, count=count)
+    return units.get("kernel", name, name, count=count)
 
 
 SECONDS = 2.0

@@ -88,7 +88,11 @@ static uint32_t node_at(uint64_t node, bool remember) {
 
 static void remember_node(uint64_t node, Owner owner) {
   uint32_t place = node_at(node, true);
-  if (place == NODES) return;
+  if (place == NODES) {
+    static _Atomic bool said;
+    if (!atomic_exchange(&said, true)) text("w records_dropped graphs have too many nodes at once: some of their kernels have no operator");
+    return;
+  }
   nodes[place].owner = owner, nodes[place].destroyed = false;
   atomic_store(&nodes[place].node, node);
 }
@@ -619,10 +623,11 @@ static void *finish(void *nothing) {
 
 // A collective whose peer has died never ends, and a signal's handler may call exit while its thread holds a lock of ours or
 // of CUPTI's: then the files stay as they are.
-void tracing_stop(void) {
-  if (!on) return;
+bool tracing_stop(void) {
+  if (!on) return true;
   bounded(settle, SETTLE_S);
   if (!bounded(finish, FINISH_S)) finish(NULL);
+  return !on && !files_are_open();
 }
 
 void tracing_pause(void) {
