@@ -29,7 +29,7 @@ def main() -> None:
                 before = [] if name == "python" else [*ours, "-o", f"{folder}/{turn}"]
                 begin = time.time_ns()
                 out = subprocess.run([*before, *plain], env=environment, check=True, capture_output=True).stdout
-                ms += [(int(out.split()[0]) - begin) / 1e6] if turn else []
+                ms.extend([(int(out.split()[0]) - begin) / 1e6] if turn else [])
     for name, ms in taken.items():
         print(f"{name}: {statistics.median(ms):.0f} ms ({min(ms):.0f} to {max(ms):.0f})")
     print(f"{statistics.median(ms) / statistics.median(taken['python']):.0f} times as long")

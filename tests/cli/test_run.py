@@ -194,7 +194,7 @@ sys.addaudithook(seen)
 """
 
 
-def test_a_program_waits_for_nothing_that_only_its_run_needs(place):
+def test_a_program_starts_before_what_only_its_run_needs_is_imported(place):
     (place / "sitecustomize.py").write_text(SEES_THE_START)
     paths = os.pathsep.join([str(place), *sys.path])
     process = start("run", "-d", "sim:h100?realtime=1", "echo", cwd=place, env={**os.environ, "PYTHONPATH": paths})
