@@ -47,9 +47,8 @@ def traced(length_s: float) -> ProcessTrace:
     name = np.arange(len(start)) % NAMES
     length = (20e-6 + 2e-6 * name) * rng.normal(1, 0.1, len(start)).clip(0.5, 1.5)
     begin_ns = (start * 1e9).astype(np.int64)
-    zeros = np.zeros(len(start), np.int64)
     names = tuple(f"kernel_{k}" for k in range(NAMES))
-    work = Launched(names, name, begin_ns, begin_ns + (length * 1e9).astype(np.int64), np.arange(len(start)), zeros)
+    work = Launched.of(names, name, begin_ns, begin_ns + (length * 1e9).astype(np.int64))
     edges = [(int(begin * 1e9), int(end * 1e9)) for begin, end in parts]
     return ProcessTrace(1, "hour", None, ["GPU-0"], work, Owners.none(len(start)), edges)
 

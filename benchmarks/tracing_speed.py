@@ -1,25 +1,42 @@
-"""How fast kernel records are decoded: from raw CUPTI buffers to columns with names, in one run.
+"""How fast the tracer's rows are read: from its files to launches with names, operators and modules, in one run.
 
-Buffers are those recorded on an H100 under CUDA 13.0 (``tests/data``), repeated to a million records and
-more. Beside it a plain copy of the same buffers, by which machines can be compared.
+Beside it a plain copy of the same rows, by which machines can be compared.
 
     python benchmarks/tracing_speed.py
 """
 
+import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jouletrace.tracing.decode import Layouts, decode, layouts_for
-from jouletrace.tracing.trace import Trace, from_cupti
+from jouletrace.tracer.labels import labels_of
+from jouletrace.tracer.reader import read
+from jouletrace.tracer.rows import ROW, Writer, read_rows
 
-RECORDED = Path(__file__).parent.parent / "tests" / "data" / "cupti_13_0_h100.npz"
-BUFFER_BYTES = 8 * 2**20
-TRIES = 7
+ROWS, NAMES, OPERATORS = 1_000_000, 60, 200
+TRIES = 5
+
+
+def write(folder: Path) -> Path:
+    """Rows of a program that marks its operators for a tenth of the time; returns the folder of its process."""
+    rows = np.zeros(ROWS, ROW)
+    numbers = np.arange(ROWS)
+    with Writer(folder, 1, 1) as writer:
+        for k in range(NAMES):
+            writer.name(f"kernel_{k}")
+        modules = [writer.mark(0, "m", f"layers.{k}") for k in range(OPERATORS)]
+        operators = np.array([writer.mark(module, "o", "aten::addmm") for module in modules])
+        rows["start"], rows["end"] = 1_000 * numbers + 1, 1_000 * numbers + 900
+        rows["name"], rows["correlation"], rows["thread"] = numbers % NAMES, numbers + 1, 1
+        rows["sampled"] = numbers // 10_000 % 10 == 0
+        at = numbers % OPERATORS
+        rows["owner"] = np.where(rows["sampled"] == 1, operators[at], np.array(modules)[at])
+        writer.rows(rows)
+        return writer.folder
 
 
 def best(call: Callable[[], Any]) -> float:
@@ -32,32 +49,17 @@ def best(call: Callable[[], Any]) -> float:
     return min(seconds)
 
 
-def decoded(buffers: list[Any], layouts: Layouts, names: dict[int, str]) -> Trace:
-    return from_cupti(decode(buffers, layouts), names)
-
-
-def copied(buffers: list[Any]) -> list[Any]:
-    return [buffer.copy() for buffer in buffers]
-
-
 def main() -> None:
-    recorded = np.load(RECORDED)
-    layouts = layouts_for(int(recorded["version"]))
-    names = {int(pointer): str(pointer) for pointer in recorded["pointers"]}
-    print("| buffers | records | records/s, decoded | records/s, columns with names | of a plain copy's time |")
-    print("|---|---|---|---|---|")
-    for kind, count in (("kernels", 26), ("mixed", 8)):
-        one = recorded[kind]
-        buffers = [np.tile(one, BUFFER_BYTES // len(one)) for _ in range(count)]
-        found = decode(buffers, layouts)
-        records = sum(len(chunk) for chunks in found.values() for chunk in chunks)
-        split_s = best(partial(decode, buffers, layouts))
-        whole_s = best(partial(decoded, buffers, layouts, names))
-        copy_s = best(partial(copied, buffers))
-        print(
-            f"| {kind} | {records:,} | {records / split_s / 1e6:.1f} M | {records / whole_s / 1e6:.1f} M "
-            f"| {whole_s / copy_s:.1f} × |"
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        place = write(Path(folder))
+        copy_s = best(read_rows(place)[1].copy)
+        read_s = best(lambda: read(Path(folder)))
+        (traced,) = read(Path(folder))
+        labels_s = best(lambda: labels_of(traced))
+    print("| step | rows/s | of a plain copy's time |")
+    print("|---|---|---|")
+    for name, seconds in (("read, with names and marks", read_s), ("operators learned", labels_s)):
+        print(f"| {name} | {ROWS / seconds / 1e6:.1f} M | {seconds / copy_s:.0f} × |")
 
 
 if __name__ == "__main__":

@@ -62,32 +62,25 @@ from chain import Chain  # noqa: E402
 from excitation import Lister, ModuleNames, capture, variant_call  # noqa: E402
 from pulses import Pulses  # noqa: E402
 
-from jouletrace.tracing.cupti import CuptiTracer  # noqa: E402
-from jouletrace.tracing.decode import KERNEL  # noqa: E402
-from jouletrace.tracing.trace import from_cupti  # noqa: E402
+from jouletrace.tracer.in_process import InProcess  # noqa: E402
+from jouletrace.tracer.launching import Duty  # noqa: E402
 
 RNG = np.random.default_rng(int(os.environ.get("SEED", "0")))
-TRACERS: list[CuptiTracer] = []
+TRACERS: list[InProcess] = []
 POOL, SAVING = ThreadPoolExecutor(3), []
 
 
 def tracing():
-    TRACERS[:] = TRACERS or [CuptiTracer()]
-    TRACERS[0]._filled.clear()
-    TRACERS[0].start(spare_buffers=8)
+    TRACERS[:] = [InProcess(operators=False, duty=Duty(first_kernels=sys.maxsize))]
     return time.time_ns()
 
 
 def traced():
     torch.cuda.synchronize()
     end = time.time_ns()
-    tracer = TRACERS[0]
-    tracer.stop()
-    chunks = tracer.records()
-    pointers = {int(pointer) for chunk in chunks.get(KERNEL, []) for pointer in np.unique(chunk["name"])}
-    trace = from_cupti(chunks, tracer.names(pointers), tracer.dropped)
-    tracer._filled.clear()
-    return trace, end
+    (found,) = TRACERS[0].end()
+    order = np.argsort(found.work.start_ns, kind="stable")
+    return found.work.take(order), end
 
 
 def save(name, trace, **more):
@@ -103,18 +96,17 @@ def save(name, trace, **more):
     meta = {
         "first": int(start[0]) if len(start) else 0,
         "names": list(trace.names),
-        "dropped": trace.dropped,
         "n": len(trace),
         **more,
     }
     grids, launch = (
-        np.unique(np.c_[trace.grid, trace.block], axis=0, return_inverse=True)
+        np.unique(np.array(trace.shapes)[trace.extra * (trace.kind == 0), :6], axis=0, return_inverse=True)
         if len(trace)
         else (np.zeros((0, 6)), np.zeros(0))
     )
     parts["launch"] = launch.astype(np.int16)
     meta["launches"] = grids.tolist()
-    print(f"{name}: {len(trace)} kernels, dropped {trace.dropped}", flush=True)
+    print(f"{name}: {len(trace)} kernels", flush=True)
     SAVING.append(POOL.submit(_save, name, meta, parts))
 
 

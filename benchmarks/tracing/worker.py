@@ -1,16 +1,19 @@
-"""Iterations of a model by turns of half a second: as it is, with modules marked, and with operators for their share.
+"""Iterations of a model by turns: as it is, with CUPTI's records, with modules, and with operators.
 
-    worker.py encoder|vit|train|resnet SECONDS [plain]
+    worker.py encoder|vit|train|resnet SECONDS
 
-Prints JSON: for each way, seconds an iteration of each turn. Without hooks, or with "plain", there is one way.
+It runs with the tracer's library, which leaves CUPTI for the turns without it. Prints JSON: for each way the ns of each
+step of each turn, and how many events torch emits a step where operators are marked.
 """
 
+import itertools
 import json
 import sys
 import time
 
 import torch
 
+TURN_S = 0.25
 name, seconds = sys.argv[1], float(sys.argv[2])
 torch.manual_seed(0)
 torch.cuda.init()
@@ -48,22 +51,33 @@ for _ in range(20):
     step()
 torch.cuda.synchronize()
 hooked = torch.nn.Module.__call__
-ways = {"plain": None}
-if hasattr(hooked, "__wrapped__") and "plain" not in sys.argv:
-    ways |= {"modules": False, "operators": True}
-    switch = hooked.__globals__["operators"][0]
-found = {way: [] for way in ways}
+plain, library, switch = hooked.__wrapped__, hooked.__globals__["library"], hooked.__globals__["operators"][0]
+WAYS = ("plain", "records", "modules", "operators")
+
+
+def take(way):
+    """Have CUPTI record or not, and modules and operators marked or not, operators all the while."""
+    library.resume() if way != "plain" else library.pause()
+    switch.stop()
+    torch.nn.Module.__call__ = hooked if way in ("modules", "operators") else plain
+    switch._possible, switch._seen, switch._credit = way == "operators", library.cost(), 1e12
+
+
+found = {way: [] for way in WAYS}
+events = steps = 0
 until = time.time() + seconds
 while time.time() < until:
-    for way, operators in ways.items():
-        torch.nn.Module.__call__ = hooked if operators is not None else getattr(hooked, "__wrapped__", hooked)
-        if len(ways) > 1:
-            switch.stop()
-            switch._possible, switch._seen = bool(operators), hooked.__globals__["library"].cost()
-        n, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < 0.5:
+    for way in WAYS:
+        take(way)
+        for _ in range(3):
             step()
-            n += 1
         torch.cuda.synchronize()
-        found[way].append((time.perf_counter() - begin) / n)
-print(json.dumps(found))
+        before, times = library.cost()[0], [time.perf_counter()]
+        while times[-1] - times[0] < TURN_S:
+            step()
+            times.append(time.perf_counter())
+        if way == "operators":
+            events, steps = events + library.cost()[0] - before, steps + len(times) - 1
+        torch.cuda.synchronize()
+        found[way].append([round(1e9 * (b - a)) for a, b in itertools.pairwise(times)])
+print(json.dumps({"ways": found, "events": events / steps}))

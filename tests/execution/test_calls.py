@@ -1,13 +1,14 @@
-"""Whose each recorded kernel is: matching by launch sequence, with what may go wrong in it."""
+"""Whose each recorded kernel is: by its mark or by its place in its iteration, with what may go wrong in it."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from jouletrace.execution.traceable import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S, UNKNOWN, Call, match, variants
+from jouletrace.execution.calls import UNKNOWN, Call, Listing
+from jouletrace.execution.excitation import MOST_REPEATS, MOST_TOGETHER, PLAIN, REPEATS_S, variants
+from jouletrace.tracer.process_trace import Launched
 
-NAMES = (0, 1, 0, 2, 3)
 CALLS = [
     Call("aten.addmm", "a", "layer.0", "1", "forward", (0,), 30e-6, number=0),
     Call("aten.gelu", "b", "layer.0", "1", "forward", (1,), 20e-6, number=1),
@@ -17,14 +18,13 @@ CALLS = [
 
 
 def sequence(log):
-    """Names of kernels, calls and copies of iterations as they were run."""
+    """Names, calls, copies and iterations of kernels as they were run."""
     rows = []
-    for variant in log:
+    for turn, variant in enumerate(log):
         for place, call in enumerate(CALLS):
-            for turn in range(dict(variant.repeats).get(place, 1)):
-                rows += [(name, place, turn > 0) for name in call.kernels]
-    names, calls, copies = zip(*rows, strict=True)
-    return np.array(names), np.array(calls), np.array(copies)
+            for time in range(dict(variant.repeats).get(place, 1)):
+                rows += [(name, place, time > 0, turn) for name in call.kernels]
+    return tuple(np.array(column) for column in zip(*rows, strict=True))
 
 
 def drawn(count, seed=1, iteration_s=1e-3):
@@ -33,42 +33,57 @@ def drawn(count, seed=1, iteration_s=1e-3):
     return [choices[i] for i in rng.integers(0, len(choices), count)]
 
 
+def owners(names, iteration, calls=None, copies=None, of=CALLS):
+    """The calls of launches, of which none or those given are marked."""
+    count = len(names)
+    work = Launched.of([str(k) for k in range(30)], np.asarray(names), np.arange(count), np.arange(count) + 1)
+    marked = np.full(count, UNKNOWN) if calls is None else calls
+    copy = np.zeros(count, bool) if copies is None else copies
+    return Listing(of, ["0", "1", "2", "3"]).owners(work, marked, copy, iteration)
+
+
 @pytest.mark.parametrize("iteration_s", [1e-3, 10e-3])
 def test_every_kernel_of_plain_and_repeated_iterations_finds_its_call(iteration_s):
-    log = drawn(300, iteration_s=iteration_s)
-    names, calls, copies = sequence(log)
-    found = match(names, CALLS, log)
-    assert (found.call == calls).all()
-    assert (found.repeat == copies).all()
-    assert found.unmatched == 0
-    assert found.iteration[-1] == len(log) - 1
+    names, calls, copies, iteration = sequence(drawn(300, iteration_s=iteration_s))
+    found = owners(names, iteration, np.where(copies, calls, UNKNOWN), copies)
+    assert (found == calls).all()
 
 
 @pytest.mark.parametrize("share", [0.002, 0.02])
 def test_dropped_records_cost_their_own_iterations_alone(share):
-    log = drawn(400)
-    names, calls, _ = sequence(log)
+    names, calls, copies, iteration = sequence(drawn(400))
     kept = np.random.default_rng(2).random(len(names)) >= share
-    found = match(names[kept], CALLS, log)
-    right = found.call == calls[kept]
-    wrong = ~right & (found.call != UNKNOWN)
-    assert right.mean() > 1 - 12 * share
-    assert wrong.mean() < 6 * share
+    names, calls, copies, iteration = (column[kept] for column in (names, calls, copies, iteration))
+    found = owners(names, iteration, np.where(copies, calls, UNKNOWN), copies)
+    wrong = (found != calls) & (found != UNKNOWN)
+    assert (found == calls).mean() > 1 - 2 * share
+    assert wrong.mean() < share
+
+
+def test_iterations_that_branch_share_what_comes_before_and_after():
+    """Every third iteration has other kernels in its middle, as one that looks at its data."""
+    several = [replace(CALLS[0], kernels=(k % 2,), module=str(k), number=k) for k in range(40)]
+    rows = []
+    for turn in range(60):
+        rows += [(k % 2, k, turn) for k in range(15)]
+        rows += [(9, UNKNOWN, turn)] * 3 if turn % 3 == 0 else [(k % 2, k, turn) for k in range(15, 20)]
+        rows += [(k % 2, k, turn) for k in range(20, 40)]
+    names, calls, iteration = np.array(rows).T
+    assert (owners(names, iteration, of=several) == calls).all()
 
 
 def test_kernels_that_no_one_listed_are_unknown_and_harm_no_others():
-    log = [PLAIN] * 50
-    names, calls, _ = sequence(log)
+    names, calls, _, iteration = sequence([PLAIN] * 50)
     at = np.arange(3, len(names), 17)
-    found = match(np.insert(names, at, UNKNOWN), CALLS, log)
+    found = owners(np.insert(names, at, 9), np.insert(iteration, at, iteration[at]))
     strange = np.insert(np.zeros(len(names), bool), at, True)
-    assert (found.call[strange] == UNKNOWN).all()
-    assert (found.call[~strange] == calls).all()
+    assert (found[strange] == UNKNOWN).all()
+    assert (found[~strange] == calls).all()
 
 
-def test_a_recording_of_other_kernels_is_unknown_and_ends_soon():
+def test_a_recording_of_other_kernels_is_unknown():
     names = np.random.default_rng(3).integers(10, 20, 20_000)
-    assert match(names, CALLS, [PLAIN] * 4_000).unmatched == 1
+    assert (owners(names, np.arange(20_000) // 5) == UNKNOWN).all()
 
 
 def test_variants_repeat_each_kind_of_call_in_two_lengths():

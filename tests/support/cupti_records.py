@@ -1,14 +1,44 @@
-"""Records of CUPTI, made by hand."""
+"""Records in the buffers that CUPTI filled under CUDA 13.0, read without the tracer."""
+
+import lzma
 
 import numpy as np
 
-from jouletrace.tracing.decode import layouts_for
+from traced import RECORD_BYTES
+
+KERNEL, MEMCPY, MEMSET, DRIVER, RUNTIME = 10, 1, 2, 4, 5
+SIZES = {**RECORD_BYTES[130001], DRIVER: 40, RUNTIME: 40}
 
 
-def made(kind, version=130001, **fields):
-    """One record's bytes."""
-    record = np.zeros(1, layouts_for(version)[kind])
-    record["kind"] = kind
-    for name, value in fields.items():
-        record[name] = value
-    return record.view(np.uint8)
+def records_of(buffers):
+    """All records by kind, shape (n, bytes of one)."""
+    found = {}
+    for buffer in buffers:
+        at = 0
+        while at < len(buffer):
+            kind = int(buffer[at])
+            found.setdefault(kind, []).append(buffer[at : at + SIZES[kind]])
+            at += SIZES[kind]
+    return {kind: np.stack(records) for kind, records in found.items()}
+
+
+def field(records, offset, kind):
+    """One field of all records, shape (n,)."""
+    return np.ascontiguousarray(records[:, offset : offset + np.dtype(kind).itemsize]).view(kind)[:, 0]
+
+
+def unpack(path):
+    """The buffers as CUPTI filled them, the symbols by pointer, and CUPTI's version."""
+    with np.load(path) as file:
+        kinds = np.frombuffer(lzma.decompress(file["kinds"].tobytes()), np.uint8)
+        sizes = dict(file["sizes"].tolist())
+        starts = np.concatenate([[0], np.cumsum([sizes[kind] for kind in kinds.tolist()])])
+        whole = np.empty(starts[-1], np.uint8)
+        for kind, size in sizes.items():
+            flat = np.frombuffer(lzma.decompress(file[f"kind_{kind}"].tobytes()), np.uint8)
+            rows = np.cumsum(flat.reshape(size, -1).T, axis=0, dtype=np.uint8)
+            at = starts[:-1][kinds == kind]
+            whole[at[:, None] + np.arange(size)] = rows
+        symbols = lzma.decompress(file["names"].tobytes()).split(b"\n")
+        names = dict(zip(file["pointers"].tolist(), symbols, strict=True))
+        return np.split(whole, np.cumsum(file["lengths"])[:-1]), names, int(file["version"])

@@ -37,7 +37,7 @@ STORED = sorted(
 """Runs in the repository that were recorded on GPUs."""
 
 PROGRAMS = sorted((HERE / "programs").glob("*.zip"), key=lambda path: path.stem)
-"""Programs under ``run`` on an H100, with CUPTI's buffers beside each (``benchmarks/raw_records.py``)."""
+"""Programs under ``run`` on an H100, with CUPTI's buffers beside each (``cupti_records.unpack``)."""
 
 COMPARED = (
     ("serving-rates-a-h200", "serving-rates-b-h200"),

@@ -32,7 +32,8 @@ def test_rows_say_when_where_and_in_which_order(bench):
     assert (np.diff(kernels["start"].astype(np.int64)) > 0).all()
     assert kernels["stream"].tolist() == [7] * 5 + [10] * 5
     assert set(kernels["device"]) == {0}
-    assert (kernels["extra"] == 0).all()
+    assert (kernels["extra"] == 1).all()
+    assert traced.said("c") == ["8 2 1 128 1 1 32 1024 4096"]
 
 
 def test_each_device_and_instance_is_known_by_its_uuid(bench):
@@ -162,7 +163,7 @@ def test_lines_of_text_are_whole_whatever_a_name_holds(bench):
     traced = bench.one(
         ["names", ",".join(reversed(NAMES)), *words, "launch", str(len(NAMES)), "threads", "40", "2", "sync"]
     )
-    assert {line[:2] for line in traced.lines} <= {"n ", "m ", "s ", "e ", "i ", "w "}
+    assert {line[:2] for line in traced.lines} <= {"n ", "m ", "s ", "e ", "i ", "w ", "c "}
     names = traced.said("n")
     assert {"two lines", "tab here", "bell ", "ünï", "x" * 3000, "%s%n%d"} <= set(names)
     assert len(names) == len(set(names))
@@ -227,5 +228,17 @@ def test_a_gpu_that_is_never_idle_does_not_keep_its_records(bench):
     assert process.stdout.readline() == "done\n"
     (traced,) = bench.traced()
     assert traced.header["rows"] > 2000
+    process.communicate("x", timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("words", "kernel_us", "least"), [("both", 600, 5000), ("rate 60 3", 20_000, 80)])
+def test_busy_gpus_keep_few_records(bench, words, kernel_us, least):
+    """Two at once, each with buffers of its own; and one whose kernels are long and few."""
+    process = bench.start(f"{words} say done wait", FAKE_KERNEL_NS=1000 * kernel_us)
+    assert process.stdout.readline() == "done\n"
+    (traced,) = bench.traced()
+    assert traced.header["rows"] > least
     process.communicate("x", timeout=60)
     assert process.returncode == 0

@@ -283,3 +283,21 @@ pause(); resume(); push("again"); work(1000); library.jt_stop()
     assert [line[0] for line in traced.lines if line[0] in "se"] == ["s", "e", "s", "e", "s", "e"]
     assert len(traced.of(SYNC)) == 2
     assert len(traced.of(COPY)) == 0
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_stamps_after_anothers_profiler_are_of_the_hosts_clock(python, bench, paused):
+    """torch's profiler leaves its subscription and its clock behind, here also while tracing pauses."""
+    begin = (
+        "start(after=1)" if not paused else "start(after=1); f = library.jt_functions(); f['pause'](); f['resume']()"
+    )
+    held = {"FAKE_FAIL": "cuptiSubscribe=39", "FAKE_TICKS": 1}
+    printed = python(
+        f"import time; a = time.time_ns(); {begin}; work(5); library.jt_stop(); print(a, time.time_ns())", **held
+    )
+    (traced,) = bench.traced()
+    rows = traced.of(KERNEL)
+    since, until = map(int, printed[0].split())
+    assert len(rows) == 5
+    assert since < rows["start"].min() <= rows["end"].max() < until
+    assert [line.split()[0] for line in traced.said("w")] == ["profiler_inside"] * (1 + paused)

@@ -250,6 +250,18 @@ def test_a_program_that_ends_while_it_launches_ends(bench):
     assert len(traced.rows) >= 1000
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("within", ["write 3", "write 5", "posix_fallocate 1"], ids=["name", "range", "row"])
+def test_a_program_ends_though_a_signal_came_while_a_line_or_a_row_was_written(bench, within):
+    """The handler calls exit, and the thread that it interrupted holds locks for ever."""
+    process = bench.start("handle names gamma sync push a launch 100 sync wait", FAKE_INTERRUPT=within)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == signal.SIGTERM
+    (traced,) = bench.traced()
+    assert (traced.rows["end"] > traced.rows["start"]).all()
+    assert traced.header["ended_ns"] == 0
+
+
 def test_processes_that_run_at_once_write_their_own(bench):
     processes = [bench.start("launch 1000 sync") for _ in range(4)]
     for process in processes:

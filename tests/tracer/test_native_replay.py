@@ -1,39 +1,18 @@
 """Buffers that CUPTI filled on an H100: the native library's rows are its records."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from places import DATA, REPOSITORY, TESTS
-from traced import COPY, KERNEL, RECORD_BYTES, SET
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-from raw_records import unpack
+from cupti_records import SIZES, field, records_of, unpack
+from places import DATA, TESTS
+from traced import COPY, KERNEL, SET
 
 PROGRAMS = sorted((TESTS / "frozen/programs").glob("*.npz"))
-SIZES = {**RECORD_BYTES[130001], 4: 40, 5: 40}
 COPIES = ["", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"]
 
 
-def records_of(buffers):
-    """All records by kind, shape (n, bytes of one)."""
-    found = {}
-    for buffer in buffers:
-        at = 0
-        while at < len(buffer):
-            kind = int(buffer[at])
-            found.setdefault(kind, []).append(buffer[at : at + SIZES[kind]])
-            at += SIZES[kind]
-    return {kind: np.stack(records) for kind, records in found.items()}
-
-
-def field(records, offset, kind):
-    return np.ascontiguousarray(records[:, offset : offset + np.dtype(kind).itemsize]).view(kind)[:, 0]
-
-
 def lines_of(records, names):
-    """What a row is to say of each record: kind, start, end, name, stream, device, correlation, bytes."""
+    """What a row is to say of each record: kind, start, end, name, stream, device, correlation, bytes or shape."""
     lines = []
     for number, kind, (correlation, device, stream) in (
         (10, KERNEL, (92, 40, 48)), (1, COPY, (44, 32, 40)), (2, SET, (44, 32, 40)),
@@ -42,7 +21,12 @@ def lines_of(records, names):
             continue
         of = records[number]
         if kind == KERNEL:
-            named, size = [names[k] for k in field(of, 104, "<u8").tolist()], [0] * len(of)
+            named = [names[k] for k in field(of, 104, "<u8").tolist()]
+            grid, memory = (
+                np.ascontiguousarray(of[:, 52:76]).view("<i4"),
+                np.ascontiguousarray(of[:, 76:84]).view("<i4"),
+            )
+            size = [" ".join(map(str, one)) for one in np.column_stack([grid, field(of, 6, "<u2"), memory]).tolist()]
         else:
             named = [f"memcpy {COPIES[k]}" for k in of[:, 4]] if kind == COPY else ["memset"] * len(of)
             size = np.minimum(field(of, 8, "<u8"), 2**32 - 1).tolist()
@@ -73,8 +57,10 @@ def check(bench, buffers, names):
     rows, said = traced.rows, traced.said("n")
     rows = rows[rows["kind"] <= SET]
     fields = ("kind", "start", "end", "stream", "device", "correlation", "name", "extra")
+    shapes = ["", *traced.said("c")]
     found = [
-        (*line[:6], said[line[6]], line[7]) for line in zip(*(rows[name].tolist() for name in fields), strict=True)
+        (*line[:6], said[line[6]], shapes[line[7]] if line[0] == KERNEL else line[7])
+        for line in zip(*(rows[name].tolist() for name in fields), strict=True)
     ]
     later = min(line[1] for line in found) - min(line[1] for line in expected)
     assert sorted((kind, start - later, end - later, *rest) for kind, start, end, *rest in found) == expected

@@ -8,12 +8,13 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.execution.calls import Call, Listing, Recorded
+from jouletrace.execution.excitation import PLAIN, Excitation, Variant
 from jouletrace.execution.steps.base import Interval
 from jouletrace.execution.steps.module_names import CallSite, phase_of_step
 from jouletrace.execution.steps.simulated import SimulatedStep
-from jouletrace.execution.traceable import PLAIN, Call, Excitation, Listing, MatchedTrace, Variant, match
 from jouletrace.simulator.boards import SimulatedGpu
-from jouletrace.tracing.trace import Trace
+from jouletrace.tracer.process_trace import Launched
 
 _BEFORE_S, _AFTER_S = 0.3, 0.3
 """Idle time around a recording, so that the sensor records its edges."""
@@ -52,7 +53,7 @@ class SimulatedTraceable:
 
     def record(
         self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
-    ) -> MatchedTrace:
+    ) -> Recorded:
         """See ``Traceable``."""
         board, log = self._device.board, list[Variant]()
         steps = {variant: self._variant(variant) for variant in (PLAIN, *excitation.variants)}
@@ -80,15 +81,11 @@ class SimulatedTraceable:
             variant: np.array([place[kernel.name] for kernel in step.schedule.kernels])
             for variant, step in steps.items()
         }
-        trace = Trace.of(
-            listing.names,
-            "simulated",
-            name=np.concatenate([named[variant] for variant in log]),
-            start_ns=edges[:, 0],
-            end_ns=edges[:, 1],
-        )
-        matched = match(listing.codes(trace), listing.calls, log)
-        return MatchedTrace(trace, matched, len(log), Interval(start_ns, finish_ns))
+        work = Launched.of(listing.names, np.concatenate([named[variant] for variant in log]), edges[:, 0], edges[:, 1])
+        of = {variant: _owners(len(self._step.schedule.kernels), variant) for variant in steps}
+        call, copy = (np.concatenate([of[variant][k] for variant in log]) for k in (0, 1))
+        iteration = np.repeat(np.arange(len(log)), [len(of[variant][0]) for variant in log])
+        return Recorded(work, call, copy.astype(bool), iteration, len(log), Interval(start_ns, finish_ns))
 
     @staticmethod
     def _next(draws: Iterator[Variant], steps: Mapping[Variant, SimulatedStep], seconds: float) -> list[Variant]:
@@ -104,6 +101,15 @@ class SimulatedTraceable:
         for place, times in reversed(variant.repeats):  # from the last on, so that earlier positions stay valid
             step = step.repeated(place, times)
         return step
+
+
+def _owners(count: int, variant: Variant) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each kernel of an iteration of so many calls the position of its call, and 1 if it is a copy, else 0."""
+    times = np.ones(count, np.int64)
+    for place, many in variant.repeats:
+        times[place] = many
+    call = np.repeat(np.arange(count), times)
+    return call, np.append(0, call[1:] == call[:-1]).astype(np.int64)
 
 
 def _active_w(step: SimulatedStep) -> NDArray[np.float64]:

@@ -19,9 +19,9 @@ from types import ModuleType
 from jouletrace.above import Above
 from jouletrace.devices.base import Device
 from jouletrace.errors import SIMULATE_GPU, BadInputError, NotPossibleError
+from jouletrace.execution.excitation import Traceable
 from jouletrace.execution.steps.base import Step
 from jouletrace.execution.steps.registry import GenerationSteps, check_options
-from jouletrace.execution.traceable import Traceable
 from jouletrace.profiler.settings import RUNTIMES, ProfileSettings
 from jouletrace.run import RunWarning
 from jouletrace.workloads import ObjectWorkload

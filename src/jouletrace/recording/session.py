@@ -35,7 +35,7 @@ from jouletrace.run.measured import keep, mend
 from jouletrace.run.scratch import Scratch
 from jouletrace.run.spool import SPOOL, SpoolWriter, read_spool
 from jouletrace.run.store import remove_own, save_header
-from jouletrace.tracing.trace import Trace
+from jouletrace.tracer.process_trace import Launched
 
 
 class Session:
@@ -194,22 +194,22 @@ class Session:
                 self._on_disk = SpoolWriter(self._home / SPOOL, "spans", "live")
             self._on_disk.append(columns)
 
-    def add_trace(self, trace: Trace, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
-        """Add one span per entry of a trace of the first device, within one span per iteration.
+    def add_trace(self, work: Launched, units: Sequence[int], iteration: NDArray[np.intp]) -> None:
+        """Add one span per launch on the first device, within one span per iteration.
 
         Args:
-            trace: The trace.
-            units: Unit id of each entry, length n.
-            iteration: Iteration of each entry, shape (n,).
+            work: The launches.
+            units: Unit id of each, length n.
+            iteration: Iteration of each, shape (n,).
         """
         above = {}
         for number in np.unique(iteration):
             here = iteration == number
-            edges = int(trace.start_ns[here].min()), int(trace.end_ns[here].max())
+            edges = int(work.start_ns[here].min()), int(work.end_ns[here].max())
             above[int(number)] = self.add_span("iteration", "iteration", *edges, "tracing")
-        first, self._next_span = self._next_span, self._next_span + len(trace)
+        first, self._next_span = self._next_span, self._next_span + len(work)
         self._rows["spans"].append(
-            span_rows(trace, units, [above[int(i)] for i in iteration], first, self.devices[0].info.id)
+            span_rows(work, units, [above[int(i)] for i in iteration], first, self.devices[0].info.id)
         )
 
     def add_activity(self, columns: Mapping[str, object]) -> None:

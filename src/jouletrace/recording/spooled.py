@@ -10,7 +10,8 @@ import pyarrow as pa
 from jouletrace.recording.collector import written_to
 from jouletrace.run import tables
 from jouletrace.run.spool import SpoolWriter
-from jouletrace.tracing.trace import KINDS, Trace
+from jouletrace.tracer.process_trace import Launched
+from jouletrace.tracer.rows import COPY, KERNEL, SET
 
 _MOST_FRESH = 10_000
 """Largest number of rows kept as dictionaries; a table takes a tenth of their memory."""
@@ -62,35 +63,35 @@ class SpooledRows:
             self._spool.close()
 
 
-_SPAN_KIND = {"kernel": "kernel", "memcpy": "memcpy", "memset": "memcpy"}
+_SPAN_KINDS = {KERNEL: "kernel", COPY: "memcpy", SET: "memcpy"}
+
+_SHAPE = (
+    *(f"grid_{axis}" for axis in "xyz"),
+    *(f"block_{axis}" for axis in "xyz"),
+    *("registers", "shared_static_bytes", "shared_dynamic_bytes"),
+)
 
 
 def span_rows(
-    trace: Trace, units: Sequence[int], parents: Sequence[int], first_id: int, device: str
+    work: Launched, units: Sequence[int], parents: Sequence[int], first_id: int, device: str
 ) -> list[dict[str, object]]:
-    """One row per entry of a trace; ``units`` and ``parents`` are the ids of each entry's unit and enclosing span."""
-    configured = trace.source == "cupti"
+    """One row per launch; ``units`` and ``parents`` are the ids of the unit and the enclosing span of each."""
     rows: list[dict[str, object]] = []
-    for i, (name, kind) in enumerate(zip(trace.name.tolist(), trace.kind.tolist(), strict=True)):
-        kernel = configured and KINDS[kind] == "kernel"
+    for i, (kind, extra) in enumerate(zip(work.kind.tolist(), work.extra.tolist(), strict=True)):
+        known = kind == KERNEL and extra > 0
         row: dict[str, object] = {
             "id": first_id + i,
             "parent": parents[i],
-            "kind": _SPAN_KIND[KINDS[kind]],
-            "name": trace.names[name],
+            "kind": _SPAN_KINDS[kind],
+            "name": work.names[work.name[i]],
             "device": device,
-            "lane": f"stream {trace.stream[i]}",
-            "start_ns": int(trace.start_ns[i]),
-            "end_ns": int(trace.end_ns[i]),
+            "lane": f"stream {work.stream[i]}",
+            "start_ns": int(work.start_ns[i]),
+            "end_ns": int(work.end_ns[i]),
             "unit": units[i],
-            "correlation": int(trace.correlation[i]) or None,
-            "graph_node": int(trace.graph_node[i]) or None,
-            "registers": int(trace.registers[i]) if kernel else None,
-            "shared_static_bytes": int(trace.shared_static[i]) if kernel else None,
-            "shared_dynamic_bytes": int(trace.shared_dynamic[i]) if kernel else None,
-            "bytes": None if kernel or not configured else int(trace.bytes[i]),
+            "correlation": int(work.correlation[i]),
+            "bytes": None if kind == KERNEL else extra,
         }
-        for field, shape in (("grid", trace.grid[i]), ("block", trace.block[i])):
-            row |= {f"{field}_{axis}": int(shape[k]) if kernel else None for k, axis in enumerate("xyz")}
-        rows.append(row)
+        shape: Sequence[int | None] = work.shapes[extra] if known else [None] * len(_SHAPE)
+        rows.append(row | dict(zip(_SHAPE, shape, strict=True)))
     return rows

@@ -7,10 +7,13 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.tracer.launching import DUTY, FOLDER, Duty, environment, library, obstacle
+from jouletrace.tracer.marks import OPERATOR
 from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
 
@@ -23,13 +26,14 @@ class InProcess:
 
     Args:
         operators: Whether operators and modules are marked.
+        duty: Which part of the time is traced; None for that of ``Duty``.
 
     Attributes:
         problem: Why kernels are missing; "" if they aren't.
         ran: Whether CUDA ran before.
     """
 
-    def __init__(self, operators: bool) -> None:
+    def __init__(self, operators: bool, duty: Duty | None = None) -> None:
         self.problem, self.ran = "", cuda_runs()
         self._given: dict[str, str] = {}
         self._folder: Path | None = None
@@ -38,9 +42,10 @@ class InProcess:
             self._calls, self._python = ctypes.CDLL(str(library())), ctypes.PyDLL(str(library()))
             self._python.jt_functions.restype = ctypes.py_object
             functions = self._python.jt_functions()
-            self.push, self.pop = functions["push"], functions["pop"]
+            self.push, self.pop, self.leave_call = functions["push"], functions["pop"], functions["leave"]
+            self._enter, self._mark = functions["enter"], cache(partial(functions["mark"], 0, OPERATOR))
             self._folder = Path(tempfile.mkdtemp(prefix="jouletrace-"))
-            self._begin(environment(self._folder, operators=operators, duty=Duty()), operators)
+            self._begin(environment(self._folder, operators=operators, duty=duty or Duty()), operators)
         except (NotPossibleError, OSError, ValueError) as error:
             self.problem = str(error)
             self._clear()
@@ -59,6 +64,10 @@ class InProcess:
         if self._calls.jt_start(folder, int(operators), duty, int("torch" in sys.modules)):
             self._calls.jt_problem.restype = ctypes.c_char_p
             raise NotPossibleError(self._calls.jt_problem().decode(errors="replace"))
+
+    def enter_call(self, operator: str) -> int:
+        """Begin a call of an operator in this thread; ``leave_call`` ends it, given what this returns."""
+        return int(self._enter(self._mark(operator)))
 
     def end(self) -> list[ProcessTrace]:
         """End tracing; what this process and those that it started ran until now, once."""
@@ -92,6 +101,29 @@ class InProcess:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._given, self._folder = {}, None
+
+
+def trace(call: Callable[[InProcess], None]) -> ProcessTrace:
+    """The work of this process on GPUs during a call, which gets the tracer for its marks, and waits for the GPUs.
+
+    Raises:
+        NotPossibleError: If kernels can't be traced here.
+    """
+    tracer = InProcess(operators=False, duty=Duty(first_kernels=sys.maxsize))
+    if tracer.problem:
+        raise NotPossibleError(f"kernel tracing: {tracer.problem}")
+    try:
+        call(tracer)
+    finally:
+        found = [one for one in tracer.end() if one.pid == os.getpid()]
+    held = any(code == "profiler_inside" for one in found for code, _ in one.notes)
+    if held:
+        raise NotPossibleError(
+            "kernel tracing: torch's profiler, used before in this process, keeps CUPTI: use another process"
+        )
+    if not found or tracer.problem:
+        raise NotPossibleError(f"kernel tracing: {tracer.problem or 'nothing was recorded'}")
+    return found[0]
 
 
 def _check_free() -> None:

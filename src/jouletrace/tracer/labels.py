@@ -36,7 +36,8 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
     nameless = np.array([not op for op, _ in labels])
     found = owners.label.copy()
     open_ = np.flatnonzero(~owners.sampled & nameless[owners.label])
-    if not owners.sampled.any() or nameless.all() or not len(open_):
+    marked = np.flatnonzero(owners.sampled)
+    if not len(marked) or nameless.all() or not len(open_):
         return _distinct(labels, found)
     families: dict[str, int] = {}
     family = np.array([families.setdefault(family_of(name), len(families)) for name in work.names])
@@ -44,27 +45,43 @@ def labels_of(traced: ProcessTrace) -> tuple[list[Label], Ints]:
     units = module + work.name, module + family[work.name]
     place = _places(owners.thread)
     near = _near(units, place)
-    open_ = _teach(found, open_, chain(_whole(units, owners), near), owners)
+    open_ = _teach(found, open_, chain(_outside(units, owners), near), marked)
     unseen = owners.thread[open_] == 0  # nothing is known of these launches: their modules are learned, too
     if unseen.any():
-        left = _teach(found, open_[unseen], _near([work.name], place), owners)
+        left = _teach(found, open_[unseen], _near([work.name], place), marked)
         open_ = np.concatenate([open_[~unseen], left])
-    labels, shared = _shared(labels, owners, near[0](np.flatnonzero(owners.sampled)))
+    labels, shared = _shared(labels, owners, near[0](marked))
     merged = shared[found]
-    _teach(merged, open_, near, owners)
+    _teach(merged, open_, near, marked)
     found[open_] = merged[open_]
     return _distinct(labels, found)
+
+
+def taught(name: Ints, label: Ints, turn: Ints) -> Ints:
+    """Labels of the launches of a program that does the same turn after turn, shape (n,); -1 where they stay unknown.
+
+    A launch without a label gets that of those with equal launches before them in their turn, or after, or beside them.
+
+    Args:
+        name: Number of its name, shape (n,).
+        label: Number of its label; -1 where it has none, shape (n,).
+        turn: Number of its turn, ascending, shape (n,).
+    """
+    found, open_ = label.copy(), np.flatnonzero(label == _UNSURE)
+    begins = np.append(True, turn[1:] != turn[:-1])
+    whole = (key.__getitem__ for key in _whole([name], begins))
+    _teach(found, open_, chain(whole, _near([name], _places(np.zeros_like(name)))), np.flatnonzero(label != _UNSURE))
+    return found
 
 
 Key = Callable[[Ints], NDArray[np.uint64]]
 """A number for each of some launches, equal for those that belong together."""
 
 
-def _teach(label: Ints, open_: Ints, keys: Iterable[Key], owners: Owners) -> Ints:
+def _teach(label: Ints, open_: Ints, keys: Iterable[Key], marked: Ints) -> Ints:
     """Give open launches the labels of marked ones with equal keys, the first keys first; returns those left open."""
-    marked = np.flatnonzero(owners.sampled)
     for key in keys:
-        if not len(open_):
+        if not len(open_) or not len(marked):
             break
         known, sure = _sure(key(marked), label[marked])
         mine = key(open_)
@@ -84,24 +101,27 @@ def _distinct(labels: Sequence[Label], label: Ints) -> tuple[list[Label], Ints]:
     return list(texts), number[label]
 
 
-def _whole(units: Sequence[Ints], owners: Owners) -> Iterator[Key]:
+def _outside(units: Sequence[Ints], owners: Owners) -> Iterator[Key]:
     """Keys by all units since work without modules began in a thread, and by all until it ends.
 
     Launches within modules have keys of their own, which no other has.
     """
     thread, outside = owners.thread, owners.unmarked[owners.label] == owners.unmarked[0]
-    begins = np.append(True, (thread[1:] != thread[:-1]) | (outside[1:] != outside[:-1]))
+    for key in _whole(units, np.append(True, (thread[1:] != thread[:-1]) | (outside[1:] != outside[:-1]))):
+        key[~outside] = np.flatnonzero(~outside)
+        yield key.__getitem__
+
+
+def _whole(units: Sequence[Ints], begins: NDArray[np.bool_]) -> Iterator[NDArray[np.uint64]]:
+    """Keys of all launches by all units since their sequence began, and by all until it ends."""
     run, first = np.cumsum(begins) - 1, np.flatnonzero(begins)
-    last = np.append(first[1:], len(thread)) - 1
-    power, inverse = (np.cumprod(np.full(len(thread), base, np.uint64)) for base in (_BASE, _INVERSE))
+    last = np.append(first[1:], len(begins)) - 1
+    power, inverse = (np.cumprod(np.full(len(begins), base, np.uint64)) for base in (_BASE, _INVERSE))
     for unit in units:
         terms = (unit.astype(np.uint64) + np.uint64(1)) * np.uint64(_BASE >> 1 | 1) * power
         sums = np.cumsum(terms)
-        before = (sums - (sums[first] - terms[first])[run]) * inverse[first][run]
-        after = (sums[last][run] - sums + terms) * inverse
-        for key in (before, after):
-            key[~outside] = np.flatnonzero(~outside)
-            yield key.__getitem__
+        yield (sums - (sums[first] - terms[first])[run]) * inverse[first][run]
+        yield (sums[last][run] - sums + terms) * inverse
 
 
 def _near(units: Sequence[Ints], place: Ints) -> list[Key]:

@@ -70,7 +70,7 @@ def obstacle() -> str:
         library()
     except NotPossibleError as error:
         return str(error)
-    return f"{CUDA} is set to {_taken(CUDA)}, which holds CUPTI" if _taken(CUDA) else ""
+    return f"{CUDA} is set to {_taken(CUDA)}, in place of the tracer" if _taken(CUDA) else ""
 
 
 def ranges_obstacle() -> str:

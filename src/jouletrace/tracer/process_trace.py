@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.files import write_whole
+from jouletrace.tracer.rows import UNSHAPED, Shape
 
 Ints = NDArray[np.int64]
 
@@ -37,26 +38,40 @@ class Launched:
 
     Attributes:
         names: Distinct names of kernels, copies and sets.
+        shapes: How kernels are launched; unknown is the first.
         name: Index into ``names``, shape (n,).
         start_ns, end_ns: Since the Unix epoch, shape (n,).
         correlation: Number of the launch; all kernels of a CUDA graph share one. Shape (n,).
         device: CUDA's number of the device, shape (n,).
+        stream: CUDA's number of the stream, shape (n,).
+        kind: KERNEL, COPY or SET, shape (n,).
+        extra: Of a kernel its index into ``shapes``, of others the bytes that they move, shape (n,).
     """
 
     names: tuple[str, ...]
+    shapes: Sequence[Shape]
     name: Ints
     start_ns: Ints
     end_ns: Ints
     correlation: Ints
     device: Ints
+    stream: Ints
+    kind: Ints
+    extra: Ints
 
     def __len__(self) -> int:
         return len(self.name)
 
+    @classmethod
+    def of(cls, names: Sequence[str], name: Ints, start_ns: Ints, end_ns: Ints, **columns: Ints) -> Launched:
+        """Launches, each of its own number, of which columns that aren't given are zeros."""
+        given = dict.fromkeys(_OF_WORK, np.zeros(len(name), np.int64)) | {"correlation": np.arange(1, 1 + len(name))}
+        given |= {"name": name, "start_ns": start_ns, "end_ns": end_ns} | columns
+        return cls(tuple(names), [UNSHAPED], *(given[column] for column in _OF_WORK))
+
     def take(self, rows: NDArray[np.bool_] | Ints) -> Launched:
         """A selection."""
-        columns = (self.name, self.start_ns, self.end_ns, self.correlation, self.device)
-        return Launched(self.names, *(column[rows] for column in columns))
+        return replace(self, **{column: getattr(self, column)[rows] for column in _OF_WORK})
 
 
 @dataclass(frozen=True)
@@ -146,6 +161,7 @@ class ProcessTrace:
             **{name: getattr(self, name) for name in ("pid", "name", "rank", "devices", "segments", "loads", "notes")},
             **{name: getattr(self, name) for name in ("unsampled", "dropped")},
             "names": self.work.names,
+            "shapes": self.work.shapes,
             "labels": owners.labels,
             "paths": owners.paths,
         }
@@ -170,7 +186,8 @@ class ProcessTrace:
 
     @classmethod
     def _of(cls, about: dict[str, Any], file: Mapping[str, Any]) -> ProcessTrace:
-        work = Launched(tuple(about.pop("names")), *(file[name] for name in _OF_WORK))
+        shapes = [tuple(shape) for shape in about.pop("shapes")]
+        work = Launched(tuple(about.pop("names")), shapes, *(file[name] for name in _OF_WORK))
         labels = [(op, module) for op, module in about.pop("labels")]
         paths = [tuple(names) for names in about.pop("paths")]
         owners = Owners(labels=labels, paths=paths, **{name: file[name] for name in _OF_OWNERS})
@@ -178,5 +195,5 @@ class ProcessTrace:
         return cls(work=work, owners=owners, syncs=file["syncs"], **about)
 
 
-_OF_WORK = ("name", "start_ns", "end_ns", "correlation", "device")
+_OF_WORK = ("name", "start_ns", "end_ns", "correlation", "device", "stream", "kind", "extra")
 _OF_OWNERS = ("unmarked", "label", "sampled", "thread", "path")

@@ -11,7 +11,20 @@ from jouletrace.errors import BadInputError
 from jouletrace.tracer.marks import owners_of
 from jouletrace.tracer.names import demangle, process_name
 from jouletrace.tracer.process_trace import Ints, Launched, ProcessTrace, Segment
-from jouletrace.tracer.rows import LOAD, ROW, SET, SYNC, Header, Text, number, plain, read_rows, read_text
+from jouletrace.tracer.rows import (
+    KERNEL,
+    LOAD,
+    ROW,
+    SET,
+    SYNC,
+    UNSHAPED,
+    Header,
+    Text,
+    number,
+    plain,
+    read_rows,
+    read_text,
+)
 
 UNNAMED = "kernel"
 """A kernel whose name was lost."""
@@ -64,7 +77,12 @@ def _trace(header: Header, rows: NDArray[np.void], text: Text) -> ProcessTrace:
     order, launch = order[by_launch], launch[by_launch]
     start, end = start[order], end[order]
     names, name = _names(text, rows["name"][order])
-    work = Launched(names, name, start, end, launch, rows["device"][order].astype(np.int64))
+    device, stream, which, extra = (
+        rows[column][order].astype(np.int64) for column in ("device", "stream", "kind", "extra")
+    )
+    shapes = [UNSHAPED, *text.shapes]
+    extra[(which == KERNEL) & (extra >= len(shapes))] = 0
+    work = Launched(names, shapes, name, start, end, launch, device, stream, which, extra)
     owners = owners_of(text, work, rows, order)
     return ProcessTrace(
         pid=header.pid,

@@ -32,7 +32,15 @@ ROW = np.dtype(
 """A row. ``start`` and ``end`` are ns since the Unix epoch. ``name`` is the number of a name. ``owner`` and ``range``
 are the innermost mark of code and of ranges at the launch, 0 for none. ``correlation`` ascends with launches; all
 kernels of a CUDA graph share one. ``thread`` is a small number of the launching thread, ``device`` CUDA's number.
-``sampled`` is 1 where operators were marked at the launch. ``extra`` is the number of bytes of a copy or set."""
+``sampled`` is 1 where operators were marked at the launch. ``extra`` is the number of a kernel's shape, 0 for none, and
+the number of bytes of a copy or set."""
+
+Shape = tuple[int, ...]
+"""How a kernel is launched: grid and block (x, y, z), registers a thread, static and dynamic shared memory a block in
+bytes."""
+
+UNSHAPED: Shape = (0,) * 9
+"""The shape of number 0: none is known."""
 
 _HEADER = np.dtype(
     [
@@ -74,6 +82,7 @@ class Text:
     Attributes:
         names: By their numbers, as they were written.
         marks: Parent, kind and name of the marks 1, 2, ...
+        shapes: The shapes 1, 2, ...
         edges: Whether tracing began, and when, ns.
         facts: Keys and values.
         fused: Operators by the kernel of a compiler.
@@ -82,6 +91,7 @@ class Text:
 
     names: list[bytes] = field(default_factory=list)
     marks: list[tuple[int, str, int]] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
     edges: list[tuple[bool, int]] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     fused: dict[str, str] = field(default_factory=dict)
@@ -141,6 +151,8 @@ def read_text(folder: Path) -> Text:
             text.names.append(rest)
         elif letter == b"m":
             text.marks.append(_mark(rest))
+        elif letter == b"c":
+            text.shapes.append(_shape(rest))
         else:
             _line(text, letter, *rest.decode(errors="replace").partition(" ")[::2])
     return text
@@ -152,6 +164,13 @@ def _mark(rest: bytes) -> tuple[int, str, int]:
     if len(words) == 3 and (parent := number(words[0])) is not None and (name := number(words[2])) is not None:
         return parent, words[1], name
     return 0, "", 0
+
+
+def _shape(rest: bytes) -> Shape:
+    """A shape; one that makes no sense keeps its number."""
+    words = [number(word) for word in rest.decode(errors="replace").split(" ")]
+    known = tuple(min(word, 2**31 - 1) for word in words if word is not None)
+    return known if len(known) == len(words) == len(UNSHAPED) else UNSHAPED
 
 
 def _line(text: Text, letter: bytes, key: str, value: str) -> None:
@@ -195,6 +214,7 @@ class Writer:
         self.dropped = 0
         self._pid, self._count, self._last_ns = pid, 0, 0
         self._names, self._marks = dict[bytes, int](), dict[tuple[int, str, int], int]()
+        self._shapes = dict[Shape, int]()
         self._waiting: list[tuple[int, ...]] = []
         self._text = (self.folder / "text").open("ab", buffering=0)
         self._rows = (self.folder / "rows").open("w+b", buffering=0)
@@ -221,6 +241,13 @@ class Writer:
             self._marks[key] = len(self._marks) + 1
             self._line(f"m {key[0]} {key[1]} {key[2]}".encode())
         return self._marks[key]
+
+    def shape(self, shape: Shape) -> int:
+        """The number of a shape, for ``extra``."""
+        if shape not in self._shapes:
+            self._shapes[shape] = len(self._shapes) + 1
+            self._line(f"c {' '.join(map(str, shape))}".encode())
+        return self._shapes[shape]
 
     def row(
         self,

@@ -9,15 +9,15 @@ import pytest
 
 from commands import command, gone, only_run, wait_for
 from import_timelines import GEMM, RELU, ncu_details, nsys
-from jouletrace.addons.toolchain import nsight, tools
-from jouletrace.addons.toolchain.loop import add_timeline
+from jouletrace.addons.toolchain import loop, nsight, tools
 from jouletrace.addons.toolchain.tools import Ended
 from jouletrace.addons.toolchain.trace import what
 from jouletrace.addons.toolchain.vendor_run import Recording
 from jouletrace.devices import open_device
 from jouletrace.errors import BrokenOffError, NotPossibleError
 from jouletrace.run import load
-from jouletrace.tracing.trace import Trace
+from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace
+from jouletrace.tracer.rows import UNSHAPED
 from stand_ins import called, install, limit_once_it_hangs
 
 WRITES_CSV = """
@@ -237,45 +237,54 @@ class Step:
     """Counts how often it is run."""
 
     def __init__(self):
-        self.ran = 0
+        self.ran, self.replayed = 0, lambda n: None
 
     def replay(self, n):
         self.ran += n
+        self.replayed(n)
 
 
-def traced(step, iterations, kernels=((GEMM, 8), (RELU, 16))):
-    """A tracer that records each iteration's kernels, those of its settling too."""
+class Tracer:
+    """Records each iteration's kernels, also those of its settling, with the range that is open."""
 
+    def __init__(self, step, kernels):
+        self.step, self.kernels, self.open, self.paths = step, kernels, (), []
+        step.replayed = lambda n: self.paths.extend([self.open] * (n * len(kernels)))
+
+    def push(self, name):
+        self.open = (name,)
+
+    def pop(self):
+        self.open = ()
+
+    def traced(self):
+        paths = [(), *dict.fromkeys(self.paths)]
+        count = len(self.paths)
+        start = time.time_ns() - 1000 * np.arange(count, 0, -1)
+        name = np.arange(count) % max(len(self.kernels), 1)
+        work = Launched.of([one for one, _ in self.kernels], name, start, start + 500, extra=name + 1)
+        work = replace(work, shapes=[UNSHAPED, *((grid, 1, 1, 128, 1, 1, 32, 0, 0) for _, grid in self.kernels)])
+        owners = replace(Owners.none(count), paths=paths, path=np.array([paths.index(one) for one in self.paths], int))
+        return ProcessTrace(1, "step", None, ["GPU-0"], work, owners, [])
+
+
+def tracing(step, kernels=((GEMM, 8), (RELU, 16))):
     def trace(call):
-        begin_ns = time.time_ns()
-        call()
-        now = time.time_ns()
-        names = [name for name, _ in kernels] * (iterations + 2)
-        settling = begin_ns + np.arange(2 * len(kernels)) * 1000
-        marked = now - 1_000_000 + np.arange(iterations * len(kernels)) * 1000
-        start = np.concatenate([settling, marked])
-        distinct = [name for name, _ in kernels]
-        found = Trace.of(
-            distinct,
-            "cupti",
-            name=[distinct.index(name) for name in names],
-            start_ns=start,
-            end_ns=start + 500,
-            grid=[(grid, 1, 1) for _, grid in kernels] * (iterations + 2),
-            block=[(128, 1, 1)] * len(names),
-        )
-        return found, None
+        tracer = Tracer(step, kernels)
+        call(tracer)
+        return tracer.traced()
 
     return trace
 
 
 @pytest.mark.thorough
-def test_counters_of_ncu_stand_on_the_kernels_that_were_traced_here(tmp_path):
+def test_counters_of_ncu_stand_on_the_kernels_that_were_traced_here(tmp_path, monkeypatch):
     iterations = 3
     step = Step()
+    monkeypatch.setattr(loop, "trace", tracing(step))
     device = open_device("cpu")
     with Recording(device, tmp_path / "run") as recording:
-        found = add_timeline(recording.session, step, iterations, traced(step, iterations))
+        found = loop.add_timeline(recording.session, step, iterations)
         place = ncu_details(tmp_path / "ncu.csv", [(GEMM, (8, 1, 1)), (RELU, (16, 1, 1))] * iterations)
         run = recording.finish({place: "ncu"})
     assert found == 2 * iterations
@@ -289,10 +298,12 @@ def test_counters_of_ncu_stand_on_the_kernels_that_were_traced_here(tmp_path):
 
 
 @pytest.mark.thorough
-def test_launches_that_the_timeline_does_not_have_are_reported(tmp_path):
+def test_launches_that_the_timeline_does_not_have_are_reported(tmp_path, monkeypatch):
+    step = Step()
+    monkeypatch.setattr(loop, "trace", tracing(step))
     device = open_device("cpu")
     with Recording(device, tmp_path / "run") as recording:
-        add_timeline(recording.session, Step(), 1, traced(None, 1))
+        loop.add_timeline(recording.session, step, 1)
         place = ncu_details(tmp_path / "ncu.csv", [(GEMM, (8, 1, 1)), (RELU, (99, 1, 1))])
         run = recording.finish({place: "ncu"})
     assert run.settings["imported"][1]["match"]["matched"] == 1
@@ -300,12 +311,14 @@ def test_launches_that_the_timeline_does_not_have_are_reported(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_workload_that_runs_nothing_on_the_gpu_has_no_timeline(tmp_path):
+def test_a_workload_that_runs_nothing_on_the_gpu_has_no_timeline(tmp_path, monkeypatch):
+    step = Step()
+    monkeypatch.setattr(loop, "trace", tracing(step, kernels=()))
     with (
         pytest.raises(NotPossibleError, match="ran nothing on the GPU"),
         Recording(open_device("cpu"), tmp_path / "run") as recording,
     ):
-        add_timeline(recording.session, Step(), 1, lambda call: (Trace.of([], "cupti", start_ns=[], end_ns=[]), None))
+        loop.add_timeline(recording.session, step, 1)
 
 
 def test_one_argument_is_a_workload_and_several_are_a_command():

@@ -1,5 +1,6 @@
 /* CUPTI without a GPU. Its environment: FAKE_VERSION, FAKE_SIZES (KIND:BYTES,...), FAKE_FAIL (FUNCTION=CODE,...),
-   FAKE_KERNEL_NS (how long the GPU takes for each kernel), FAKE_DROP (every so manieth record is dropped). */
+   FAKE_KERNEL_NS (how long the GPU takes for each kernel), FAKE_DROP (every so manieth record is dropped), FAKE_TICKS (1: stamps are of another
+   clock until one is set). */
 #define _GNU_SOURCE
 #include "fake.h"
 #include <dlfcn.h>
@@ -36,7 +37,7 @@ typedef struct Buffer {
   size_t size, used, most, records, open; /* open: records whose work hasn't ended */
   struct Buffer *next;
 } Buffer;
-static Buffer *filling[2], *full, **last_full = &full; /* of the GPU's records, of calls; and those that wait for the worker */
+static Buffer *filling[3], *full, **last_full = &full; /* of each GPU's records, of calls; and those that wait for the worker */
 typedef struct { Buffer *buffer; uint8_t *record; uint64_t start, end; } Waiting; /* no buffer: not recorded, or handed over */
 static Waiting waiting[WAITING];
 static unsigned first, count;
@@ -51,6 +52,7 @@ static pid_t owner;
 static unsigned char kinds[KINDS], calls[2][NUMBERS], wanted[4][NUMBERS];
 static size_t sizes[KINDS] = {[MEMCPY] = 96, [MEMSET] = 88, [DRIVER] = 40, [RUNTIME] = 40, [KERNEL] = 216, [PEER_COPY] = 96};
 static size_t dropped, written, drop;
+static int ticking; /* stamps are of another clock, which another profiler has left */
 static unsigned period = 5000; /* of the worker, in us */
 static uint64_t kernel_ns = 1000;
 
@@ -86,8 +88,9 @@ static int failing(const char *name) { /* the code with which a function is to f
 static void complete(uint64_t until) { /* the records of work that has ended by a time */
   for (; count && waiting[first].end <= until; first = (first + 1) % WAITING, count--) {
     if (!waiting[first].buffer) continue;
-    memcpy(waiting[first].record + 16, &waiting[first].start, 8);
-    memcpy(waiting[first].record + 24, &waiting[first].end, 8);
+    uint64_t edges[] = {waiting[first].start, waiting[first].end};
+    if (ticking) edges[0] /= 3, edges[1] /= 3;
+    memcpy(waiting[first].record + 16, edges, 16);
     waiting[first].buffer->open--;
   }
 }
@@ -118,7 +121,7 @@ static int deliver(int part, int force) { /* full buffers; those in part too; by
   pthread_mutex_lock(&one);
   pthread_mutex_lock(&lock);
   complete(now());
-  for (int which = 0; part && which < 2; which++)
+  for (int which = 0; part && which < 3; which++)
     if (filling[which] && (force || !filling[which]->open)) fill(which);
   for (Buffer **at = &full; *at;) {
     Buffer *buffer = *at;
@@ -158,7 +161,8 @@ static void work(const Work *of, const Context *context, uint32_t correlation, u
   SET(uint32_t, where, context->device), SET(uint32_t, where + 4, context->uid), SET(uint32_t, where + 8, of->stream);
   SET(uint32_t, kernel ? 92 : of->kind == PEER_COPY ? 60 : 44, correlation);
   SET(uint64_t, kernel ? 144 : of->kind == PEER_COPY ? 72 : 64, node);
-  if (kernel) SET(const char *, 104, of->name), SET(uint32_t, 156, graph);
+  static const int32_t shape[] = {8, 2, 1, 128, 1, 1, 1024, 4096};
+  if (kernel) SET(const char *, 104, of->name), SET(uint32_t, 156, graph), SET(uint16_t, 6, 32), memcpy(record + 52, shape, sizeof shape);
   else SET(uint64_t, 8, of->bytes);
   if (of->kind == MEMCPY || of->kind == PEER_COPY) SET(uint8_t, 4, of->copy);
   if (of->kind == MEMCPY || of->kind == MEMSET) SET(uint32_t, 72, graph);
@@ -170,11 +174,11 @@ static void work(const Work *of, const Context *context, uint32_t correlation, u
     pthread_mutex_lock(&lock);
     at = now();
   }
-  uint8_t *lies = kinds[of->kind] ? put(0, record, sizes[of->kind]) : NULL;
+  uint8_t *lies = kinds[of->kind] ? put((int)context->device, record, sizes[of->kind]) : NULL;
   uint64_t start = *until > at ? *until : at;
   *until = start + kernel_ns;
-  waiting[(first + count++) % WAITING] = (Waiting){lies ? filling[0] : NULL, lies, start, *until};
-  if (lies) filling[0]->open++;
+  waiting[(first + count++) % WAITING] = (Waiting){lies ? filling[context->device] : NULL, lies, start, *until};
+  if (lies) filling[context->device]->open++;
   pthread_mutex_unlock(&lock);
 }
 static void finished(void) {
@@ -199,7 +203,7 @@ static void call(Call *of, int leaves) {
   SET(uint64_t, 8, of->began), SET(uint64_t, 16, now());
   SET(uint32_t, 24, getpid()), SET(uint32_t, 28, syscall(SYS_gettid)), SET(uint32_t, 32, of->correlation), SET(uint32_t, 36, of->result);
   pthread_mutex_lock(&lock);
-  put(1, record, sizeof record);
+  put(2, record, sizeof record);
   pthread_mutex_unlock(&lock);
 }
 static void resource(int number, Context *context, Graph *graph, Graph *original, Node *node, Node *of) {
@@ -225,7 +229,7 @@ static void replay(const char *names_path, const char *records_path) { /* a name
     if (kind != RUNTIME && kind != DRIVER && !later) later = now() - *(uint64_t *)(record + 16);
     if (kind != RUNTIME && kind != DRIVER) *(uint64_t *)(record + 16) += later, *(uint64_t *)(record + 24) += later;
     pthread_mutex_lock(&lock);
-    put(kind == RUNTIME || kind == DRIVER, record, sizes[kind]);
+    put(kind == RUNTIME || kind == DRIVER ? 2 : 0, record, sizes[kind]);
     pthread_mutex_unlock(&lock);
   }
   if (file) fclose(file);
@@ -240,6 +244,7 @@ __attribute__((constructor)) static void load(void) {
   }
   kernel_ns = (uint64_t)atoll(setting("FAKE_KERNEL_NS", "1000"));
   drop = (size_t)atoll(setting("FAKE_DROP", "0"));
+  ticking = atoi(setting("FAKE_TICKS", "0"));
   void *driver = dlopen("libcuda.so.1", RTLD_NOW);
   void (*attach)(const Hooks *) = driver ? (void (*)(const Hooks *))dlsym(driver, "fake_attach") : NULL;
   if (attach) attach(&hooks);
@@ -289,6 +294,7 @@ int cuptiActivityRegisterCallbacks(Ask with, Done then) {
   if (!working++) pthread_create(&thread, NULL, work_on, NULL);
   return OK;
 }
+int cuptiActivityRegisterTimestampCallback(uint64_t (*clock)(void)) { MAY_FAIL; return ticking = 0, clock ? OK : INVALID; }
 static int enable(int kind, unsigned char on) {
   if (kind < 1 || kind >= KINDS || !sizes[kind]) return kind < 1 || kind >= KINDS ? KIND : UNSUPPORTED;
   if (kind == DRIVER || kind == RUNTIME) memset(calls[kind == RUNTIME], on, NUMBERS);

@@ -68,6 +68,7 @@ static void pace(double rate, double seconds) { /* launches at a rate, each mill
     done += (double)launch((long)(at * rate - done), cudaLaunchKernel);
   }
 }
+static void *paced(void *device) { return cudaSetDevice((int)(long)device), pace(2000, 2), NULL; }
 static void own_files(void) { /* closes what it doesn't know, as daemons do, and opens files of its own */
   for (int i = 3; i < 256; i++) close(i);
   for (int i = 0; i < 40; i++) open("own", O_RDWR | O_CREAT | O_APPEND, 0600);
@@ -78,6 +79,7 @@ static void wait_for_signal(void) { /* blocks it in this thread alone, after oth
   sigemptyset(&set), sigaddset(&set, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &set, NULL), kill(getpid(), SIGUSR1), sigwait(&set, &which);
 }
+static void leave(int number) { exit(number); }
 static long each;
 static void *thread(void *number) {
   char label[32];
@@ -120,6 +122,10 @@ int main(int argc, char **argv) {
     DO("threads") { long n = NUMBER; each = NUMBER; threads(n); }
     DO("endless") { pthread_t one; pthread_create(&one, NULL, endless, NULL), pthread_detach(one); }
     DO("rate") { double rate = atof(NEXT); pace(rate, atof(NEXT)); }
+    DO("both") { /* devices at a rate of 2000 for two seconds */
+      pthread_t other;
+      pthread_create(&other, NULL, paced, (void *)1), paced(NULL), pthread_join(other, NULL);
+    }
     DO("capture") cudaStreamBeginCapture();
     DO("captured") cudaStreamEndCapture(&graph);
     DO("node") cuGraphAddKernelNode_v2(graph, names[0]);
@@ -149,6 +155,7 @@ int main(int argc, char **argv) {
     DO("limit") { struct rlimit limit = {(rlim_t)NUMBER, RLIM_INFINITY}; limit.rlim_max = limit.rlim_cur; setrlimit(RLIMIT_FSIZE, &limit); }
     DO("umask") umask((mode_t)strtol(NEXT, NULL, 8));
     DO("own-files") own_files();
+    DO("handle") signal(SIGTERM, leave);
     DO("signal") wait_for_signal();
     DO("say") puts(NEXT), fflush(stdout);
     DO("wait") { if (getchar() == EOF) return 9; }

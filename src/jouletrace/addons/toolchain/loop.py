@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -14,23 +12,22 @@ import numpy as np
 
 from jouletrace.devices import open_device
 from jouletrace.errors import JouletraceError, NotPossibleError
+from jouletrace.execution.marks import Marks, marked
 from jouletrace.execution.steps.base import Step
 from jouletrace.processes.children import our_module
 from jouletrace.profiler.prepare import prepare
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT
-from jouletrace.tracing.trace import Trace, trace_call
+from jouletrace.tracer.in_process import InProcess, trace
+from jouletrace.tracer.rows import KERNEL
 from jouletrace.workloads import resolve
 
 _WARM_UP = 3
 """Iterations before the first mark, in which libraries choose their kernels."""
 
 _SETTLING = 2
-_BREAK_S = 0.01
-"""Time between the tracer's warm-up iterations and the used ones: more than the clocks differ by."""
-
-Tracer = Callable[[Callable[[], object]], tuple[Trace, str | None]]
+"""Iterations in which the tracer settles."""
 
 
 def command(workload: str, settings: ProfileSettings, iterations: int) -> list[str]:
@@ -39,35 +36,31 @@ def command(workload: str, settings: ProfileSettings, iterations: int) -> list[s
     return our_module("jouletrace.addons.toolchain.loop", json.dumps(task))
 
 
-def add_timeline(session: Session, step: Step, iterations: int, trace: Tracer = trace_call) -> int:
+def add_timeline(session: Session, step: Step, iterations: int) -> int:
     """Trace the same iterations in this process; spans go to the session. Returns the number of kernels.
 
     Raises:
         NotPossibleError: If kernels can't be traced, or none ran.
     """
     _warm_up(step)
-    since_ns = 0
 
-    def call() -> None:
-        nonlocal since_ns
+    def call(tracer: InProcess) -> None:
+        marks = Marks(tracer)
         step.replay(_SETTLING)
-        time.sleep(_BREAK_S)
-        since_ns = time.time_ns() - int(_BREAK_S * 5e8)
-        _iterate(step, iterations)
+        for _ in range(iterations):
+            marks.iteration(lambda: step.replay(1))
 
     with session.phase("timeline"):
-        everything, instead = trace(call)
-    if instead is not None:
-        session.run.warn("traced_by_torch", f"kernels were traced by torch's profiler, not by CUPTI: {instead}")
-    if everything.dropped:
-        session.run.warn("records_dropped", f"the tracer dropped {everything.dropped} records: kernels are missing")
-    found = everything.take(np.flatnonzero(everything.start_ns >= since_ns))
+        traced = trace(call)
+    if traced.dropped:
+        session.run.warn("records_dropped", f"the tracer dropped {traced.dropped} records: kernels are missing")
+    _, _, iteration = marked(traced.owners)
+    rows = np.flatnonzero(iteration >= 0)
+    found = traced.work.take(rows)
     if len(found) == 0:
         raise NotPossibleError("tracing: the workload ran nothing on the GPU")
-    each, rest = divmod(len(found), iterations)
-    iteration = np.arange(len(found)) // each if rest == 0 else np.zeros(len(found), np.intp)
-    session.add_trace(found, [MODEL_UNIT] * len(found), iteration)
-    return int((found.kind == 0).sum())
+    session.add_trace(found, [MODEL_UNIT] * len(found), iteration[rows])
+    return int((found.kind == KERNEL).sum())
 
 
 def _run(workload: str, settings: ProfileSettings, iterations: int) -> None:

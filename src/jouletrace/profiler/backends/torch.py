@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 from jouletrace.devices.base import Device
 from jouletrace.devices.cuda_order import cuda_index, show_alone
 from jouletrace.errors import BadInputError, NotPossibleError
+from jouletrace.execution.excitation import Traceable
 from jouletrace.execution.steps import make_step
 from jouletrace.execution.steps.base import Step
 from jouletrace.execution.steps.registry import make_generation_steps
 from jouletrace.execution.steps.trial import user_code
-from jouletrace.execution.traceable import Traceable
 from jouletrace.profiler.prepare import Prepared, check_has_phases
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.workloads.base import Built, Workload
@@ -70,7 +70,7 @@ def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, to
     """Refuse a workload without parts before the whole is measured."""
     import torch
 
-    from jouletrace.execution.listing import listing
+    from jouletrace.execution.operator_marks import listing
 
     with user_code(built), listing(built.module, torch.device(torch_device)) as seen:
         built.call(0)
@@ -85,10 +85,10 @@ def _traceable(built: Built, step: Step, torch_device: str) -> Traceable:
     import torch
 
     if torch_device == "cpu":
-        from jouletrace.execution.torch_traceables import CpuTraceable
+        from jouletrace.execution.torch_programs import CpuTraceable
 
         return CpuTraceable(built)
-    from jouletrace.execution.torch_traceables import GpuTraceable
+    from jouletrace.execution.torch_programs import GpuTraceable
 
     return GpuTraceable(built, cast("CudaStep", step), torch.device(torch_device))
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from jouletrace.analysis.nodes import LANE
 from jouletrace.analysis.unit_rows import UnitRows
 from jouletrace.errors import NotPossibleError
+from jouletrace.execution.calls import UNKNOWN, Listing, Recorded
+from jouletrace.execution.excitation import Excitation, Traceable, variants
 from jouletrace.execution.steps.base import KnowsNodes, NodeTimes
-from jouletrace.execution.traceable import UNKNOWN, Excitation, Listing, MatchedTrace, Traceable, variants
 from jouletrace.profiler.passes import power_channel
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
@@ -105,27 +106,27 @@ class Rows:
     unit: NDArray[np.int64]
 
 
-def rows_of(listing: Listing, traced: MatchedTrace, excitation: Excitation, first_id: int) -> Rows:
+def rows_of(listing: Listing, traced: Recorded, excitation: Excitation, first_id: int) -> Rows:
     """Convert a recording to rows of a Run, whose first unit has the id ``first_id``."""
-    matched, trace = traced.matched, traced.trace
+    work, call = traced.work, traced.call
     units = UnitRows(first_id)
     kernel_of, site_of = _listed(units, listing)
-    unit = np.full(len(trace), UNKNOWN, np.int64)
-    site = np.full(len(trace), UNKNOWN, np.int64)
-    names = listing.codes(trace)
-    known = matched.call != UNKNOWN
-    unit[known], site[known] = kernel_of[matched.call[known], names[known]], site_of[matched.call[known]]
-    for name in np.unique(trace.name[~known]).tolist():
-        mine = ~known & (trace.name == name)
-        unit[mine] = _kernel(units, trace.names[name], round(int(mine.sum()) / traced.iterations))
+    unit = np.full(len(work), UNKNOWN, np.int64)
+    site = np.full(len(work), UNKNOWN, np.int64)
+    names = listing.codes(work)
+    known = call != UNKNOWN
+    unit[known], site[known] = kernel_of[call[known], names[known]], site_of[call[known]]
+    for name in np.unique(work.name[~known]).tolist():
+        mine = ~known & (work.name == name)
+        unit[mine] = _kernel(units, work.names[name], round(int(mine.sum()) / traced.iterations))
     units.idle()
-    order = np.argsort(trace.start_ns, kind="stable")
+    order = np.argsort(work.start_ns, kind="stable")
     activity = {
-        "start_ns": trace.start_ns[order],
-        "end_ns": trace.end_ns[order],
+        "start_ns": work.start_ns[order],
+        "end_ns": work.end_ns[order],
         "unit": unit[order],
         "site": pa.array(site[order], mask=site[order] == UNKNOWN),
-        "copy": matched.repeat[order],
+        "copy": traced.copy[order],
     }
     about: Recording = {
         "iterations": traced.iterations,
@@ -134,32 +135,32 @@ def rows_of(listing: Listing, traced: MatchedTrace, excitation: Excitation, firs
         "plain_s": excitation.plain_s,
         "repeated_s": excitation.repeated_s,
         "variants": len(excitation.variants) - 1,
-        "unmatched": matched.unmatched,
-        "dropped": trace.dropped,
+        "unmatched": traced.unknown,
+        "dropped": traced.dropped,
         "note": listing.note,
     }
     return Rows(units.rows, activity, about, unit)
 
 
-def _keep(session: Session, listing: Listing, traced: MatchedTrace, excitation: Excitation) -> None:
+def _keep(session: Session, listing: Listing, traced: Recorded, excitation: Excitation) -> None:
     rows = rows_of(listing, traced, excitation, 1 + max(session.snapshot().units["id"].to_pylist(), default=MODEL_UNIT))
     session.add_units(rows.units)
     session.add_activity(rows.activity)
     session.run.workload[RECORDINGS] = [rows.about]
-    if dropped := traced.trace.dropped:
+    if dropped := traced.dropped:
         session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
-    unmatched = traced.matched.unmatched
+    unmatched = traced.unknown
     if unmatched > UNMATCHED and not listing.note:
         text = f"{100 * unmatched:.1f} % of the kernels match no operator call of the listed iteration"
         session.run.warn("kernels_not_joined", f"{text}: the program's iterations differ")
     _add_spans(session, traced, rows.unit, listing)
 
 
-def _add_spans(session: Session, traced: MatchedTrace, unit: NDArray[np.int64], listing: Listing) -> None:
+def _add_spans(session: Session, traced: Recorded, unit: NDArray[np.int64], listing: Listing) -> None:
     """Add spans of some whole iterations, for timelines."""
-    few = traced.matched.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
+    few = traced.iteration < max(1, min(SPAN_ITERATIONS, MOST_SPANS // listing.kernels, traced.iterations))
     some = np.flatnonzero(few)
-    session.add_trace(traced.trace.take(some), unit[some].tolist(), traced.matched.iteration[some])
+    session.add_trace(traced.work.take(some), unit[some].tolist(), traced.iteration[some])
 
 
 def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -12,9 +12,9 @@
 
 enum { RECORD_COPY = 1, RECORD_SET = 2, RECORD_KERNEL = 10, RECORD_PEER_COPY = 22 };
 enum { DRIVER_CALL = 1, RESOURCE = 3, NODE_CREATED = 13, NODE_DESTROYED = 14, NODE_CLONED = 20 };
-enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 20, BLOCK = 64, TRIES = 256, HELD = 39 };
-enum { SMALL = 64 << 10, LARGE = 4 << 20, POOL = 8, DEVICES = 64 };
-enum { FLUSH_MS = 250, TICK_MS = 50, SETTLE_S = 2 };
+enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 20, BLOCK = 64, SHAPES = 1 << 14, TRIES = 256, HELD = 39 };
+enum { SMALL = 64 << 10, FEW = 16, MANY = 1024, RECORD = 256, POOL = 8, LENT = 64, DEVICES = 64 };
+enum { FLUSH_MS = 250, TICK_MS = 50, SETTLE_S = 2, FINISH_S = 3 };
 
 typedef int (*Callback)(void *, int, uint32_t, const void *);
 static struct {
@@ -25,6 +25,7 @@ static struct {
   int (*GetCallbackName)(int, uint32_t, const char **);
   int (*ActivityRegisterCallbacks)(void (*)(uint8_t **, size_t *, size_t *),
                                    void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
+  int (*ActivityRegisterTimestampCallback)(uint64_t (*)(void));
   int (*ActivityEnable)(int);
   int (*ActivityDisable)(int);
   int (*ActivityFlushAll)(uint32_t);
@@ -143,32 +144,41 @@ static void on_call(void *user, int domain, uint32_t number, const void *data) {
 // --- buffers
 
 static struct { uint8_t *at; size_t size; } pool[POOL];
+static struct { uint8_t *at; uint64_t since; } lent[LENT]; // buffers that CUPTI has
 static int pooled;
-static size_t buffer_size = SMALL;
-static uint64_t last_full_ns;
+static size_t most_records = FEW;
+static uint64_t requested_ns, grown_ns;
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// Buffers hold about a tenth of a second, since CUPTI hands over whole ones alone while the GPU is never idle.
+// CUPTI hands over whole buffers alone while the GPU is never idle, and fills one for each of several GPUs: a buffer has room
+// for so many records that even the slowest is full within some 0.2 s.
 static void on_requested(uint8_t **buffer, size_t *size, size_t *most) {
   pthread_mutex_lock(&pool_mutex);
-  uint64_t now = now_ns(), since = now - last_full_ns;
-  if (since < 50000000u && buffer_size < LARGE) buffer_size *= 2;
-  if (since > 400000000u && buffer_size > SMALL) buffer_size /= 2;
-  last_full_ns = now;
-  *buffer = NULL, *size = buffer_size, *most = 0;
+  uint64_t now = now_ns(), oldest = requested_ns;
+  int free_place = LENT;
+  for (int k = 0; k < LENT; k++)
+    if (!lent[k].at || now - lent[k].since > 10000000000u) free_place = k; // another profiler may have got it
+    else if (lent[k].since < oldest) oldest = lent[k].since;
+  if (now - oldest > 200000000u && most_records > FEW) most_records /= 2;
+  if (now - oldest < 50000000u && now - grown_ns > 100000000u && most_records < MANY) most_records *= 2, grown_ns = now;
+  requested_ns = now;
+  *buffer = NULL, *most = most_records, *size = most_records * RECORD > SMALL ? most_records * RECORD : SMALL;
   while (pooled && !*buffer) {
     pooled--;
-    if (pool[pooled].size == buffer_size) *buffer = pool[pooled].at;
+    if (pool[pooled].size == *size) *buffer = pool[pooled].at;
     else free(pool[pooled].at);
   }
-  pthread_mutex_unlock(&pool_mutex);
   if (!*buffer) *buffer = aligned_alloc(8, *size);
   if (!*buffer) *size = 0;
+  else if (free_place < LENT) lent[free_place].at = *buffer, lent[free_place].since = now;
+  pthread_mutex_unlock(&pool_mutex);
 }
 
 static void give_back(uint8_t *buffer, size_t size) {
   pthread_mutex_lock(&pool_mutex);
-  bool keep = pooled < POOL && size == buffer_size;
+  for (int k = 0; k < LENT; k++)
+    if (lent[k].at == buffer) lent[k].at = NULL;
+  bool keep = pooled < POOL;
   if (keep) pool[pooled].at = buffer, pool[pooled].size = size, pooled++;
   pthread_mutex_unlock(&pool_mutex);
   if (!keep) free(buffer);
@@ -186,6 +196,32 @@ static uint32_t kernel_name(const char *name) {
   return known[place].number;
 }
 
+typedef struct {
+  int32_t sizes[8]; // grid and block, bytes of static and dynamic shared memory a block, as in a record
+  uint32_t registers;
+} Shape;
+static struct { Shape shape; uint32_t number; } shapes[SHAPES];
+static uint32_t shapes_used;
+
+// The number of the shape in which a kernel was launched, from 1 on; 0 where there are too many.
+static uint32_t shape_of(const uint8_t *record) {
+  Shape shape = {.registers = FIELD(uint16_t, record, 6)};
+  memcpy(shape.sizes, record + 52, sizeof shape.sizes);
+  uint64_t hash = shape.registers;
+  for (int k = 0; k < 8; k++) hash = (hash ^ (uint32_t)shape.sizes[k]) * 0x9E3779B97F4A7C15u, hash ^= hash >> 32;
+  uint32_t place = (uint32_t)hash & (SHAPES - 1);
+  for (int tries = 0; tries < TRIES; tries++, place = (place + 1) & (SHAPES - 1)) {
+    if (shapes[place].number && memcmp(&shapes[place].shape, &shape, sizeof shape)) continue;
+    if (!shapes[place].number) {
+      const int32_t *s = shape.sizes;
+      shapes[place].shape = shape, shapes[place].number = ++shapes_used;
+      text("c %d %d %d %d %d %d %u %d %d", s[0], s[1], s[2], s[3], s[4], s[5], shape.registers, s[6], s[7]);
+    }
+    return shapes[place].number;
+  }
+  return 0;
+}
+
 static bool noted[DEVICES]; // whose UUIDs are in the text
 static void note_device(uint32_t device);
 
@@ -196,7 +232,7 @@ static bool put_record(const uint8_t *at) {
   switch (FIELD(int, at, 0)) {
   case RECORD_KERNEL:
     row = (Row){.kind = KERNEL, .name = kernel_name(FIELD(const char *, at, 104)), .correlation = FIELD(uint32_t, at, 92),
-                .stream = FIELD(uint32_t, at, 48), .device = (uint16_t)FIELD(uint32_t, at, 40)};
+                .stream = FIELD(uint32_t, at, 48), .device = (uint16_t)FIELD(uint32_t, at, 40), .extra = shape_of(at)};
     node = FIELD(uint64_t, at, 144);
     break;
   case RECORD_COPY:
@@ -353,7 +389,8 @@ static bool load(void) {
       FUNCTION(GetVersion, true), FUNCTION(Subscribe, true), FUNCTION(Unsubscribe, true), FUNCTION(EnableCallback, true),
       FUNCTION(GetCallbackName, true), FUNCTION(ActivityRegisterCallbacks, true), FUNCTION(ActivityEnable, true),
       FUNCTION(ActivityDisable, true), FUNCTION(ActivityFlushAll, true), FUNCTION(ActivityGetNextRecord, true),
-      FUNCTION(ActivityGetNumDroppedRecords, false), FUNCTION(GetGraphNodeId, false), FUNCTION(GetResultString, false)};
+      FUNCTION(ActivityGetNumDroppedRecords, false), FUNCTION(GetGraphNodeId, false), FUNCTION(GetResultString, false),
+      FUNCTION(ActivityRegisterTimestampCallback, false)};
   void *library = find_cupti();
   if (!library) {
     snprintf(problem, sizeof problem, "libcupti is not installed; CUDA builds of torch and the CUDA Toolkit include it");
@@ -410,12 +447,15 @@ static void detach(uint32_t forced) {
 }
 
 // Takes CUPTI. torch's profiler keeps its one subscription after its end: records come without one, but have no owners, which
-// the warning though_held says; it is NULL where another profiler may be recording.
+// the warning though_held says; it is NULL where another profiler may be recording. It also leaves stamps in a clock of its
+// own, which it sets anew whenever it begins.
 static bool attach(const char *though_held) {
   int error = LAUNCH_CALLBACKS ? cupti.Subscribe(&subscriber, on_call, NULL) : 0;
   if (error) subscriber = NULL;
-  if (error == HELD && though_held) text("w profiler_inside %s", though_held);
-  else if (refused("cuptiSubscribe", error)) return false;
+  if (error == HELD && though_held) {
+    text("w profiler_inside %s", though_held);
+    if (cupti.ActivityRegisterTimestampCallback) cupti.ActivityRegisterTimestampCallback(now_ns);
+  } else if (refused("cuptiSubscribe", error)) return false;
   bool done = !refused("cuptiActivityRegisterCallbacks", cupti.ActivityRegisterCallbacks(on_requested, on_completed));
   if (done) callbacks(1), done = records(true);
   if (!done) detach(0); // a profiler of the program's own may take it
@@ -522,14 +562,15 @@ static void *settle(void *nothing) {
   return nothing;
 }
 
-// Waits for the GPU, but not for ever: a collective whose peer has died never ends.
-static void settled(void) {
-  pthread_t waiting;
-  if (thread_create(&waiting, settle, NULL)) return;
+// Calls a function in a thread of ours and waits for it, but not for ever; false without a thread.
+static bool bounded(void *(*function)(void *), int seconds) {
+  pthread_t thread;
+  if (thread_create(&thread, function, NULL)) return false;
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += SETTLE_S;
-  if (pthread_timedjoin_np(waiting, NULL, &until)) pthread_detach(waiting);
+  until.tv_sec += seconds;
+  if (pthread_timedjoin_np(thread, NULL, &until)) pthread_detach(thread);
+  return true;
 }
 
 int tracing_start(const char *folder, const char *given, bool after_profiler) {
@@ -538,7 +579,7 @@ int tracing_start(const char *folder, const char *given, bool after_profiler) {
   int code = on ? 1 : 0;
   if (!code) {
     *problem = 0, checked = held = nonsense = false, began_ns = now_ns();
-    memset(noted, 0, sizeof noted);
+    memset(noted, 0, sizeof noted), memset(shapes, 0, sizeof shapes), shapes_used = 0;
     if (!marks_open(folder)) snprintf(problem, sizeof problem, "no file can be written in %s", folder), code = 3;
   } else {
     snprintf(problem, sizeof problem, "this process is traced already, and its kernels are in that Run");
@@ -564,17 +605,24 @@ int tracing_start(const char *folder, const char *given, bool after_profiler) {
   return code;
 }
 
-void tracing_stop(bool ended) {
-  if (!on) return;
-  settled();
+static void *finish(void *nothing) {
+  size_t dropped = 0;
   pthread_mutex_lock(&state);
   on = false;
-  size_t dropped = 0;
   detach(1);
   if (cupti.ActivityGetNumDroppedRecords && !cupti.ActivityGetNumDroppedRecords(NULL, 0, &dropped)) rows_dropped(dropped);
   rows_flushed(now_ns());
-  files_close(ended);
+  files_close(true);
   pthread_mutex_unlock(&state);
+  return nothing;
+}
+
+// A collective whose peer has died never ends, and a signal's handler may call exit while its thread holds a lock of ours or
+// of CUPTI's: then the files stay as they are.
+void tracing_stop(void) {
+  if (!on) return;
+  bounded(settle, SETTLE_S);
+  if (!bounded(finish, FINISH_S)) finish(NULL);
 }
 
 void tracing_pause(void) {

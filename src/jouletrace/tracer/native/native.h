@@ -19,7 +19,7 @@ typedef struct {
   uint32_t name, owner, range, correlation, stream, thread;
   uint16_t device;
   uint8_t kind, sampled;
-  uint32_t extra; // bytes of a copy or set
+  uint32_t extra; // the shape of a kernel's launch, bytes of a copy or set
 } Row;
 _Static_assert(sizeof(Row) == 48, "the format of rows");
 
@@ -75,7 +75,7 @@ void marks_forked(void);
 // Returns 0, or why it doesn't trace: 1 traced already, 2 no CUPTI, 3 refused. After torch's profiler, which keeps CUPTI's
 // subscription when it ends, kernels are traced without their owners.
 int tracing_start(const char *folder, const char *duty, bool after_profiler);
-void tracing_stop(bool ended);
+void tracing_stop(void);
 void tracing_pause(void);                   // leave CUPTI to the program's own profiler
 void tracing_resume(void);
 bool tracing_is_on(void);

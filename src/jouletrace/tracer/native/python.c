@@ -149,9 +149,10 @@ static char *source(void) {
   return code;
 }
 
+static char *code; // of the hooks, read at once: the program may become another user, or leave for another root
+
 // The hooks' globals, NULL if they can't run; the lock is held.
 static Object *hooks(void) {
-  char *code = source();
   Object *globals = code ? python_functions() : NULL;
   if (globals) {
     Object *flag = python.FromLong(operators), *ranges = python.FromLong(ranges_from_outside);
@@ -162,11 +163,17 @@ static Object *hooks(void) {
     if (!done) python.Clear(), globals = NULL;
     else python.Drop(done);
   }
-  free(code);
   return globals;
 }
 
 static bool alive(void) { return tracing_is_on() && python.IsInitialized() && !python.IsFinalizing(); }
+
+// Without memory Python ends the process where a thread takes its lock for the first time.
+static bool room(void) {
+  void *volatile some = malloc(1 << 20);
+  free(some);
+  return some;
+}
 
 // Calls a function of the hooks; true if it returned something true.
 static bool call(Object *globals, const char *name) {
@@ -203,7 +210,7 @@ static void *look(void *given) {
   const uintptr_t mine = (uintptr_t)given;
   bool was_alive = false, installed = false; // an interpreter that begins again has no hooks: those of the former are gone
   for (int ticks = 0; alive() || (tracing_is_on() && !was_alive && !python.IsInitialized()); ticks++) {
-    if (alive()) {
+    if (alive() && room()) {
       int lock = python.Ensure();
       was_alive = true;
       bool over = ended || mine != beginnings; // a later recording has a thread of its own
@@ -229,5 +236,7 @@ void python_begin(bool with_operators) {
   pthread_t thread;
   operators = with_operators, ended = false;
   uintptr_t mine = ++beginnings;
-  if (resolve() && !thread_create(&thread, look, (void *)mine)) pthread_detach(thread);
+  if (!resolve()) return;
+  if (!code) code = source(), dlopen("libgcc_s.so.1", RTLD_LAZY); // Python may end our thread, which needs it
+  if (!thread_create(&thread, look, (void *)mine)) pthread_detach(thread);
 }

@@ -12,11 +12,14 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from jouletrace.errors import BrokenOffError, NotPossibleError  # noqa: E402
-from jouletrace.execution import torch_traceables as traceables  # noqa: E402
+from jouletrace.execution import operator_marks, torch_programs  # noqa: E402
+from jouletrace.execution.calls import UNKNOWN  # noqa: E402
+from jouletrace.execution.excitation import Excitation, variants  # noqa: E402
+from jouletrace.execution.marks import Marks  # noqa: E402
+from jouletrace.execution.operator_marks import repeated  # noqa: E402
 from jouletrace.execution.steps.operators import OperatorMode, op_name  # noqa: E402
-from jouletrace.execution.torch_traceables import CpuTraceable, GpuTraceable, in_launch_order  # noqa: E402
-from jouletrace.execution.traceable import UNKNOWN, Excitation, variants  # noqa: E402
-from jouletrace.tracing.trace import Trace  # noqa: E402
+from jouletrace.execution.torch_programs import CpuTraceable, GpuTraceable  # noqa: E402
+from jouletrace.tracer.process_trace import Launched, Owners, ProcessTrace  # noqa: E402
 from jouletrace.workloads.base import OPTIMIZER, Built, marked  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -74,32 +77,52 @@ def shared():
 
 
 class Everything(OperatorMode):
-    """Sees operators as a tracer sees kernels."""
+    """Sees operators as a tracer sees kernels, with the marks that are open."""
 
     def __init__(self):
         super().__init__(CPU)
-        self.rows = []
+        self.rows, self.ranges, self.calls = [], [], []
+        self.push, self.pop = self.ranges.append, self.ranges.pop
+
+    def enter_call(self, operator):
+        self.calls.append(operator)
+        return len(self.calls) - 1
+
+    def leave_call(self, depth):
+        del self.calls[depth:]
 
     def operator(self, func, args, kwargs):
         start = time.time_ns()
         out = func(*args, **kwargs)
-        self.rows.append((op_name(func), start, time.time_ns()))
+        mark = self.calls[-1] if self.calls else ""
+        self.rows.append((op_name(func), start, time.time_ns(), mark, tuple(self.ranges)))
         return out
+
+
+def distinct(values, first=()):
+    known = {value: k for k, value in enumerate(dict.fromkeys([*first, *values]))}
+    return list(known), np.array([known[value] for value in values])
 
 
 def traced(call):
     with Everything() as seen:
-        call()
-    names = list(dict.fromkeys(name for name, _, _ in seen.rows))
-    name, start, end = zip(*[(names.index(row[0]), *row[1:]) for row in seen.rows], strict=True)
-    order = np.arange(len(name)) + 1
-    return Trace.of(names, "cupti", name=name, start_ns=start, end_ns=end, correlation=order, stream=[7] * len(name))
+        call(seen)
+    ops, start, end, marks, ranges = zip(*seen.rows, strict=True)
+    (names, name), (labels, label), (paths, path) = distinct(ops), distinct(marks, [""]), distinct(ranges, [()])
+    zeros = np.zeros(len(name), int)
+    owners = Owners([(one, "") for one in labels], np.zeros(len(labels), int), label, label > 0, zeros, paths, path)
+    work = Launched.of(names, name, np.array(start), np.array(end))
+    return ProcessTrace(1, "toy", None, ["GPU-0"], work, owners, [(start[0], end[-1])])
+
+
+def silent():
+    return Marks(Everything())
 
 
 @pytest.fixture
 def on_cpu(monkeypatch):
     """GpuTraceable with operators of the CPU for kernels."""
-    monkeypatch.setattr(traceables, "with_cupti", traced)
+    monkeypatch.setattr(torch_programs, "trace", traced)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *device: None)
 
@@ -134,10 +157,10 @@ def test_a_recording_is_matched_whole_and_copies_are_known(on_cpu, make, iterati
     drawn = tuple(variants(listing.calls, np.random.default_rng(0), iteration_s))
     seconds = []
     found = program.record(listing, Excitation(0.05, 0.2, drawn), 1e-3, seconds.append)
-    assert found.matched.unmatched == 0
-    assert found.matched.repeat.any()
-    assert found.iterations == found.matched.iteration[-1] + 1
-    plain = np.bincount(found.matched.call[~found.matched.repeat], minlength=len(listing.calls))
+    assert found.unknown == 0
+    assert found.copy.any()
+    assert found.iterations == found.iteration[-1] + 1
+    plain = np.bincount(found.call[~found.copy], minlength=len(listing.calls))
     assert (plain == found.iterations * np.array([len(call.kernels) for call in listing.calls])).all()
     assert sum(seconds) >= 0.25
 
@@ -157,7 +180,7 @@ def test_repeating_leaves_the_result_as_it_is(on_cpu):
     listing = program.listing()
     plain = work.call(0)
     drawn = variants(listing.calls, np.random.default_rng(0))
-    runs = program._made_ready(listing, Excitation(0, 1, tuple(drawn)))
+    runs = program._made_ready(silent(), listing, Excitation(0, 1, tuple(drawn)))
     for variant in drawn[1:]:
         assert torch.equal(runs[variant](), plain)
 
@@ -166,18 +189,18 @@ def test_the_mode_is_on_in_one_call_of_one_module_alone(monkeypatch, on_cpu):
     work = shared()
     listing = GpuTraceable(work, step_of(work), CPU).listing()
     under = []
-    operator = traceables.Repeater.operator
+    operator = operator_marks.Repeater.operator
     monkeypatch.setattr(
-        traceables.Repeater,
+        operator_marks.Repeater,
         "operator",
         lambda self, func, args, kwargs: under.append(op_name(func)) or operator(self, func, args, kwargs),
     )
     second = [call for call in listing.calls if call.module == "1.block.fc"][1]
-    traceables.repeated(lambda: work.call(0), work.module, CPU, [(second, 3)])
+    repeated(lambda: work.call(0), work.module, CPU, silent(), [(second, 3)])
     assert under == ["aten.addmm"]
     own = next(call for call in listing.calls if call.module == "1" and call.op == "aten.tanh")
     under.clear()
-    traceables.repeated(lambda: work.call(0), work.module, CPU, [(own, 3)])
+    repeated(lambda: work.call(0), work.module, CPU, silent(), [(own, 3)])
     assert len(under) == len(listing.calls) // 2
     assert not any("forward" in vars(module) for module in work.module.modules())
 
@@ -195,7 +218,7 @@ def test_what_a_mark_is_around_is_repeated_under_the_mode_as_a_whole(on_cpu):
     listing = GpuTraceable(work, step_of(work), CPU).listing()
     sine = next(call for call in listing.calls if call.op == "aten.sin")
     assert (sine.module, sine.inner) == (OPTIMIZER, UNKNOWN)
-    assert torch.equal(traceables.repeated(lambda: work.call(0), work.module, CPU, [(sine, 3)]), plain(0))
+    assert torch.equal(repeated(lambda: work.call(0), work.module, CPU, silent(), [(sine, 3)]), plain(0))
 
 
 def test_a_forward_of_the_users_own_is_put_back(on_cpu):
@@ -203,7 +226,7 @@ def test_a_forward_of_the_users_own_is_put_back(on_cpu):
     mine = work.module[0].fc.forward
     work.module[0].fc.forward = mine
     listing = GpuTraceable(work, step_of(work), CPU).listing()
-    traceables.repeated(lambda: work.call(0), work.module, CPU, [(listing.calls[0], 3)])
+    repeated(lambda: work.call(0), work.module, CPU, silent(), [(listing.calls[0], 3)])
     assert work.module[0].fc.forward is mine
 
 
@@ -215,7 +238,7 @@ def test_a_graph_captures_each_variant_once(on_cpu, monkeypatch):
         call()
         return SimpleNamespace(replay=call), None
 
-    monkeypatch.setattr(traceables, "capture", captured)
+    monkeypatch.setattr(torch_programs, "capture", captured)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 1)
     monkeypatch.setattr(torch.cuda, "Stream", SimpleNamespace)
     work = built()
@@ -223,9 +246,9 @@ def test_a_graph_captures_each_variant_once(on_cpu, monkeypatch):
     listing = program.listing()
     drawn = tuple(variants(listing.calls, np.random.default_rng(0)))
     found = program.record(listing, Excitation(0.02, 0.1, drawn), 1e-3, lambda seconds: None)
-    assert len(captures) == len(drawn) - 1
-    # what was captured ran once while capturing: with the tracer on, as here, it would be in the trace
-    assert found.matched.repeat.any()
+    assert len(captures) == len(drawn)
+    assert found.unknown == 0  # what ran as it was captured, which belongs to no iteration, isn't part of it
+    assert found.copy.any()
 
 
 def test_compiled_code_has_kernels_without_operators(on_cpu):
@@ -256,23 +279,10 @@ def test_a_tracer_that_is_refused_says_why(on_cpu, monkeypatch):
     def refused(call):
         raise NotPossibleError("kernel tracing: another profiler holds CUPTI in this process: end it first")
 
-    monkeypatch.setattr(traceables, "with_cupti", refused)
+    monkeypatch.setattr(torch_programs, "trace", refused)
     work = built()
     with pytest.raises(NotPossibleError, match="another profiler holds CUPTI"):
         GpuTraceable(work, step_of(work), CPU).listing()
-
-
-def test_launch_order_holds_with_several_streams():
-    trace = Trace.of(
-        ["a", "b"],
-        "cupti",
-        name=[0, 1, 0],
-        start_ns=[1, 2, 3],
-        end_ns=[9, 9, 9],
-        correlation=[3, 1, 2],
-        stream=[7, 8, 7],
-    )
-    assert in_launch_order(trace).correlation.tolist() == [1, 2, 3]
 
 
 def test_a_cpu_times_its_operators():
@@ -281,6 +291,6 @@ def test_a_cpu_times_its_operators():
     listing = program.listing()
     found = program.record(listing, Excitation(0.1), 1e-3, lambda seconds: None)
     assert [call.op for call in listing.calls][:3] == ["aten.addmm", "aten.gelu", "aten.add"]
-    assert found.matched.unmatched == 0
+    assert found.unknown == 0
     assert found.iterations > 3
-    assert (found.trace.end_ns >= found.trace.start_ns).all()
+    assert (found.work.end_ns >= found.work.start_ns).all()

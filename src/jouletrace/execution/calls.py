@@ -1,0 +1,130 @@
+"""The operator calls of a workload's iteration, and whose each recorded kernel is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jouletrace.execution.steps.base import Interval
+from jouletrace.tracer.labels import taught
+from jouletrace.tracer.process_trace import Ints, Launched
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operator in an iteration.
+
+    Attributes:
+        op: Operator with its namespace ("aten.addmm"); "" for kernels that no operator of torch launches.
+        shapes: Types and shapes of its tensor inputs.
+        module: Qualified name of the innermost module; "" outside of all.
+        site: Call of its module that contains it, as of ``module_names.CallSite``.
+        phase: Phase of the iteration ("forward", "backward", "optimizer", "prefill", "decode", ...).
+        kernels: The kernels that it launches, as indices into the names of the listing, in launch order.
+        seconds: Time for which these run.
+        repeatable: Whether two runs leave the same state as one.
+        number: Its position among all operator calls of the iteration, including those that launch nothing.
+        inner: Its position among the operator calls of its module's call; ``UNKNOWN`` where no module's forward makes
+            it.
+    """
+
+    op: str
+    shapes: str
+    module: str
+    site: str
+    phase: str
+    kernels: tuple[int, ...]
+    seconds: float
+    repeatable: bool = True
+    number: int = UNKNOWN
+    inner: int = UNKNOWN
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The calls of one plain iteration.
+
+    Attributes:
+        calls: The calls in launch order.
+        names: Names of kernels, which ``Call.kernels`` indexes.
+        note: Why operators are unknown; "" if they are known.
+    """
+
+    calls: Sequence[Call]
+    names: Sequence[str]
+    note: str = ""
+
+    @property
+    def kernels(self) -> int:
+        """Number of kernels per iteration; at least 1."""
+        return max(1, sum(len(call.kernels) for call in self.calls))
+
+    def codes(self, work: Launched) -> Ints:
+        """The name of each launch as an index into ``names``, ``UNKNOWN`` for others; shape (n,)."""
+        place = {name: i for i, name in enumerate(self.names)}
+        return np.array([place.get(name, UNKNOWN) for name in work.names], np.int64)[work.name]
+
+    def places(self, number: Ints) -> Ints:
+        """Positions of the calls of these numbers, ``UNKNOWN`` where none is listed; shape (n,)."""
+        known = {call.number: place for place, call in enumerate(self.calls) if call.number != UNKNOWN}
+        table = np.full(max(number.max(initial=0), max(known, default=0)) + 2, UNKNOWN)
+        table[list(known)] = list(known.values())
+        return table[number]  # the last one is that of UNKNOWN
+
+    def owners(self, work: Launched, call: Ints, copy: NDArray[np.bool_], iteration: Ints) -> Ints:
+        """Positions of the calls of launches, learned where they aren't marked; ``UNKNOWN`` for none. Shape (n,).
+
+        Args:
+            work: The launches.
+            call: Position of the marked call, ``UNKNOWN`` for none, shape (n,).
+            copy: Whether it belongs to a repetition, shape (n,); all of these are marked.
+            iteration: Number of its iteration, from 0 on, ascending, shape (n,).
+        """
+        found, plain = call.copy(), np.flatnonzero(~copy)
+        names = np.array([name for one in self.calls for name in one.kernels], np.int64)
+        places = np.repeat(np.arange(len(self.calls)), [len(one.kernels) for one in self.calls])
+        of_listing = np.full(len(names), -1)
+        name, label, turn = (
+            np.concatenate(pair)
+            for pair in (
+                (names, self.codes(work)[plain]),
+                (places, call[plain]),
+                (of_listing, iteration[plain]),
+            )
+        )
+        name[name == UNKNOWN] = len(self.names)
+        found[plain] = taught(name, label, turn)[len(names) :]
+        return found
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a program ran while it was recorded.
+
+    Attributes:
+        work: Kernels, copies and sets in launch order.
+        call: Position of the call of each; ``UNKNOWN`` for none. Shape (n,).
+        copy: Whether it belongs to a repetition, shape (n,).
+        iteration: Number of its iteration, shape (n,).
+        iterations: Number of iterations that ran.
+        interval: Time of the recording.
+        dropped: Number of missing records.
+    """
+
+    work: Launched
+    call: Ints
+    copy: NDArray[np.bool_]
+    iteration: Ints
+    iterations: int
+    interval: Interval
+    dropped: int = 0
+
+    @property
+    def unknown(self) -> float:
+        """Share of the kernels that belong to no call."""
+        return float(np.mean(self.call == UNKNOWN)) if len(self.call) else 0.0

@@ -1,0 +1,206 @@
+"""The operator calls of an iteration: listed, marked for the tracer, and repeated in place. Imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import torch
+
+from jouletrace.execution.calls import UNKNOWN, Call
+from jouletrace.execution.marks import Marks
+from jouletrace.execution.steps.module_names import ModuleNames, Phase, phase_of_step
+from jouletrace.execution.steps.operators import OperatorMode, describe, is_idempotent, op_name, tensors_in, written
+from jouletrace.tracer.process_trace import Ints, Launched
+
+_WRITE_UNSAID = ("batch_norm", "instance_norm")
+"""Parts of the names of operators that write running statistics, which their schemas don't state."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An operator call of the listed iteration; see ``Call``."""
+
+    op: str
+    shapes: str
+    module: str
+    site: str
+    phase: str
+    backward: bool
+    repeatable: bool
+
+    def call(self, kernels: tuple[int, ...], seconds: float, number: int, inner: int = UNKNOWN) -> Call:
+        """The call with the kernels that it launches."""
+        named = self.op, self.shapes, self.module, self.site, self.phase
+        return Call(*named, kernels, seconds, self.repeatable, number, inner)
+
+
+class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Lists operator calls, each of which runs by ``run`` with its number."""
+
+    def __init__(
+        self,
+        names: ModuleNames,
+        device: torch.device,
+        phase: Phase,
+        run: Callable[[int, Callable[[], Any]], Any] = lambda _, call: call(),
+    ) -> None:
+        super().__init__(device)
+        self.seen: list[Seen] = []
+        self._names, self._phase, self._run = names, phase, run
+
+    def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See ``OperatorMode``."""
+        site, backward = self._names.locate()
+        number = len(self.seen)
+        self.seen.append(
+            Seen(
+                op_name(func),
+                describe(tensors_in((args, kwargs))),
+                site.module,
+                site.call,
+                self._phase(site, backward),
+                backward,
+                repeatable(func, args, kwargs),
+            )
+        )
+        return self._run(number, lambda: func(*args, **kwargs))
+
+
+def repeatable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether two runs of a call leave the same state as one."""
+    training = any(value is True for value in (*args, *kwargs.values()))
+    if training and any(part in op_name(func) for part in _WRITE_UNSAID):
+        return False
+    return is_idempotent(func, args, kwargs) or not any(True for _ in written(func, args, kwargs))
+
+
+@contextmanager
+def listing(
+    module: torch.nn.Module | None,
+    device: torch.device,
+    phase: Phase = phase_of_step,
+    run: Callable[[int, Callable[[], Any]], Any] = lambda _, call: call(),
+) -> Iterator[list[Seen]]:
+    """List the calls made inside, in order; see ``Lister``."""
+    with ModuleNames(module) as names, Lister(names, device, phase, run) as lister:
+        yield lister.seen
+
+
+def calls_of(seen: Sequence[Seen], work: Launched, number: Ints) -> list[Call]:
+    """Operator calls of an iteration with their kernels, in launch order; kernels without one are separate calls.
+
+    Args:
+        seen: The calls, by their numbers.
+        work: What they launched.
+        number: Number of the call of each launch, ``UNKNOWN`` for none, shape (n,).
+    """
+    mine: dict[int, list[int]] = {}
+    for at, one in enumerate(number.tolist()):
+        mine.setdefault(one if one != UNKNOWN else -2 - at, []).append(at)
+    length, inner = (work.end_ns - work.start_ns) / 1e9, _inner(seen)
+    calls = []
+    for one, rows in mine.items():
+        kernels, seconds = tuple(work.name[rows].tolist()), float(length[rows].sum())
+        unknown = Call("", "", "", "", "forward", kernels, seconds, repeatable=False)
+        calls.append(seen[one].call(kernels, seconds, one, inner[one]) if one >= 0 else unknown)
+    return calls
+
+
+def _inner(seen: Sequence[Seen]) -> list[int]:
+    """Position of each operator call among those of its module's call; ``UNKNOWN`` where no forward makes it."""
+    first: dict[tuple[str, str], int] = {}
+    found = []
+    for at, one in enumerate(seen):
+        module, turn = one.module.split("."), one.site.split(".")
+        if one.backward or not one.site or len(module) != len(turn) or turn[-1] == "0":
+            found.append(UNKNOWN)
+            continue
+        for depth in range(len(module)):
+            first.setdefault((".".join(module[: depth + 1]), turn[depth]), at)
+        found.append(at - first[one.module, turn[-1]])
+    return found
+
+
+class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Marks operator calls, and runs some of them several times; the outputs of the repeats are dropped.
+
+    Args:
+        device: Device of the workload.
+        marks: Where they are marked.
+        calls: Calls and their numbers of runs, by the position of each among the operator calls made under this mode,
+            whether they launch or not. A different operator at that position, as in programs that branch, runs once.
+    """
+
+    _repeating = False
+
+    def __init__(self, device: torch.device, marks: Marks, calls: Mapping[int, tuple[Call, int]]) -> None:
+        super().__init__(device)
+        self._marks, self._calls, self._at = marks, calls, 0
+
+    def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See ``OperatorMode``; calls that a repeat makes aren't counted."""
+        if Repeater._repeating:
+            return func(*args, **kwargs)
+        call, times = self._calls.get(self._at, (None, 1))
+        self._at += 1
+        if call is None or op_name(func) != call.op:
+            return func(*args, **kwargs)
+        out = self._marks.call(call.number, lambda: func(*args, **kwargs))
+        if times > 1 and repeatable(func, args, kwargs):
+            Repeater._repeating = True
+            try:
+                for _ in range(times - 1):
+                    self._marks.call(call.number, lambda: func(*args, **kwargs), again=True)
+            finally:
+                Repeater._repeating = False
+        return out
+
+
+def repeated(
+    iteration: Callable[[], Any],
+    module: torch.nn.Module | None,
+    device: torch.device,
+    marks: Marks,
+    repeats: Sequence[tuple[Call, int]],
+) -> Any:
+    """One iteration in which some operator calls run several times, and are marked.
+
+    A mode costs the host 10 µs per operator. A GPU that waits for it is idle and, at a power cap, runs at a higher
+    clock. The mode is therefore active only in the module call that makes the operator call, where that is known.
+    """
+    of: dict[tuple[str, int], dict[int, tuple[Call, int]]] = {}
+    for call, times in repeats:
+        known = module is not None and call.inner != UNKNOWN
+        key = (call.module, int(call.site.rpartition(".")[2])) if known else ("", 0)
+        of.setdefault(key, {})[call.inner if known else call.number] = (call, times)
+    with ExitStack() as modes:
+        if whole := of.pop(("", 0), None):
+            modes.enter_context(Repeater(device, marks, whole))
+        for (name, turn), inside in of.items():
+            assert module is not None
+            modes.enter_context(_around(module.get_submodule(name), turn, Repeater(device, marks, inside)))
+        return iteration()
+
+
+@contextmanager
+def _around(module: torch.nn.Module, turn: int, mode: Repeater) -> Iterator[None]:
+    """Run the ``turn``-th call of a module from now on under a mode."""
+    own, forward = module.__dict__.get("forward"), module.forward
+    turns = count(1)
+
+    def under(*args: Any, **kwargs: Any) -> Any:
+        with mode if next(turns) == turn else nullcontext():
+            return forward(*args, **kwargs)
+
+    module.forward = under  # not a hook: some modules take another path where they have hooks
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own

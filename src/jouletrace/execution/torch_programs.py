@@ -1,0 +1,196 @@
+"""Tracing a workload on a GPU or the CPU, as it is and with single operators repeated in place. Imports torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import count, islice, repeat
+from typing import Any
+
+import numpy as np
+import torch
+
+from jouletrace.errors import BrokenOffError
+from jouletrace.execution.calls import UNKNOWN, Listing, Recorded
+from jouletrace.execution.excitation import PLAIN, Excitation, Variant
+from jouletrace.execution.marks import Marks, marked
+from jouletrace.execution.operator_marks import Seen, calls_of, listing, repeated
+from jouletrace.execution.steps.base import Interval
+from jouletrace.execution.steps.cuda import CudaStep
+from jouletrace.execution.steps.graph import capture, plain_path
+from jouletrace.execution.steps.module_names import phases_of
+from jouletrace.execution.steps.trial import user_code
+from jouletrace.tracer.in_process import trace
+from jouletrace.tracer.process_trace import Launched
+from jouletrace.workloads.base import Built
+
+_AHEAD_S = 0.1
+"""Work that the host enqueues before it waits: long enough to keep the GPU busy, short enough to stop in time."""
+
+_LISTED = 2
+"""Iterations run under the tracer before the listed one, in which the tracer and libraries initialise themselves."""
+
+
+class GpuTraceable:
+    """A workload on one GPU, which has run once already; ``step`` runs it in the user's mode."""
+
+    def __init__(self, built: Built, step: CudaStep, device: torch.device) -> None:
+        self._built, self._step, self._device = built, step, device
+        self._phase = phases_of(built)
+
+    def listing(self) -> Listing:
+        """See ``Traceable``; the operators behind the kernels of a compiled workload are unknown."""
+        seen: list[Seen] = []
+        note = "compiled code: kernels have the compiler's names" if self._step.mode == "compile" else ""
+
+        def listed(marks: Marks) -> None:
+            nonlocal seen
+            with (
+                plain_path() if self._step.mode == "graph" else nullcontext(),
+                listing(self._built.module, self._device, self._phase, marks.call) as seen,
+            ):
+                self._built.call(0)
+
+        def once(marks: Marks) -> None:
+            for _ in range(_LISTED):
+                self._step.launch()
+            marks.iteration(self._step.launch if note else partial(listed, marks))
+            torch.cuda.synchronize(self._device)
+
+        with torch.cuda.device(self._device), user_code(self._built, " while its operators were listed"):
+            traced = trace(lambda tracer: once(Marks(tracer)))
+        number, _, iteration = marked(traced.owners)
+        rows = np.flatnonzero(iteration == 0)
+        work = traced.work.take(rows)
+        return Listing(calls_of(seen, work, number[rows]), work.names, note)
+
+    def record(
+        self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
+    ) -> Recorded:
+        """See ``Traceable``."""
+        log: list[Variant] = []
+        edges: list[int] = []
+        ahead = max(1, round(_AHEAD_S / iteration_s))
+
+        def everything(marks: Marks) -> None:
+            runs = self._made_ready(marks, listing, excitation)
+            ready = replace(excitation, variants=tuple(one for one in excitation.variants if one in runs))
+
+            def loop(draws: Iterator[Variant], seconds: float) -> None:
+                began = last = time.monotonic()
+                while last - began < seconds:
+                    for variant in islice(draws, ahead):
+                        marks.iteration(runs[variant])
+                        log.append(variant)
+                    torch.cuda.synchronize()
+                    now = time.monotonic()
+                    advance(now - last)
+                    last = now
+
+            torch.cuda.synchronize()
+            edges.append(time.time_ns())
+            loop(repeat(PLAIN), excitation.plain_s)
+            if len(ready.variants) > 1:
+                loop(ready.draws(iteration_s), excitation.repeated_s)
+            edges.append(time.time_ns())
+
+        with torch.cuda.device(self._device), user_code(self._built, failure=BrokenOffError):
+            traced = trace(lambda tracer: everything(Marks(tracer)))
+        number, copy, iteration = marked(traced.owners)
+        rows = np.flatnonzero(iteration >= 0)
+        work, copy, iteration = traced.work.take(rows), copy[rows], iteration[rows]
+        call = listing.owners(work, listing.places(number[rows]), copy, iteration)
+        return Recorded(work, call, copy, iteration, len(log), Interval(edges[0], edges[1]), traced.dropped)
+
+    def _made_ready(self, marks: Marks, listing: Listing, excitation: Excitation) -> dict[Variant, Callable[[], Any]]:
+        """A function per variant that runs it; graphs are captured beforehand, and those that can't be are left out."""
+        runs: dict[Variant, Callable[[], Any]] = {PLAIN: self._step.launch}
+        if self._step.mode != "graph":
+            turns = count()
+            others = (variant for variant in excitation.variants if variant != PLAIN)
+            return runs | {variant: partial(self._repeat, marks, listing, variant, turns) for variant in others}
+        pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        for variant in dict.fromkeys((PLAIN, *excitation.variants)):
+            times = dict(variant.repeats)
+            # the nodes of a graph keep the marks of the calls that make them
+            calls = [(call, times.get(place, 1)) for place, call in enumerate(listing.calls) if call.op]
+            once = partial(repeated, partial(self._built.call, 0), None, self._device, marks, calls)
+            torch.cuda.synchronize()
+            try:
+                graph, _ = capture(once, self._device, pool, stream)
+            except RuntimeError:  # an operator that can't be repeated in a capture, or no memory left: omit the variant
+                continue
+            runs[variant] = graph.replay
+        return runs
+
+    def _repeat(self, marks: Marks, listing: Listing, variant: Variant, turns: Iterator[int]) -> Any:
+        """Run a variant; input sets rotate."""
+        repeats = [(listing.calls[place], times) for place, times in variant.repeats]
+        return repeated(partial(self._built.call, next(turns)), self._built.module, self._device, marks, repeats)
+
+
+MOST_S = 8.0
+"""Upper bound in seconds: operators are timed singly, so that more time would yield no more information."""
+
+
+class CpuTraceable:
+    """A workload on the CPU, which has run once already."""
+
+    def __init__(self, built: Built) -> None:
+        self._built = built
+        self._phase = phases_of(built)
+
+    def listing(self) -> Listing:
+        """See ``Traceable``; the name of the work is that of its operator."""
+        seen, edges = self._once()
+        names = list(dict.fromkeys(one.op for one in seen))
+        calls = [
+            one.call((names.index(one.op),), (end - start) / 1e9, number)
+            for number, (one, (start, end)) in enumerate(zip(seen, edges, strict=True))
+        ]
+        return Listing(calls, names)
+
+    def record(
+        self, listing: Listing, excitation: Excitation, iteration_s: float, advance: Callable[[float], None]
+    ) -> Recorded:
+        """See ``Traceable``; the program runs without excitation."""
+        began, last = time.time_ns(), time.monotonic()
+        end = last + min(excitation.plain_s + excitation.repeated_s, MOST_S)
+        ops: list[str] = []
+        edges: list[tuple[int, int]] = []
+        iteration: list[int] = []
+        iterations = 0
+        while last < end or not iterations:
+            seen, here = self._once()
+            ops += [one.op for one in seen]
+            edges += here
+            iteration += [iterations] * len(seen)
+            iterations += 1
+            now = time.monotonic()
+            advance(now - last)
+            last = now
+        names = {op: i for i, op in enumerate(dict.fromkeys([*listing.names, *ops]))}
+        start_ns, end_ns = np.array(edges, np.int64).reshape(-1, 2).T
+        work = Launched.of(list(names), np.array([names[op] for op in ops], np.int64), start_ns, end_ns)
+        unmarked, copy, turn = np.full(len(work), UNKNOWN), np.zeros(len(work), bool), np.array(iteration, np.int64)
+        call = listing.owners(work, unmarked, copy, turn)
+        return Recorded(work, call, copy, turn, iterations, Interval(began, time.time_ns()))
+
+    def _once(self) -> tuple[list[Seen], list[tuple[int, int]]]:
+        """The operator calls of an iteration, and when each ran, ns."""
+        edges: list[tuple[int, int]] = []
+
+        def timed(_: int, call: Callable[[], Any]) -> Any:
+            began = time.time_ns()
+            try:
+                return call()
+            finally:
+                edges.append((began, time.time_ns()))
+
+        with user_code(self._built, failure=BrokenOffError):
+            with listing(self._built.module, torch.device("cpu"), self._phase, timed) as seen:
+                self._built.call(0)
+            return seen, edges

@@ -1,1 +1,0 @@
-"""Kernel traces: records and names from the CUDA profiling interface."""
