@@ -131,8 +131,8 @@ class GpuTraceable:
             return graph.replay
 
         with suppress(RuntimeError):  # an operator that can't be captured under a mode, or no memory left
-            turns = cycle([captured(PLAIN, turn) for turn in range(len(self._built.inputs))])
-            runs[PLAIN] = lambda: next(turns)()  # noqa: PLW0108  # each run takes the next
+            rotated = cycle([captured(PLAIN, turn) for turn in range(len(self._built.inputs))])
+            runs[PLAIN] = lambda: next(rotated)()  # noqa: PLW0108  # each run takes the next
         most = _MOST_NODES // listing.kernels
         for variant in [one for one in excitation.variants if one != PLAIN][:most]:
             with suppress(RuntimeError):  # as above: omit the variant
