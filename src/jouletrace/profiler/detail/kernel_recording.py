@@ -37,6 +37,9 @@ MOST_KERNELS = 2_000_000
 """Largest number of kernels of a recording: a million takes 2 to 5 s to analyse, and many short kernels are resolved
 sooner."""
 
+MOST_CPU_S = 8.0
+"""Longest recording on a CPU in seconds: operators are timed singly, so that more time tells no more."""
+
 REST_S = 0.3
 """Idle time in seconds before and after a recording, which marks its edges in the power record."""
 
@@ -59,7 +62,8 @@ def record(
     try:
         with session.phase("listing"):
             listing = program.listing()
-        excitation = plan(listing, settings, power_channel(session), iteration_s)
+        most_s = MOST_CPU_S if session.devices[0].info.kind == "cpu" else settings.detail_time_s
+        excitation = plan(listing, settings, power_channel(session), iteration_s, most_s)
         session.clock.sleep(REST_S)
         progress.begin("recording kernels and power", excitation.plain_s + excitation.repeated_s)
         with session.phase("tracing"):
@@ -72,13 +76,15 @@ def record(
     _keep(session, listing, traced, excitation)
 
 
-def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None, iteration_s: float) -> Excitation:
-    """The excitation: repetition in place, drawn per iteration, or for longer with an averaging sensor.
+def plan(
+    listing: Listing, settings: ProfileSettings, power: ChannelInfo | None, iteration_s: float, most_s: float
+) -> Excitation:
+    """The excitation, of at most so many seconds: repetition in place, drawn per iteration, or for longer with an averaging sensor.
 
     A sampling sensor resolves which operator ran. An averaging sensor reads means over its window, so that the same
     variant must run throughout the window.
     """
-    seconds = min(settings.detail_time_s, MOST_KERNELS / listing.kernels * iteration_s)
+    seconds = min(settings.detail_time_s, most_s, MOST_KERNELS / listing.kernels * iteration_s)
     if power is None:
         return Excitation(seconds)
     drawn = variants(listing.calls, np.random.default_rng(settings.seed), iteration_s)
