@@ -38,7 +38,7 @@ MOST_KERNELS = 2_000_000
 sooner."""
 
 MOST_CPU_S = 8.0
-"""Longest recording on a CPU in seconds: operators are timed singly, so that more time tells no more."""
+"""Longest recording on a CPU in seconds: operators are timed singly, so that more time yields no more."""
 
 REST_S = 0.3
 """Idle time in seconds before and after a recording, which marks its edges in the power record."""
@@ -62,8 +62,8 @@ def record(
     try:
         with session.phase("listing"):
             listing = program.listing()
-        most_s = MOST_CPU_S if session.devices[0].info.kind == "cpu" else settings.detail_time_s
-        excitation = plan(listing, settings, power_channel(session), iteration_s, most_s)
+        most_s = min(settings.detail_time_s, MOST_CPU_S if session.devices[0].info.kind == "cpu" else np.inf)
+        excitation = plan(listing, power_channel(session), iteration_s, most_s, settings.seed)
         session.clock.sleep(REST_S)
         progress.begin("recording kernels and power", excitation.plain_s + excitation.repeated_s)
         with session.phase("tracing"):
@@ -76,22 +76,20 @@ def record(
     _keep(session, listing, traced, excitation)
 
 
-def plan(
-    listing: Listing, settings: ProfileSettings, power: ChannelInfo | None, iteration_s: float, most_s: float
-) -> Excitation:
-    """The excitation, of at most so many seconds: repetition in place, drawn per iteration, or for longer with an averaging sensor.
+def plan(listing: Listing, power: ChannelInfo | None, iteration_s: float, most_s: float, seed: int) -> Excitation:
+    """The excitation, of ``most_s`` or less: repetition in place, drawn for each iteration or longer.
 
-    A sampling sensor resolves which operator ran. An averaging sensor reads means over its window, so that the same
-    variant must run throughout the window.
+    A sampling sensor resolves which operator ran, if drawn per iteration. An averaging sensor reads means over its
+    window, so that the same variant must run throughout the window.
     """
-    seconds = min(settings.detail_time_s, most_s, MOST_KERNELS / listing.kernels * iteration_s)
+    seconds = min(most_s, MOST_KERNELS / listing.kernels * iteration_s)
     if power is None:
         return Excitation(seconds)
-    drawn = variants(listing.calls, np.random.default_rng(settings.seed), iteration_s)
+    drawn = variants(listing.calls, np.random.default_rng(seed), iteration_s)
     if len(drawn) < 2:  # nothing that could be repeated
         return Excitation(seconds)
     stay = 0.0 if samples(power) else 2 * (response_of(power).memory_s + (power.period_s or 0.1))
-    return Excitation(PLAIN_SHARE * seconds, (1 - PLAIN_SHARE) * seconds, tuple(drawn), stay, settings.seed)
+    return Excitation(PLAIN_SHARE * seconds, (1 - PLAIN_SHARE) * seconds, tuple(drawn), stay, seed)
 
 
 @dataclass(frozen=True)
