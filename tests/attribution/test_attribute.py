@@ -42,6 +42,7 @@ class Load:
         state = lfilter([weight], [1, weight - 1], power, zi=[IDLE_W * (1 - weight)])[0]
         read_s = np.arange(0.02 + rng.random() * 0.02, sample_s[-1], 0.02)
         seen = state[np.searchsorted(sample_s, read_s, side="right") - 1]
+        self.sample_s = sample_s
         return read_s + response.delay_s, seen + 0.3 * rng.standard_normal(len(seen)), response
 
 
@@ -103,18 +104,18 @@ def test_one_pulse_is_not_taken_for_swing():
     assert half < 0.01
 
 
-def test_what_no_reading_shows_is_told():
+def test_what_no_reading_shows_is_stated():
     rng = np.random.default_rng(3)
     load = alternating(rng, 0.5, 175.0, 0.02)
     times_s, values_w, response = load.record(rng)
-    told = attribute(times_s, values_w, [load.span], response=response, period_s=0.02)
+    aliased = attribute(times_s, values_w, [load.span], response=response, period_s=0.02)
     other = attribute(times_s, values_w, [load.span], response=response, period_s=0.0137)
-    assert told.hidden_share()[0] > 0.9 > other.hidden_share()[0]
+    assert aliased.hidden_share()[0] > 0.9 > other.hidden_share()[0]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("wrong", [0.05, 0.2])
-def test_a_wrong_response_is_found_and_does_no_harm(wrong):
+def test_a_wrong_response_is_determined_and_does_no_harm(wrong):
     def change(response, k):
         return replace(response, rise_s=response.rise_s * (1 + wrong * (-1) ** k), rise_sd=0.04)
 
@@ -151,7 +152,7 @@ def program(rng, seconds, shortest_s=1e-4, longest_s=5e-3, scatter=0.0):
     return load, Timeline(load.edge_s[:-1:2], load.edge_s[1::2], kind)
 
 
-def judged_program(seeds, span_s=0.1, averages=16, **made):
+def judged_program(seeds, span_s=0.1, averages=16, sampled=False, **made):
     """Shares of intervals that hold, of spans and of kinds; the spans' median half-width over energy; sums over all."""
     spans_held, kinds_held, half, sums = [], [], [], []
     for seed in seeds:
@@ -160,7 +161,9 @@ def judged_program(seeds, span_s=0.1, averages=16, **made):
         times_s, values_w, response = load.record(rng, averages)
         begin = np.sort(rng.uniform(load.edge_s[0], load.edge_s[-1] - span_s, 25))
         spans = np.stack([begin, begin + span_s], axis=1)
-        energies = attribute(times_s, values_w, [*spans, load.span], response=response, timeline=timeline, rows=True)
+        given = {"response": replace(response, delay_sd_s=1e-5), "samples_s": load.sample_s} if sampled else {}
+        given = {"response": response, "timeline": timeline, "rows": True} | given
+        energies = attribute(times_s, values_w, [*spans, load.span], **given)
         mean, low, high = energies.interval()
         ran_s = timeline.end_s - timeline.start_s
         kinds = np.bincount(timeline.kind, (load.watts[::2] + IDLE_W) * ran_s)
@@ -188,6 +191,15 @@ def test_kernels_far_shorter_than_a_sample_hold():
     assert spans >= 0.9
     assert kinds >= 0.9
     assert half < 0.03
+
+
+@pytest.mark.thorough
+def test_known_samples_make_short_kernels_known():
+    spans, kinds, half, sums = judged_program(range(6), sampled=True, shortest_s=2e-5, longest_s=2e-4)
+    assert spans >= 0.9
+    assert kinds >= 0.85
+    assert half < 0.006
+    np.testing.assert_allclose(sums, 1.0, atol=0.002)
 
 
 @pytest.mark.thorough

@@ -54,7 +54,7 @@ def test_short_spans_of_a_swing_are_hardly_known():
     assert result.covariance[0, 0] == pytest.approx(30.0 * 0.002, rel=0.25)
 
 
-def test_without_swing_readings_tell_a_constant_level():
+def test_without_swing_readings_show_a_constant_level():
     result = energies(np.zeros(0), [(0.02, 0.1)], density=0.0)
     assert np.sqrt(result.covariance[0, 0]) < 0.05
 

@@ -108,5 +108,5 @@ def test_the_interval_of_a_sum_counts_covariances():
     assert (high - low) / 2 == pytest.approx(2 * 2 * 1.96, rel=1e-3)
 
 
-def test_the_share_that_is_hidden_is_told():
+def test_the_share_that_is_hidden_is_stated():
     np.testing.assert_allclose(energies().hidden_share(), [0.4 * 0.5 * 9 / (1 + 0.4 * 0.5 * 9), 0.0])

@@ -13,6 +13,7 @@ import pytest
 
 from commands import PATIENCE_S, command, only_run, start
 from jouletrace import load
+from jouletrace.devices.rapl import CpuHost
 
 SEEN = """
 import os, resource, signal, sys
@@ -173,13 +174,32 @@ def test_the_recorder_is_in_another_session_than_the_program(place):
         "import os\n"
         "from pathlib import Path\n"
         "def stat(p): return Path(f'/proc/{p}/stat').read_text().rpartition(')')[2].split()\n"
-        "beside = [p for p in os.listdir('/proc') if p.isdigit() and stat(p)[1] == str(os.getppid())]\n"
-        "others = [stat(p) for p in beside if int(p) != os.getpid()]\n"
+        "others = []\n"
+        "while not others:\n"
+        "    beside = [p for p in os.listdir('/proc') if p.isdigit() and stat(p)[1] == str(os.getppid())]\n"
+        "    others = [stat(p) for p in beside if int(p) != os.getpid()]\n"
         "print(len(others), any(int(one[3]) == os.getsid(0) or int(one[2]) == os.getpgrp() for one in others))\n"
     )
     process = start("run", "-d", "sim:h100?realtime=1", "sessions.py", cwd=place)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert out.startswith("1 False\n"), (out, err)
+
+
+SEES_THE_START = """
+import sys
+def seen(event, arguments):
+    if event == "subprocess.Popen" and "echo" in arguments[1]:
+        print(sorted({"numpy", "pyarrow", "scipy", "torch"} & set(sys.modules)), file=sys.stderr, flush=True)
+sys.addaudithook(seen)
+"""
+
+
+def test_a_program_starts_before_what_only_its_run_needs_is_imported(place):
+    (place / "sitecustomize.py").write_text(SEES_THE_START)
+    paths = os.pathsep.join([str(place), *sys.path])
+    process = start("run", "-d", "sim:h100?realtime=1", "echo", cwd=place, env={**os.environ, "PYTHONPATH": paths})
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert err.splitlines()[0] == "['numpy']", err
 
 
 # --- what is started ---------------------------------------------------------------------------------
@@ -333,12 +353,10 @@ def test_what_nohup_ignores_the_program_ignores(place):
 
 
 def test_ctrl_c_before_the_program_starts_starts_none(place, monkeypatch, capsys):
-    from jouletrace.profiler import calibrations
-
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibrations, "attach", interrupt)
+    monkeypatch.setattr(CpuHost, "processes", interrupt)
     assert command(capsys, "run", "-d", "cpu", "touch", "started").code == 130
     assert not (place / "started").exists()
 

@@ -72,6 +72,25 @@ def test_iterations_that_branch_share_what_comes_before_and_after():
     assert (owners(names, iteration, of=several) == calls).all()
 
 
+def test_a_marked_call_has_the_kernels_that_are_listed_for_it_alone():
+    """An operator may choose another kernel for other shapes, one that is listed for another call, too."""
+    names, calls, copies, iteration = sequence(drawn(40))
+    other = np.where(names == 0, np.where(np.arange(len(names)) % 2, 1, 9), names)
+    found = owners(other, iteration, calls, copies)
+    assert (found[other == names] == calls[other == names]).all()
+    assert (found[other != names] == UNKNOWN).all()
+
+
+def test_kernels_beyond_those_of_a_listed_call_are_unknown():
+    """Every second iteration runs another expert three times, with the kernels of the listed one."""
+    rows = [(name, turn, time) for turn in range(40) for time in range(3 if turn % 2 else 1) for name in (0, 1, 2, 3)]
+    names, iteration, _ = np.array(rows).T
+    found = owners(names, iteration, of=[CALLS[0], CALLS[1], replace(CALLS[3], number=2)])
+    assert (found[iteration % 2 == 0] == [0, 1, 2, 2] * 20).all()
+    per_iteration = np.bincount(iteration[found == 0], minlength=40)
+    assert per_iteration.max() == 1
+
+
 def test_kernels_that_no_one_listed_are_unknown_and_harm_no_others():
     names, calls, _, iteration = sequence([PLAIN] * 50)
     at = np.arange(3, len(names), 17)

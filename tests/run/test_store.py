@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from jouletrace.errors import BadInputError, BrokenOffError
-from jouletrace.run import DeviceInfo, Run, load, save, store, tables
+from jouletrace.run import DeviceInfo, Run, load, places, save, store, tables
+from jouletrace.run.places import check_free, fresh_folder
 from jouletrace.run.spool import SPOOL, SpoolWriter
-from jouletrace.run.store import check_free, fresh_folder, save_header
+from jouletrace.run.store import save_header
 from make_runs import ODD, START, all_runs, monitor_run, profile_run, random_table
 
 RUNS = all_runs()
@@ -108,14 +109,14 @@ def test_a_run_never_goes_over_an_older_one_unless_asked(tmp_path, where):
 @pytest.mark.parametrize("where", ["run", "run.zip"])
 def test_of_two_that_save_at_once_one_is_refused(tmp_path, monkeypatch, where):
     """The other saves between the look whether the place is free and the first byte."""
-    write = store.write_whole
+    write = places.write_whole
 
     def late(path, data, **how):
-        monkeypatch.setattr(store, "write_whole", write)
+        monkeypatch.setattr(places, "write_whole", write)
         save(RUNS["monitor"], tmp_path / where)
         write(path, data, **how)
 
-    monkeypatch.setattr(store, "write_whole", late)
+    monkeypatch.setattr(places, "write_whole", late)
     with pytest.raises(BadInputError, match="never overwritten"):
         save(Run(command="first"), tmp_path / where)
     assert load(tmp_path / where) == RUNS["monitor"]

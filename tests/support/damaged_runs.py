@@ -24,7 +24,7 @@ from jouletrace.cli.output import opened
 from jouletrace.errors import JouletraceError
 from jouletrace.report import html
 from jouletrace.run import Run, save, tables
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON
 from jouletrace.run.spool import SPOOL
 from live_runs import marked
 from make_runs import profile_run

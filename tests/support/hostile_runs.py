@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jouletrace.run import tables
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON
 from jouletrace.run.spool import SPOOL
 
 ROWS = 900_000

@@ -418,8 +418,8 @@ def test_function_with_a_range_can_be_scripted(library, hooks):
 
 def test_operators_are_marked_in_the_first_calls_then_for_a_share_of_time(library, hooks):
     model, seen = nn.ReLU(), []
-    # Milliseconds of events, and of all time, since the call before: 2 % is theirs, and 50 ms are saved up.
-    turns = [(0, 0)] * 3 + [(0, 1000), (49, 0), (2, 0), (0, 750), (0, 750), (0, 3_600_000), (51, 0)]
+    # Milliseconds of events, and of all time, since the call before: 2 % is theirs, and 20 ms are saved up.
+    turns = [(0, 0)] * 3 + [(0, 1000), (19, 0), (2, 0), (0, 300), (0, 300), (0, 3_600_000), (21, 0)]
     for events, passed in turns:
         before = library.spent
         library.spent = before[0] + int(events * 10**6 / hooks["EVENT_NS"]), before[1] + passed * 10**6

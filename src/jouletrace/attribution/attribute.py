@@ -42,6 +42,7 @@ def attribute(
     timeline: Timeline | None = None,
     prior: Prior = Prior(),  # noqa: B008  # frozen
     period_s: float | None = None,
+    samples_s: Floats | None = None,
     rows: bool = False,
 ) -> Energies:
     """Energies of spans from the readings of a sensor with an exponential memory.
@@ -56,6 +57,8 @@ def attribute(
         timeline: What ran when; powers of its kinds above idle are unknowns.
         prior: What is believed of power.
         period_s: Period of the swing in the bursts, if it is known: the length of an iteration.
+        samples_s: Times of the sensor's momentary samples, shape (m,), if they are known: with a timeline, kernels far
+            shorter than a sample are then known as well as long ones.
         rows: Whether energies of the timeline's kinds come after those of the spans.
     """
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
@@ -74,7 +77,7 @@ def attribute(
         # A kind's row has nothing of other kinds, which run at other times in its segments
         wanted = np.vstack([(cover[: len(spans)] @ part_s), np.diag(part_s.sum(axis=0))])[: len(seconds)]
         mean_w, sd_w = (np.full(timeline.kinds, value) for value in prior.power_w)
-        unknowns = Unknowns(shares(cuts.time_s[cuts.seen], timeline, response), wanted, mean_w, sd_w**2)
+        unknowns = Unknowns(shares(cuts.time_s[cuts.seen], timeline, response, samples_s), wanted, mean_w, sd_w**2)
         prior = replace(prior, level_w=1.0)  # powers are unknowns of their own
     problem = Problem(values_w - base_w, np.full(readings, response.noise_w), cover, unknowns)
     look = first_look(cuts, problem, response, prior, part_s)
@@ -88,9 +91,13 @@ def attribute(
         above_w = look.power_w[timeline.kind]
         edge_s, step_w = np.append(timeline.start_s, timeline.end_s), np.append(above_w, -above_w)
         unsettled_w = (timeline.running(cuts.time_s[cuts.seen]) - unknowns.shown) @ look.power_w
-    look.jolt = jolts_of(cuts, edge_s, step_w, response)
     # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
-    noise_w = np.hypot(response.noise_w, unsettled_w * response.weight / np.sqrt(12))
+    late = 1 / 12
+    if timeline is None or samples_s is None:
+        look.jolt = jolts_of(cuts, edge_s, step_w, response)
+    else:  # unless the delay is known to a fraction of a sample: then some readings have one more or one less
+        late = min(late, response.delay_sd_s / response.sample_s)
+    noise_w = np.hypot(response.noise_w, unsettled_w * response.weight * np.sqrt(late))
     timing = np.array([response.delay_sd_s, response.rise_sd])
     slope = Unknowns(derivatives(cuts, look.level_w, response), np.zeros((len(seconds), 2)), np.zeros(2), timing**2)
     problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))

@@ -114,7 +114,7 @@ def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Fl
     step, middle_s = np.bincount(group, step_w), (place + 0.5) * part_s
     segment = np.clip(np.searchsorted(cuts.time_s, middle_s, side="right") - 1, 0, n - 1)
     left = np.exp(-2 * np.maximum(cuts.time_s[segment + 1] - middle_s, 0.0) / response.rise_s)
-    return np.bincount(segment, (response.weight * step) ** 2 / 12 * left, n)
+    return np.asarray(np.bincount(segment, (response.weight * step) ** 2 / 12 * left, n), np.float64)
 
 
 def derivatives(cuts: Cuts, level_w: Floats, response: Response) -> Floats:

@@ -147,4 +147,4 @@ _PHASES = (0.2, 0.5, 0.8)
 """Of the readings against the burst's start."""
 
 _NOISE = 0.01
-"""Variance of a reading's noise in ``C``, where white noise itself has 1 / (2 rise), some 40: little."""
+"""Variance of a reading's noise in ``C``, where white noise itself has 1 / (2 rise), about 40: little."""

@@ -107,7 +107,7 @@ def _measured(
     from jouletrace.addons.fleet.folder import Folder
     from jouletrace.cli.fleet_progress import FleetProgress
     from jouletrace.recording.session import command_line
-    from jouletrace.run.store import fresh_folder
+    from jouletrace.run.places import fresh_folder
 
     device, gpus, allow_busy = wanted
     host = open_host(how, device, gpus, allow_busy=allow_busy)

@@ -56,7 +56,7 @@ def import_(
     from jouletrace.formats.importers.base import ImportOptions
     from jouletrace.report.cost import tariff
     from jouletrace.run.memory import bounded
-    from jouletrace.run.store import check_free
+    from jouletrace.run.places import check_free
 
     given = tariff(price, carbon)
     everywhere, by_file = _offsets(offset or [], [str(file) for file in files])
@@ -88,8 +88,9 @@ def _import(
     from jouletrace.run import save
     from jouletrace.run.masking import mask, masked_arguments
     from jouletrace.run.parts import Parts
+    from jouletrace.run.places import fresh_folder
     from jouletrace.run.recording_names import has_recording
-    from jouletrace.run.store import fresh_folder, remove_own
+    from jouletrace.run.store import remove_own
 
     run = mask(analyse(import_files(files, chosen)))
     run.command = " ".join(["jouletrace", *masked_arguments(sys.argv[1:])])

@@ -134,7 +134,7 @@ def sweep(
     from jouletrace.addons.mig.sweep import sweep as run_sweep
     from jouletrace.addons.mig.tables import summary
     from jouletrace.cli.progress import ProgressLine
-    from jouletrace.run.store import fresh_folder
+    from jouletrace.run.places import fresh_folder
 
     if not 1 <= seconds <= 3600:
         raise BadInputError(f"--seconds {seconds:g}: must be between 1 and 3600 s")

@@ -135,7 +135,7 @@ class Place:
     """
 
     def __init__(self, output: Path | None, name: str) -> None:
-        from jouletrace.run.store import check_free, fresh_folder
+        from jouletrace.run.places import check_free, fresh_folder
 
         self._held = ExitStack()
         self._zip: Path | None = None
@@ -154,7 +154,7 @@ class Place:
     def _beside(self, packed: Path) -> Path:
         """Take the name of a zip; returns the folder to record into."""
         from jouletrace.processes.locks import alone_at
-        from jouletrace.run.store import check_free, fresh_folder
+        from jouletrace.run.places import check_free, fresh_folder
 
         self._held.enter_context(alone_at(packed, "recording into"))
         try:

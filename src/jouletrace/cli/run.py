@@ -58,7 +58,6 @@ def run(
 
     from jouletrace.profiler.program.program import run_program
     from jouletrace.profiler.program.signals import Signals
-    from jouletrace.recording.session import command_line
 
     traced = _duty(duty)
     with Place(output, chosen.name.removesuffix(".py")) as place, Signals() as signals:
@@ -70,7 +69,6 @@ def run(
             duty=traced,
             live=live,
             folder=place.folder,
-            command=command_line(),
         )
         place.done(found, more=form == "table" and not verbose)
         try:

@@ -50,7 +50,7 @@ def sweep(
     from jouletrace.profiler.power_limits import restore_limit
     from jouletrace.profiler.sweep import OUT_OF_MEMORY, POINTS, Grid, run_sweep
     from jouletrace.report.sweep import DONE, FORMATS, render
-    from jouletrace.run.store import fresh_folder
+    from jouletrace.run.places import fresh_folder
 
     if restore:
         before = restore_limit(settings.device)

@@ -40,7 +40,7 @@ from jouletrace.compare.spread import solve
 from jouletrace.errors import BadInputError
 from jouletrace.run import Estimate, Run, load
 from jouletrace.run.estimate import widened
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import ABSENT, STORED_SCATTER, Part
 from jouletrace.sensor.gain import shown

@@ -19,7 +19,7 @@ from jouletrace.compare.pairs import LOAD, Note
 from jouletrace.compare.source import Side, Source
 from jouletrace.errors import SIMULATED_TWICE, BadInputError
 from jouletrace.run import Estimate, Run, load
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON
 from jouletrace.run.names import with_article
 from jouletrace.run.parts import Parts
 from jouletrace.sensor.gain import gain_between, gain_of

@@ -120,9 +120,9 @@ def _visible() -> tuple[list[str], str]:
     """Names of the GPUs that this process may use, and why those of some vendors are missing."""
     names: list[str] = []
     reasons: list[str] = []
-    for vendor in _vendors():
+    for module in VENDORS:  # those above have no hardware
         try:
-            names += vendor.visible()
+            names += import_module(module).VENDOR.visible()
         except NotPossibleError as error:
             reasons.append(str(error))
     return names, "; ".join(reasons)

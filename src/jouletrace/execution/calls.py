@@ -79,10 +79,12 @@ class Listing:
     def owners(self, work: Launched, call: Ints, copy: NDArray[np.bool_], iteration: Ints) -> Ints:
         """Positions of the calls of launches, learned where they aren't marked; ``UNKNOWN`` for none. Shape (n,).
 
+        A call has the kernels with which it is listed, and in each iteration no more of those that aren't marked.
+
         Args:
             work: The launches.
             call: Position of the marked call, ``UNKNOWN`` for none, shape (n,).
-            copy: Whether it belongs to a repetition, shape (n,); all of these are marked.
+            copy: True for launches of a repetition, shape (n,).
             iteration: Number of its iteration, from 0 on, ascending, shape (n,).
         """
         found, plain = call.copy(), np.flatnonzero(~copy)
@@ -99,6 +101,14 @@ class Listing:
         )
         name[name == UNKNOWN] = len(self.names)
         found[plain] = taught(name, label, turn)[len(names) :]
+        listed = np.zeros((len(self.calls) + 1, len(self.names) + 1), np.int64)
+        np.add.at(listed, (places, names), 1)
+        codes = self.codes(work)
+        found[listed[found, codes] == 0] = UNKNOWN
+        learned = plain[(call[plain] == UNKNOWN) & (found[plain] != UNKNOWN)]
+        of = (iteration[learned] * len(listed) + found[learned]) * listed.shape[1] + codes[learned]
+        _, which, count = np.unique(of, return_inverse=True, return_counts=True)
+        found[learned[count[which] > listed[found[learned], codes[learned]]]] = UNKNOWN
         return found
 
 
@@ -109,11 +119,12 @@ class Recorded:
     Attributes:
         work: Kernels, copies and sets in launch order.
         call: Position of the call of each; ``UNKNOWN`` for none. Shape (n,).
-        copy: Whether it belongs to a repetition, shape (n,).
+        copy: True for launches of a repetition, shape (n,).
         iteration: Number of its iteration, shape (n,).
         iterations: Number of iterations that ran.
         interval: Time of the recording.
         dropped: Number of missing records.
+        notes: Codes and messages about what is missing.
     """
 
     work: Launched
@@ -123,6 +134,7 @@ class Recorded:
     iterations: int
     interval: Interval
     dropped: int = 0
+    notes: Sequence[tuple[str, str]] = ()
 
     @property
     def unknown(self) -> float:

@@ -16,8 +16,8 @@ from jouletrace.tracer.process_trace import Ints, Owners
 _COPY = " again"
 """Ends the mark of a call's repetition."""
 
-_TURNS = 8
-"""Numbers of iterations repeat after so many."""
+_ITERATION, _TURNS = "jouletrace iteration ", 4096
+"""Begins the range of an iteration, and after how many their numbers repeat."""
 
 
 class Marks:
@@ -28,7 +28,7 @@ class Marks:
 
     def iteration(self, run: Callable[[], Any]) -> None:
         """Run one iteration."""
-        self._tracer.push(str(next(self._iterations) % _TURNS))
+        self._tracer.push(f"{_ITERATION}{next(self._iterations) % _TURNS}")
         try:
             run()
         finally:
@@ -51,7 +51,8 @@ def marked(owners: Owners) -> tuple[Ints, NDArray[np.bool_], Ints]:
     texts = [op for op, _ in owners.labels]  # those of a compiler's kernels are names of operators
     numbers = [int(text.removesuffix(_COPY)) if text[:1].isdecimal() else UNKNOWN for text in texts]
     copies = [text.endswith(_COPY) for text in texts]
-    turns = np.array([int(path[0]) if path else UNKNOWN for path in owners.paths])[owners.path]
+    begun = [path[0] if path and path[0].startswith(_ITERATION) else "" for path in owners.paths]
+    turns = np.array([int(name.removeprefix(_ITERATION)) if name else UNKNOWN for name in begun])[owners.path]
     known = np.flatnonzero(turns != UNKNOWN)
     iteration = np.full(len(turns), UNKNOWN)
     if len(known):  # launches of other threads, which may have no range, belong to the iteration that goes on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class Lister(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
 
 
 def repeatable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether two runs of a call leave the same state as one."""
+    """True if two runs of a call leave the same state as one."""
     training = any(value is True for value in (*args, *kwargs.values()))
     if training and any(part in op_name(func) for part in _WRITE_UNSAID):
         return False
@@ -125,6 +126,10 @@ def _inner(seen: Sequence[Seen]) -> list[int]:
     return found
 
 
+_repeating = threading.local()
+"""Has an attribute in a thread that repeats a call."""
+
+
 class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in torch
     """Marks operator calls, and runs some of them several times; the outputs of the repeats are dropped.
 
@@ -135,15 +140,13 @@ class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in tor
             whether they launch or not. A different operator at that position, as in programs that branch, runs once.
     """
 
-    _repeating = False
-
     def __init__(self, device: torch.device, marks: Marks, calls: Mapping[int, tuple[Call, int]]) -> None:
         super().__init__(device)
         self._marks, self._calls, self._at = marks, calls, 0
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """See ``OperatorMode``; calls that a repeat makes aren't counted."""
-        if Repeater._repeating:
+        if vars(_repeating):
             return func(*args, **kwargs)
         call, times = self._calls.get(self._at, (None, 1))
         self._at += 1
@@ -151,12 +154,12 @@ class Repeater(OperatorMode):  # type: ignore[no-untyped-call]  # untyped in tor
             return func(*args, **kwargs)
         out = self._marks.call(call.number, lambda: func(*args, **kwargs))
         if times > 1 and repeatable(func, args, kwargs):
-            Repeater._repeating = True
+            _repeating.now = True
             try:
                 for _ in range(times - 1):
                     self._marks.call(call.number, lambda: func(*args, **kwargs), again=True)
             finally:
-                Repeater._repeating = False
+                del _repeating.now
         return out
 
 

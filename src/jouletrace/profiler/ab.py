@@ -25,7 +25,7 @@ from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.forms import Settings
-from jouletrace.run.store import check_free
+from jouletrace.run.places import check_free
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.user_code import no_silent_exit

@@ -24,7 +24,7 @@ from jouletrace.profiler.settings import AUTO, ProfileSettings
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
 from jouletrace.run.measured import keep
-from jouletrace.run.store import check_free
+from jouletrace.run.places import check_free
 from jouletrace.workloads import ObjectWorkload, resolve
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import nearest

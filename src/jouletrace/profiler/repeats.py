@@ -26,7 +26,7 @@ from jouletrace.profiler.profile import finish, profile_workload
 from jouletrace.profiler.progress import Progress
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.run import Run, load, tables
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON
 from jouletrace.run.loading import load_header
 from jouletrace.run.store import remove_own, save_header
 

@@ -21,8 +21,7 @@ from jouletrace.profiler.repeats import in_fresh_process, numbered
 from jouletrace.profiler.settings import ProfileSettings
 from jouletrace.report.sweep import AXES, DONE, Entry, Point
 from jouletrace.run import load
-from jouletrace.run.files import safe_name, shown, write_whole
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON, safe_name, shown, write_whole
 from jouletrace.workloads import resolve
 
 SETTINGS = "sweep.json"

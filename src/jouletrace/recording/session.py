@@ -48,6 +48,7 @@ class Session:
             (spooled to a temporary folder).
         command, workload, settings: As in ``Run``.
         power_s: As in ``Collector``.
+        id: Of the Run for which the folder has been taken (``run.places.begin``); "" if it hasn't.
 
     Attributes:
         folder: As given, absolute.
@@ -63,6 +64,7 @@ class Session:
         workload: WorkloadFacts | None = None,
         settings: Settings | None = None,
         power_s: float | None = None,
+        id: str = "",
     ) -> None:
         self.devices = list(devices)
         self.clock: Clock = devices[0].clock
@@ -77,6 +79,8 @@ class Session:
             devices=[device.info for device in devices],
             complete=False,
         )
+        self._is_first = not id
+        self.run.id = id or self.run.id
         self._next_span = 0
         self._recording = self._finished = False
         self._rows: dict[str, SpooledRows] = {}
@@ -107,7 +111,7 @@ class Session:
         self.run.created_ns = self.clock.time_ns()
         self._pair_clocks()
         mend(self.run)
-        save_header(self.run, self._home, first=True)  # from here on a crash leaves a readable Run
+        save_header(self.run, self._home, first=self._is_first)  # from here on a crash leaves a readable Run
         try:
             self._rows = {name: SpooledRows(self._home / SPOOL, name) for name in ("spans", "windows", "units")}
         except Exception:  # an interrupt keeps the Run that is on disk already

@@ -11,7 +11,7 @@ from jouletrace.recording.collector import written_to
 from jouletrace.run import tables
 from jouletrace.run.spool import SpoolWriter
 from jouletrace.tracer.process_trace import Launched
-from jouletrace.tracer.rows import COPY, KERNEL, SET
+from jouletrace.tracer.rows import COPY, KERNEL, MOST_BYTES, SET
 
 _MOST_FRESH = 10_000
 """Largest number of rows kept as dictionaries; a table takes a tenth of their memory."""
@@ -90,7 +90,7 @@ def span_rows(
             "end_ns": int(work.end_ns[i]),
             "unit": units[i],
             "correlation": int(work.correlation[i]),
-            "bytes": None if kind == KERNEL else extra,
+            "bytes": None if kind == KERNEL or extra == MOST_BYTES else extra,
         }
         shape: Sequence[int | None] = work.shapes[extra] if known else [None] * len(_SHAPE)
         rows.append(row | dict(zip(_SHAPE, shape, strict=True)))

@@ -28,8 +28,7 @@ from typing import Any
 from jouletrace.devices.base import Device, Source
 from jouletrace.errors import JouletraceError, RecorderDiedError
 from jouletrace.recording.collector import TAIL_S, Collector
-from jouletrace.run.files import shown
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON, shown
 from jouletrace.run.scratch import remove_left_behind
 from jouletrace.without_pandas import hide_pandas
 

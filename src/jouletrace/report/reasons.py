@@ -202,7 +202,7 @@ _CODES_BY_ACTION = {
     "record for longer: --detail-time, or --max-time": "closure",
     "use sums of rows, which are better known": "powers_doubtful",
     "trace a shorter part: --duty 5/60": "records_dropped",
-    "use inputs of one shape": "kernels_not_joined",
+    "use inputs of one shape, or measure each branch alone": "kernels_not_joined",
     "run the program without its own profiler": "profiler_inside",
     "record the power of the others, too": "one_device",
     "mark the iterations around all kernels": "outside_of_iterations",

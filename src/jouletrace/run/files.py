@@ -14,6 +14,9 @@ from typing import IO, BinaryIO
 
 from jouletrace.errors import BadInputError
 
+RUN_JSON = "run.json"
+"""The file that makes a folder a Run."""
+
 _LONGEST = 80
 _HEAD = 1 << 20
 

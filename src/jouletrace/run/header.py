@@ -15,11 +15,13 @@ import msgspec
 from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import refresh
 from jouletrace.run import old, tables
+from jouletrace.run.files import RUN_JSON
 from jouletrace.run.forms import FREE, ClockPair, SensorResponse
 from jouletrace.run.info import Integer
 from jouletrace.run.limits import DEEPEST_JSON, MOST_JSON_BYTES, MOST_JSON_VALUES
 from jouletrace.run.masking import masked_all
 from jouletrace.run.model import Run
+from jouletrace.run.places import FORMAT, MAJOR, VERSION
 from jouletrace.run.sound import check_recordings
 
 Checksums = dict[str, str | int]
@@ -60,12 +62,6 @@ def _around(text: bytes) -> tuple[bytes, bytes, bytes] | None:
     return None if found is None else (text[: found.start(1)], found[1], text[found.end(1) :])
 
 
-FORMAT = "jouletrace-run"
-SCHEMA_VERSION = (3, 0)
-"""Major and minor. A newer minor opens (unknown fields are ignored); a newer major does not."""
-
-RUN_JSON = "run.json"
-
 _VERSION = re.compile(r"([1-9]\d{0,8})(?:\.\d+)?", re.ASCII)
 _DIGEST = re.compile("[0-9a-f]{64}")
 _STEP = re.compile(r"\[(?:\d+|\.\.\.)\]|\.\w+")
@@ -83,7 +79,7 @@ _TYPES |= {"created_ns": Integer, "clock_pairs": list[ClockPair], **dict.fromkey
 def encode(run: Run, checksums: Checksums | None = None) -> bytes:
     """The text of ``run.json`` with secrets masked; ``checksums`` are those of the other files, by name."""
     refresh()
-    header: dict[str, Any] = {"format": FORMAT, "schema_version": f"{SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]}"}
+    header: dict[str, Any] = {"format": FORMAT, "schema_version": VERSION}
     header = masked_all(header | plain_fields(run))
     header["checksums"] = {**(checksums or {}), RUN_JSON: _BLANK.decode()}
     text = json.dumps(header, indent=1, allow_nan=False).encode()
@@ -114,12 +110,12 @@ def decode(data: bytes, where: str) -> tuple[Run, Checksums]:
     if not (stated_version := _VERSION.fullmatch(version)):
         raise BadInputError(f"{where} has an unreadable schema_version {version[:40]!r}")
     major = int(stated_version[1])
-    if major > SCHEMA_VERSION[0]:
+    if major > MAJOR:
         raise BadInputError(
             f"{where} was written in format {version[:40]}, and this jouletrace reads up to "
-            f"{SCHEMA_VERSION[0]}.x: upgrade jouletrace"
+            f"{MAJOR}.x: upgrade jouletrace"
         )
-    if major < SCHEMA_VERSION[0]:
+    if major < MAJOR:
         header = old.upgraded(header)
     stated = header.get("checksums")
     valid = stated.items() if isinstance(stated, dict) else ()

@@ -12,8 +12,8 @@ from jouletrace.errors import BadInputError
 from jouletrace.known_secrets import known, refresh
 from jouletrace.run import sound, tables
 from jouletrace.run.division import divisions_of
-from jouletrace.run.files import chunks
-from jouletrace.run.header import RUN_JSON, Checksums, decode, is_sealed, matches
+from jouletrace.run.files import RUN_JSON, chunks
+from jouletrace.run.header import Checksums, decode, is_sealed, matches
 from jouletrace.run.limits import MOST_JSON_BYTES, Allowance
 from jouletrace.run.masking import mask
 from jouletrace.run.model import Run

@@ -14,8 +14,9 @@ from jouletrace.run.files import shown
 from jouletrace.run.header import WrongField, plain_fields, values_of, wrong_field
 from jouletrace.run.limits import DEEPEST_JSON
 from jouletrace.run.model import Run
+from jouletrace.run.places import fresh_folder
 from jouletrace.run.sound import sound_rows
-from jouletrace.run.store import fresh_folder, holds, save
+from jouletrace.run.store import holds, save
 
 _MOST_NAMED = 100
 """Wrong parts of a field that are left out one by one; beyond that, the field is."""

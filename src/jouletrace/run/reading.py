@@ -13,8 +13,7 @@ from typing import BinaryIO
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import tables
-from jouletrace.run.files import chunks, near, open_regular
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON, chunks, near, open_regular
 from jouletrace.run.limits import FREE_BYTES, MOST_ENTRIES, MOST_FILE_BYTES, stated_bytes
 
 FILES = (*(f"{name}.parquet" for name in tables.TABLES), RUN_JSON)

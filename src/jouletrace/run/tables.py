@@ -63,7 +63,7 @@ SPANS = _schema(
     _field("end_ns", pa.int64(), "ns", "end since the Unix epoch"),
     _field("unit", pa.int64(), "", "id in the units table, where the span belongs to a unit"),
     _field("correlation", pa.int64(), "", "joins a kernel to its launch"),
-    _field("graph_node", pa.int64(), "", "id of the CUDA graph node"),
+    _field("graph_node", pa.int64(), "", "id of the CUDA graph node, in imported traces"),
     *(_field(f"grid_{axis}", pa.int32(), "blocks", f"launch grid, {axis}") for axis in "xyz"),
     *(_field(f"block_{axis}", pa.int32(), "threads", f"thread block, {axis}") for axis in "xyz"),
     _field("registers", pa.int32(), "1/thread", "registers per thread"),

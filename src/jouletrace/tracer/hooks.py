@@ -28,7 +28,7 @@ library: Any = types.SimpleNamespace(**globals())
 STATE = "NVTX"
 """State of torch's profiler in which torch emits the names of its operators."""
 
-FIRST, EVENT_NS, MOST, SAVED_NS = 3, 700, 0.02, 50_000_000
+FIRST, EVENT_NS, MOST, SAVED_NS = 3, 700, 0.02, 20_000_000
 """Operators are marked in the first calls of an outermost module; then while their events, at so many ns each, cost
 less than a share of the time, of which so many ns are saved up at most."""
 

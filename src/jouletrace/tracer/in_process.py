@@ -8,12 +8,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
 from jouletrace.errors import NotPossibleError
 from jouletrace.tracer.launching import DUTY, FOLDER, Duty, environment, library, obstacle
-from jouletrace.tracer.marks import OPERATOR
+from jouletrace.tracer.marks import CALL
 from jouletrace.tracer.process_trace import ProcessTrace
 from jouletrace.tracer.reader import read
 
@@ -26,7 +27,7 @@ class InProcess:
 
     Args:
         operators: Whether operators and modules are marked.
-        duty: Which part of the time is traced; None for that of ``Duty``.
+        duty: The part of the time that is traced; None for that of ``Duty``.
 
     Attributes:
         problem: Why kernels are missing; "" if they aren't.
@@ -34,7 +35,7 @@ class InProcess:
     """
 
     def __init__(self, operators: bool, duty: Duty | None = None) -> None:
-        self.problem, self.ran = "", cuda_runs()
+        self.problem, self.ran, self._pid = "", cuda_runs(), os.getpid()
         self._given: dict[str, str] = {}
         self._folder: Path | None = None
         try:
@@ -43,7 +44,7 @@ class InProcess:
             self._python.jt_functions.restype = ctypes.py_object
             functions = self._python.jt_functions()
             self.push, self.pop, self.leave_call = functions["push"], functions["pop"], functions["leave"]
-            self._enter, self._mark = functions["enter"], cache(partial(functions["mark"], 0, OPERATOR))
+            self._enter, self._mark = functions["enter"], cache(partial(functions["mark"], 0, CALL))
             self._folder = Path(tempfile.mkdtemp(prefix="jouletrace-"))
             self._begin(environment(self._folder, operators=operators, duty=duty or Duty()), operators)
         except (NotPossibleError, OSError, ValueError) as error:
@@ -65,16 +66,18 @@ class InProcess:
             self._calls.jt_problem.restype = ctypes.c_char_p
             raise NotPossibleError(self._calls.jt_problem().decode(errors="replace"))
 
-    def enter_call(self, operator: str) -> int:
-        """Begin a call of an operator in this thread; ``leave_call`` ends it, given what this returns."""
-        return int(self._enter(self._mark(operator)))
+    def enter_call(self, name: str) -> int:
+        """Begin a listed call of an operator in this thread; ``leave_call`` ends it, given what this returns."""
+        return int(self._enter(self._mark(name)))
 
     def end(self) -> list[ProcessTrace]:
         """End tracing; what this process and those that it started ran until now, once."""
+        if self._pid != os.getpid():
+            self.leave()
         if self._folder is None:
             return []
         self._python.jt_end_hooks()
-        self._calls.jt_stop()
+        whole = not self._calls.jt_stop()
         try:
             found = read(self._folder)
         except (OSError, MemoryError) as error:
@@ -82,6 +85,9 @@ class InProcess:
             return []
         finally:
             self._clear()
+        if not whole:
+            late = "records_dropped", "CUPTI didn't end in time: the last kernels are missing"
+            found = [replace(one, notes=[*one.notes, late]) if one.pid == self._pid else one for one in found]
         said = [text.removeprefix("kernels: ") for one in found for code, text in one.notes if code == "not_traced"]
         if not said and cuda_runs() and all(one.pid != os.getpid() for one in found):
             said = ["CUDA started without the tracer"]
@@ -116,11 +122,11 @@ def trace(call: Callable[[InProcess], None]) -> ProcessTrace:
         call(tracer)
     finally:
         found = [one for one in tracer.end() if one.pid == os.getpid()]
-    held = any(code == "profiler_inside" for one in found for code, _ in one.notes)
+    held = [text for one in found for code, text in one.notes if code == "profiler_inside"]
+    if any("before, keeps CUPTI" in text for text in held):
+        raise NotPossibleError("kernel tracing: torch's profiler, which ran before, keeps CUPTI: use another process")
     if held:
-        raise NotPossibleError(
-            "kernel tracing: torch's profiler, used before in this process, keeps CUPTI: use another process"
-        )
+        raise NotPossibleError("kernel tracing: the workload uses torch's profiler: run it without")
     if not found or tracer.problem:
         raise NotPossibleError(f"kernel tracing: {tracer.problem or 'nothing was recorded'}")
     return found[0]

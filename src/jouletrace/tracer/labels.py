@@ -68,9 +68,12 @@ def taught(name: Ints, label: Ints, turn: Ints) -> Ints:
         turn: Number of its turn, ascending, shape (n,).
     """
     found, open_ = label.copy(), np.flatnonzero(label == _UNSURE)
+    if not len(name):
+        return found
     begins = np.append(True, turn[1:] != turn[:-1])
     whole = (key.__getitem__ for key in _whole([name], begins))
-    _teach(found, open_, chain(whole, _near([name], _places(np.zeros_like(name)))), np.flatnonzero(label != _UNSURE))
+    beside = _near([name], _places(np.zeros_like(name)))[:-1]  # a name alone says little in one turn
+    _teach(found, open_, chain(whole, beside), np.flatnonzero(label != _UNSURE))
     return found
 
 

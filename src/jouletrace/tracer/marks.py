@@ -17,19 +17,20 @@ from jouletrace.tracer.rows import Text, plain
 MOST_NESTED = 64
 """Longest path of ranges; what is nested deeper belongs to the last of these."""
 
-MODULE, OPERATOR, BACKWARD, RANGE = "m", "o", "b", "r"
-"""Kinds of marks."""
+MODULE, OPERATOR, BACKWARD, RANGE, CALL = "m", "o", "b", "r", "c"
+"""Kinds of marks. A CALL is an operator's call in a listing, whose name stays as it is."""
 
 _SEPARATORS = re.compile(r"[\s,+]+")
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Operator and module of a mark, and the module that the same launches have where operators aren't marked."""
+    """Operator and module of a mark, the module that the same launches have without operators, and if it is a CALL."""
 
     operator: str = ""
     module: str = ""
     unmarked: str = ""
+    listed: bool = False
 
 
 def owners_of(text: Text, work: Launched, rows: NDArray[np.void], order: Ints) -> Owners:
@@ -69,6 +70,8 @@ def _marks(text: Text) -> tuple[list[_Place], list[tuple[str, ...]]]:
             around = _Place("", module, module)
         elif kind == OPERATOR:
             around = _Place(operator(name), around.module, around.unmarked)
+        elif kind == CALL:
+            around = _Place(name, listed=True)
         elif kind == BACKWARD:  # runs outside of the modules' calls
             around = _Place(operator(name), around.module)
         elif kind == RANGE and len(path) < MOST_NESTED:
@@ -92,7 +95,8 @@ def _known(of_mark: Ints, mark: NDArray[np.uint32]) -> Ints:
 def _of_compilers(text: Text, work: Launched, labels: dict[_Place, int], label: Ints) -> Ints:
     """The labels, those of kernels that a compiler made with the operators that these stand for."""
     fused = [_fused(text.fused.get(name, "")) or operators_in(name) for name in work.names]
-    made = np.flatnonzero(np.array([bool(one) for one in fused], bool)[work.name])
+    listed = np.array([place.listed for place in labels])[label]
+    made = np.flatnonzero(np.array([bool(one) for one in fused], bool)[work.name] & ~listed)
     if not len(made):
         return label
     before = list(labels)

@@ -33,7 +33,9 @@ ROW = np.dtype(
 are the innermost mark of code and of ranges at the launch, 0 for none. ``correlation`` ascends with launches; all
 kernels of a CUDA graph share one. ``thread`` is a small number of the launching thread, ``device`` CUDA's number.
 ``sampled`` is 1 where operators were marked at the launch. ``extra`` is the number of a kernel's shape, 0 for none, and
-the number of bytes of a copy or set."""
+the number of bytes of a copy or set, MOST_BYTES for as many and more."""
+
+MOST_BYTES = 2**32 - 1
 
 Shape = tuple[int, ...]
 """How a kernel is launched: grid and block (x, y, z), registers a thread, static and dynamic shared memory a block in

@@ -11,7 +11,7 @@ from commands import command, only_run
 from jouletrace.devices import registry
 from jouletrace.devices.base import Process
 from jouletrace.devices.rapl import CpuHost
-from jouletrace.profiler.program import live, program
+from jouletrace.profiler.program import live, recorded
 from jouletrace.run import load
 from jouletrace.run.recording_names import recording_of
 from jouletrace.tracer import launching
@@ -251,7 +251,7 @@ def test_what_cannot_be_analysed_stays_where_it_is(run, workspace, monkeypatch):
     def fail(*_):
         raise OSError("no memory")
 
-    monkeypatch.setattr(program, "gpus_of", fail)
+    monkeypatch.setattr(recorded, "gpus_of", fail)
     with pytest.raises(OSError, match="no memory"):
         run("from row_kernels import launch\nlaunch('one', 0.01)\n")
     assert len(list(workspace.glob("kept/rows-*/*/rows"))) == 1

@@ -67,7 +67,8 @@ def test_what_is_missing_of_a_killed_recording_is_reported(killed, workspace, ca
     [("rows-17", ""), ("rows-later-x", ""), ("rows-17-x", "is larger than any recording: refused")],
 )
 def test_files_of_the_tracer_in_a_run_of_others_are_harmless(killed, workspace, capsys, name, said):
-    killed("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
+    wait = "import os, signal, time\nwhile not os.path.exists('kept/spool/samples.0000.arrows'): time.sleep(0.01)\n"
+    killed(wait + "os.kill(os.getppid(), signal.SIGKILL)\n")
     (rows,) = (workspace / "kept").glob("rows-*")
     process = rows.rename(workspace / "kept" / name) / "7-1"
     process.mkdir()
@@ -84,3 +85,11 @@ def test_a_program_that_ends_by_itself_has_no_such_line(workspace):
         process = start("run", "-d", "sim:h100?realtime=1", "ends.py", cwd=workspace, stderr=errors)
         assert process.wait(PATIENCE_S) == 0
     assert "was killed" not in (workspace / "errors").read_text()
+
+
+def test_a_run_killed_at_the_first_line_of_its_program_can_be_read(workspace, capsys):
+    (workspace / "kills.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
+    process = start("run", "-d", "sim:h100?realtime=1", "-o", "kept", "kills.py", cwd=workspace)
+    process.communicate(timeout=PATIENCE_S)
+    shown = command(capsys, "show", "kept")
+    assert (process.returncode, shown.code) == (-signal.SIGKILL, 0), shown.err

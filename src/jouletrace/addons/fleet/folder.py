@@ -23,7 +23,7 @@ from jouletrace.run import Run, load, save
 from jouletrace.run.files import write_whole
 from jouletrace.run.header import jsonable
 from jouletrace.run.measured import mend
-from jouletrace.run.store import file_mode
+from jouletrace.run.places import file_mode
 
 ABOUT = "fleet.json"
 SCHEMA = 2

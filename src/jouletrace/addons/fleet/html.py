@@ -22,7 +22,7 @@ from jouletrace.report.html.page import Card
 from jouletrace.report.scale import NONE, cell, split, unit_for
 from jouletrace.report.table import Table
 from jouletrace.run import Estimate
-from jouletrace.run.store import file_mode
+from jouletrace.run.places import file_mode
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from jouletrace.devices.mig import MigBackend, Profile
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import Hold, alone_in, hold
 from jouletrace.report.table import Column, Table
-from jouletrace.run.files import shown
-from jouletrace.run.header import RUN_JSON
+from jouletrace.run.files import RUN_JSON, shown
 from jouletrace.simulator.boards.device import SimulatedGpu
 
 _TEXT, _NUMBER, _WHOLE = pa.string(), pa.float64(), pa.int64()

@@ -21,7 +21,7 @@ from jouletrace.addons.runtimes.export import (
 from jouletrace.addons.toolchain import trtexec
 from jouletrace.errors import BadInputError
 from jouletrace.processes.locks import alone_at
-from jouletrace.run.store import check_free
+from jouletrace.run.places import check_free
 from jouletrace.workloads.base import Workload
 from jouletrace.workloads.options import WorkloadOptions
 from jouletrace.workloads.saved_models import ModelFile

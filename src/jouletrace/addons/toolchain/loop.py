@@ -52,8 +52,8 @@ def add_timeline(session: Session, step: Step, iterations: int) -> int:
 
     with session.phase("timeline"):
         traced = trace(call)
-    if traced.dropped:
-        session.run.warn("records_dropped", f"the tracer dropped {traced.dropped} records: kernels are missing")
+    for code, text in traced.notes:
+        session.run.warn(code, text)
     _, _, iteration = marked(traced.owners)
     rows = np.flatnonzero(iteration >= 0)
     found = traced.work.take(rows)

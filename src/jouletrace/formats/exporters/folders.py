@@ -9,7 +9,8 @@ import pyarrow.csv as pacsv
 
 from jouletrace.errors import BadInputError
 from jouletrace.run import Run, tables
-from jouletrace.run.store import check_free, save, save_header
+from jouletrace.run.places import check_free
+from jouletrace.run.store import save, save_header
 from jouletrace.spreadsheets import csv_text
 
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 
 from jouletrace.errors import BadInputError
 from jouletrace.run.files import link_first
-from jouletrace.run.store import check_free
+from jouletrace.run.places import check_free
 
 
 @contextmanager

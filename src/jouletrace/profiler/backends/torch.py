@@ -76,7 +76,7 @@ def _check_parts(workload: Workload, settings: ProfileSettings, built: Built, to
         built.call(0)
     if not seen:
         asked = f"{workload.name}: --detail {settings.detail}"
-        raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}")
+        raise BadInputError(f"{asked}: it calls no operator of torch on {torch_device}; use --detail model")
     check_has_phases(workload, settings, {one.phase for one in seen})
 
 

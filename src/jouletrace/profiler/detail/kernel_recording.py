@@ -23,7 +23,6 @@ from jouletrace.run import MODEL_UNIT, ChannelInfo
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS, of_equal_layers
 from jouletrace.sensor.kinds import response_of, samples
-from jouletrace.tracer.names import demangle
 
 PLAIN_SHARE = 0.3
 """Fraction of the recording in which the program runs unmodified."""
@@ -37,6 +36,9 @@ MOST_SHAPES = 4
 MOST_KERNELS = 2_000_000
 """Largest number of kernels of a recording: a million takes 2 to 5 s to analyse, and many short kernels are resolved
 sooner."""
+
+MOST_CPU_S = 8.0
+"""Longest recording on a CPU in seconds: operators are timed singly, so that more time yields no more."""
 
 REST_S = 0.3
 """Idle time in seconds before and after a recording, which marks its edges in the power record."""
@@ -60,7 +62,8 @@ def record(
     try:
         with session.phase("listing"):
             listing = program.listing()
-        excitation = plan(listing, settings, power_channel(session), iteration_s)
+        most_s = min(settings.detail_time_s, MOST_CPU_S if session.devices[0].info.kind == "cpu" else np.inf)
+        excitation = plan(listing, power_channel(session), iteration_s, most_s, settings.seed)
         session.clock.sleep(REST_S)
         progress.begin("recording kernels and power", excitation.plain_s + excitation.repeated_s)
         with session.phase("tracing"):
@@ -73,20 +76,20 @@ def record(
     _keep(session, listing, traced, excitation)
 
 
-def plan(listing: Listing, settings: ProfileSettings, power: ChannelInfo | None, iteration_s: float) -> Excitation:
-    """The excitation: repetition in place, drawn per iteration, or for longer with an averaging sensor.
+def plan(listing: Listing, power: ChannelInfo | None, iteration_s: float, most_s: float, seed: int) -> Excitation:
+    """The excitation, of ``most_s`` or less: repetition in place, drawn for each iteration or longer.
 
-    A sampling sensor resolves which operator ran. An averaging sensor reads means over its window, so that the same
-    variant must run throughout the window.
+    A sampling sensor resolves which operator ran, if drawn per iteration. An averaging sensor reads means over its
+    window, so that the same variant must run throughout the window.
     """
-    seconds = min(settings.detail_time_s, MOST_KERNELS / listing.kernels * iteration_s)
+    seconds = min(most_s, MOST_KERNELS / listing.kernels * iteration_s)
     if power is None:
         return Excitation(seconds)
-    drawn = variants(listing.calls, np.random.default_rng(settings.seed), iteration_s)
+    drawn = variants(listing.calls, np.random.default_rng(seed), iteration_s)
     if len(drawn) < 2:  # nothing that could be repeated
         return Excitation(seconds)
     stay = 0.0 if samples(power) else 2 * (response_of(power).memory_s + (power.period_s or 0.1))
-    return Excitation(PLAIN_SHARE * seconds, (1 - PLAIN_SHARE) * seconds, tuple(drawn), stay, settings.seed)
+    return Excitation(PLAIN_SHARE * seconds, (1 - PLAIN_SHARE) * seconds, tuple(drawn), stay, seed)
 
 
 @dataclass(frozen=True)
@@ -147,8 +150,8 @@ def _keep(session: Session, listing: Listing, traced: Recorded, excitation: Exci
     session.add_units(rows.units)
     session.add_activity(rows.activity)
     session.run.workload[RECORDINGS] = [rows.about]
-    if dropped := traced.dropped:
-        session.run.warn("records_dropped", f"the tracer dropped {dropped} records: kernels are missing")
+    for code, text in traced.notes:
+        session.run.warn(code, text)
     unmatched = traced.unknown
     if unmatched > UNMATCHED and not listing.note:
         text = f"{100 * unmatched:.1f} % of the kernels match no operator call of the listed iteration"
@@ -185,7 +188,7 @@ def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArr
         row: dict[str, Any] = {"module": pattern or None, **about}
         op = units.get("op", call.op, *key, count=1, **row)
         for kernel in call.kernels:
-            name = demangle(listing.names[kernel].encode())
+            name = listing.names[kernel]
             kernels[place, kernel] = units.get("kernel", name, *key, name, parent=op, count=1, **row)
         here = {"module": call.module or None, "call": call.site or None, **about}
         sites[place] = units.get("site", call.op, place, parent=op, count=1, **here)
@@ -194,8 +197,7 @@ def _listed(units: UnitRows, listing: Listing) -> tuple[NDArray[np.int64], NDArr
 
 def _kernel(units: UnitRows, name: str, count: int) -> int:
     """The unit of a kernel whose operator is unknown."""
-    shown = demangle(name.encode())
-    return units.get("kernel", shown, shown, count=count)
+    return units.get("kernel", name, name, count=count)
 
 
 SECONDS = 2.0

@@ -14,7 +14,7 @@ from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.files import check_replaceable
 from jouletrace.run.metrics import METRICS
 from jouletrace.run.parts import Part, Parts
-from jouletrace.run.store import check_free
+from jouletrace.run.places import check_free
 from jouletrace.stats.interval import ratio
 
 OWN = "own operators"

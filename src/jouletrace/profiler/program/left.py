@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.program.gpus import gpus_of, within
+from jouletrace.profiler.program.program import ROWS
 from jouletrace.profiler.program.recorded import analyse_program, recorded, warn_of_losses
 from jouletrace.recording.collector import TAIL_S
 from jouletrace.run import Run, tables
@@ -13,9 +14,6 @@ from jouletrace.run.channels import POWER
 from jouletrace.run.lazily import compute as pc
 from jouletrace.run.limits import MOST_FILE_BYTES, stated_bytes
 from jouletrace.tracer.reader import read
-
-ROWS = "rows-"
-"""Beginning of the name of the folder with these files; the start of the program follows, ns since the Unix epoch."""
 
 
 def with_left(run: Run, folder: Path) -> Run:

@@ -1,68 +1,71 @@
-"""Records power around a program that runs in a process of its own, and says where its energy went."""
+"""Records power around a program that runs in a process of its own, and says where its energy went.
+
+Before the program starts, only what opens devices is imported, the rest while it runs. The recorder starts beside it,
+too, unless readings would be lost.
+"""
 
 from __future__ import annotations
 
 import os
-import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jouletrace.devices import open_devices
-from jouletrace.devices.base import Device
+from jouletrace.devices.base import Clock, Device
 from jouletrace.devices.rapl import beside_gpus
 from jouletrace.errors import JouletraceError, RecorderDiedError
-from jouletrace.profiler import calibrations
-from jouletrace.profiler.measure import warn_of_idle
 from jouletrace.profiler.program.command import Command
-from jouletrace.profiler.program.gpus import gpus_of, unrecorded
-from jouletrace.profiler.program.left import ROWS
-from jouletrace.profiler.program.live import Live
-from jouletrace.profiler.program.recorded import analyse_program, recorded, warn_of_losses
 from jouletrace.profiler.program.signals import Signals
-from jouletrace.recording.session import Session
 from jouletrace.report.document import printable
-from jouletrace.run import Run
+from jouletrace.run.channels import POWER
 from jouletrace.run.files import shown
-from jouletrace.run.forms import WorkloadFacts
-from jouletrace.tracer.launching import Duty, environment, obstacle, ranges_obstacle
-from jouletrace.tracer.process_trace import ProcessTrace
-from jouletrace.tracer.reader import read
+from jouletrace.run.places import begin
+from jouletrace.tracer.launching import Duty, environment, obstacle
+
+if TYPE_CHECKING:
+    from jouletrace.profiler.program.live import Live
+    from jouletrace.recording.session import Session
+    from jouletrace.run import Run
+    from jouletrace.run.forms import WorkloadFacts
 
 LOOK_S = 0.25
 """Time between looks while the program runs."""
 
-_ASKED = {128 + number: number.name for number in (signal.SIGINT, signal.SIGTERM)}
-"""Exit codes of programs that a signal asked to end: its name."""
+LATE_S = 1.0
+"""Readings that a driver keeps for so long aren't lost while the recorder starts beside the program."""
+
+ROWS = "rows-"
+"""Beginning of the name of the tracer's folder; the start of the program follows, ns since the Unix epoch."""
 
 
 def run_program(
     program: Command,
     signals: Signals,
     *,
+    folder: Path,
     device: Sequence[str] = ("visible",),
     operators: bool = True,
     duty: Duty | None = None,
     live: bool = False,
-    folder: Path | None = None,
-    command: str = "",
 ) -> tuple[Run, int]:
     """Run a program and say where its energy went.
 
     Args:
         program: The program, checked.
         signals: The context that has the signals of this process from the start of the program on.
+        folder: Folder of the Run.
         device: As for ``--device``.
         operators: Whether operators and modules are marked.
         duty: Which part of the program is traced; None for that of ``Duty``.
         live: Whether lines about the running program go to stderr.
-        folder: Folder of the Run; None keeps it in memory.
-        command: For ``Run.command``.
 
     Returns:
         The analysed Run, and the exit code of the program: 128 more than the number of a signal that killed it.
@@ -73,29 +76,39 @@ def run_program(
     """
     devices = _open(device)
     try:
-        about: WorkloadFacts = {"name": program.name, "arguments": len(program.arguments)}
-        session = Session("program", devices, folder=folder, command=command, workload=about)
+        clock, others = devices[0].clock, _others(devices)
+        _say_first(devices)
+        id = begin(folder, "program", [opened.info for opened in devices])
         with ExitStack() as stack:
-            stack.enter_context(session)
-            for opened in devices:
-                calibrations.attach(session.run, opened)
-                _note_others(session.run, opened)
-            warn_of_idle(session.run, devices)
-            _say_first(devices)
-            session.save_header()
+
+            def begun() -> Session:
+                from jouletrace.recording.session import Session, command_line
+
+                about: WorkloadFacts = {"name": program.name, "arguments": len(program.arguments)}
+                session = Session("program", devices, folder=folder, command=command_line(), workload=about, id=id)
+                return stack.enter_context(session)
+
+            early = None if _kept(devices) else begun()
             signals.take()
-            begin_ns = session.clock.time_ns()
-            rows = stack.enter_context(_place_of_rows(session.folder, begin_ns))
+            begin_ns = clock.time_ns()
+            rows = stack.enter_context(_place_of_rows(folder, begin_ns))
             process = program.start(environment(rows, operators=operators, duty=duty or Duty()))
             signals.follow(process)
+            ending = _Ending(process, clock)
+            stack.callback(ending.wait)  # the program goes on, whatever fails here
+            session = early or begun()
+            from jouletrace.profiler.program.live import Live
+            from jouletrace.profiler.program.recorded import describe, finish
+
+            describe(session, others)
             lines = Live(session, rows) if live else None
-            code = _wait(process, session, lines)
-            session.add_span("phase", "program", begin_ns, session.clock.time_ns(), "program")
+            code = ending.wait(lambda: _look(session, lines))
+            session.add_span("phase", "program", begin_ns, ending.time_ns, "program")
             signals.end()
             if lines is not None:
                 lines.close()
             _blocking()
-            _finish(session, read(rows), code)
+            finish(session, rows, code)
     finally:
         for opened in devices:
             opened.close()
@@ -124,16 +137,29 @@ def _say(text: str) -> None:
         print(printable(f"jouletrace: {text}"), file=sys.stderr, flush=True)
 
 
-def _note_others(run: Run, device: Device) -> None:
-    """Say who uses a device before the program does."""
-    others = ", ".join(f"{one.name or 'process'} (pid {one.pid})" for one in device.processes())
-    if others:
-        text = f"others use the GPU, too: {others}; what they draw is in idle and in the rows that run beside them"
-        run.warn("other_processes", text, device.info.id)
+def _others(devices: Sequence[Device]) -> list[tuple[str, str]]:
+    """Who uses devices before the program does: ids of devices, and sentences."""
+    found = []
+    for device in devices:
+        if named := ", ".join(f"{one.name or 'process'} (pid {one.pid})" for one in device.processes()):
+            text = f"others use the GPU, too: {named}; what they draw is in idle and in the rows that run beside them"
+            found.append((device.info.id, text))
+    return found
+
+
+def _kept(devices: Sequence[Device]) -> bool:
+    """True if each power record that is there goes back for ``LATE_S``, and so will when the recorder reads it."""
+    since_ns = time.time_ns() - int(LATE_S * 1e9)
+    sources = [source for device in devices for source in device.sources()]
+    return all(
+        any(samples.channel == POWER and samples.time_ns[0] <= since_ns for samples in source.poll())
+        for source in sources
+        if any(channel.name == POWER for channel in source.channels)
+    )
 
 
 @contextmanager
-def _place_of_rows(folder: Path | None, begin_ns: int) -> Iterator[Path]:
+def _place_of_rows(folder: Path, begin_ns: int) -> Iterator[Path]:
     """A folder of this user alone, for what the tracer writes; what is in it stays if the block fails."""
     place = Path(tempfile.mkdtemp(prefix=f"{ROWS}{begin_ns}-", dir=folder))
     try:
@@ -147,28 +173,32 @@ def _place_of_rows(folder: Path | None, begin_ns: int) -> Iterator[Path]:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _wait(process: subprocess.Popen[bytes], session: Session, live: Live | None) -> int:
-    """Wait for the program; returns its exit code, negative for the number of a signal.
+class _Ending(threading.Thread):
+    """Waits for a program in a thread of its own: its end has a time even while the main one imports.
 
-    Signals come at the latest with the next look: one that another thread gets doesn't end a call of the main one.
+    Attributes:
+        time_ns: When it ended.
     """
-    try:
-        ended, events = os.pidfd_open(process.pid), select.poll()
-        events.register(ended, select.POLLIN)
-    except (AttributeError, OSError):  # not Linux, or an old one
-        ended = None
-    try:
-        while (code := process.poll()) is None:
-            _look(session, live)
-            if ended is not None:
-                events.poll(1000 * LOOK_S)
-            else:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(LOOK_S)
-        return code
-    finally:
-        if ended is not None:
-            os.close(ended)
+
+    def __init__(self, process: subprocess.Popen[bytes], clock: Clock) -> None:
+        super().__init__(name="jouletrace-program", daemon=True)
+        self._process, self._clock, self.time_ns = process, clock, 0
+        self.start()
+
+    def run(self) -> None:
+        """Wait."""
+        self._process.wait()
+        self.time_ns = self._clock.time_ns()
+
+    def wait(self, look: Callable[[], None] = lambda: None) -> int:
+        """Wait for the end, with looks; returns the program's exit code, negative for the number of a signal.
+
+        Signals come at the latest with the next look: one that another thread gets doesn't end a call of the main one.
+        """
+        while self.is_alive():
+            look()
+            self.join(LOOK_S)
+        return int(self._process.returncode)
 
 
 def _look(session: Session, live: Live | None) -> None:
@@ -188,76 +218,3 @@ def _blocking() -> None:
     for number in (1, 2):
         with suppress(OSError):
             os.set_blocking(number, True)
-
-
-def _finish(session: Session, found: Sequence[ProcessTrace], status: int) -> None:
-    """End the recording and compute its figures; the status is the exit code, or negative for a signal."""
-    run = session.run
-    code = run.workload["exit_code"] = status if status >= 0 else 128 - status
-    if code in _ASKED:
-        run.warn("program_ended", f"the program was ended by {_ASKED[code]}; figures are of what ran until then")
-    elif code:
-        ended = f"ended with exit code {code}" if status > 0 else f"was killed by {_signal(-status)}"
-        run.warn("program_failed", f"the program {ended}; figures are of what ran until then")
-    warn_of_losses(run, found)
-    _note(run, found, session.devices)
-    found = [traced for traced in found if len(traced.work)]
-    known = [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"]
-    gpus, waits = gpus_of(found, known)
-    for id in unrecorded(found, known):
-        run.warn("not_recorded", f"kernels ran on {id}, too, whose power isn't recorded: --device all records it", id)
-    if gpus:
-        units, activity = recorded(run, gpus, waits)
-        session.add_units(units)
-        session.add_activity({name: activity[name].combine_chunks() for name in activity.column_names})
-    session.finish()
-    analyse_program(run)
-    session.save()
-
-
-def _signal(number: int) -> str:
-    """The name of a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of those for real time
-        return f"signal {number}"
-
-
-def _note(run: Run, found: Sequence[ProcessTrace], devices: Sequence[Device]) -> None:
-    """Say what is missing."""
-    gpus = [device for device in devices if device.info.kind != "cpu"]
-    none = all(not len(traced.work) for traced in found)
-    if not gpus and none:
-        missing = any("no_gpu" in device.info.details for device in devices)
-        here = "there is no GPU here" if missing else "no GPU is recorded"
-        run.warn("no_gpu", f"{here}, and no kernels were traced")
-    elif none and all(warning.code not in _WHY_NONE for warning in run.warnings):
-        run.warn("not_traced", f"kernels: {_why_none(found, gpus)}")
-    if gpus and ranges_obstacle():
-        run.warn("not_traced", ranges_obstacle())
-    for traced in found:
-        if traced.segments and _runs(traced.pid):
-            run.warn("child_runs", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
-
-
-def _why_none(found: Sequence[ProcessTrace], gpus: Sequence[Device]) -> str:
-    """Why there are no kernels."""
-    if any(traced.segments for traced in found):
-        return "the program ran none, or ended before one was written: by a signal or _exit within half a second"
-    if (why := obstacle()) or not all(device.info.simulated for device in gpus):
-        return why or _NONE
-    return "none were traced: a program runs none on a simulated GPU"
-
-
-_WHY_NONE = "not_traced", "records_dropped", "child_lost"
-"""Codes of warnings that say why there are no kernels."""
-
-_NONE = "the program ran none, or the tracer couldn't come into it (behind sudo, env -i, ssh or docker run, or setuid)"
-
-
-def _runs(pid: int) -> bool:
-    """True if a process runs; one that has ended and wasn't waited for doesn't."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (OSError, IndexError):
-        return False

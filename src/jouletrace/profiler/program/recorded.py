@@ -1,20 +1,27 @@
-"""Puts the GPUs of a program into its Run: units, kernels, and facts about the recording of each."""
+"""Puts what was recorded of a program into its Run: its GPUs with their units and kernels, and what is missing."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from jouletrace import analysis
+from jouletrace.devices.base import Device
 from jouletrace.profiler import calibrations
-from jouletrace.profiler.program.gpus import Gpu, Waits
+from jouletrace.profiler.measure import warn_of_idle
+from jouletrace.profiler.program.gpus import Gpu, Waits, gpus_of, unrecorded
 from jouletrace.profiler.program.timeline import MOST_KERNELS, MOST_PLACES, Rows, rows_of
+from jouletrace.recording.session import Session
 from jouletrace.run import MODEL_UNIT, Run, tables
 from jouletrace.run.forms import Recording
 from jouletrace.run.recording_names import RECORDINGS
+from jouletrace.tracer.launching import obstacle, ranges_obstacle
 from jouletrace.tracer.process_trace import Ints, ProcessTrace
+from jouletrace.tracer.reader import read
 
 MOST_OF_ALL = 4_000_000
 """Kernels in a Run; of many GPUs, each has fewer than ``MOST_KERNELS``."""
@@ -25,6 +32,93 @@ SHORT_GAP_S = 20e-6
 
 SEEN_NS = 5_000
 """Clocks of host and GPU agree to this."""
+
+
+_ASKED = {128 + number: number.name for number in (signal.SIGINT, signal.SIGTERM)}
+"""Exit codes of programs that a signal asked to end: its name."""
+
+
+def describe(session: Session, others: Sequence[tuple[str, str]]) -> None:
+    """Add to the Run what is known of its devices."""
+    for device in session.devices:
+        calibrations.attach(session.run, device)
+    for id, text in others:
+        session.run.warn("other_processes", text, id)
+    warn_of_idle(session.run, session.devices)
+    session.save_header()
+
+
+def finish(session: Session, rows: Path, status: int) -> None:
+    """End the recording and compute its figures; the status is the exit code, or negative for a signal."""
+    run, found = session.run, read(rows)
+    code = run.workload["exit_code"] = status if status >= 0 else 128 - status
+    if code in _ASKED:
+        run.warn("program_ended", f"the program was ended by {_ASKED[code]}; figures are of what ran until then")
+    elif code:
+        ended = f"ended with exit code {code}" if status > 0 else f"was killed by {_signal(-status)}"
+        run.warn("program_failed", f"the program {ended}; figures are of what ran until then")
+    warn_of_losses(run, found)
+    _note(run, found, session.devices)
+    found = [traced for traced in found if len(traced.work)]
+    known = [device.info.id for device in session.devices if device.info.kind != "cpu"] or ["cpu"]
+    gpus, waits = gpus_of(found, known)
+    for id in unrecorded(found, known):
+        run.warn("not_recorded", f"kernels ran on {id}, too, whose power isn't recorded: --device all records it", id)
+    if gpus:
+        units, activity = recorded(run, gpus, waits)
+        session.add_units(units)
+        session.add_activity({name: activity[name].combine_chunks() for name in activity.column_names})
+    session.finish()
+    analyse_program(run)
+    session.save()
+
+
+def _signal(number: int) -> str:
+    """The name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those for real time
+        return f"signal {number}"
+
+
+def _note(run: Run, found: Sequence[ProcessTrace], devices: Sequence[Device]) -> None:
+    """Say what is missing."""
+    gpus = [device for device in devices if device.info.kind != "cpu"]
+    none = all(not len(traced.work) for traced in found)
+    if not gpus and none:
+        missing = any("no_gpu" in device.info.details for device in devices)
+        here = "there is no GPU here" if missing else "no GPU is recorded"
+        run.warn("no_gpu", f"{here}, and no kernels were traced")
+    elif none and all(warning.code not in _WHY_NONE for warning in run.warnings):
+        run.warn("not_traced", f"kernels: {_why_none(found, gpus)}")
+    if gpus and ranges_obstacle():
+        run.warn("not_traced", ranges_obstacle())
+    for traced in found:
+        if traced.segments and _runs(traced.pid):
+            run.warn("child_runs", f"{traced.name} (process {traced.pid}) still runs: its later kernels are missing")
+
+
+def _why_none(found: Sequence[ProcessTrace], gpus: Sequence[Device]) -> str:
+    """Why there are no kernels."""
+    if any(traced.segments for traced in found):
+        return "the program ran none, or ended before one was written: by a signal or _exit within half a second"
+    if (why := obstacle()) or not all(device.info.simulated for device in gpus):
+        return why or _NONE
+    return "none were traced: a program runs none on a simulated GPU"
+
+
+_WHY_NONE = "not_traced", "records_dropped", "child_lost"
+"""Codes of warnings that say why there are no kernels."""
+
+_NONE = "the program ran none, or the tracer couldn't come into it (behind sudo, env -i, ssh or docker run, or setuid)"
+
+
+def _runs(pid: int) -> bool:
+    """True if a process runs; one that has ended and wasn't waited for doesn't."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
 
 
 def recorded(run: Run, gpus: Sequence[Gpu], waits: Waits) -> tuple[list[dict[str, object]], pa.Table]:

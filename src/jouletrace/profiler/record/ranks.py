@@ -20,13 +20,14 @@ from jouletrace.devices.cuda_order import cuda_uuids
 from jouletrace.errors import BadInputError
 from jouletrace.profiler.record.split import split_of_ranks
 from jouletrace.run import Run, load, tables
+from jouletrace.run.files import RUN_JSON
 from jouletrace.run.forms import Rank as RankFacts
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.run.header import RUN_JSON
 from jouletrace.run.loading import load_header
 from jouletrace.run.measured import mend
+from jouletrace.run.places import check_free
 from jouletrace.run.spans import spans_of
-from jouletrace.run.store import check_free, save
+from jouletrace.run.store import save
 
 
 @dataclass(frozen=True)

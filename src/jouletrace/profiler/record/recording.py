@@ -28,12 +28,11 @@ from jouletrace.profiler.record.ranks import device_of, merge_when_all_ended, pa
 from jouletrace.profiler.record.split import SPAN, has_kernels, leave, split_of, summary
 from jouletrace.recording.session import Session
 from jouletrace.run import Run
-from jouletrace.run.files import shown
+from jouletrace.run.files import RUN_JSON, shown
 from jouletrace.run.forms import WorkloadFacts
-from jouletrace.run.header import RUN_JSON
 from jouletrace.run.measured import keep
+from jouletrace.run.places import check_free
 from jouletrace.run.shown import Shown
-from jouletrace.run.store import check_free
 from jouletrace.tracer.in_process import InProcess
 from jouletrace.tracer.process_trace import ProcessTrace
 

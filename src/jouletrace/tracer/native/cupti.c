@@ -13,7 +13,7 @@
 enum { RECORD_COPY = 1, RECORD_SET = 2, RECORD_KERNEL = 10, RECORD_PEER_COPY = 22 };
 enum { DRIVER_CALL = 1, RESOURCE = 3, NODE_CREATED = 13, NODE_DESTROYED = 14, NODE_CLONED = 20 };
 enum { CALLS = 2048, LAUNCHES = 1 << 20, NODES = 1 << 20, BLOCK = 64, SHAPES = 1 << 14, TRIES = 256, HELD = 39 };
-enum { SMALL = 64 << 10, FEW = 16, MANY = 1024, RECORD = 256, POOL = 8, LENT = 64, DEVICES = 64 };
+enum { SMALL = 64 << 10, FEW = 16, MANY = 16384, RECORD = 256, POOL = 8, DEVICES = 64 };
 enum { FLUSH_MS = 250, TICK_MS = 50, SETTLE_S = 2, FINISH_S = 3 };
 
 typedef int (*Callback)(void *, int, uint32_t, const void *);
@@ -88,7 +88,11 @@ static uint32_t node_at(uint64_t node, bool remember) {
 
 static void remember_node(uint64_t node, Owner owner) {
   uint32_t place = node_at(node, true);
-  if (place == NODES) return;
+  if (place == NODES) {
+    static _Atomic bool said;
+    if (!atomic_exchange(&said, true)) text("w records_dropped graphs have too many nodes at once: some of their kernels have no operator");
+    return;
+  }
   nodes[place].owner = owner, nodes[place].destroyed = false;
   atomic_store(&nodes[place].node, node);
 }
@@ -144,40 +148,28 @@ static void on_call(void *user, int domain, uint32_t number, const void *data) {
 // --- buffers
 
 static struct { uint8_t *at; size_t size; } pool[POOL];
-static struct { uint8_t *at; uint64_t since; } lent[LENT]; // buffers that CUPTI has
 static int pooled;
-static size_t most_records = FEW;
-static uint64_t requested_ns, grown_ns;
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic size_t most_records = FEW;
+static struct { uint64_t last_end, span_ns, records, room, seen_ns; } paces[DEVICES]; // of each GPU, lately
 
-// CUPTI hands over whole buffers alone while the GPU is never idle, and fills one for each of several GPUs: a buffer has room
-// for so many records that even the slowest is full within some 0.2 s.
+// CUPTI hands over whole buffers alone while a GPU is never idle, and fills one for each of several GPUs: a buffer has room for
+// what even the slowest runs in a tenth of a second.
 static void on_requested(uint8_t **buffer, size_t *size, size_t *most) {
   pthread_mutex_lock(&pool_mutex);
-  uint64_t now = now_ns(), oldest = requested_ns;
-  int free_place = LENT;
-  for (int k = 0; k < LENT; k++)
-    if (!lent[k].at || now - lent[k].since > 10000000000u) free_place = k; // another profiler may have got it
-    else if (lent[k].since < oldest) oldest = lent[k].since;
-  if (now - oldest > 200000000u && most_records > FEW) most_records /= 2;
-  if (now - oldest < 50000000u && now - grown_ns > 100000000u && most_records < MANY) most_records *= 2, grown_ns = now;
-  requested_ns = now;
-  *buffer = NULL, *most = most_records, *size = most_records * RECORD > SMALL ? most_records * RECORD : SMALL;
+  *buffer = NULL, *most = most_records, *size = *most * RECORD > SMALL ? *most * RECORD : SMALL;
   while (pooled && !*buffer) {
     pooled--;
     if (pool[pooled].size == *size) *buffer = pool[pooled].at;
     else free(pool[pooled].at);
   }
+  pthread_mutex_unlock(&pool_mutex);
   if (!*buffer) *buffer = aligned_alloc(8, *size);
   if (!*buffer) *size = 0;
-  else if (free_place < LENT) lent[free_place].at = *buffer, lent[free_place].since = now;
-  pthread_mutex_unlock(&pool_mutex);
 }
 
 static void give_back(uint8_t *buffer, size_t size) {
   pthread_mutex_lock(&pool_mutex);
-  for (int k = 0; k < LENT; k++)
-    if (lent[k].at == buffer) lent[k].at = NULL;
   bool keep = pooled < POOL;
   if (keep) pool[pooled].at = buffer, pool[pooled].size = size, pooled++;
   pthread_mutex_unlock(&pool_mutex);
@@ -224,6 +216,28 @@ static uint32_t shape_of(const uint8_t *record) {
 
 static bool noted[DEVICES]; // whose UUIDs are in the text
 static void note_device(uint32_t device);
+
+// Pauses aren't part of a pace: what follows one is as fast as what came before.
+static void follow_pace(const Row *row) {
+  enum { PAUSE_NS = 50000000 };
+  if (row->device >= DEVICES || row->end <= paces[row->device].last_end) return;
+  uint64_t last = paces[row->device].last_end, gap = row->start > last ? row->start - last : 0;
+  paces[row->device].span_ns += row->end - (gap ? row->start : last) + (gap < PAUSE_NS ? gap : 0);
+  paces[row->device].last_end = row->end, paces[row->device].records++;
+}
+
+static void size_buffers(void) {
+  enum { BUFFER_NS = 100000000, LATELY_NS = 1000000000 };
+  uint64_t now = now_ns(), most = 0;
+  for (int k = 0; k < DEVICES; k++) {
+    if (paces[k].records >= FEW / 2) {
+      paces[k].room = paces[k].records * BUFFER_NS / (paces[k].span_ns + 1), paces[k].seen_ns = now;
+      paces[k].span_ns /= 2, paces[k].records /= 2;
+    }
+    if (now - paces[k].seen_ns < LATELY_NS && (!most || paces[k].room < most)) most = paces[k].room;
+  }
+  if (most) most_records = most < FEW ? FEW : most > MANY ? MANY : most;
+}
 
 // False at a record that makes no sense, in an unknown layout.
 static bool put_record(const uint8_t *at) {
@@ -276,6 +290,7 @@ static bool put_record(const uint8_t *at) {
   code = captured != NODES ? nodes[captured].owner : owner;
   row.owner = code.owner, row.sampled = code.sampled;
   row.range = owner.range ? owner.range : code.range, row.thread = owner.thread ? owner.thread : code.thread;
+  follow_pace(&row);
   rows_put(&row);
   return true;
 }
@@ -289,6 +304,7 @@ static void on_completed(void *context, uint32_t stream, uint8_t *buffer, size_t
   if (sound && files_are_open()) {
     rows_lock();
     while (sound && valid && !cupti.ActivityGetNextRecord(buffer, valid, &record)) sound = put_record(record);
+    size_buffers();
     rows_unlock();
   }
   give_back(buffer, size);
@@ -619,10 +635,11 @@ static void *finish(void *nothing) {
 
 // A collective whose peer has died never ends, and a signal's handler may call exit while its thread holds a lock of ours or
 // of CUPTI's: then the files stay as they are.
-void tracing_stop(void) {
-  if (!on) return;
+bool tracing_stop(void) {
+  if (!on) return true;
   bounded(settle, SETTLE_S);
   if (!bounded(finish, FINISH_S)) finish(NULL);
+  return !on && !files_are_open();
 }
 
 void tracing_pause(void) {

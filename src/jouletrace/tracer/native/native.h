@@ -75,7 +75,7 @@ void marks_forked(void);
 // Returns 0, or why it doesn't trace: 1 traced already, 2 no CUPTI, 3 refused. After torch's profiler, which keeps CUPTI's
 // subscription when it ends, kernels are traced without their owners.
 int tracing_start(const char *folder, const char *duty, bool after_profiler);
-void tracing_stop(void);
+bool tracing_stop(void);                    // false if it hasn't ended in time
 void tracing_pause(void);                   // leave CUPTI to the program's own profiler
 void tracing_resume(void);
 bool tracing_is_on(void);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void at_exit(void) { tracing_stop(); }
+static void at_exit(void) { (void)tracing_stop(); }
 
 // Called by the driver within cuInit, where nothing may call Python or CUDA's own start again.
 EXPORT int InitializeInjection(void) {
@@ -28,5 +28,5 @@ EXPORT int jt_start(const char *folder, int operators, const char *duty, int aft
 }
 
 EXPORT void jt_end_hooks(void) { python_end(); }
-EXPORT void jt_stop(void) { tracing_stop(); }
+EXPORT int jt_stop(void) { return !tracing_stop(); } // not 0: it goes on ending, and files lack its last rows
 EXPORT const char *jt_problem(void) { return tracing_problem(); }
