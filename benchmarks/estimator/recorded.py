@@ -73,33 +73,31 @@ def operators() -> list[dict]:
     origin = found.readings.origin_ns
     start, end = ((one - origin) / 1e9 for one in (found.start_ns, found.end_ns))
     times = found.readings.time_s
-    near = times > start[0] + 0.3
-    response = Shown.sampled(HOPPER_SENSOR, 0.02, 1224.4)
-    burst = [[start[0] + 0.25, min(end.max(), times[-1])]]
-    new = attribute(
-        times[near],
-        found.readings.value[near],
-        burst,
-        response=response,
-        bursts=burst,
-        rows=True,
-        timeline=Timeline(start, end, kind),
-    )
-    mean, low, high = new.interval()
-    seconds = np.bincount(kind, np.clip(end, *burst[0]) - np.clip(start, *burst[0]))
     fit = next(iter(attempts(found.activity, HOPPER_SENSOR, found.readings))).fit
+    near = times > start[0] + 0.3
+    burst = [[start[0] + 0.25, min(end.max(), times[-1])]]
+    seconds = np.bincount(kind, np.clip(end, *burst[0]) - np.clip(start, *burst[0]))
+    new = {}
+    for name, samples_s in (("library", None), ("samples known", fit.observer.track.instants())):
+        found_j = attribute(
+            times[near],
+            found.readings.value[near],
+            burst,
+            response=Shown.sampled(HOPPER_SENSOR, 0.02, 1224.4),
+            bursts=burst,
+            timeline=Timeline(start, end, kind),
+            samples_s=samples_s,
+            rows=True,
+        ).interval()
+        new[name] = [one[1:] / seconds for one in found_j]
     rows = Rows(fit, lambda one: operator_of(one.name))
     table = []
     for i, name in enumerate(used):
         old = rows.row([name]).power
-        table.append(
-            {
-                "operator": name,
-                "alone_w": ALONE_W.get(name),
-                "today": {"watts": old.value, "half_w": old.half_width},
-                "library": {"watts": mean[1 + i] / seconds[i], "half_w": (high - low)[1 + i] / 2 / seconds[i]},
-            }
-        )
+        row = {"operator": name, "alone_w": ALONE_W.get(name), "today": {"watts": old.value, "half_w": old.half_width}}
+        for way, (mean, low, high) in new.items():
+            row[way] = {"watts": mean[i], "half_w": (high[i] - low[i]) / 2}
+        table.append(row)
     return table
 
 
