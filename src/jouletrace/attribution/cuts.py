@@ -47,7 +47,7 @@ class Cuts:
 
     @property
     def goes_on(self) -> NDArray[np.bool_]:
-        """Whether a segment's level goes on into the next, shape (n,)."""
+        """True where a segment's level goes on into the next, shape (n,)."""
         return np.append(self.inside[1:] & ~self.opens[1:], False)
 
 

@@ -128,7 +128,7 @@ def _changes(values_w: Floats, noise_w: float) -> NDArray[np.intp]:
 
 
 def _slips(times_s: Floats, values_w: Floats, turns: NDArray[np.intp]) -> bool:
-    """Whether power rises where a poll is late and falls where it is early, or the reverse, change for change.
+    """True if power rises where a poll is late and falls where it is early, or the reverse, change for change.
 
     So it is while an edge of a load in the log's rhythm lies among the moments of the polls. Of other loads half of the
     changes do as the one before.

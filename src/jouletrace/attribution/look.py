@@ -27,7 +27,7 @@ _PARTS = 8
 
 @dataclass
 class Look:
-    """What a first look at the readings shows of a load, by which its chains are made."""
+    """A load as a first look at the readings shows it, by which its chains are made."""
 
     cuts: Cuts
     response: Response
@@ -66,7 +66,7 @@ class Look:
 
 
 def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None) -> Look:
-    """What readings show of a load; ``part_s`` are seconds of each kind in each segment, shape (n, kinds)."""
+    """The load that readings show; ``part_s`` are seconds of each kind in each segment, shape (n, kinds)."""
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     none = np.zeros(0)
     look = Look(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.zeros(n), np.zeros(n), none, none, none)

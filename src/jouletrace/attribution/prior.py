@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of power; sizes of swings are relative to a burst's power above idle."""
+    """Beliefs about power before any reading; sizes of swings are relative to a burst's power above idle."""
 
     level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
     idle_walk: float = 0.5  # W per square root of a second, by which idle power wanders with the die's temperature

@@ -114,7 +114,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a program ran while it was recorded.
+    """The launches of a program while it was recorded.
 
     Attributes:
         work: Kernels, copies and sets in launch order.

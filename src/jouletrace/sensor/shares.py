@@ -26,7 +26,7 @@ _Weigh = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class Response:
-    """What a reading shows of power, and the standard deviations of what isn't known of that."""
+    """A sensor's reading of power, and the standard deviations of what isn't known of it."""
 
     rise_s: float  # time constant of the exponential memory
     rise_sd: float  # relative standard deviation of it
