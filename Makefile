@@ -9,8 +9,8 @@ READY  := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/jouletrace demo --with-profile
 
-# Three workers on two cores: many tests wait for processes of their own, and each worker imports all libraries.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 3 --dist worksteal
+# Four workers on two cores: many tests wait for processes of their own. Each worker imports all libraries, some 1 GB.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist worksteal
 
 test: $(READY)
 	$(PYTEST) -m "not slow and not gpu"

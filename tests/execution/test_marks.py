@@ -78,7 +78,7 @@ print(json.dumps({
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("how", ["inference", "training", "graph", "branching"])
+@pytest.mark.parametrize("how", ["training", "graph", "branching"])
 def test_each_kernel_belongs_to_the_call_that_launched_it(bench, how):
     """One operator launches nothing, one two kernels; ranges of an earlier recording are known to the tracer."""
     environment = bench.environment(JOULETRACE_CUPTI=bench.built)

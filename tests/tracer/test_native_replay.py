@@ -26,7 +26,10 @@ def lines_of(records, names):
                 np.ascontiguousarray(of[:, 52:76]).view("<i4"),
                 np.ascontiguousarray(of[:, 76:84]).view("<i4"),
             )
-            size = [" ".join(map(str, one)) for one in np.column_stack([grid, field(of, 6, "<u2"), memory]).tolist()]
+            shapes = np.column_stack([grid, field(of, 6, "<u2"), memory])
+            distinct, which = np.unique(shapes, axis=0, return_inverse=True)
+            texts = [" ".join(map(str, one)) for one in distinct.tolist()]
+            size = [texts[k] for k in which.reshape(-1).tolist()]
         else:
             named = [f"memcpy {COPIES[k]}" for k in of[:, 4]] if kind == COPY else ["memset"] * len(of)
             size = np.minimum(field(of, 8, "<u8"), 2**32 - 1).tolist()
