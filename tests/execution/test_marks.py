@@ -77,17 +77,22 @@ print(json.dumps({
 """
 
 
+def printed(bench, code, **how):
+    """The output of a Python program that records itself on the fake driver."""
+    environment = bench.environment(JOULETRACE_CUPTI=bench.built, **how)
+    for name in ("JOULETRACE_TRACE", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        del environment[name]
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["training", "graph", "branching"])
 def test_each_kernel_belongs_to_the_call_that_launched_it(bench, how):
     """One operator launches nothing, one two kernels; ranges of an earlier recording are known to the tracer."""
-    environment = bench.environment(JOULETRACE_CUPTI=bench.built)
-    for name in ("JOULETRACE_TRACE", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
-        del environment[name]
-    command = [sys.executable, "-c", f"HOW = {how!r}\n{PROGRAM}"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(printed(bench, f"HOW = {how!r}\n{PROGRAM}"))
     forward = [["aten.addmm", "0", "forward", 1], ["aten.gelu", "1", "forward", 2], ["aten.addmm", "2", "forward", 1]]
     assert found["calls"][:3] == forward
     assert ("backward" in {phase for _, _, phase, _ in found["calls"]}) == (how == "training")
@@ -103,3 +108,22 @@ def test_each_kernel_belongs_to_the_call_that_launched_it(bench, how):
     else:
         assert found["plain"] == listed
     assert found["shapes"][1] == [8, 2, 1, 128, 1, 1, 32, 1024, 4096]
+
+
+AFTER = """
+import ctypes, torch
+ctypes.CDLL("libcuda.so.1").cuInit(0)
+from jouletrace.errors import NotPossibleError
+from jouletrace.tracer.in_process import trace
+try:
+    trace(lambda tracer: None)
+except NotPossibleError as error:
+    print(error)
+"""
+
+
+@pytest.mark.thorough
+def test_after_torch_s_profiler_one_line_says_what_to_do(bench):
+    """It keeps CUPTI's one subscription, without which no launch has a mark."""
+    said = printed(bench, AFTER, FAKE_FAIL="cuptiSubscribe=39")
+    assert said == "kernel tracing: torch's profiler, which ran before, keeps CUPTI: use another process\n"

@@ -90,20 +90,12 @@ class Listing:
         found, plain = call.copy(), np.flatnonzero(~copy)
         names = np.array([name for one in self.calls for name in one.kernels], np.int64)
         places = np.repeat(np.arange(len(self.calls)), [len(one.kernels) for one in self.calls])
-        of_listing = np.full(len(names), -1)
-        name, label, turn = (
-            np.concatenate(pair)
-            for pair in (
-                (names, self.codes(work)[plain]),
-                (places, call[plain]),
-                (of_listing, iteration[plain]),
-            )
-        )
-        name[name == UNKNOWN] = len(self.names)
+        codes = self.codes(work)
+        name = np.append(names, np.where(codes == UNKNOWN, len(self.names), codes)[plain])
+        label, turn = np.append(places, call[plain]), np.append(np.full(len(names), -1), iteration[plain])
         found[plain] = taught(name, label, turn)[len(names) :]
         listed = np.zeros((len(self.calls) + 1, len(self.names) + 1), np.int64)
         np.add.at(listed, (places, names), 1)
-        codes = self.codes(work)
         found[listed[found, codes] == 0] = UNKNOWN
         learned = plain[(call[plain] == UNKNOWN) & (found[plain] != UNKNOWN)]
         of = (iteration[learned] * len(listed) + found[learned]) * listed.shape[1] + codes[learned]

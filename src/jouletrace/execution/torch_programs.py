@@ -33,7 +33,6 @@ _AHEAD_S = 0.1
 _LISTED = 2
 """Iterations run under the tracer before the listed one, in which the tracer and libraries initialise themselves."""
 
-
 _MOST_NODES = 400_000
 """Kernels of all graphs together: the tracer remembers a million nodes."""
 
