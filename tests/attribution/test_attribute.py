@@ -117,7 +117,7 @@ def test_what_no_reading_shows_is_stated():
 @pytest.mark.parametrize("wrong", [0.05, 0.2])
 def test_a_wrong_response_is_determined_and_does_no_harm(wrong):
     def change(response, k):
-        return replace(response, rise_s=response.rise_s * (1 + wrong * (-1) ** k), rise_sd=0.04)
+        return replace(response, rise_s=response.rise_s * (1 + wrong * (-1) ** k), width_sd=0.04)
 
     held, half = judged(lambda rng: Load([0.07], [rng.uniform(300.0, 550.0)]), 16, change)
     assert held >= 0.85

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from jouletrace.attribution.chains import low_pass_chain
+from jouletrace.attribution.chains import Course, low_pass_chain
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, mixture, solve
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.shares import Response
@@ -19,9 +19,7 @@ def chain_of(density=40.0):
     seen = np.sort(rng.choice(N + 1, 18, replace=False))
     walk = np.where(np.arange(N) == 12, np.inf, 2000.0)
     fresh = np.where(np.isin(np.arange(N + 1), [0, 13]), 300.0**2, 0.0)
-    return low_pass_chain(
-        time_s, seen, RESPONSE, density=np.full(N, density), walk=walk, jolt=np.full(N, 0.5), fresh=fresh, idle_walk=0.5
-    )
+    return low_pass_chain(time_s, seen, RESPONSE, Course(np.full(N, density), walk, fresh, 0.5), np.full(N, 0.5))
 
 
 def problem_of():
@@ -48,7 +46,7 @@ def dense(chain, problem):
         lever[i, 3 * i : 3 * i + 6] = chain.energy[i]
     spans, own = problem.spans.toarray(), np.diag(chain.own)
     unknowns = problem.unknowns
-    shows = np.eye(size)[chain.seen * 3]
+    shows = np.eye(size)[chain.seen]
     lever = spans @ lever
     extra = np.diag(unknowns.variance)
     reads = shows @ prior @ shows.T + np.diag(problem.noise_w**2) + unknowns.shown @ extra @ unknowns.shown.T

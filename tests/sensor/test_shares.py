@@ -47,6 +47,6 @@ def test_seconds_between_instants_are_those_that_ran(timeline):
 def test_a_known_rate_gives_a_sharper_memory():
     known = Response.sampled(HOPPER_SENSOR, 0.02, rate_hz=1224.5)
     assert known.rise_s == pytest.approx(16 / 1224.5, rel=0.04)
-    assert known.rise_sd < RESPONSE.rise_sd / 10
+    assert known.width_sd < RESPONSE.width_sd / 10
     assert known.sample_s == pytest.approx(1 / 1224.5)
     assert replace(known, rise_s=2 * known.rise_s).sample_s == pytest.approx(2 / 1224.5)

@@ -9,24 +9,28 @@ of swings and of slow change, are summed over a grid, weighed by prior and readi
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.attribution.cuts import Cuts, share_of
-from jouletrace.attribution.look import Look, derivatives, first_look, jolts_of
+from jouletrace.attribution.log_chain import log_energies
+from jouletrace.attribution.look import Look, derivatives, first_look, jolts_of, mistimed_w
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, mixture
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
 from jouletrace.attribution.swing import CHANCES, DENSITIES_S, spread_prior, swing_prior
 from jouletrace.sensor.shares import Floats, Response, Timeline, shares
 
-STEP_S = 0.005
-"""Longest segment inside a burst: a level that walks is resolved at less than half of an H100's memory."""
+_STEP = 0.4
+"""Longest segment inside a burst over the sensor's memory or window: a level that walks is resolved."""
 
 _LIKELY = 2e-3
 """Grid points with less of the prior's weight are left out."""
+
+_UNLIKELY = 9.0
+"""Delays are left out that are so much less likely than the best one, as logarithm, at a first look."""
 
 _CLASS = 1.5
 """Factor by which lengths of spans differ that share a prior over hidden offsets."""
@@ -45,13 +49,14 @@ def attribute(
     samples_s: Floats | None = None,
     rows: bool = False,
 ) -> Energies:
-    """Energies of spans from the readings of a sensor with an exponential memory.
+    """Energies of spans from the readings of any sensor.
 
     Args:
         times_s: Times of the readings, increasing, shape (n,).
         values_w: Their values, shape (n,).
         spans: Starts and ends whose energies are asked for, shape (s, 2).
-        response: What a reading shows of power.
+        response: What a reading shows of power. Where that is the power of its moment, the readings are a log
+            (``log_chain``), of which bursts, a timeline and a period tell nothing.
         bursts: Disjoint segments with a level of their own, in order, shape (b, 2): the spans, or all of the timeline,
             if None.
         timeline: What ran when; powers of its kinds above idle are unknowns.
@@ -62,60 +67,114 @@ def attribute(
         rows: Whether energies of the timeline's kinds come after those of the spans.
     """
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
+    if not response.width_s:
+        return log_energies(times_s - response.delay_s, values_w, spans, response.noise_w)
     if bursts is None:
         bursts = spans if timeline is None else [[timeline.start_s[0], timeline.end_s.max()]]
-    step_s = STEP_S if timeline is None else response.period_s  # a timeline shows what is faster
-    cuts = Cuts.of(times_s - response.delay_s, spans, np.asarray(bursts, np.float64).reshape(-1, 2), step_s)
-    base_w, readings = float(np.median(values_w[:5])), len(times_s)
-    cover, seconds, part_s = share_of(cuts.time_s, spans), np.diff(spans)[:, 0], None
-    unknowns = Unknowns(np.zeros((readings, 0)), np.zeros((len(spans), 0)), np.zeros(0), np.zeros(0))
-    if timeline is not None:
-        part_s = timeline.seconds(cuts.time_s)
-        if rows:
-            cover = vstack([cover, csr_matrix((part_s / cuts.h[:, None]).T)]).tocsr()
-            seconds = np.append(seconds, part_s.sum(axis=0))
-        # A kind's row has nothing of other kinds, which run at other times in its segments
-        wanted = np.vstack([(cover[: len(spans)] @ part_s), np.diag(part_s.sum(axis=0))])[: len(seconds)]
-        mean_w, sd_w = (np.full(timeline.kinds, value) for value in prior.power_w)
-        unknowns = Unknowns(shares(cuts.time_s[cuts.seen], timeline, response, samples_s), wanted, mean_w, sd_w**2)
-        prior = replace(prior, level_w=1.0)  # powers are unknowns of their own
-    problem = Problem(values_w - base_w, np.full(readings, response.noise_w), cover, unknowns)
-    look = first_look(cuts, problem, response, prior, part_s)
-    if timeline is None:
-        edge_s, step_w, unsettled_w = (
-            cuts.bursts.ravel(),
-            np.outer(look.height_w, [1.0, -1.0]).ravel(),
-            look.unsettled_w,
-        )
-    else:
-        above_w = look.power_w[timeline.kind]
-        edge_s, step_w = np.append(timeline.start_s, timeline.end_s), np.append(above_w, -above_w)
-        unsettled_w = (timeline.running(cuts.time_s[cuts.seen]) - unknowns.shown) @ look.power_w
-    # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
-    late = 1 / 12
-    if timeline is None or samples_s is None:
-        look.jolt = jolts_of(cuts, edge_s, step_w, response)
-    else:  # unless the delay is known to a fraction of a sample: then some readings have one more or one less
-        late = min(late, response.delay_sd_s / response.sample_s)
-    noise_w = np.hypot(response.noise_w, unsettled_w * response.weight * np.sqrt(late))
-    timing = np.array([response.delay_sd_s, response.rise_sd])
-    slope = Unknowns(derivatives(cuts, look.level_w, response), np.zeros((len(seconds), 2)), np.zeros(2), timing**2)
-    problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))
-    if timeline is None:
-        weights, unseen = _swings(cuts, cover, look, response, prior, period_s)
-    else:
-        weights, unseen = spread_prior(prior), None
-    grid = [
-        (d, slow, local, weight * share)
-        for d, weight in enumerate(weights.tolist())
-        if weight > _LIKELY
-        for slow, local, share in prior.slow
-    ]
-    if unseen is not None:
-        unseen = replace(unseen, sizes=unseen.sizes[[d for d, *_ in grid]])
-    chains = [look.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in grid]
-    result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
-    return replace(result, mean_j=result.mean_j + base_w * seconds, tried_j=result.tried_j + base_w * seconds)
+    bursts = np.asarray(bursts, np.float64).reshape(-1, 2)
+    some = slice(None, None, response.stride)
+    response = replace(response, period_s=response.period_s * response.stride)
+
+    def case(one: Response) -> _Case:
+        return _Case.of(times_s[some], values_w[some], spans, bursts, one, timeline, prior, samples_s, rows)
+
+    delays = response.delays()
+    cases = [case(one) for one, _ in delays]
+    seem = np.array([one.look.log_evidence for one in cases]) + np.log([weight for _, weight in delays])
+    likely = np.flatnonzero(seem > seem.max() - _UNLIKELY)
+    return joined([cases[i].energies(period_s) for i in likely], np.array([delays[i][1] for i in likely]))
+
+
+@dataclass
+class _Case:
+    """The readings under one response, with a first look at them."""
+
+    cuts: Cuts
+    response: Response
+    prior: Prior
+    timeline: Timeline | None
+    sampled: bool  # whether moments of samples are known
+    problem: Problem  # readings and spans, above the base
+    base_w: float
+    seconds: Floats  # shape (spans,)
+    look: Look
+
+    @classmethod
+    def of(
+        cls,
+        times_s: Floats,
+        values_w: Floats,
+        spans: Floats,
+        bursts: Floats,
+        response: Response,
+        timeline: Timeline | None,
+        prior: Prior,
+        samples_s: Floats | None,
+        rows: bool,
+    ) -> _Case:
+        """Arguments are those of ``attribute``."""
+        read_s = times_s - response.delay_s
+        step_s = _STEP * response.width_s if timeline is None else response.period_s  # a timeline shows what is faster
+        cuts = Cuts.of(read_s, response.begins(read_s), spans, bursts, step_s)
+        base_w, readings = float(np.median(values_w[:5])), len(times_s)
+        cover, seconds, part_s = share_of(cuts.time_s, spans), np.diff(spans)[:, 0], None
+        unknowns = Unknowns(np.zeros((readings, 0)), np.zeros((len(spans), 0)), np.zeros(0), np.zeros(0))
+        if timeline is not None:
+            part_s = timeline.seconds(cuts.time_s)
+            if rows:
+                cover = vstack([cover, csr_matrix((part_s / cuts.h[:, None]).T)]).tocsr()
+                seconds = np.append(seconds, part_s.sum(axis=0))
+            # A kind's row has nothing of other kinds, which run at other times in its segments
+            wanted = np.vstack([(cover[: len(spans)] @ part_s), np.diag(part_s.sum(axis=0))])[: len(seconds)]
+            mean_w, sd_w = (np.full(timeline.kinds, value) for value in prior.power_w)
+            unknowns = Unknowns(shares(read_s, timeline, response, samples_s), wanted, mean_w, sd_w**2)
+            prior = replace(prior, level_w=1.0)  # powers are unknowns of their own
+        problem = Problem(values_w - base_w, np.full(readings, response.noise_w), cover, unknowns)
+        look = first_look(cuts, problem, response, prior, part_s)
+        return cls(cuts, response, prior, timeline, samples_s is not None, problem, base_w, seconds, look)
+
+    def energies(self, period_s: float | None) -> Energies:
+        """Energies under all sizes of swing and slow change."""
+        cuts, look, response, timeline, problem = self.cuts, self.look, self.response, self.timeline, self.problem
+        unknowns = problem.unknowns
+        if timeline is None:
+            edge_s, step_w, unsettled_w = (
+                cuts.bursts.ravel(),
+                np.outer(look.height_w, [1.0, -1.0]).ravel(),
+                look.unsettled_w,
+            )
+        else:
+            above_w = look.power_w[timeline.kind]
+            edge_s, step_w = np.append(timeline.start_s, timeline.end_s), np.append(above_w, -above_w)
+            unsettled_w = (timeline.running(cuts.time_s[cuts.seen]) - unknowns.shown) @ look.power_w
+        # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
+        late = 1 / 12
+        if timeline is None or not self.sampled:
+            look.jolt = jolts_of(cuts, edge_s, step_w, response)
+        else:  # unless the delay is known to a fraction of a sample: then some readings have one more or one less
+            late = min(late, response.delay_sd_s / response.sample_s)
+        sampled_w = unsettled_w * response.weight * np.sqrt(late)
+        noise_w = np.hypot(np.hypot(response.noise_w, sampled_w), mistimed_w(cuts, look.level_w + self.base_w, response))
+        timing = np.array([response.delay_sd_s, response.width_sd])
+        none = np.zeros((len(self.seconds), 2))
+        slope = Unknowns(derivatives(cuts, look.level_w, response), none, np.zeros(2), np.maximum(timing, 1e-9) ** 2)
+        problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))
+        if timeline is None:
+            weights, unseen = _swings(cuts, problem.spans, look, response, self.prior, period_s)
+        else:
+            weights, unseen = spread_prior(self.prior), None
+        grid = [
+            (d, slow, local, weight * share)
+            for d, weight in enumerate(weights.tolist())
+            if weight > _LIKELY
+            for slow, local, share in self.prior.slow
+        ]
+        if unseen is not None:
+            unseen = replace(unseen, sizes=unseen.sizes[[d for d, *_ in grid]])
+        chains = [look.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in grid]
+        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
+        base_j = self.base_w * self.seconds
+        return replace(result, mean_j=result.mean_j + base_j, tried_j=result.tried_j + base_j)
 
 
 def _swings(

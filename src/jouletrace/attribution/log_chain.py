@@ -67,8 +67,8 @@ def fluctuation_chain(
 
 def log_energies(
     times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: float = 0.5
-) -> tuple[Energies | None, str]:
-    """Energies of spans, and the reason if there are none.
+) -> Energies:
+    """Energies of spans; NaN, with the reason, if there are none.
 
     Args:
         times_s: Times of the readings, increasing, shape (n,).
@@ -79,7 +79,8 @@ def log_energies(
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     turns = _changes(values_w, noise_w)
     if len(turns) < 2 or _slips(times_s, values_w, turns):
-        return None, ALIASED
+        none = np.full((1, len(spans)), np.nan)
+        return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED)
     step_s, scatter, level_w = float(np.median(np.diff(times_s))), float(values_w.var()), float(values_w.mean())
     points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
     hidden = float(np.log(_HIDDEN_ODDS)) + _partial(values_w)
@@ -117,7 +118,7 @@ def log_energies(
         mean_j=found.mean_j + add,
         covariance=found.covariance * _coherent(turns),
         tried_j=found.tried_j + add,
-    ), ""
+    )
 
 
 def _changes(values_w: Floats, noise_w: float) -> NDArray[np.intp]:

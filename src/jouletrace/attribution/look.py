@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jouletrace.attribution.chains import Chain, low_pass_chain
+from jouletrace.attribution.chains import Chain, Course, sensor_chain
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, solve
-from jouletrace.sensor.shares import Floats, Response, forgetting
+from jouletrace.sensor.shares import Floats, Response, shown
 
 _ROUNDS = 3
 """Passes until heights and places of jumps agree with each other."""
@@ -38,6 +38,7 @@ class Look:
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
     unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
     power_w: Floats  # shape (kinds,): powers of the timeline's kinds above idle
+    log_evidence: float = 0.0  # of the readings under it
 
     def chain(self, density_s: float, slow: float, local: float) -> Chain:
         """The chain of one point of the grid.
@@ -53,16 +54,8 @@ class Look:
         walk = np.where(cuts.goes_on, slow**2 * height**2 / pace + local * self.moves, np.inf)
         level = self.prior.level_w**2
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
-        return low_pass_chain(
-            cuts.time_s,
-            cuts.seen,
-            self.response,
-            density=density_s * height**2,
-            walk=walk,
-            jolt=self.jolt,
-            fresh=fresh,
-            idle_walk=self.prior.idle_walk,
-        )
+        course = Course(density_s * height**2, walk, fresh, self.prior.idle_walk)
+        return sensor_chain(cuts.time_s, cuts.begun, cuts.seen, self.response, course, self.jolt)
 
 
 def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None) -> Look:
@@ -70,19 +63,19 @@ def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, p
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     none = np.zeros(0)
     look = Look(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.zeros(n), np.zeros(n), none, none, none)
-    fade = np.exp(-h / response.rise_s)
     for _ in range(_ROUNDS):
-        result = solve(look.chain(*_FIRST), problem, covariance=False)
-        y, idle, excess = result.state.T
+        chain = look.chain(*_FIRST)
+        result = solve(chain, problem, covariance=False)
+        idle, excess = result.state.T[-2:]
         if part_s is None:
-            above = np.where(cuts.inside, (y[1:] - fade * y[:-1]) / (1 - fade) - idle[:-1], 0.0)
+            above = np.where(cuts.inside, result.segment_j / h - idle[:-1], 0.0)
         else:
             above = part_s @ result.unknowns / h
         look.height_w = np.maximum(np.abs(over @ (above * h)) / cuts.length_s, _LEAST_W)
         look.level_w = (idle + excess)[:-1] + (0.0 if part_s is None else above)
-        look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - y[cuts.seen]
+        look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - result.state.ravel()[chain.seen]
         look.moves = _moves(cuts, excess, response.period_s)
-        look.power_w = result.unknowns
+        look.power_w, look.log_evidence = result.unknowns, result.log_evidence
     return look
 
 
@@ -109,6 +102,8 @@ def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Fl
     against a continuous average, u uniform: variance (weight s)² / 12. Steps in the same ``_PARTS``th of a sample are
     one. ``at_s`` and ``step_w`` are times and sizes of the steps, shape (m,).
     """
+    if not response.weight:
+        return np.zeros(len(cuts.h))
     part_s, n = response.sample_s / _PARTS, len(cuts.h)
     place, group = np.unique(np.floor(at_s / part_s), return_inverse=True)
     step, middle_s = np.bincount(group, step_w), (place + 0.5) * part_s
@@ -118,13 +113,29 @@ def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Fl
 
 
 def derivatives(cuts: Cuts, level_w: Floats, response: Response) -> Floats:
-    """Derivatives of the readings by delay (W/s) and by the logarithm of the rise (W), shape (readings, 2).
+    """Derivatives of the readings by delay (W/s) and by the logarithm of rise or window (W), shape (readings, 2).
 
-    ``rise y' + y = level`` and ``rise lag' + lag = y - level``. They are taken of the level without swings: of
-    deconvolved readings they would fit the swings themselves.
+    They are secants over a standard deviation to either side, since readings needn't change in proportion where edges
+    enter a window. They are taken of the level without swings: of deconvolved readings they would fit the swings
+    themselves.
     """
-    h, rise = cuts.h, response.rise_s
-    f = np.exp(-h / rise)
-    y = forgetting(np.append(level_w[0], (1 - f) * level_w), f)
-    lag = forgetting(np.append(0.0, h / rise * f * (y[:-1] - level_w)), f)
-    return np.stack([(y - np.append(level_w, y[-1]))[cuts.seen] / rise, lag[cuts.seen]], axis=1)
+    moment_s, late_s, wide = cuts.time_s[cuts.seen], max(response.delay_sd_s, 1e-6), max(response.width_sd, 1e-6)
+    early, late = (shown(moment_s - way * late_s, cuts.time_s, level_w, response) for way in (-1, 1))
+    narrow, broad = (response.widened(float(np.exp(way * wide))) for way in (-1, 1))
+    ends = [shown(moment_s + response.delay_s - one.delay_s, cuts.time_s, level_w, one) for one in (narrow, broad)]
+    return np.stack([(late - early) / (2 * late_s), (ends[1] - ends[0]) / (2 * wide)], axis=1)
+
+
+def mistimed_w(cuts: Cuts, level_w: Floats, response: Response) -> Floats:
+    """Standard deviation in W that unknown times of single readings give them, shape (readings,).
+
+    A window between two of them has its length from them, too: even a constant power then reads wrong.
+    """
+    moment_s, off_s = cuts.time_s[cuts.seen], response.jitter_s
+    if not off_s:
+        return np.zeros(len(moment_s))
+    if response.back_to_back:
+        last_w = level_w[np.maximum(cuts.seen - 1, 0)]
+        return np.sqrt(2) * np.abs(last_w) * off_s / (moment_s - cuts.time_s[cuts.begun])
+    usual, *others = (shown(moment_s + way * off_s, cuts.time_s, level_w, response) for way in (0, -1, 1))
+    return np.asarray(np.sqrt(sum((one - usual) ** 2 for one in others) / 2))

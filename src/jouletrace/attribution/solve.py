@@ -49,8 +49,9 @@ class Problem:
 class Solution:
     """Energies of the spans given readings and hyperparameters."""
 
-    log_evidence: float  # logarithm of the readings' probability, up to a constant of the problem
+    log_evidence: float  # logarithm of the readings' probability, up to a constant of their number
     mean_j: Floats  # shape (spans,)
+    segment_j: Floats  # shape (n,): energies of the segments, without what is of the unknowns
     state: Floats  # shape (n + 1, k): means of the states
     unknowns: Floats  # shape (c,): means
     covariance: Floats  # shape (spans, spans), in J²; (0, 0) if it wasn't asked for
@@ -79,6 +80,8 @@ class Energies:
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
+    log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
+    reason: str = ""  # why there are no energies, which are NaN then
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -128,7 +131,7 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
     """
     n, two = chain.energy.shape
     k, unknowns, values = two // 2, problem.unknowns, problem.values_w
-    at, band = chain.seen * k, chain.band.copy()
+    at, band = chain.seen, chain.band.copy()
     band[0, at] += 1 / problem.noise_w**2
     factor = cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
     data = np.column_stack([values, unknowns.shown])
@@ -141,11 +144,12 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
     moment = unknowns.mean / unknowns.variance + unknowns.shown.T @ weighed[:, 0]
     determined = inverse @ moment
     chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ determined
-    log_det = 2 * np.log(factor[0]).sum() - chain.log_det
+    log_det = 2 * np.log(factor[0]).sum() - chain.log_det + 2 * np.log(problem.noise_w).sum()
     log_det += np.log(unknowns.variance).sum() - np.linalg.slogdet(inverse)[1]
     means = state[:, 0] - state[:, 1:] @ determined
     place = np.arange(n)[:, None] * k + np.arange(two)
-    mean = problem.spans @ (means[place] * chain.energy).sum(axis=1) + unknowns.wanted @ determined
+    segment = (means[place] * chain.energy).sum(axis=1)
+    mean = problem.spans @ segment + unknowns.wanted @ determined
     joint = np.zeros((0, 0))
     if covariance:
         rows = np.arange(0, n * two + 1, two)
@@ -153,7 +157,7 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
         link = unknowns.wanted - lever @ state[:, 1:]
         joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray() + link @ inverse @ link.T
         joint += _quadratic(factor, lever.tocsr(), k)
-    return Solution(-0.5 * float(chi2 + log_det), mean, means.reshape(-1, k), determined, joint)
+    return Solution(-0.5 * float(chi2 + log_det), mean, segment, means.reshape(-1, k), determined, joint)
 
 
 def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
@@ -232,4 +236,26 @@ def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Un
         unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
+        log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
+    )
+
+
+def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
+    """Energies over cases that exclude each other, such as delays of a sensor, by prior and evidence."""
+    if len(parts) == 1:
+        return parts[0]
+    evidence = np.array([one.log_evidence for one in parts])
+    weight = np.exp(evidence - evidence.max()) * prior
+    weight = weight / weight.sum()
+    unseen, mine = None, [one.unseen for one in parts if one.unseen is not None]
+    if mine:  # shares differ by how high bursts seem
+        share = sum(w * one.share for w, one in zip(weight, mine, strict=True))
+        unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)
+    return Energies(
+        weight=np.concatenate([w * one.weight for w, one in zip(weight, parts, strict=True)]),
+        mean_j=np.concatenate([one.mean_j for one in parts]),
+        covariance=np.concatenate([one.covariance for one in parts]),
+        unknowns=np.asarray(sum(w * one.unknowns for w, one in zip(weight, parts, strict=True))),
+        tried_j=np.concatenate([one.tried_j for one in parts]),
+        unseen=unseen,
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from jouletrace.attribution.prior import Prior
-from jouletrace.sensor.shares import Floats, Response
+from jouletrace.sensor.shares import Floats, Response, both_seen, seen
 
 DENSITIES_S = np.array([3e-7, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3])
 """Spectral densities of scatter over the squared power above idle: from none to a swing of all of it at 60 ms."""
@@ -96,8 +96,8 @@ def _met(
     """Periodic swings of unit variance, met by an estimator that takes them for white noise.
 
     The burst has one unknown level P. Readings y have ``y = a P + noise`` with covariance ``D C``, and the energy of a
-    span in its middle has covariance ``D c`` with them, for white noise of density D and
-    k_i(t) = exp(-(t_i - t) / rise) / rise:
+    span in its middle has covariance ``D c`` with them, for white noise of density D and the weight k_i(t) that reading
+    i gives the power of time t:
 
         a_i = ∫ k_i,  C_ij = ∫ k_i k_j over the burst,  c_i = ∫ k_i over the span
 
@@ -115,29 +115,24 @@ def _met(
     Returns:
         D in s, and by how much the squared error of the energy exceeds D v, in s², each of shape (3, periods, draws).
     """
-    rise, begin = response.rise_s, (burst_s - span_s) / 2
-    turn, power = 2j * np.pi * frequency_hz[..., None], np.abs(wave) ** 2
+    begin, turn, power = (burst_s - span_s) / 2, 2j * np.pi * frequency_hz[..., None], np.abs(wave) ** 2
     density, excess = [], []
     for phase in _PHASES:
-        t = np.arange(phase, burst_s / response.period_s + 3) * response.period_s
-        inside = np.minimum(t, burst_s)
-        a = np.exp(-(t - inside) / rise) - np.exp(-t / rise)
-        both, total = np.minimum.outer(inside, inside), np.add.outer(t, t)
-        covariance = (np.exp(-(total - 2 * both) / rise) - np.exp(-total / rise)) / (2 * rise)
-        covariance += _NOISE * np.eye(len(t))
-        first, last = (np.clip(edge, 0.0, t) for edge in (begin, begin + span_s))
-        c = np.exp(-(t - last) / rise) - np.exp(-(t - first) / rise)
+        t = np.arange(phase, (burst_s + response.lasts_s) / response.period_s) * response.period_s
+        a, c = (seen(t, low, high, response).real for low, high in ((0.0, burst_s), (begin, begin + span_s)))
+        covariance = both_seen(t, burst_s, response)
+        covariance += _NOISE * covariance.max() * np.eye(len(t))
         solved = np.linalg.solve(covariance, np.stack([a, c], axis=1))
-        level = solved[:, 0] / (a @ solved[:, 0])
+        level = solved[:, 0] / max(a @ solved[:, 0], 1e-12)
         weights = solved[:, 1] + (span_s - a @ solved[:, 1]) * level
         usual = span_s - 2 * weights @ c + weights @ covariance @ weights
         # A reading of exp(turn t) in the burst, and its integral over the span
-        shown = (np.exp(turn * inside - (t - inside) / rise) - np.exp(-t / rise)) / (1 + turn * rise)
+        shown = seen(t, 0.0, burst_s, response, turn)
         energy = ((np.exp(turn * (begin + span_s)) - np.exp(turn * begin)) / turn)[..., 0]
         error = np.abs(energy - shown @ weights) ** 2 @ power
         y = np.sqrt(2) * np.einsum("pht,hd->pdt", shown, wave, optimize=True).real
         left = y - (y @ level)[..., None] * a
-        best = (left * (left @ np.linalg.inv(covariance))).sum(axis=-1) / (len(t) - 1)
+        best = (left * (left @ np.linalg.inv(covariance))).sum(axis=-1) / max(np.count_nonzero(a) - 1, 1)
         density.append(best)
         excess.append(np.maximum(error - usual * best, 0.0))
     return np.array(density), np.array(excess)
@@ -146,5 +141,5 @@ def _met(
 _PHASES = (0.2, 0.5, 0.8)
 """Of the readings against the burst's start."""
 
-_NOISE = 0.01
-"""Variance of a reading's noise in ``C``, where white noise itself has 1 / (2 rise), about 40: little."""
+_NOISE = 2.5e-4
+"""Variance of a reading's noise in ``C`` over that of white noise itself: little."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT
+from jouletrace.sensor import shares
 from jouletrace.sensor.models import Means, SampleResponse, Sensor
 from jouletrace.sensor.windows.response import Response
 
@@ -58,6 +59,7 @@ class SensorKind:
     fields: tuple[PowerField, ...]  # where it is recognised by its GPU, live or in a log
     response: Response  # how readings answer, with wide uncertainty (``nominal``)
     sampler: Sensor | None = None  # of readings that average momentary samples; None if they are means over windows
+    counts: bool = False  # whether readings are differences of a counter: each is the mean since the one before
     # Whether it is behind a channel that doesn't state its sensor: another meter's, or of a Run of an older version
     recognises: Callable[[ChannelInfo], bool] = lambda channel: False
 
@@ -117,6 +119,7 @@ KINDS: dict[str, SensorKind] = {
     "counter": SensorKind(
         (),
         nominal(0.001, 0.001, 0.0005, 0.0002),
+        counts=True,
         recognises=lambda channel: (
             bool(channel.gapless and channel.window_s)
             and channel.window_s == channel.period_s
@@ -175,6 +178,14 @@ def kind_of(channel: ChannelInfo) -> SensorKind:
 def response_of(channel: ChannelInfo) -> Response:
     """The sensor's response: as calibrated, else that of its kind."""
     return Response.from_dict(channel.response) if channel.response else kind_of(channel).response_of(channel)
+
+
+def readings_of(channel: ChannelInfo) -> shares.Response:
+    """What the channel's readings show of power, for ``attribution.attribute``."""
+    kind, response = kind_of(channel), response_of(channel)
+    if kind.sampler is not None and not channel.response:
+        return shares.Response.sampled(kind.sampler, response.period_s)
+    return shares.Response.of(response, kind.sampler, kind.counts)
 
 
 def samples(channel: ChannelInfo) -> bool:
