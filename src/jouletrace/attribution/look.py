@@ -112,30 +112,45 @@ def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Fl
     return np.asarray(np.bincount(segment, (response.weight * step) ** 2 / 12 * left, n), np.float64)
 
 
-def derivatives(cuts: Cuts, level_w: Floats, response: Response) -> Floats:
-    """Derivatives of the readings by delay (W/s) and by the logarithm of rise or window (W), shape (readings, 2).
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
+"""Standard deviations of what isn't known, and their weights, at which readings are tried."""
 
-    They are secants over a standard deviation to either side, since readings needn't change in proportion where edges
-    enter a window. They are taken of the level without swings: of deconvolved readings they would fit the swings
-    themselves.
+
+@dataclass(frozen=True)
+class Timing:
+    """What readings owe to an unknown delay and width of the sensor."""
+
+    slope: Floats  # shape (readings, 2): by the delay (W/s) and by the logarithm of rise or window (W)
+    noise_w: Floats  # shape (readings,): standard deviation of what isn't in proportion, and of single readings' times
+
+
+def timing(cuts: Cuts, level_w: Floats, response: Response) -> Timing:
+    """What readings owe to it, by statistical linearisation, W (Gelb 1974, section 6.2).
+
+    Where an edge enters a window readings don't change in proportion: slopes are regressions over what isn't known, and
+    what is left is noise of each reading. They are taken of the level without swings, ``level_w`` (n,): of deconvolved
+    readings they would fit the swings themselves. Between reads of a counter the time is uncertain, too: even a
+    constant power reads wrong.
     """
-    moment_s, late_s, wide = cuts.time_s[cuts.seen], max(response.delay_sd_s, 1e-6), max(response.width_sd, 1e-6)
-    early, late = (shown(moment_s - way * late_s, cuts.time_s, level_w, response) for way in (-1, 1))
-    narrow, broad = (response.widened(float(np.exp(way * wide))) for way in (-1, 1))
-    ends = [shown(moment_s + response.delay_s - one.delay_s, cuts.time_s, level_w, one) for one in (narrow, broad)]
-    return np.stack([(late - early) / (2 * late_s), (ends[1] - ends[0]) / (2 * wide)], axis=1)
+    moment_s = cuts.time_s[cuts.seen]
+    share = _WEIGHTS / _WEIGHTS.sum()
 
+    def moved(late_s: float, by: float = 1.0) -> Floats:
+        one = response.widened(by)
+        return shown(moment_s + response.delay_s - one.delay_s - late_s, cuts.time_s, level_w, one)
 
-def mistimed_w(cuts: Cuts, level_w: Floats, response: Response) -> Floats:
-    """Standard deviation in W that unknown times of single readings give them, shape (readings,).
-
-    A window between two of them has its length from them, too: even a constant power then reads wrong.
-    """
-    moment_s, off_s = cuts.time_s[cuts.seen], response.jitter_s
-    if not off_s:
-        return np.zeros(len(moment_s))
+    usual, slopes, left = moved(0.0), [], np.zeros(len(moment_s))
+    for size, tried in (
+        (max(response.delay_sd_s, 1e-9), lambda x: moved(x)),
+        (max(response.width_sd, 1e-9), lambda x: moved(0.0, float(np.exp(x)))),
+    ):
+        change = np.array([tried(size * node) for node in _NODES]) - usual
+        slope = (share * _NODES) @ change  # over a standard deviation
+        slopes.append(slope / size)
+        left += share @ (change - np.outer(_NODES, slope)) ** 2
     if response.back_to_back:
         last_w = level_w[np.maximum(cuts.seen - 1, 0)]
-        return np.sqrt(2) * np.abs(last_w) * off_s / (moment_s - cuts.time_s[cuts.begun])
-    usual, *others = (shown(moment_s + way * off_s, cuts.time_s, level_w, response) for way in (0, -1, 1))
-    return np.asarray(np.sqrt(sum((one - usual) ** 2 for one in others) / 2))
+        left += 2 * (last_w * response.jitter_s / (moment_s - cuts.time_s[cuts.begun])) ** 2
+    elif response.jitter_s:
+        left += share @ (np.array([moved(response.jitter_s * node) for node in _NODES]) - usual) ** 2
+    return Timing(np.stack(slopes, axis=1), np.sqrt(left))

@@ -185,7 +185,11 @@ def readings_of(channel: ChannelInfo) -> shares.Response:
     kind, response = kind_of(channel), response_of(channel)
     if kind.sampler is not None and not channel.response:
         return shares.Response.sampled(kind.sampler, response.period_s)
-    return shares.Response.of(response, kind.sampler, kind.counts)
+    found = shares.Response.of(response, kind.sampler, kind.counts)
+    if not kind.counts:
+        return found
+    # A counter that is read is up to one of its updates old
+    return replace(found, jitter_s=math.hypot(found.jitter_s, kind.response.period_s / math.sqrt(12)))
 
 
 def samples(channel: ChannelInfo) -> bool:

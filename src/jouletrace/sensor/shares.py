@@ -28,9 +28,8 @@ Floats = NDArray[np.float64]
 
 _Weigh = Callable[[Floats], Floats]
 
-_COARSE = 0.25
-"""Share of a memory's length up to which an uncertain delay changes readings in proportion: an edge leaves a window, or
-enters it, within that."""
+_COARSE = 0.125
+"""Standard deviation of a delay over the width, or a burst's length, up to which it changes readings in proportion."""
 
 _FEW = 4
 """Windows that overlap at a time; of more, readings between them are left out. A window of 1 s that is read each 0.1 s
@@ -137,13 +136,14 @@ class Response:
         before = time_s - self.window_s
         return np.append(before[:1], time_s[:-1]) if self.back_to_back else before
 
-    def delays(self) -> list[tuple[Response, float]]:
+    def delays(self, burst_s: float) -> list[tuple[Response, float]]:
         """Responses with delays known to a fraction of the width, which together are as uncertain as this, by weight.
 
-        As a delay grows, edges enter windows and leave them, and readings don't change in proportion.
+        As a delay grows, edges enter windows and leave them, and readings don't change in proportion: by less than a
+        width, or the length of a burst, ``burst_s``, they do.
         """
-        cell = _COARSE * self.width_s / 2
-        if self.delay_sd_s <= 2 * cell:
+        cell = _COARSE * min(self.width_s, burst_s)
+        if self.delay_sd_s <= 1.5 * cell:
             return [(self, 1.0)]
         spread = math.sqrt(self.delay_sd_s**2 - cell**2)
         steps = np.arange(-math.ceil(2.5 * spread / (2 * cell)), math.ceil(2.5 * spread / (2 * cell)) + 1)
