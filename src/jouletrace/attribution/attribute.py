@@ -121,6 +121,12 @@ class _Case:
         base_w, readings = float(np.median(values_w[:5])), len(times_s)
         cover, seconds, part_s = share_of(cuts.time_s, spans), np.diff(spans)[:, 0], None
         unknowns = Unknowns(np.zeros((readings, 0)), np.zeros((len(spans), 0)), np.zeros(0), np.zeros(0))
+        if timeline is None and len(bursts) > 1:
+            # Half of the variance of their levels is in common: what some bursts show counts for those between windows
+            every = Timeline(*bursts.T, np.zeros(len(bursts), np.int64))
+            prior = replace(prior, level_w=prior.level_w / np.sqrt(2))
+            wanted, variance = cover @ every.seconds(cuts.time_s), np.array([prior.level_w**2])
+            unknowns = Unknowns(shares(read_s, every, response), wanted, np.zeros(1), variance)
         if timeline is not None:
             part_s = timeline.seconds(cuts.time_s)
             if rows:

@@ -35,6 +35,26 @@ class Chain:
     seen: NDArray[np.intp]  # shape (readings,), distinct: of all states' numbers the one that each reading shows
 
 
+@dataclass(frozen=True)
+class Windows:
+    """Where readings' windows lie among instants; without one it begins where it ends."""
+
+    begun: NDArray[np.intp]  # shape (readings,): the instant at which each begins
+    seen: NDArray[np.intp]  # shape (readings,): that at which it ends, which the reading shows
+    which: NDArray[np.intp]  # shape (readings,): of the sums that run at a time, the one of each window
+
+    @classmethod
+    def of(cls, begun: NDArray[np.intp], seen: NDArray[np.intp]) -> Windows:
+        """Windows, each with the first sum that no earlier one still uses."""
+        ends: list[int] = []
+        which = []
+        for begin, end in zip(begun.tolist(), seen.tolist(), strict=True):
+            free = next((j for j, last in enumerate(ends) if last <= begin), len(ends))
+            ends[free : free + 1] = [end]
+            which.append(free)
+        return cls(begun, seen, np.array(which))
+
+
 Equation = tuple[Mapping[int, float | Floats], Floats]
 """A sum over the numbers of two neighbouring states that is zero but for noise: coefficients by position, those of the
 second state after the first's, and the variance, shape (n,)."""
@@ -79,22 +99,21 @@ class Course:
 
 
 def sensor_chain(
-    time_s: Floats, begun: NDArray[np.intp], seen: NDArray[np.intp], response: Response, course: Course, jolt: Floats
+    time_s: Floats, windows: Windows, response: Response, course: Course, jolt: Floats
 ) -> Chain:
     """The chain of a sensor; n segments between ``time_s``, (n + 1,).
 
     Args:
         time_s: Instants, increasing; all readings' and all edges' are among them, and those at which windows begin.
-        begun: Instant at which each reading's window begins.
-        seen: Instant of each reading.
+        windows: Of the readings.
         response: Of the sensor.
         course: Of the power.
         jolt: Variance in W² that enters an exponential memory without energy, shape (n,): edges fall anywhere between
             two samples.
     """
     if response.window_s:
-        return window_chain(time_s, begun, seen, course)
-    return low_pass_chain(time_s, seen, response, course, jolt)
+        return window_chain(time_s, windows, course)
+    return low_pass_chain(time_s, windows.seen, response, course, jolt)
 
 
 def low_pass_chain(
@@ -123,19 +142,19 @@ def low_pass_chain(
     return Chain(band, log_det, energy, density * level, seen * 3)
 
 
-def window_chain(time_s: Floats, begun: NDArray[np.intp], seen: NDArray[np.intp], course: Course) -> Chain:
+def window_chain(time_s: Floats, windows: Windows, course: Course) -> Chain:
     """States (sums, mean, idle, excess) of a sensor whose readings are means over windows; see ``sensor_chain``.
 
     The mean is that of the power over the segment before the instant. Each sum adds it up from the beginning of its
     window, over the window's length: at the end the reading shows it. There are as many sums as windows overlap.
     """
-    h, which = np.diff(time_s), _sums(begun, seen)
+    h, which = np.diff(time_s), windows.which
     sums, none = int(which.max()) + 1, np.zeros_like(h)
     k = sums + 3
     level, *rest = course.equations(h, sums + 1, k)
     adding = []
     for j in range(sums):
-        first, last = begun[which == j], seen[which == j]
+        first, last = windows.begun[which == j], windows.seen[which == j]
         window = np.searchsorted(first, np.arange(len(h)), side="right") - 1  # the last one that has begun
         runs = (window >= 0) & (np.arange(len(h)) < last[window])
         part = np.where(runs, h / (time_s[last] - time_s[first])[window], 0.0)
@@ -151,15 +170,4 @@ def window_chain(time_s: Floats, begun: NDArray[np.intp], seen: NDArray[np.intp]
     )
     energy = np.zeros((len(h), 2 * k))
     energy[:, k + sums] = h
-    return Chain(band, log_det, energy, none, seen * k + which)
-
-
-def _sums(begun: NDArray[np.intp], seen: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The sum that each window uses, shape (readings,): the first that no other window uses at that time."""
-    ends: list[int] = []
-    which = []
-    for begin, end in zip(begun.tolist(), seen.tolist(), strict=True):
-        free = next((j for j, last in enumerate(ends) if last <= begin), len(ends))
-        ends[free : free + 1] = [end]
-        which.append(free)
-    return np.array(which)
+    return Chain(band, log_det, energy, none, windows.seen * k + which)

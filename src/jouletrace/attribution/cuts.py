@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from jouletrace.attribution.chains import Windows
 from jouletrace.sensor.shares import Floats
 
 
@@ -16,8 +17,7 @@ class Cuts:
     """Instants at which time is cut, and what lies between them: n segments."""
 
     time_s: Floats  # shape (n + 1,)
-    seen: NDArray[np.intp]  # shape (readings,): the instant of each
-    begun: NDArray[np.intp]  # shape (readings,): that at which its window begins; its own without one
+    windows: Windows  # of the readings
     bursts: Floats  # shape (b, 2)
     burst: NDArray[np.intp]  # shape (n,): the last burst that began before each segment
     inside: NDArray[np.bool_]  # shape (n,): whether the segment lies in it
@@ -37,8 +37,13 @@ class Cuts:
         burst = np.maximum(np.searchsorted(bursts[:, 0], begin, side="right") - 1, 0)
         inside = (begin >= bursts[burst, 0]) & (begin < bursts[burst, 1])
         opens = inside & np.isin(begin, bursts[:, 0])
-        seen, begun = np.searchsorted(time_s, read_s), np.searchsorted(time_s, begin_s)
-        return cls(time_s, seen, begun, bursts, burst, inside, opens)
+        windows = Windows.of(np.searchsorted(time_s, begin_s), np.searchsorted(time_s, read_s))
+        return cls(time_s, windows, bursts, burst, inside, opens)
+
+    @property
+    def seen(self) -> NDArray[np.intp]:
+        """The instant that each reading shows, shape (readings,)."""
+        return self.windows.seen
 
     @property
     def h(self) -> Floats:

@@ -55,7 +55,7 @@ class Look:
         level = self.prior.level_w**2
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
         course = Course(density_s * height**2, walk, fresh, self.prior.idle_walk)
-        return sensor_chain(cuts.time_s, cuts.begun, cuts.seen, self.response, course, self.jolt)
+        return sensor_chain(cuts.time_s, cuts.windows, self.response, course, self.jolt)
 
 
 def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None) -> Look:
@@ -68,12 +68,14 @@ def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, p
         result = solve(chain, problem, covariance=False)
         idle, excess = result.state.T[-2:]
         if part_s is None:
-            above = np.where(cuts.inside, result.segment_j / h - idle[:-1], 0.0)
+            common = np.where(cuts.inside, result.unknowns.sum(), 0.0)
+            above = np.where(cuts.inside, result.segment_j / h - idle[:-1], 0.0) + common
         else:
-            above = part_s @ result.unknowns / h
+            common = above = part_s @ result.unknowns / h
         look.height_w = np.maximum(np.abs(over @ (above * h)) / cuts.length_s, _LEAST_W)
-        look.level_w = (idle + excess)[:-1] + (0.0 if part_s is None else above)
-        look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - result.state.ravel()[chain.seen]
+        look.level_w = (idle + excess)[:-1] + common
+        read_w = result.state.ravel()[chain.seen] + problem.unknowns.shown @ result.unknowns
+        look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - read_w
         look.moves = _moves(cuts, excess, response.period_s)
         look.power_w, look.log_evidence = result.unknowns, result.log_evidence
     return look
@@ -150,7 +152,7 @@ def timing(cuts: Cuts, level_w: Floats, response: Response) -> Timing:
         left += share @ (change - np.outer(_NODES, slope)) ** 2
     if response.back_to_back:
         last_w = level_w[np.maximum(cuts.seen - 1, 0)]
-        left += 2 * (last_w * response.jitter_s / (moment_s - cuts.time_s[cuts.begun])) ** 2
+        left += 2 * (last_w * response.jitter_s / (moment_s - cuts.time_s[cuts.windows.begun])) ** 2
     elif response.jitter_s:
         left += share @ (np.array([moved(response.jitter_s * node) for node in _NODES]) - usual) ** 2
     return Timing(np.stack(slopes, axis=1), np.sqrt(left))

@@ -184,15 +184,13 @@ def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
         weigh = inside + left.T @ after @ left
         links.append((rows, weigh[:k, k:], weigh[k:, k:]))
         after = weigh[:k, :k]
-    joint, carried = np.zeros((spans, spans)), np.zeros((k, spans))
+    joint, earlier, carried = np.zeros((spans, spans)), np.zeros((spans, spans)), np.zeros((k, spans))
     for (rows, link, own), (_, _, left) in zip(reversed(links), blocks, strict=True):
-        cross = carried.T @ link
-        joint[:, rows] += cross
-        joint[rows] += cross.T
+        earlier[rows] += link.T @ carried
         joint[np.ix_(rows, rows)] += own
         carried = left[:, :k] @ carried
         carried[:, rows] += left[:, k:]
-    return joint
+    return np.asarray(joint + earlier + earlier.T)
 
 
 def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple[Floats, NDArray[np.intp], Floats]:

@@ -142,7 +142,7 @@ class Response:
         As a delay grows, edges enter windows and leave them, and readings don't change in proportion: by less than a
         width, or the length of a burst, ``burst_s``, they do.
         """
-        cell = _COARSE * min(self.width_s, burst_s)
+        cell = max(_COARSE * min(self.width_s, max(burst_s, self.period_s)), self.delay_sd_s / 4)
         if self.delay_sd_s <= 1.5 * cell:
             return [(self, 1.0)]
         spread = math.sqrt(self.delay_sd_s**2 - cell**2)
