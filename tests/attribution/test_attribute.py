@@ -11,6 +11,7 @@ from scipy.signal import lfilter
 
 from jouletrace.attribution.attribute import attribute
 from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor.models import STEP_S
 from jouletrace.sensor.shares import Response, Timeline
 
 IDLE_W, START_S = 130.0, 0.4
@@ -36,9 +37,11 @@ class Load:
         rate, weight = rng.uniform(1215, 1254) * averages / 16, 1 / averages
         response = Response.sampled(replace(HOPPER_SENSOR, averages=averages), 0.02, rate_hz=rate)
         sample_s = (np.arange(int((self.edge_s[-1] + after_s) * rate)) + rng.random()) / rate
-        place = np.searchsorted(self.edge_s, sample_s, side="right") - 1
+        sees = HOPPER_SENSOR.response
+        at_s = sample_s[:, None] - sees.first_s - STEP_S * np.arange(len(sees.weight))
+        place = np.searchsorted(self.edge_s, at_s, side="right") - 1
         busy = (place >= 0) & (place < len(self.watts))
-        power = IDLE_W + np.where(busy, self.watts[np.clip(place, 0, len(self.watts) - 1)], 0.0)
+        power = IDLE_W + np.where(busy, self.watts[np.clip(place, 0, len(self.watts) - 1)], 0.0) @ sees.weight
         state = lfilter([weight], [1, weight - 1], power, zi=[IDLE_W * (1 - weight)])[0]
         read_s = np.arange(0.02 + rng.random() * 0.02, sample_s[-1], 0.02)
         seen = state[np.searchsorted(sample_s, read_s, side="right") - 1]
@@ -195,6 +198,7 @@ def test_kernels_far_shorter_than_a_sample_hold():
 
 @pytest.mark.thorough
 def test_known_samples_make_short_kernels_known():
+    """A sample sees the power of 0.2 ms: as if it saw that of a moment, three intervals of four hold."""
     spans, kinds, half, sums = judged_program(range(6), sampled=True, shortest_s=2e-5, longest_s=2e-4)
     assert spans >= 0.9
     assert kinds >= 0.85

@@ -118,10 +118,10 @@ def _met(
     begin, turn, power = (burst_s - span_s) / 2, 2j * np.pi * frequency_hz[..., None], np.abs(wave) ** 2
     density, excess = [], []
     for phase in _PHASES:
-        t = np.arange(phase, (burst_s + response.lasts_s) / response.period_s) * response.period_s
+        t = np.arange(phase, (burst_s + response.lasts_s) / response.period_s + 1) * response.period_s
         a, c = (seen(t, low, high, response).real for low, high in ((0.0, burst_s), (begin, begin + span_s)))
         covariance = both_seen(t, burst_s, response)
-        covariance += _NOISE * covariance.max() * np.eye(len(t))
+        covariance += _NOISE / response.width_s * np.eye(len(t))
         solved = np.linalg.solve(covariance, np.stack([a, c], axis=1))
         level = solved[:, 0] / max(a @ solved[:, 0], 1e-12)
         weights = solved[:, 1] + (span_s - a @ solved[:, 1]) * level
@@ -141,5 +141,5 @@ def _met(
 _PHASES = (0.2, 0.5, 0.8)
 """Of the readings against the burst's start."""
 
-_NOISE = 2.5e-4
-"""Variance of a reading's noise in ``C`` over that of white noise itself: little."""
+_NOISE = 1.25e-4
+"""Variance of a reading's noise in ``C`` times its width, where white noise itself has a half or one: little."""
