@@ -38,10 +38,8 @@ class Load:
         response = Response.sampled(replace(HOPPER_SENSOR, averages=averages), 0.02, rate_hz=rate)
         sample_s = (np.arange(int((self.edge_s[-1] + after_s) * rate)) + rng.random()) / rate
         sees = HOPPER_SENSOR.response
-        at_s = sample_s[:, None] - sees.first_s - STEP_S * np.arange(len(sees.weight))
-        place = np.searchsorted(self.edge_s, at_s, side="right") - 1
-        busy = (place >= 0) & (place < len(self.watts))
-        power = IDLE_W + np.where(busy, self.watts[np.clip(place, 0, len(self.watts) - 1)], 0.0) @ sees.weight
+        at_s = sample_s[:, None] - sees.earliest_s - STEP_S * np.arange(len(sees.weight) + 1)
+        power = self.energy(at_s[:, 1:], at_s[:, :-1]) / STEP_S @ sees.weight
         state = lfilter([weight], [1, weight - 1], power, zi=[IDLE_W * (1 - weight)])[0]
         read_s = np.arange(0.02 + rng.random() * 0.02, sample_s[-1], 0.02)
         seen = state[np.searchsorted(sample_s, read_s, side="right") - 1]
