@@ -101,8 +101,13 @@ def test_windows_that_cover_all_time_add_up():
 def test_a_delay_as_long_as_a_window_does_no_harm():
     """It decides which windows meet the ends of a burst, not in proportion: it is tried in steps."""
     stated = replace(PART, delay_sd_s=0.025)
-    held, _ = judged(PART, 6, stated, lambda rng: ([0.22], [400.0]), delay_s=lambda rng, k: 0.025 * (-1) ** k)
-    assert held >= 0.8
+    for k in range(2, 6):
+        rng = np.random.default_rng(400 + k)
+        record = Record(PART, [rng.uniform(0.4, 0.8)], [400.0], rng, delay_s=(-0.035, 0.03)[k % 2])
+        mean, low, high = attribute(record.time_s, record.values_w, [record.span], response=stated).interval()
+        truth = record.energy(*record.span)
+        assert low[0] <= truth <= high[0]
+        assert mean[0] == pytest.approx(truth, rel=0.01)
 
 
 @pytest.mark.thorough
@@ -116,9 +121,11 @@ def test_a_window_that_is_off_does_no_harm():
 
 @pytest.mark.thorough
 def test_single_times_that_are_off_do_no_harm():
-    stated = replace(VOLTA, jitter_s=0.002)
-    held, _ = judged(VOLTA, 10, stated, lambda rng: ([0.08], [400.0]), jitter_s=lambda rng, k: 0.002)
+    """A window that was late by more than it is long from an edge doesn't show its power."""
+    stated = replace(VOLTA, jitter_s=0.003)
+    held, half = judged(VOLTA, 10, stated, lambda rng: ([0.2], [400.0]), jitter_s=lambda rng, k: 0.003)
     assert held >= 0.9
+    assert half < 0.01
 
 
 @pytest.mark.thorough

@@ -1,11 +1,13 @@
 """The banded solve against dense algebra, and mixtures against sampling."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
 from jouletrace.attribution.chains import Course, low_pass_chain
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, mixture, solve
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture, solve
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.shares import Response
 
@@ -69,6 +71,20 @@ def test_evidence_compares_chains():
     problem, one, other = problem_of(), chain_of(5.0), chain_of(80.0)
     found = solve(one, problem, covariance=False).log_evidence - solve(other, problem, covariance=False).log_evidence
     assert found == pytest.approx(dense(one, problem)[0] - dense(other, problem)[0], rel=1e-6)
+
+
+def test_evidence_compares_noises():
+    chain, problem = chain_of(), problem_of()
+    other = replace(problem, noise_w=1.5 * problem.noise_w)
+    found = solve(chain, problem, covariance=False).log_evidence - solve(chain, other, covariance=False).log_evidence
+    assert found == pytest.approx(dense(chain, problem)[0] - dense(chain, other)[0], abs=1e-5)
+
+
+def test_cases_are_weighed_by_prior_and_evidence():
+    found = joined([replace(energies(), log_evidence=3.0), replace(energies(), log_evidence=2.0)], np.array([0.2, 0.8]))
+    weight = np.array([0.2, 0.8 * np.exp(-1)])
+    np.testing.assert_allclose(found.weight, np.outer(weight / weight.sum(), [0.6, 0.4]).ravel())
+    np.testing.assert_allclose(found.interval()[0], energies().interval()[0])
 
 
 def test_chains_are_weighed_by_prior_and_evidence():
