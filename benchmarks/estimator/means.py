@@ -82,4 +82,6 @@ def channel(name: str) -> ChannelInfo:
     """A channel of readings that states this sensor."""
     kind = KINDS[name]
     window_s = kind.window_s or kind.period_s
-    return ChannelInfo("gpu", "power_w", "W", "simulated", period_s=kind.period_s, window_s=window_s, sensor=NAMES[name])
+    return ChannelInfo(
+        "gpu", "power_w", "W", "simulated", period_s=kind.period_s, window_s=window_s, sensor=NAMES[name]
+    )

@@ -53,7 +53,7 @@ def test_intervals_of_independent_changes_hold():
 
 
 def test_cycles_near_the_time_between_readings_are_not_taken_for_slow_change(monkeypatch):
-    monkeypatch.setattr(log_chain, "_HIDDEN_ODDS", 1e-9)
+    monkeypatch.setattr(log_chain, "_HIDDEN_MEMORY", 0.0)
     holds, _ = judged(at_random(0.5))
     assert holds < 0.7
 

@@ -161,4 +161,6 @@ def test_every_kind_of_sensor_states_what_readings_show(sensor, period_s, window
     found = readings_of(channel)
     assert (found.period_s, found.window_s, found.back_to_back) == (period_s, window_s, back_to_back)
     assert bool(found.rise_s) == (sensor == "hopper")
-    assert found.jitter_s == pytest.approx({"volta": 2e-3, "ampere_datacenter": 3e-3, "average_1s": 5e-3, "counter": 1e-3 / 12**0.5}.get(sensor, 0.0))
+    assert found.jitter_s == pytest.approx(
+        {"volta": 2e-3, "ampere_datacenter": 3e-3, "average_1s": 5e-3, "counter": 1e-3 / 12**0.5}.get(sensor, 0.0)
+    )

@@ -123,7 +123,7 @@ class _Case:
         unknowns = Unknowns(np.zeros((readings, 0)), np.zeros((len(spans), 0)), np.zeros(0), np.zeros(0))
         if timeline is None and len(bursts) > 1:
             # Half of the variance of their levels is in common: what some bursts show counts for those between windows
-            every = Timeline(*bursts.T, np.zeros(len(bursts), np.int64))
+            every = Timeline(bursts[:, 0], bursts[:, 1], np.zeros(len(bursts), np.int64))
             prior = replace(prior, level_w=prior.level_w / np.sqrt(2))
             wanted, variance = cover @ every.seconds(cuts.time_s), np.array([prior.level_w**2])
             unknowns = Unknowns(shares(read_s, every, response), wanted, np.zeros(1), variance)

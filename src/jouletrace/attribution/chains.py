@@ -98,9 +98,7 @@ class Course:
         )
 
 
-def sensor_chain(
-    time_s: Floats, windows: Windows, response: Response, course: Course, jolt: Floats
-) -> Chain:
+def sensor_chain(time_s: Floats, windows: Windows, response: Response, course: Course, jolt: Floats) -> Chain:
     """The chain of a sensor; n segments between ``time_s``, (n + 1,).
 
     Args:
@@ -116,9 +114,7 @@ def sensor_chain(
     return low_pass_chain(time_s, windows.seen, response, course, jolt)
 
 
-def low_pass_chain(
-    time_s: Floats, seen: NDArray[np.intp], response: Response, course: Course, jolt: Floats
-) -> Chain:
+def low_pass_chain(time_s: Floats, seen: NDArray[np.intp], response: Response, course: Course, jolt: Floats) -> Chain:
     """States (y, idle, excess) of a sensor with an exponential memory; for arguments see ``sensor_chain``.
 
     ``rise dy = (idle + excess + swing - y) dt``, where swing is white. Over a segment of h, with f = exp(-h / rise),

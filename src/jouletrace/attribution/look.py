@@ -114,8 +114,11 @@ def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Fl
     return np.asarray(np.bincount(segment, (response.weight * step) ** 2 / 12 * left, n), np.float64)
 
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
-"""Standard deviations of what isn't known, and their weights, at which readings are tried."""
+_NODES, _WEIGHTS = (
+    np.array([-2.857, -1.3556, 0.0, 1.3556, 2.857]),
+    np.array([0.0112574, 0.2220759, 0.5333333, 0.2220759, 0.0112574]),
+)
+"""Standard deviations of what isn't known at which readings are tried, and their weights (Gauss and Hermite)."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,6 @@ def timing(cuts: Cuts, level_w: Floats, response: Response) -> Timing:
     constant power reads wrong.
     """
     moment_s = cuts.time_s[cuts.seen]
-    share = _WEIGHTS / _WEIGHTS.sum()
 
     def moved(late_s: float, by: float = 1.0) -> Floats:
         one = response.widened(by)
@@ -143,16 +145,16 @@ def timing(cuts: Cuts, level_w: Floats, response: Response) -> Timing:
 
     usual, slopes, left = moved(0.0), [], np.zeros(len(moment_s))
     for size, tried in (
-        (max(response.delay_sd_s, 1e-9), lambda x: moved(x)),
+        (max(response.delay_sd_s, 1e-9), moved),
         (max(response.width_sd, 1e-9), lambda x: moved(0.0, float(np.exp(x)))),
     ):
         change = np.array([tried(size * node) for node in _NODES]) - usual
-        slope = (share * _NODES) @ change  # over a standard deviation
+        slope = (_WEIGHTS * _NODES) @ change  # over a standard deviation
         slopes.append(slope / size)
-        left += share @ (change - np.outer(_NODES, slope)) ** 2
+        left += _WEIGHTS @ (change - np.outer(_NODES, slope)) ** 2
     if response.back_to_back:
         last_w = level_w[np.maximum(cuts.seen - 1, 0)]
         left += 2 * (last_w * response.jitter_s / (moment_s - cuts.time_s[cuts.windows.begun])) ** 2
     elif response.jitter_s:
-        left += share @ (np.array([moved(response.jitter_s * node) for node in _NODES]) - usual) ** 2
+        left += _WEIGHTS @ (np.array([moved(response.jitter_s * node) for node in _NODES]) - usual) ** 2
     return Timing(np.stack(slopes, axis=1), np.sqrt(left))

@@ -123,7 +123,7 @@ def _met(
         covariance = both_seen(t, burst_s, response)
         covariance += _NOISE / response.width_s * np.eye(len(t))
         solved = np.linalg.solve(covariance, np.stack([a, c], axis=1))
-        level = solved[:, 0] / max(a @ solved[:, 0], 1e-12)
+        level = solved[:, 0] / max(float(a @ solved[:, 0]), 1e-12)
         weights = solved[:, 1] + (span_s - a @ solved[:, 1]) * level
         usual = span_s - 2 * weights @ c + weights @ covariance @ weights
         # A reading of exp(turn t) in the burst, and its integral over the span

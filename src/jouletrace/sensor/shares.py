@@ -25,6 +25,7 @@ from jouletrace.sensor.windows.response import SHAPE
 from jouletrace.sensor.windows.response import Response as Calibrated
 
 Floats = NDArray[np.float64]
+Complex = NDArray[np.complexfloating]
 
 _Weigh = Callable[[Floats], Floats]
 
@@ -250,41 +251,33 @@ def shown(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response) ->
     return np.asarray(level_w[last] + (state[last] - level_w[last]) * left)
 
 
-def seen(
-    time_s: Floats, low_s: float, high_s: float, response: Response, turn: complex | NDArray[np.complex128] = 0.0
-) -> NDArray[np.complex128]:
-    """What readings at ``time_s`` show of a power ``exp(turn t)`` between two times; the last axis is the readings'.
-
-    Either weight is ``scale exp(-fade d)`` for lags d from 0 to a reach: a window doesn't fade, a memory has no reach.
-    """
+def seen(time_s: Floats, low_s: float, high_s: float, response: Response, turn: Complex | float = 0.0) -> Complex:
+    """What readings at ``time_s`` show of a power ``exp(turn t)`` between two times; the last axis is the readings'."""
     scale, fade, reach_s = _weight(response)
     low, high = (np.clip(edge, time_s - reach_s, time_s) for edge in (low_s, high_s))
-    return scale * _grown(turn + fade, turn * low - fade * (time_s - low), turn * high - fade * (time_s - high), high - low)
+    rate = np.asarray(turn + fade, np.complex128)
+    if not np.any(rate):
+        return np.asarray(scale * (high - low), np.complex128)
+    grown = np.exp(turn * high - fade * (time_s - high)) - np.exp(turn * low - fade * (time_s - low))
+    return np.asarray(scale * grown / rate, np.complex128)
 
 
 def both_seen(time_s: Floats, end_s: float, response: Response) -> Floats:
     """Covariance of readings of a white power of density 1 from 0 to ``end_s``, shape (readings, readings)."""
     scale, fade, reach_s = _weight(response)
-    first, last = np.minimum.outer(time_s, time_s), np.maximum.outer(time_s, time_s)
-    high = np.clip(end_s, None, first)
-    low = np.minimum(np.maximum(0.0, last - reach_s), high)
-    late = first + last
-    grown = _grown(2 * fade + 0j, -fade * (late - 2 * low) + 0j, -fade * (late - 2 * high) + 0j, high - low)
-    return np.asarray(scale**2 * grown.real)
+    first, late = np.minimum.outer(time_s, time_s), np.add.outer(time_s, time_s)
+    high = np.minimum(end_s, first)
+    low = np.minimum(np.maximum(0.0, late - first - reach_s), high)
+    if not fade:
+        return np.asarray(scale**2 * (high - low))
+    return np.asarray(scale**2 * (np.exp(fade * (2 * high - late)) - np.exp(fade * (2 * low - late))) / (2 * fade))
 
 
 def _weight(response: Response) -> tuple[float, float, float]:
-    """Scale (1/s), fade (1/s) and reach (s) of the weight ``scale exp(-fade d)`` of a power d before a reading."""
+    """Scale (1/s), fade (1/s) and reach (s): power d before a reading weighs ``scale exp(-fade d)`` up to the reach."""
     if response.window_s:
         return 1 / response.window_s, 0.0, response.window_s
     return 1 / response.rise_s, 1 / response.rise_s, np.inf
-
-
-def _grown(rate, low, high, span_s: Floats) -> NDArray[np.complex128]:  # type: ignore[no-untyped-def]
-    """Integral of an exponential from its logarithm ``low`` to ``high``, which grows at ``rate`` over ``span_s``."""
-    if np.all(rate == 0):
-        return span_s + 0j
-    return np.asarray((np.exp(high) - np.exp(low)) / rate)
 
 
 def forgetting(added: Floats, fade: Floats) -> Floats:
