@@ -132,22 +132,23 @@ class Section:
             if tracer.problem:
                 self.trouble(f"{name}: {tracer.problem}")
 
-    def programs(self, builders: dict) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Each program, built and warm; one that fails is left out."""
+    def each(self, builders: dict, act: Callable[[str, Callable[[], object]], None]) -> None:
+        """Build each program, warm it up and act on it, traced; one that fails takes no other with it."""
         import torch
 
         for name, build in builders.items():
-            gc.collect()
-            torch.cuda.empty_cache()
             began = time.monotonic()
             try:
                 step = build()
                 loop(step, 0.5)
+                print(f"   {name}: built in {time.monotonic() - began:.1f} s", flush=True)
+                with self.traced(name):
+                    act(name, step)
             except Exception:
                 self.trouble(f"{name}: {traceback.format_exc()}")
-                continue
-            print(f"   {name}: built in {time.monotonic() - began:.1f} s", flush=True)
-            yield name, step
+            step = None
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def trouble(self, text: str) -> None:
         """Print what went wrong, and keep it."""
@@ -168,18 +169,19 @@ def short(section: Section) -> None:
     from gpu_programs import SHORT
 
     rng = np.random.default_rng(1)
-    for name, step in section.programs(SHORT):
-        with section.traced(name):
-            for wanted_s in SHORT_S:
-                count = max(1, round(wanted_s / iteration_s(step)))
-                for train, (bursts, pause_s) in enumerate(TRAINS):
-                    idle(SETTLE_S)
-                    for _ in range(bursts):
-                        idle(pause_s * rng.uniform(1.0, 1.2))
-                        start, end = iterate(step, count)
-                        judged = pause_s >= JUDGED_S
-                        section.add(name, start, end, count, wanted_s=wanted_s, train=train, judged=judged)
+
+    def act(name: str, step: Callable[[], object]) -> None:
+        for wanted_s in SHORT_S:
+            count = max(1, round(wanted_s / iteration_s(step)))
+            for train, (bursts, pause_s) in enumerate(TRAINS):
                 idle(SETTLE_S)
+                for _ in range(bursts):
+                    idle(pause_s * rng.uniform(1.0, 1.2))
+                    more = {"wanted_s": wanted_s, "train": train, "judged": pause_s >= JUDGED_S}
+                    section.add(name, *iterate(step, count), count, **more)
+            idle(SETTLE_S)
+
+    section.each(SHORT, act)
 
 
 def long(section: Section) -> None:
@@ -187,15 +189,17 @@ def long(section: Section) -> None:
     from gpu_programs import SHORT
 
     rng = np.random.default_rng(2)
-    for name, step in section.programs(SHORT):
-        with section.traced(name):
-            each_s = iteration_s(step)
-            idle(1.5)
-            for wanted_s in rng.permutation(np.repeat([s for s, _ in LONG], [n for _, n in LONG])).tolist():
-                count = max(1, round(wanted_s / each_s))
-                section.add(name, *iterate(step, count), count, wanted_s=wanted_s, judged=True)
-                idle(rng.uniform(1.0, 1.2))
-            idle(0.5)
+
+    def act(name: str, step: Callable[[], object]) -> None:
+        each_s = iteration_s(step)
+        idle(1.5)
+        for wanted_s in rng.permutation(np.repeat([s for s, _ in LONG], [n for _, n in LONG])).tolist():
+            count = max(1, round(wanted_s / each_s))
+            section.add(name, *iterate(step, count), count, wanted_s=wanted_s, judged=True)
+            idle(rng.uniform(1.0, 1.2))
+        idle(0.5)
+
+    section.each(SHORT, act)
 
 
 def chain(section: Section) -> None:
@@ -223,11 +227,12 @@ def cap(section: Section) -> None:
     """Programs at the power limit, with idle before and after each."""
     from gpu_programs import LARGE
 
-    for name, step in section.programs(LARGE):
-        with section.traced(name):
-            idle(2.0)
-            section.add(name, *loop(step, 8.0), judged=True)
-            idle(2.0)
+    def act(name: str, step: Callable[[], object]) -> None:
+        idle(2.0)
+        section.add(name, *loop(step, 8.0), judged=True)
+        idle(2.0)
+
+    section.each(LARGE, act)
 
 
 def host(section: Section) -> None:
@@ -235,24 +240,26 @@ def host(section: Section) -> None:
     from gpu_programs import encoder_eager
 
     rng = np.random.default_rng([3, int(section.name[-1])])
-    iterations = []
-    for name, step in section.programs({"host": lambda: encoder_eager(1)}):
-        with section.traced(name):
-            loop(step, 1.0)
-            idle(2.0)
-            iterations += [iterate(step, 1) for _ in _until(10.0)]
-            section.add("loop", iterations[0][0], iterations[-1][1], len(iterations), judged=True)
-            idle(2.0)
-            for _ in _until(12.0):
-                sleep_s, first = rng.uniform(0.0, 0.008), len(iterations)
-                for _ in _until(0.3):
-                    iterations.append(iterate(step, 1))
-                    time.sleep(sleep_s)
-                start, end = iterations[first][0], iterations[-1][1]
-                section.add("block", start, end, len(iterations) - first, sleep_s=sleep_s, judged=False)
-                idle(0.25)
-            idle(0.5)
-    section.found.arrays["iterations"] = np.array(iterations, np.int64)
+    iterations: list[tuple[int, int]] = []
+
+    def act(name: str, step: Callable[[], object]) -> None:
+        loop(step, 1.0)
+        idle(2.0)
+        iterations.extend(iterate(step, 1) for _ in _until(10.0))
+        section.add("loop", iterations[0][0], iterations[-1][1], len(iterations), judged=True)
+        idle(2.0)
+        for _ in _until(12.0):
+            sleep_s, first = rng.uniform(0.0, 0.008), len(iterations)
+            for _ in _until(0.3):
+                iterations.append(iterate(step, 1))
+                time.sleep(sleep_s)
+            start, end = iterations[first][0], iterations[-1][1]
+            section.add("block", start, end, len(iterations) - first, sleep_s=sleep_s, judged=False)
+            idle(0.25)
+        idle(0.5)
+
+    section.each({"host": lambda: encoder_eager(1)}, act)
+    section.found.arrays["iterations"] = np.array(iterations, np.int64).reshape(-1, 2)
 
 
 def _until(seconds: float) -> Iterator[None]:
