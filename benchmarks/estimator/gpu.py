@@ -10,8 +10,8 @@ a process of its own, so that none takes another with it:
 - *long* (270 s): bursts of 0.2, 1 and 3 s of these, in random order, after a second of idle and more.
 - *chain* (55 s): eight large operators one after the other, then each looped alone.
 - *cap* (80 s): four programs at the power limit, with idle around each.
-- *host* (three processes, 45 s each): an encoder at batch 1, launched kernel by kernel; then blocks of it with sleeps
-  between iterations, of a length that is drawn for each block.
+- *host* (three processes, 50 s each): an encoder at batch 1, launched kernel by kernel; then blocks of it with sleeps
+  between iterations, of the same length in a block.
 
 Kernels are traced in the whole time, ``time.time_ns`` is the clock of all. Bursts begin and end with a
 synchronisation, as ``jt.measure`` has it.
@@ -35,7 +35,7 @@ from gpu_files import Kernels, Recorded, write
 from gpu_power import Sensors
 
 HERE = Path(__file__).resolve().parent
-PLAN_S = {"short": 240, "long": 270, "chain": 55, "cap": 80, "host-1": 45, "host-2": 45, "host-3": 45}
+PLAN_S = {"short": 240, "long": 270, "chain": 55, "cap": 80, "host-1": 50, "host-2": 50, "host-3": 50}
 """Seconds of each section, for orientation."""
 
 SHORT_S, LONG = (0.02, 0.05), ((0.2, 10), (1.0, 6), (3.0, 4))
@@ -49,6 +49,10 @@ JUDGED_S = 0.3
 
 SETTLE_S = 0.4
 """Idle between trains: the counter has all of the last one, and steps."""
+
+BLOCKS, BLOCK_S, MOST_SLEEP_S = 24, 0.5, 0.008
+"""Blocks of the host-bound loop, the length of one, and the longest sleep between iterations, spread evenly: they give
+the work of an iteration to 1 % where a step of the counter is known to 5 ms."""
 
 AHEAD = 3
 """Iterations that wait in a loop while one runs."""
@@ -248,9 +252,9 @@ def host(section: Section) -> None:
         iterations.extend(iterate(step, 1) for _ in _until(10.0))
         section.add("loop", iterations[0][0], iterations[-1][1], len(iterations), judged=True)
         idle(2.0)
-        for _ in _until(12.0):
-            sleep_s, first = rng.uniform(0.0, 0.008), len(iterations)
-            for _ in _until(0.3):
+        for sleep_s in rng.permutation(np.linspace(0.0, MOST_SLEEP_S, BLOCKS)).tolist():
+            first = len(iterations)
+            for _ in _until(BLOCK_S):
                 iterations.append(iterate(step, 1))
                 time.sleep(sleep_s)
             start, end = iterations[first][0], iterations[-1][1]
