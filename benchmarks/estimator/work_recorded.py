@@ -104,7 +104,7 @@ def of_run(path: Path) -> Iterator[dict]:
     bursts = []
     for start, end in np.vstack(loaded).tolist():  # each window has a level of its own, and so has what runs before it
         inside = windows[(windows[:, 0] >= start) & (windows[:, 0] < end)]
-        edges = [start, *inside[:, 0], max(end, *inside[:, 1])]
+        edges = [start, *inside[:, 0], max([end, *inside[:, 1]])]
         bursts += [list(one) for one in itertools.pairwise(edges)]
     times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
     counts = table["replays"].to_numpy(np.float64)

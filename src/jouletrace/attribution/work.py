@@ -9,7 +9,6 @@ well the energies agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -26,14 +25,16 @@ _EXCESS_W, _UNKNOWN = 0.3, 1e4
 """Standard deviations before the energies, of the excess and of an unknown of which nothing is known. Six processes of
 an encoder on an H100, with pauses of several lengths, show 0.2 W root mean square, each to ± 0.2 to 0.6 W."""
 
-_SURE = 0.99
-"""Probability of the intervals by which two ways are apart."""
-
 _SCATTER = np.geomspace(1e-3, 0.3, 12)
 """Standard deviations of a window's work over its mean: from nothing that matters to a branch that few windows take."""
 
 _WALK = np.array([0.05, 0.15, 0.5, 1.5])
 """Idle power's walk in W per square root of a second: from none that readings show in 10 s to one of 5 W."""
+
+
+_Rows = tuple[Floats, Floats, Floats, Floats]
+"""Shares of the energies in each row, (r, e), and of the unknowns, (r, u); covariances in J², (r, r), of work that
+scatters by its mean, and of idle power that walks by 1 W in a second."""
 
 
 @dataclass(frozen=True)
@@ -70,40 +71,31 @@ def work(
         timeline: What ran when: the energies of its kinds, less idle power, are work in another way.
         iterations: In the timeline.
     """
-    spans_s, counts = np.asarray(spans_s, np.float64), np.asarray(counts, np.float64)
-    informed = _informed(energies, *_rows(energies, spans_s, counts, timeline, iterations))
-    free, idle = _posterior(*informed, _UNKNOWN), bool((counts.sum(axis=1) == 0).any())
+    informed = _informed(energies, _rows(energies, spans_s, counts, timeline, iterations))
+    free, idle = _posterior(_UNKNOWN, *informed), bool((counts.sum(axis=1) == 0).any())
     row, each = np.eye(free.mean_j.shape[1]), counts.sum(axis=0) / counts.sum()
     excess = _compared(free, "idle_apart" if idle else "idle_unseen", row[1])
     outcomes = [replace(excess, agree=idle and (excess.agree or abs(excess.difference[0]) <= TOLERANCE_W))]
     if timeline is not None:
         outcomes.append(_compared(free, "work_apart", each @ row[2:-1] - row[-1]))
-    return Work(_posterior(*informed, _EXCESS_W), tuple(outcomes))
+    return Work(_posterior(_EXCESS_W, *informed), tuple(outcomes))
 
 
 def _compared(found: Energies, code: str, row: Floats) -> Outcome:
-    """A sum of unknowns that should be zero."""
+    """A sum of unknowns that should be zero: one healthy check of a hundred fails."""
     (mean,), (low,), (high,) = found.interval(row)
-    _, (least,), (most,) = found.interval(row, _SURE)
+    _, (least,), (most,) = found.interval(row, 0.99)
     return Outcome(code, bool(least <= 0 <= most), (float(mean), float(low), float(high)))
 
 
-def _rows(
-    energies: Energies, spans_s: Floats, counts: Floats, timeline: Timeline | None, iterations: float
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Spans, then an iteration by the timeline, as r rows.
-
-    Returns:
-        What each has of the energies, (r, energies), and of the unknowns, (r, u); covariances in J² of work that
-        scatters by its mean, and of idle power that walks by 1 W in a second, (r, r).
-    """
+def _rows(energies: Energies, spans_s: Floats, counts: Floats, timeline: Timeline | None, iterations: float) -> _Rows:
+    """Of the spans, then of an iteration by the timeline."""
     (spans, sorts), each, middle_s = counts.shape, counts.sum(axis=1), spans_s.mean(axis=1)
-    others = energies.mean_j.shape[1] - spans
-    lever, summed, time_s = np.eye(spans, spans + others), np.eye(spans), np.diag(np.diff(spans_s)[:, 0])
+    lever, summed, time_s = np.eye(spans, energies.mean_j.shape[1]), np.eye(spans), np.diag(np.diff(spans_s)[:, 0])
     mean_j, alike = energies.weight @ energies.mean_j[:, :spans], np.stack([each, time_s.sum(axis=1)], axis=1)
     work_j = np.linalg.lstsq(alike, mean_j, rcond=None)[0][0]
     if timeline is not None:
-        lever = block_diag(np.eye(spans), np.full((1, others), 1 / iterations))
+        lever = np.vstack([lever, (1 - lever.sum(axis=0)) / iterations])
         summed = np.vstack([summed, (each > 0) / each.sum()])
         busy_s = float((timeline.end_s - timeline.start_s).sum()) / iterations
         time_s = np.vstack([time_s, busy_s * each / each.sum()])  # energies of kinds have idle power in them
@@ -111,28 +103,31 @@ def _rows(
     some = np.count_nonzero(each) > sorts  # else each window has work of its own, which shows no scatter
     scatter = summed @ np.diag(some * work_j**2 * each * each[each > 0].mean()) @ summed.T
     since_s = middle_s - middle_s.mean()  # two walks from the middle, independent of each other
-    far_s = np.minimum.outer(np.abs(since_s), np.abs(since_s))
-    walk = time_s @ np.where(np.multiply.outer(since_s, since_s) > 0, far_s, 0.0) @ time_s.T
+    far_s = (np.add.outer(np.abs(since_s), np.abs(since_s)) - np.abs(np.subtract.outer(since_s, since_s))) / 2
     idle = time_s @ np.stack([np.ones(spans), each > 0], axis=1)
-    return lever, np.hstack([idle, counts]), scatter, walk
+    return lever, np.hstack([idle, counts]), scatter, time_s @ far_s @ time_s.T
 
 
-def _informed(
-    energies: Energies, lever: Floats, design: Floats, scatter: Floats, walk: Floats
-) -> tuple[Floats, Floats, Floats]:
+def _informed(energies: Energies, rows: _Rows) -> list[Floats]:
     """Log-likelihood without the unknowns, (g,), information on them, (g, u, u), and moment, (g, u), of g sizes."""
+    lever, design, scatter, walk = rows
     sizes = (_SCATTER**2)[:, None, None, None] * scatter + (_WALK**2)[:, None, None] * walk
-    found = []
-    for chance, value, joint in _parts(energies, lever):
-        every, data = joint + sizes.reshape(-1, *joint.shape), np.column_stack([design, value])
-        weighed = np.linalg.solve(every, np.broadcast_to(data, (len(every), *data.shape)))
-        log = np.log(chance) - (weighed[..., -1] @ value + np.linalg.slogdet(every)[1]) / 2
-        found.append((log, design.T @ weighed[..., :-1], weighed[..., -1] @ design))
-    log, information, moment = (np.concatenate(one) for one in zip(*found, strict=True))
-    return log, information, moment
+    sizes, found, unseen = sizes.reshape(-1, *walk.shape), [], energies.unseen
+    for g, weight in enumerate(energies.weight.tolist()):
+        value, seen = lever @ energies.mean_j[g], lever @ energies.covariance[g] @ lever.T
+        errors = [(1.0, 0 * seen)]
+        if unseen is not None:
+            hidden = [lever @ unseen.share.multiply(size[:, None]).toarray() for size in unseen.sizes[g]]
+            errors = [(chance, one @ one.T) for chance, one in zip(unseen.chances.tolist(), hidden, strict=True)]
+        for chance, error in errors:
+            every, data = seen + error + sizes, np.column_stack([design, value])
+            weighed = np.linalg.solve(every, np.broadcast_to(data, (len(every), *data.shape)))
+            log = np.log(weight * chance) - (weighed[..., -1] @ value + np.linalg.slogdet(every)[1]) / 2
+            found.append((log, design.T @ weighed[..., :-1], weighed[..., -1] @ design))
+    return [np.concatenate(one) for one in zip(*found, strict=True)]
 
 
-def _posterior(log: Floats, information: Floats, moment: Floats, excess_w: float) -> Energies:
+def _posterior(excess_w: float, log: Floats, information: Floats, moment: Floats) -> Energies:
     """The unknowns by generalised least squares, as a mixture."""
     precision = np.full(moment.shape[1], _UNKNOWN**-2)
     precision[1] = excess_w**-2
@@ -142,16 +137,3 @@ def _posterior(log: Floats, information: Floats, moment: Floats, excess_w: float
     weight = np.exp(log - log.max())
     kept = weight > KEPT * weight.sum()
     return Energies(weight[kept] / weight[kept].sum(), mean[kept], covariance[kept], np.zeros(0), mean)
-
-
-def _parts(energies: Energies, lever: Floats) -> Iterator[tuple[float, Floats, Floats]]:
-    """Weight, means and covariance of the rows, of each part of the energies' mixture."""
-    unseen = energies.unseen
-    for g, weight in enumerate(energies.weight.tolist()):
-        value, joint = lever @ energies.mean_j[g], lever @ energies.covariance[g] @ lever.T
-        if unseen is None:
-            yield weight, value, joint
-            continue
-        for chance, size in zip(unseen.chances.tolist(), unseen.sizes[g], strict=True):
-            hidden = lever @ unseen.share.multiply(size[:, None]).toarray()
-            yield weight * chance, value, joint + hidden @ hidden.T
