@@ -9,7 +9,6 @@ well the energies agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +36,7 @@ _Rows = tuple[Floats, Floats, Floats, Floats]
 scatters by its mean, and of idle power that walks by 1 W in a second."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Two ways to the same quantity."""
 
     code: str
@@ -66,16 +64,15 @@ def work(
     Args:
         energies: Of the spans, by ``attribute``; with a timeline those of its kinds after them.
         spans_s: Starts and ends, shape (s, 2): some before and after the iterations, in which the GPU is idle.
-        counts: Iterations of each sort in each span, shape (s, k). With a sort of its own for each span, work is the
-            span's active energy.
+        counts: Iterations of each sort in each span, (s, k); if each span has its own, work is its active energy.
         timeline: What ran when: the energies of its kinds, less idle power, are work in another way.
         iterations: In the timeline.
     """
-    informed = _informed(energies, _rows(energies, spans_s, counts, timeline, iterations))
+    informed = _informed(energies, *_rows(energies, spans_s, counts, timeline, iterations))
     free, idle = _posterior(_UNKNOWN, *informed), bool((counts.sum(axis=1) == 0).any())
     row, each = np.eye(free.mean_j.shape[1]), counts.sum(axis=0) / counts.sum()
     excess = _compared(free, "idle_apart" if idle else "idle_unseen", row[1])
-    outcomes = [replace(excess, agree=idle and (excess.agree or abs(excess.difference[0]) <= TOLERANCE_W))]
+    outcomes = [excess._replace(agree=idle and (excess.agree or abs(excess.difference[0]) <= TOLERANCE_W))]
     if timeline is not None:
         outcomes.append(_compared(free, "work_apart", each @ row[2:-1] - row[-1]))
     return Work(_posterior(_EXCESS_W, *informed), tuple(outcomes))
@@ -92,8 +89,8 @@ def _rows(energies: Energies, spans_s: Floats, counts: Floats, timeline: Timelin
     """Of the spans, then of an iteration by the timeline."""
     (spans, sorts), each, middle_s = counts.shape, counts.sum(axis=1), spans_s.mean(axis=1)
     lever, summed, time_s = np.eye(spans, energies.mean_j.shape[1]), np.eye(spans), np.diag(np.diff(spans_s)[:, 0])
-    mean_j, alike = energies.weight @ energies.mean_j[:, :spans], np.stack([each, time_s.sum(axis=1)], axis=1)
-    work_j = np.linalg.lstsq(alike, mean_j, rcond=None)[0][0]
+    alike = np.stack([each, time_s.sum(axis=1)], axis=1)
+    work_j = np.linalg.lstsq(alike, energies.weight @ energies.mean_j[:, :spans], rcond=None)[0][0]
     if timeline is not None:
         lever = np.vstack([lever, (1 - lever.sum(axis=0)) / iterations])
         summed = np.vstack([summed, (each > 0) / each.sum()])
@@ -104,15 +101,14 @@ def _rows(energies: Energies, spans_s: Floats, counts: Floats, timeline: Timelin
     scatter = summed @ np.diag(some * work_j**2 * each * each[each > 0].mean()) @ summed.T
     since_s = middle_s - middle_s.mean()  # two walks from the middle, independent of each other
     far_s = (np.add.outer(np.abs(since_s), np.abs(since_s)) - np.abs(np.subtract.outer(since_s, since_s))) / 2
-    idle = time_s @ np.stack([np.ones(spans), each > 0], axis=1)
-    return lever, np.hstack([idle, counts]), scatter, time_s @ far_s @ time_s.T
+    design = np.hstack([time_s @ np.stack([np.ones(spans), each > 0], axis=1), counts])
+    return lever, design, scatter, time_s @ far_s @ time_s.T
 
 
-def _informed(energies: Energies, rows: _Rows) -> list[Floats]:
+def _informed(energies: Energies, lever: Floats, design: Floats, scatter: Floats, walk: Floats) -> list[Floats]:
     """Log-likelihood without the unknowns, (g,), information on them, (g, u, u), and moment, (g, u), of g sizes."""
-    lever, design, scatter, walk = rows
-    sizes = (_SCATTER**2)[:, None, None, None] * scatter + (_WALK**2)[:, None, None] * walk
-    sizes, found, unseen = sizes.reshape(-1, *walk.shape), [], energies.unseen
+    sizes = ((_SCATTER**2)[:, None, None, None] * scatter + (_WALK**2)[:, None, None] * walk).reshape(-1, *walk.shape)
+    found, unseen = [], energies.unseen
     for g, weight in enumerate(energies.weight.tolist()):
         value, seen = lever @ energies.mean_j[g], lever @ energies.covariance[g] @ lever.T
         errors = [(1.0, 0 * seen)]
