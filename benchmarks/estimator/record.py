@@ -15,4 +15,3 @@ class Record:
     span_s: tuple[float, float]  # start and end of the burst
     energy_j: float  # its true energy
     rise_s: float  # the sensor's true memory
-    samples_s: NDArray[np.float64] | None = None  # of the sensor's momentary samples, where it takes some

@@ -42,8 +42,9 @@ def record(burst: Burst, rng: np.random.Generator, before_s: float = 1.2, after_
     stamps[int(rng.integers(5)) :: 5] += rng.uniform(2.5e-3, 3.5e-3)
     cut = np.union1d(knots[(knots > before_s) & (knots < before_s + length)], edges)
     middle = (cut[1:] + cut[:-1]) / 2
-    energy, rise = float(power(middle) @ np.diff(cut)), -1 / rate / np.log(15 / 16)
-    return Record(stamps, values, (before_s, before_s + length), energy, rise, at)
+    return Record(
+        stamps, values, (before_s, before_s + length), float(power(middle) @ np.diff(cut)), -1 / rate / np.log(15 / 16)
+    )
 
 
 def ar1(rng: np.random.Generator, count: int, rate: float) -> Floats:
