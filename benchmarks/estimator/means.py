@@ -7,10 +7,11 @@ readings are differences of its energy over those of its stamps, and each read i
 from dataclasses import dataclass
 
 import numpy as np
-from jouletrace.run import ChannelInfo
 from loads import Burst, Floats
 from record import Record
 from sampled import ar1
+
+from jouletrace.run import ChannelInfo
 
 
 @dataclass(frozen=True)

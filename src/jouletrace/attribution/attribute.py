@@ -57,7 +57,7 @@ def attribute(
         values_w: Their values, shape (n,).
         spans: Starts and ends whose energies are asked for, shape (s, 2).
         response: What a reading shows of power. Where that is the power of its moment, the readings are a log
-            (``log_chain``), of which bursts, a timeline and a period tell nothing.
+            (``log_chain``), for which bursts, a timeline and a period don't count.
         bursts: Disjoint segments with a level of their own, in order, shape (b, 2): the spans, or all of the timeline,
             if None.
         timeline: What ran when; powers of its kinds above idle are unknowns.
