@@ -37,7 +37,10 @@ class Look:
     jolt: Floats  # shape (n,): variance that edges put into the sensor's state, in W²
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
     unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
-    power_w: Floats  # shape (kinds,): powers of the timeline's kinds above idle
+    power_w: Floats  # shape (c,): powers above idle that are unknowns
+    # What a program's swings are relative to, if it isn't ``height_w`` squared, and what samples miss of them, shape (n,)
+    swing: Floats | None = None
+    missed: float | Floats = 0.0
 
     def chain(self, density_s: float, slow: float, local: float) -> Chain:
         """The chain of one point of the grid.
@@ -57,16 +60,16 @@ class Look:
             cuts.time_s,
             cuts.seen,
             self.response,
-            density=density_s * height**2,
+            density=density_s * (height**2 if self.swing is None else self.swing),
             walk=walk,
-            jolt=self.jolt,
+            jolt=self.jolt + density_s * self.missed,
             fresh=fresh,
             idle_walk=self.prior.idle_walk,
         )
 
 
-def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None) -> Look:
-    """The load that readings show; ``part_s`` are seconds of each kind in each segment, shape (n, kinds)."""
+def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None = None) -> Look:
+    """The load that readings show; ``part_s`` are seconds of each unknown power in each segment, if any, (n, c)."""
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     none = np.zeros(0)
     look = Look(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.zeros(n), np.zeros(n), none, none, none)

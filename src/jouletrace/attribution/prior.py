@@ -28,4 +28,8 @@ class Prior:
     # Powers of kinds of kernels above idle, mean and standard deviation; density of the spread within kinds over the
     # squared power in s, and the factor by which it is uncertain
     power_w: tuple[float, float] = (400.0, 300.0)
-    spread: tuple[float, float] = (3e-6, 5.0)
+    spread: tuple[float, float] = (0.05, 2.5)
+    ends: float = 0.4
+    repeats: float = 0.035
+    clock: float = 5.0
+    rest_w: float = 6.0

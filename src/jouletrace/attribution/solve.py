@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve_banded, cholesky_banded
 from scipy.linalg.lapack import dtbtrs
 from scipy.sparse import csc_matrix, csr_matrix
-from scipy.special import ndtr
+from scipy.special import ndtr, stdtrit
 
 from jouletrace.attribution.chains import Chain
 from jouletrace.sensor.shares import Floats
@@ -53,6 +53,7 @@ class Solution:
     mean_j: Floats  # shape (spans,)
     state: Floats  # shape (n + 1, k): means of the states
     unknowns: Floats  # shape (c,): means
+    inverse: Floats  # shape (c, c): their covariance
     covariance: Floats  # shape (spans, spans), in J²; (0, 0) if it wasn't asked for
 
 
@@ -77,6 +78,7 @@ class Energies:
     mean_j: Floats  # shape (g, spans)
     covariance: Floats  # shape (g, spans, spans), in J², without what is unseen
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
+    unknowns_sd: Floats  # shape (c,)
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
 
@@ -100,6 +102,13 @@ class Energies:
         low, high = (_quantile(weight, means, deviations, p) for p in ((1 - level) / 2, (1 + level) / 2))
         return self.weight @ mean, low, high
 
+    def moments(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Means of sums of energies, shape (r,), and their covariance, shape (r, r), but for what is unseen."""
+        means = self.mean_j @ rows.T
+        mean = self.weight @ means
+        seen = sum(weight * part for weight, part in zip(self.weight, self.covariance, strict=True))
+        return mean, rows @ seen @ rows.T + (means - mean).T @ (self.weight[:, None] * (means - mean))
+
     def hidden_share(self) -> Floats:
         """Share of each span's variance that no reading shows, shape (spans,): near 1, ± hangs on the prior alone."""
         rows, hidden, total = np.eye(self.mean_j.shape[1]), np.zeros(self.mean_j.shape[1]), 0.0
@@ -120,11 +129,12 @@ def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
     return np.asarray((low + high) / 2)
 
 
-def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
+def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Floats | None = None) -> Solution:
     """Energies of the spans under one chain: a banded Cholesky decomposition, the unknowns as a dense border.
 
     With C the covariance of readings under the chain, X what they show of the unknowns, and Woodbury's identity,
-    ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z.
+    ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z. ``around`` is the
+    covariance of the unknowns, (c, c), if it isn't that of the chain.
     """
     n, two = chain.energy.shape
     k, unknowns, values = two // 2, problem.unknowns, problem.values_w
@@ -151,9 +161,26 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
         rows = np.arange(0, n * two + 1, two)
         lever = problem.spans @ csr_matrix((chain.energy.ravel(), place.ravel(), rows), shape=(n, len(right)))
         link = unknowns.wanted - lever @ state[:, 1:]
-        joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray() + link @ inverse @ link.T
+        joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray()
+        joint += link @ (inverse if around is None else around) @ link.T
         joint += _quadratic(factor, lever.tocsr(), k)
-    return Solution(-0.5 * float(chi2 + log_det), mean, means.reshape(-1, k), determined, joint)
+    return Solution(-0.5 * float(chi2 + log_det), mean, means.reshape(-1, k), determined, inverse, joint)
+
+
+def _left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> Floats:
+    """Covariance of the unknowns by the jackknife, shape (c, c): from what they are without each block of readings.
+
+    The chain has errors that go with time alone. Others go with what ran: a kind's power isn't one number, and a
+    sensor's response isn't quite the nominal one. The prior's part stays: priors are in no block.
+    """
+    block, away = np.arange(len(problem.values_w)) * blocks // len(problem.values_w), []
+    for one in range(blocks):
+        noise_w = np.where(block == one, 1e6, problem.noise_w)
+        left = solve(chain, replace(problem, noise_w=noise_w), covariance=False)
+        away.append(left.unknowns - solved.unknowns)
+    # As wide as the quantile of t asks, since so few blocks know a variance roughly
+    spread = np.stack(away) * np.sqrt((blocks - 1) / blocks) * stdtrit(blocks - 1, 0.975) / 1.96
+    return np.asarray(spread.T @ spread + solved.inverse / problem.unknowns.variance @ solved.inverse)
 
 
 def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
@@ -210,7 +237,9 @@ def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple
     return solved.T @ solved, rows, solved[-k:]
 
 
-def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Unseen | None = None) -> Energies:
+def mixture(
+    chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Unseen | None = None, blocks: int = 0
+) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
 
     Args:
@@ -218,18 +247,23 @@ def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Un
         prior: Weight of each before the readings, shape (grid,).
         problem: Readings and spans.
         unseen: What no reading shows, with sizes for all grid points.
+        blocks: Of readings, whose errors are independent of each other; 0 if chains have all errors.
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
     evidence = np.array([one.log_evidence for one in tried])
     weight = np.exp(evidence - evidence.max()) * prior
     kept = np.flatnonzero(weight > KEPT * weight.sum())
     weight = weight[kept] / weight[kept].sum()
-    means = np.array([one.mean_j for one in tried])
+    means, best = np.array([one.mean_j for one in tried]), int(np.argmax(evidence + np.log(prior)))
+    around = _left_out(chains[best], problem, tried[best], blocks) if blocks else None
+    unknowns = np.array([tried[g].unknowns for g in kept.tolist()])
+    sds = np.array([tried[g].inverse.diagonal() for g in kept.tolist()]) + (unknowns - weight @ unknowns) ** 2
     return Energies(
         weight=weight,
         mean_j=means[kept],
-        covariance=np.array([solve(chains[g], problem).covariance for g in kept.tolist()]),
-        unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
+        covariance=np.array([solve(chains[g], problem, around=around).covariance for g in kept.tolist()]),
+        unknowns=weight @ unknowns,
+        unknowns_sd=np.sqrt(weight @ sds),
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
     )

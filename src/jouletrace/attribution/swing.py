@@ -83,13 +83,6 @@ def _table(scatter: Floats, offset: Floats, steady: float) -> tuple[Floats, Floa
     return weights, offsets
 
 
-def spread_prior(prior: Prior) -> Floats:
-    """Weights of the densities alone, shape (d,): where a timeline is known, kernels of a kind differ."""
-    middle, factor = prior.spread
-    weight = np.exp(-0.5 * (np.log(DENSITIES_S / middle) / np.log(factor)) ** 2)
-    return np.asarray(weight / weight.sum())
-
-
 def _met(
     frequency_hz: Floats, wave: NDArray[np.complex128], span_s: float, burst_s: float, response: Response
 ) -> tuple[Floats, Floats]:

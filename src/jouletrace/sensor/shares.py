@@ -91,18 +91,13 @@ class Timeline:
         return total.reshape(-1, self.kinds)[:-1]
 
 
-def shares(time_s: Floats, timeline: Timeline, response: Response, samples_s: Floats | None = None) -> Floats:
+def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
     """Share of each kind in the readings, shape (readings, kinds): of ``sum(share * power)`` they are made.
 
-    ``time_s`` are the moments that readings show, increasing: their times less the delay. Where the samples' times are
-    known, ``samples_s``, shares are those of the recursive average. Else an edge at s shows as 1 - exp(-(t - s) / rise)
-    in a reading at t: the number of intervals that run less a sum of exponentials, which is carried from reading to
-    reading. It takes time in proportion to readings and intervals, or to samples.
+    ``time_s`` are the moments that readings show, increasing: their times less the delay. An edge at s shows as
+    1 - exp(-(t - s) / rise) in a reading at t: the number of intervals that run less a sum of exponentials, which is
+    carried from reading to reading. It takes time in proportion to readings and intervals.
     """
-    if samples_s is not None:
-        fade = np.full(len(samples_s) - 1, 1 - response.weight)
-        average = forgetting(response.weight * timeline.running(samples_s), fade)
-        return np.asarray(average[np.maximum(np.searchsorted(samples_s, time_s, side="right") - 1, 0)])
     left = timeline._binned(time_s, lambda gap: np.exp(-np.maximum(gap, 0.0) / response.rise_s))
     return np.asarray(timeline.running(time_s) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
 
