@@ -24,6 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from energy_tables import Rows as Today
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.attribute import attribute
@@ -32,7 +33,6 @@ from jouletrace.attribution.rows import resolved
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid
 from jouletrace.sensor.shares import Response
-from energy_tables import Rows as Today
 from scenarios import draw
 
 GROUPS = (
@@ -92,22 +92,21 @@ def judged(group, seed, seconds):
             readings.time_s[inside], readings.value[inside], spans, activity, response=response, sampled=observer
         )
         took = time.process_time() - begun
-        for name, true, *ends in zip(names, spans_j, *found.energies.interval()[:3]):
+        for name, true, *ends in zip(names, spans_j, *found.energies.interval(), strict=True):
             add(way, name, true, ends, True)
         ran = np.flatnonzero(found.seconds > 0)
         rows = np.eye(len(found.seconds))[ran]
         sums = (rng.random((6, len(ran))) < 0.5) @ rows
         for what, amounts in (("row", rows), ("half of the rows", sums), ("all rows", rows.sum(axis=0)[None])):
             good = resolved(found, amounts)
-            for one, true, ok, *ends in zip(
-                amounts, amounts @ truth.kind_j, good, *found.energies.interval(found.together(amounts))
-            ):
-                add(way, what, true, ends, bool(ok))
+            ends = np.transpose(found.energies.interval(found.together(amounts)))
+            for true, ok, one in zip(amounts @ truth.kind_j, good, ends, strict=True):
+                add(way, what, true, one, bool(ok))
         lines.append({"way": way, "seconds": took, "rise": found.rise})
     for name, by in WRONG.items():
         response = replace(nominal, rise_s=nominal.rise_s * by)
         found = attribute(readings.time_s, readings.value, spans[1:], response=response, bursts=spans[:1]).interval()
-        for what, true, *ends in zip(names[1:], spans_j[1:], *found):
+        for what, true, *ends in zip(names[1:], spans_j[1:], *found, strict=True):
             add(f"no timeline, {name}", what, true, ends, True)
     return lines
 
@@ -130,9 +129,8 @@ def table(path):
                         cells[one["way"], "resolved row", group].append(cell)
     for (way, what, group), found in sorted(cells.items()):
         held, half, off = np.array(found, float).T
-        print(
-            f"{way:22s} {what:17s} {group:17s} n {len(held):5d}  hold {100 * held.mean():5.1f} %  ± {np.median(half):6.2f} %  error (95 %) {np.quantile(np.abs(off), 0.95):7.2f} %"
-        )
+        cell = f"{way:22s} {what:17s} {group:17s} n {len(held):5d}  hold {100 * held.mean():5.1f} %"
+        print(f"{cell}  ± {np.median(half):6.2f} %  error (95 %) {np.quantile(np.abs(off), 0.95):7.2f} %")
 
 
 def main():

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from jouletrace.attribution.attribute import attribute
-from simulated_sampler import IDLE_W, START_S, Load
+from simulated_sampler import Load
 
 
 def alternating(rng, length_s, swing_w, period_s=None):

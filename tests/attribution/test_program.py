@@ -59,7 +59,7 @@ def judged(seeds, span_s=0.1, averages=16, samples=False, **made):
         begin = np.sort(rng.uniform(load.edge_s[0], load.edge_s[-1] - span_s, 25))
         spans = np.stack([begin, begin + span_s], axis=1)
         rows = found(load, activity, rng, spans, averages, samples)
-        mean, low, high = rows.energies.interval()
+        _, low, high = rows.energies.interval()
         starts, ends = load.edge_s[:-1:2], load.edge_s[1::2]
         kind = activity_kinds(activity, starts)
         kinds_j = (load.watts[::2] + IDLE_W) * (ends - starts)
@@ -140,7 +140,7 @@ def test_rows_add_up_to_the_whole():
     rng = np.random.default_rng(12)
     load, activity = program(rng, 3.0)
     rows = found(load, activity, rng, [[activity.begin_s, activity.finish_s]])
-    mean, low, high = rows.energies.interval()
+    mean, _, _ = rows.energies.interval()
     idle_s = activity.finish_s - activity.begin_s - rows.seconds.sum()
     assert mean[1:].sum() + IDLE_W * idle_s == pytest.approx(mean[0], rel=3e-3)
     assert resolved(rows, np.ones(12)).all()

@@ -25,7 +25,7 @@ class Cuts:
     @classmethod
     def of(cls, read_s: Floats, spans: Floats, bursts: Floats, step_s: float) -> Cuts:
         """Cuts at the moments that readings show, at edges, and at least every ``step_s`` inside bursts."""
-        fine = [np.linspace(a, b, int(np.ceil((b - a) / step_s)) + 1) for a, b in bursts]
+        fine = [np.linspace(a, b, max(int(np.ceil((b - a) / step_s)), 1) + 1) for a, b in bursts]
         time_s = np.unique(np.concatenate([read_s, spans.ravel(), bursts.ravel(), *fine]))
         low, high = min(read_s[0], spans.min()), max(read_s[-1], spans.max())
         time_s = time_s[(time_s >= low) & (time_s <= high)]

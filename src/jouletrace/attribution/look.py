@@ -38,7 +38,7 @@ class Look:
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
     unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
     power_w: Floats  # shape (c,): powers above idle that are unknowns
-    # What a program's swings are relative to, if it isn't ``height_w`` squared, and what samples miss of them, shape (n,)
+    # What a program's swings are relative to, if it isn't ``height_w`` squared; what samples miss of them; shape (n,)
     swing: Floats | None = None
     missed: float | Floats = 0.0
 

@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix, vstack
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.cuts import Cuts, share_of
-from jouletrace.attribution.look import Look, derivatives, first_look, jolts_of
+from jouletrace.attribution.look import Look, first_look, jolts_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import KEPT, Energies, Problem, Unknowns, mixture, solve
@@ -80,7 +80,7 @@ def attribute_program(
         sampled, response = replace(sampled, track=track), replace(response, delay_s=sampled.sensor.delay_s)
     moment_s = times_s - response.delay_s
     whole = np.array([[activity.begin_s, activity.finish_s]])
-    cuts = Cuts.of(moment_s, np.vstack([whole, spans]), whole, response.period_s)
+    cuts = Cuts.of(moment_s, np.vstack([whole, spans]), whole, np.inf)  # kernels show what is faster than readings
     columns = _Columns.of(activity, prior)
     part_s = activity.timeline.seconds(cuts.time_s)
     cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ columns.kinds / cuts.h[:, None]).T)]).tocsr()
@@ -100,7 +100,7 @@ def attribute_program(
         noise_w = _late(cuts, activity, look, above_w, shown, response)
     for _ in range(_ROUNDS):
         look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
-        sensor = _sensor(times_s, cuts, activity, look, above_w, response, sampled)
+        sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
         by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ columns.kinds)
         problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(sensor.unknowns(by_clock, prior)))
         seen = solve(look.chain(prior.spread[0] ** 2, *prior.slow[0][:2]), problem, covariance=False)
@@ -189,7 +189,6 @@ def _sensor(
     times_s: Floats,
     cuts: Cuts,
     activity: Activity,
-    look: Look,
     above_w: Floats,
     response: Response,
     sampled: Sampled | None,
@@ -198,18 +197,27 @@ def _sensor(
     power_w, ran_s = above_w[activity.column], activity.end_s - activity.start_s
     clock_w = power_w * activity.slowness
     clock_j = np.diff(activity.integral(cuts.time_s, clock_w))
-    timing = derivatives(cuts, look.level_w, response) * [response.delay_sd_s, response.rise_sd]
+    by_column_j = np.bincount(activity.column, clock_w * ran_s, len(above_w))
+
+    def shown_by(change: float, name: str, value: float) -> Floats:
+        other = replace(response, **{name: value})
+        return change * (shares(times_s - other.delay_s, activity.timeline, other) @ above_w)
+
+    rise_s, more = response.rise_s, float(np.exp(response.rise_sd))
+    rise = shown_by(0.5, "rise_s", rise_s * more) + shown_by(-0.5, "rise_s", rise_s / more)
     if sampled is None:
         fade = np.exp(-cuts.h / response.rise_s)
         value_w = forgetting(np.append(0.0, (1 - fade) * clock_j / cuts.h), fade)[cuts.seen]
-        shown, mean = timing, np.zeros(2)
+        delay_s, sd_s = response.delay_s, response.delay_sd_s
+        delay = shown_by(0.5, "delay_s", delay_s + sd_s) + shown_by(-0.5, "delay_s", delay_s - sd_s)
+        shown, mean = np.stack([delay, rise], axis=1), np.zeros(2)
     else:
         seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)
         place, place_mean = _whitened(seen.shift, sampled.prior, sampled.place)
         shape, shape_mean = _whitened(seen.shape, sampled.shape_prior, sampled.change)
-        value_w, shown = seen.value, np.hstack([place, shape, timing[:, 1:]])
+        value_w, shown = seen.value, np.column_stack([place, shape, rise])
         mean = np.concatenate([place_mean, shape_mean, [0.0]])
-    return _Sensor(shown, mean, value_w, clock_j, np.bincount(activity.column, clock_w * ran_s, len(above_w)))
+    return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64))
 
 
 def _whitened(slopes: Floats, prior: regression.Prior, now: Floats) -> tuple[Floats, Floats]:
@@ -227,7 +235,7 @@ def _late(cuts: Cuts, activity: Activity, look: Look, above_w: Floats, shown: Fl
     edges = np.append(activity.start_s, activity.end_s), np.append(power_w, -power_w)
     look.jolt = jolts_of(cuts, *edges, response)
     lacks_w = (activity.timeline.running(cuts.time_s[cuts.seen]) - shown) @ above_w
-    return np.hypot(response.noise_w, lacks_w * response.weight / np.sqrt(12))
+    return np.asarray(np.hypot(response.noise_w, lacks_w * response.weight / np.sqrt(12)))
 
 
 def _likely(chain: Callable[[int, int], Chain], prior: Floats, problem: Problem) -> tuple[list[Chain], Floats]:
@@ -244,6 +252,6 @@ def _likely(chain: Callable[[int, int], Chain], prior: Floats, problem: Problem)
             tried[point] = evidence + float(np.log(prior[point]))
         least = max(tried.values()) + np.log(KEPT)
         near = [point for point, weight in tried.items() if weight > least]
-        new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)}
-        new = (new | {(d, s) for d, _ in near for s in others}) - tried.keys()
+        new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()
+        new = new or {(d, s) for d, _ in near for s in others} - tried.keys()
     return [chain(*point) for point in near], np.array([prior[point] for point in near])
