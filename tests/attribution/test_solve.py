@@ -89,7 +89,6 @@ def energies():
         np.array([[10.0, 5.0], [12.0, 5.0]]),
         np.array([np.diag([1.0, 4.0])] * 2),
         np.zeros(0),
-        np.zeros(0),
         np.zeros((2, 2)),
         Unseen(csr_matrix(np.eye(2)), sizes, np.array([0.5, 0.5])),
     )

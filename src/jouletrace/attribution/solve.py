@@ -78,9 +78,9 @@ class Energies:
     mean_j: Floats  # shape (g, spans)
     covariance: Floats  # shape (g, spans, spans), in J², without what is unseen
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
-    unknowns_sd: Floats  # shape (c,)
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
+    unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
