@@ -4,7 +4,7 @@
         [--seconds 10]
     python benchmarks/estimator/programs.py OUT.jsonl --table
 
-Programs, boards and sensors are those of ``benchmarks/attribution/coverage.py``: powers, phase, rate and response of
+Programs, GPUs and sensors are those of ``benchmarks/attribution/coverage.py``: powers, phase, rate and response of
 the sensor, and how power varies inside of kernels and between them are hidden from the estimator. Ways: with the
 samples' times by ``lock``; with the timeline alone; without one. The last two are judged with a response that is
 exact, and 5 and 20 % too wide.

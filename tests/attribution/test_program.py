@@ -36,7 +36,7 @@ def program(rng, seconds, shortest_s=1e-4, longest_s=5e-3, scatter=0.0, kinds=12
     return load, activity_of(start_ns, np.append(end_ns, round(1e9 * load.edge_s[-1]))[: len(kind)], kind, names, 0)
 
 
-def found(load, activity, rng, spans=(), averages=16, samples=False, wrong=1.0, **given):
+def estimated(load, activity, rng, spans=(), averages=16, samples=False, wrong=1.0, **given):
     """Rows of a simulated recording of the program."""
     times_s, values_w, response = load.record(rng, averages)
     sampled = None
@@ -58,7 +58,7 @@ def judged(seeds, span_s=0.1, averages=16, samples=False, **made):
         load, activity = program(rng, 4.0, **made)
         begin = np.sort(rng.uniform(load.edge_s[0], load.edge_s[-1] - span_s, 25))
         spans = np.stack([begin, begin + span_s], axis=1)
-        rows = found(load, activity, rng, spans, averages, samples)
+        rows = estimated(load, activity, rng, spans, averages, samples)
         _, low, high = rows.energies.interval()
         starts, ends = load.edge_s[:-1:2], load.edge_s[1::2]
         kind = activity_kinds(activity, starts)
@@ -132,14 +132,14 @@ def test_a_timeline_sharpens_short_spans():
     times_s, values_w, response = load.record(rng)
     span = [[1.0, 1.05]]
     _, low, high = attribute(times_s, values_w, span, response=response, bursts=[load.span]).interval()
-    _, least, most = found(load, activity, np.random.default_rng(11), span).energies.interval()
+    _, least, most = estimated(load, activity, np.random.default_rng(11), span).energies.interval()
     assert most[0] - least[0] < 0.5 * (high[0] - low[0])
 
 
 def test_rows_add_up_to_the_whole():
     rng = np.random.default_rng(12)
     load, activity = program(rng, 3.0)
-    rows = found(load, activity, rng, [[activity.begin_s, activity.finish_s]])
+    rows = estimated(load, activity, rng, [[activity.begin_s, activity.finish_s]])
     mean, _, _ = rows.energies.interval()
     idle_s = activity.finish_s - activity.begin_s - rows.seconds.sum()
     assert mean[1:].sum() + IDLE_W * idle_s == pytest.approx(mean[0], rel=3e-3)
@@ -149,28 +149,28 @@ def test_rows_add_up_to_the_whole():
 def test_a_sum_is_resolved_where_its_parts_are_not():
     rng = np.random.default_rng(13)
     load, activity = program(rng, 2.0, shortest_s=2e-5, longest_s=1e-4)
-    rows = found(load, activity, rng)
+    rows = estimated(load, activity, rng)
     assert not resolved(rows, np.eye(12)).all()
     assert resolved(rows, np.ones((1, 12))).all()
 
 
 @pytest.mark.thorough
-def test_a_wrong_memory_is_found():
+def test_a_wrong_memory_is_detected():
     outcomes = []
     for seed in range(6):
         for wrong in (1.0, 1.2):
             rng = np.random.default_rng(3000 + seed)
             load, activity = program(rng, 4.0)
-            outcomes.append(check_response(found(load, activity, rng, wrong=wrong)))
+            outcomes.append(check_response(estimated(load, activity, rng, wrong=wrong)))
     assert all(one.passed for one in outcomes[::2])
     assert np.mean([one.passed for one in outcomes[1::2]]) < 0.35
     assert -np.log(1.2) < np.median([one.estimate for one in outcomes[1::2]]) < -0.03
 
 
-def test_powers_that_no_gpu_draws_are_found():
+def test_powers_that_no_gpu_draws_are_detected():
     rng = np.random.default_rng(14)
     load, activity = program(rng, 4.0)
-    rows = found(load, activity, rng)
+    rows = estimated(load, activity, rng)
     assert check_powers(rows, 1120.0).passed
     outcome = check_powers(rows, 500.0)
     assert not outcome.passed

@@ -3,7 +3,7 @@
     readings = shares * powers + slopes * what isn't known of sensor and clock + chain
 
 Kernels of a kind have one power above idle. The chain (``chains``) has idle power, what changes slowly, and the spread
-within kinds: white power, of a density that the readings tell. One solve gives all energies.
+within kinds: white power, of a density that the readings show. One solve gives all energies.
 """
 
 from __future__ import annotations
