@@ -29,7 +29,7 @@ _LIKELY = 2e-3
 """Grid points with less of the prior's weight are left out."""
 
 _CLASS = 1.5
-"""Factor by which lengths of spans differ that share a prior over hidden offsets."""
+"""Factor by which lengths of spans and bursts differ that share a prior over hidden offsets."""
 
 
 def attribute(
@@ -44,6 +44,7 @@ def attribute(
     period_s: float | None = None,
     samples_s: Floats | None = None,
     rows: bool = False,
+    times_sd_s: Floats | None = None,
 ) -> Energies:
     """Energies of spans from the readings of a sensor with an exponential memory.
 
@@ -60,6 +61,7 @@ def attribute(
         samples_s: Times of the sensor's momentary samples, shape (m,), if they are known: with a timeline, kernels far
             shorter than a sample are then known as well as long ones.
         rows: Whether energies of the timeline's kinds come after those of the spans.
+        times_sd_s: Standard deviations of the readings' times, shape (n,), where stamps came late (``Grid.unsure_s``).
     """
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     if bursts is None:
@@ -98,13 +100,16 @@ def attribute(
     else:  # unless the delay is known to a fraction of a sample: then some readings have one more or one less
         late = min(late, response.delay_sd_s / response.sample_s)
     noise_w = np.hypot(response.noise_w, unsettled_w * response.weight * np.sqrt(late))
+    if times_sd_s is not None:  # a reading follows the power at the pace of what it still lacks
+        noise_w = np.hypot(noise_w, unsettled_w * times_sd_s / response.rise_s)
     timing = np.array([response.delay_sd_s, response.rise_sd])
     slope = Unknowns(derivatives(cuts, look.level_w, response), np.zeros((len(seconds), 2)), np.zeros(2), timing**2)
     problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))
     if timeline is None:
         weights, unseen = _swings(cuts, cover, look, response, prior, period_s)
+        in_step = None if period_s else _swings(cuts, cover, look, response, prior, response.period_s)[1]
     else:
-        weights, unseen = spread_prior(prior), None
+        weights, unseen, in_step = spread_prior(prior), None, None
     grid = [
         (d, slow, local, weight * share)
         for d, weight in enumerate(weights.tolist())
@@ -113,8 +118,10 @@ def attribute(
     ]
     if unseen is not None:
         unseen = replace(unseen, sizes=unseen.sizes[[d for d, *_ in grid]])
+    if in_step is not None:  # readings meet such a swing at one phase and take it for none
+        in_step = replace(in_step, sizes=in_step.sizes[[0] * len(grid)])
     chains = [look.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in grid]
-    result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
+    result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen, in_step)
     return replace(result, mean_j=result.mean_j + base_w * seconds, tried_j=result.tried_j + base_w * seconds)
 
 
@@ -123,14 +130,17 @@ def _swings(
 ) -> tuple[Floats, Unseen]:
     """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans."""
     within = csr_matrix(cover.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T)  # seconds, shape (spans, bursts)
-    burst_s = float(np.median(cuts.length_s))
-    seconds = np.asarray(within.sum(axis=1)).ravel() / np.maximum(np.diff(within.indptr), 1)
-    lengths_s, which = _classes(np.where(seconds > 0, seconds, burst_s))
-    weights, offsets = swing_prior(lengths_s, burst_s, response, prior, period_s)
+    count = np.diff(within.indptr)
+    lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
+    lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
+    lengths_s /= np.maximum(count, 1)[:, None]
+    classes, which = _classes(lengths_s)
+    weights, offsets = swing_prior(classes, response, prior, period_s)
     return weights, Unseen(csr_matrix(within.multiply(look.height_w)), offsets[:, :, which], CHANCES)
 
 
-def _classes(seconds: Floats) -> tuple[Floats, NDArray[np.intp]]:
-    """Lengths that stand for ``seconds``, shape (l,), and the index of each one's, of the shape of ``seconds``."""
-    _, which = np.unique(np.round(np.log(seconds) / np.log(_CLASS)), return_inverse=True)
-    return np.bincount(which, seconds) / np.bincount(which), which
+def _classes(lengths_s: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """Lengths that stand for ``lengths_s``, shape (l, 2), and the index of each one's, shape (spans,)."""
+    _, which = np.unique(np.round(np.log(lengths_s) / np.log(_CLASS)), axis=0, return_inverse=True)
+    sums = np.stack([np.bincount(which, column) for column in lengths_s.T], axis=1)
+    return sums / np.bincount(which)[:, None], which

@@ -79,6 +79,7 @@ class Energies:
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
+    in_step: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -100,14 +101,15 @@ class Energies:
         low, high = (_quantile(weight, means, deviations, p) for p in ((1 - level) / 2, (1 + level) / 2))
         return self.weight @ mean, low, high
 
-    def hidden_share(self) -> Floats:
-        """Share of each span's variance that no reading shows, shape (spans,): near 1, ± hangs on the prior alone."""
-        rows, hidden, total = np.eye(self.mean_j.shape[1]), np.zeros(self.mean_j.shape[1]), 0.0
-        for g, weight in enumerate(self.weight.tolist()):
-            if self.unseen is not None:
-                hidden += weight * (self.unseen.chances @ self.unseen.variance(rows, g))
-            total += weight * self.covariance[g].diagonal()
-        return hidden / (hidden + total)
+    def in_step_j(self) -> Floats | None:
+        """Half-widths of the spans in J, shape (spans,), if their loads repeat in the readings' rhythm.
+
+        None where that was told: by a period or a timeline.
+        """
+        if self.in_step is None:
+            return None
+        _, low, high = replace(self, unseen=self.in_step).interval()
+        return (high - low) / 2
 
 
 def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
@@ -210,7 +212,13 @@ def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple
     return solved.T @ solved, rows, solved[-k:]
 
 
-def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Unseen | None = None) -> Energies:
+def mixture(
+    chains: Sequence[Chain],
+    prior: Floats,
+    problem: Problem,
+    unseen: Unseen | None = None,
+    in_step: Unseen | None = None,
+) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
 
     Args:
@@ -218,6 +226,7 @@ def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Un
         prior: Weight of each before the readings, shape (grid,).
         problem: Readings and spans.
         unseen: What no reading shows, with sizes for all grid points.
+        in_step: The same if the load repeats in the readings' rhythm.
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
     evidence = np.array([one.log_evidence for one in tried])
@@ -232,4 +241,5 @@ def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Un
         unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
+        in_step=None if in_step is None else replace(in_step, sizes=in_step.sizes[kept]),
     )
