@@ -25,8 +25,9 @@ CHANCES = np.array([0.5, 0.25, 0.125, 0.075, 0.03, 0.02])
 _SPECTRA = np.array([0.0, 1.0, 2.0])
 """Powers of 1/h with which powers of harmonics fall: short pulses, steps, smoother ones."""
 
-_HARMONICS, _DRAWS, _SIZES = np.arange(1, 13), 1200, 12
-"""Resolution of the prior: harmonics of a waveform, draws of it with a period each, sizes of each draw."""
+_HARMONICS, _DRAWS, _SIZES = np.arange(1, 13), (1200, 300), 12
+"""Resolution of the prior: harmonics of a waveform; draws of it with a period each, and with one that is known;
+sizes of each draw."""
 
 _LONGEST_S = 1.0
 """Of a burst or span here: at the cost of a matrix as large as its readings."""
@@ -58,12 +59,12 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
         in each of ``CHANCES``, shape (d, chances, l).
     """
     sizes = prior.swing * ndtri((np.arange(_SIZES) + _SIZES + 0.5) / (2 * _SIZES))  # a half-normal's equal shares
-    generator = np.random.default_rng(0)
-    place = (np.arange(_DRAWS) + generator.random(_DRAWS)) / _DRAWS
+    generator, draws = np.random.default_rng(0), _DRAWS[period_s is not None]
+    place = (np.arange(draws) + generator.random(draws)) / draws
     low, high = prior.periods_s if period_s is None else (period_s, period_s)
     frequency_hz = _HARMONICS / (low * (high / low) ** place)[:, None]
-    real, imaginary = generator.standard_normal((2, _DRAWS, len(_HARMONICS)))
-    wave = (real + 1j * imaginary) * _HARMONICS ** -_SPECTRA[np.arange(_DRAWS) % 3, None]
+    real, imaginary = generator.standard_normal((2, draws, len(_HARMONICS)))
+    wave = (real + 1j * imaginary) * _HARMONICS ** -_SPECTRA[np.arange(draws) % 3, None]
     wave /= np.sqrt((np.abs(wave) ** 2).sum(axis=1, keepdims=True))
     tables = []
     for span_s, burst_s in np.minimum(lengths_s, _LONGEST_S).tolist():
@@ -147,7 +148,7 @@ def _taken(
         shown = np.exp(turn[..., None] * inside - after / response.rise_s) - np.exp(-t / response.rise_s)
         shown /= (1 + turn * response.rise_s)[..., None]
         y = np.sqrt(2) * np.einsum("dht,dh->td", shown, wave, optimize=True).real
-        fits, errors, claims = [], [], []
+        fits, estimates, claims = [], [], []
         for slow in walks:
             moved, moved_j = slow * walk, slow * walk_j
             for density in DENSITIES_S.tolist():
@@ -157,13 +158,15 @@ def _taken(
                 weights = solved[:, 1] + (span_s - a @ solved[:, 1]) * level
                 swung = span_s - 2 * weights @ c + weights @ white @ weights
                 claims.append(density * swung + np.square(moved_j - weights @ moved).sum())
-                errors.append((np.abs(energy - shown @ weights) ** 2 * power).sum(axis=1))
+                estimates.append(weights)
                 factor = np.linalg.cholesky(covariance)
                 left = solve_triangular(factor, y - np.outer(a, level @ y), lower=True, check_finite=False)
                 log_det = 2 * np.log(np.diag(factor)).sum() + np.log(a @ solved[:, 0])
                 fits.append(np.multiply.outer(squares, np.square(left).sum(axis=0)) + log_det)
         best = np.argmin(fits, axis=0)
-        error = squares[:, None] * np.array(errors)[best, np.arange(len(wave))]
+        missed = np.abs(energy[..., None] - shown @ np.transpose(estimates)) ** 2
+        errors = np.einsum("dhg,dh->gd", missed, power, optimize=True)
+        error = squares[:, None] * errors[best, np.arange(len(wave))]
         taken.append(best % len(DENSITIES_S))
         excess.append(np.maximum(error - np.array(claims)[best], 0.0))
     return np.array(taken).ravel(), np.array(excess).ravel()
