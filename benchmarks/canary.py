@@ -42,8 +42,8 @@ ALONE_S, WARM_S = 1.5, 0.7
 """How long an operator is looped alone, and before that to warm up."""
 
 
-def _graph(torch, call):
-    """A CUDA graph of a call."""
+def captured(torch, call):
+    """A CUDA graph of a call, which must outlive it: tensors that were made before the capture are the call's."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream), torch.inference_mode():
         for _ in range(3):
@@ -55,7 +55,7 @@ def _graph(torch, call):
     return graph
 
 
-def _seconds(torch, graph, count: int) -> float:
+def replay_s(torch, graph, count: int) -> float:
     """Mean time of a replay."""
     began = time.perf_counter()
     for _ in range(count):
@@ -64,15 +64,15 @@ def _seconds(torch, graph, count: int) -> float:
     return (time.perf_counter() - began) / count
 
 
-def _swing(torch, period_s: float):
-    """A graph of one period: products for a third of it, then copies of memory, which draw less."""
+def swing(torch, period_s: float):
+    """A call of one period: products for a third of it, then copies of memory, which draw less."""
     a, b = (torch.randn(2048, 2048, device="cuda").half() for _ in range(2))
     big, out = torch.randn(1 << 24, device="cuda"), torch.empty(1 << 24, device="cuda")
-    product, copy = _graph(torch, lambda: a @ b), _graph(torch, lambda: torch.mul(big, 1.5, out=out))
+    product, copy = captured(torch, lambda: a @ b), captured(torch, lambda: torch.mul(big, 1.5, out=out))
     for graph in (product, copy):
-        _seconds(torch, graph, 300)
-    products = round(period_s / 3 / _seconds(torch, product, 300))
-    copies = round(2 * period_s / 3 / _seconds(torch, copy, 300))
+        replay_s(torch, graph, 300)
+    products = round(period_s / 3 / replay_s(torch, product, 300))
+    copies = round(2 * period_s / 3 / replay_s(torch, copy, 300))
 
     def period() -> None:
         for _ in range(products):
@@ -80,7 +80,7 @@ def _swing(torch, period_s: float):
         for _ in range(copies):
             torch.mul(big, 1.5, out=out)
 
-    return _graph(torch, period)
+    return period
 
 
 def bursts(counter: Counter) -> list[dict]:
@@ -92,11 +92,12 @@ def bursts(counter: Counter) -> list[dict]:
     rng = np.random.default_rng(1)
     cells = []
     for wanted_s in PERIODS_S:
-        graph = _swing(torch, wanted_s)
-        period_s = _seconds(torch, graph, 50)
+        period = swing(torch, wanted_s)
+        graph = captured(torch, period)
+        period_s = replay_s(torch, graph, 50)
         for length_s in LENGTHS_S:
             count = max(1, round(length_s / period_s))
-            _seconds(torch, graph, int(1.0 / period_s))
+            replay_s(torch, graph, int(1.0 / period_s))
             trains, measured = [], []
             for pause_s in PAUSES_S:
                 time.sleep(0.5)
@@ -113,7 +114,7 @@ def bursts(counter: Counter) -> list[dict]:
                 ended = counter.stepped()
                 trains.append((TRAIN, ended[0] - began[0] - busy, ended[1] - began[1]))
             cells.append((length_s, period_s, count, np.array(trains), measured))
-    fits = [_line(trains) for _, _, _, trains, _ in cells]
+    fits = [line_of(trains) for _, _, _, trains, _ in cells]
     freedom = sum(len(trains) - 2 for _, _, _, trains, _ in cells)
     scatter_j = float(np.sqrt(sum(float(left @ left) for _, left, _ in fits) / freedom))
     return [
@@ -131,7 +132,7 @@ def bursts(counter: Counter) -> list[dict]:
     ]
 
 
-def _line(trains: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def line_of(trains: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Energy of a burst in J and power of pauses in W; what is left of trains in J; the first's sd over the scatter."""
     design, energy = trains[:, :2], trains[:, 2]
     line, *_ = np.linalg.lstsq(design, energy, rcond=None)
@@ -148,8 +149,8 @@ def chain(counter: Counter) -> dict[str, float]:
     model, (inputs,) = make()
     alone = {}
     for name, operator in model.operators.items():
-        graph = _graph(torch, lambda operator=operator: operator(inputs))
-        chunk, seen, ends = max(1, int(0.02 / _seconds(torch, graph, 20))), [], time.perf_counter() + ALONE_S + WARM_S
+        graph = captured(torch, lambda operator=operator: operator(inputs))
+        chunk, seen, ends = max(1, int(0.02 / replay_s(torch, graph, 20))), [], time.perf_counter() + ALONE_S + WARM_S
         waiting, done = [], 0
         while time.perf_counter() < ends:  # a chunk is always waiting, so that the GPU works while the counter is read
             for _ in range(chunk):

@@ -1,0 +1,102 @@
+"""A recording of ``gpu.py`` with its readings on their grid, and the ways of taking energies of bursts from it.
+
+*today* is ``window_energy`` with the nominal response, *alone* is ``attribute`` for each burst by itself, *together*
+for all bursts in one solve; either with kernels, whose names are their kinds, or without.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from gpu_files import Kernels, Recorded
+from gpu_truth import edges
+from recorded import RISE_S
+
+from jouletrace.attribution.attribute import attribute
+from jouletrace.run.readings import Readings
+from jouletrace.sensor.kinds import KINDS
+from jouletrace.sensor.power_record import clean
+from jouletrace.sensor.shares import Response, Timeline
+from jouletrace.sensor.stamps import find_grid
+from jouletrace.sensor.windows.energy import window_energy
+
+RESPONSE = Response(RISE_S, 0.02, 0.0034, 2e-4, 1 / 16, 0.35, 0.02)
+BEFORE_S, AFTER_S, SETTLED_S = 0.7, 0.4, 0.1
+"""Readings before and after a span that are used, and how long after an earlier burst they may begin."""
+
+MOST_W = 2100.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A section's recording with its readings on their grid."""
+
+    found: Recorded
+    record: Readings
+    times_s: np.ndarray  # since the record's first stamp, shape (n,)
+
+    @classmethod
+    def of(cls, found: Recorded) -> Case:
+        power = found.arrays["power"]
+        record = clean(power[:, 0] * 1000, power[:, 1] / 1e3, 0.02, most_w=MOST_W)
+        taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
+        return cls(found, record, taken)
+
+    def near(self, start_s: float, end_s: float) -> np.ndarray:
+        """Mask of the readings between two times."""
+        return (self.times_s > start_s) & (self.times_s < end_s)
+
+    def timeline(self, kernels: Kernels, start_s: float, end_s: float, kind: np.ndarray | None = None) -> Timeline:
+        """The kernels that start between two times, each name a kind of its own, or of the kinds given by name."""
+        start, end = self.record.seconds(kernels.start_ns), self.record.seconds(kernels.end_ns)
+        mine = (start >= start_s) & (start < end_s) & (end > start)
+        kinds = kernels.name[mine] if kind is None else kind[kernels.name[mine]]
+        if kind is None:
+            _, kinds = np.unique(kinds, return_inverse=True)
+        return Timeline(start[mine], end[mine], kinds.astype(np.int64))
+
+
+Ends = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Means, low and high ends in J."""
+
+
+def today(case: Case, spans: list[dict]) -> Ends:
+    """The present code for windows."""
+    found = window_energy(case.record, KINDS["hopper"].response, *edges(spans))
+    return found.energy_j, found.low_j, found.high_j
+
+
+def alone(case: Case, spans: list[dict], others: list[dict], kernels: Kernels | None) -> Ends:
+    """``attribute`` for each burst by itself, with the readings since an earlier one and until a later one."""
+    start, end = (case.record.seconds(one) for one in edges(spans))
+    starts, ends = (np.sort(case.record.seconds(one)) for one in edges(others))
+    found = []
+    for a, b in zip(start.tolist(), end.tolist(), strict=True):
+        earlier, later = ends[ends < a], starts[starts > b]
+        since = max(a - BEFORE_S, earlier[-1] + SETTLED_S if len(earlier) else -np.inf)
+        until = min(b + AFTER_S, later[0] if len(later) else np.inf)
+        near = case.near(since, until)
+        timeline = case.timeline(kernels, a, b) if kernels is not None else None
+        energies = attributed(case, near, [(a, b)], bursts=[(a, b)], timeline=timeline)
+        found.append([one[0] for one in energies])
+    return tuple(np.array(found).T)
+
+
+def together(case: Case, spans: list[dict], others: list[dict], kernels: Kernels | None) -> Ends:
+    """``attribute`` for all bursts in one solve, those that aren't asked for among them."""
+    asked, bursts = (np.stack([case.record.seconds(one) for one in edges(rows)], axis=1) for rows in (spans, others))
+    since, until = bursts.min() - BEFORE_S, bursts.max() + AFTER_S
+    timeline = case.timeline(kernels, bursts.min(), bursts.max()) if kernels is not None else None
+    return attributed(case, case.near(since, until), asked, bursts=bursts, timeline=timeline)
+
+
+def attributed(case: Case, near: np.ndarray, spans, **more) -> Ends:
+    """Intervals of ``attribute``, NaN where it can't."""
+    try:
+        found = attribute(case.times_s[near], case.record.value[near], spans, response=RESPONSE, **more)
+    except (ValueError, np.linalg.LinAlgError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return tuple(np.full((3, len(spans)), np.nan))
+    return found.interval()
