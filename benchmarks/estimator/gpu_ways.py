@@ -36,13 +36,15 @@ class Case:
     found: Recorded
     record: Readings
     times_s: np.ndarray  # since the record's first stamp, shape (n,)
+    times_sd_s: np.ndarray  # how well each is known, shape (n,)
 
     @classmethod
     def of(cls, found: Recorded) -> Case:
         power = found.arrays["power"]
         record = clean(power[:, 0] * 1000, power[:, 1] / 1e3, 0.02, most_w=MOST_W)
-        taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
-        return cls(found, record, taken)
+        grid = find_grid(record.time_ns, 0.02)
+        taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(grid.taken(2))
+        return cls(found, record, taken, grid.unsure_s)
 
     def near(self, start_s: float, end_s: float) -> np.ndarray:
         """Mask of the readings between two times."""
@@ -94,8 +96,9 @@ def together(case: Case, spans: list[dict], others: list[dict], kernels: Kernels
 
 def attributed(case: Case, near: np.ndarray, spans, **more) -> Ends:
     """Intervals of ``attribute``, NaN where it can't."""
+    more |= {"response": RESPONSE, "times_sd_s": case.times_sd_s[near]}
     try:
-        found = attribute(case.times_s[near], case.record.value[near], spans, response=RESPONSE, **more)
+        found = attribute(case.times_s[near], case.record.value[near], spans, **more)
     except (ValueError, np.linalg.LinAlgError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return tuple(np.full((3, len(spans)), np.nan))

@@ -107,9 +107,9 @@ def attribute(
     problem = replace(problem, noise_w=noise_w, unknowns=unknowns.beside(slope))
     if timeline is None:
         weights, unseen = _swings(cuts, cover, look, response, prior, period_s)
-        in_step = None if period_s else _swings(cuts, cover, look, response, prior, response.period_s)[1]
+        aliased = None if period_s else _swings(cuts, cover, look, response, prior, response.period_s)[1]
     else:
-        weights, unseen, in_step = spread_prior(prior), None, None
+        weights, unseen, aliased = spread_prior(prior), None, None
     grid = [
         (d, slow, local, weight * share)
         for d, weight in enumerate(weights.tolist())
@@ -118,10 +118,10 @@ def attribute(
     ]
     if unseen is not None:
         unseen = replace(unseen, sizes=unseen.sizes[[d for d, *_ in grid]])
-    if in_step is not None:  # readings meet such a swing at one phase and take it for none
-        in_step = replace(in_step, sizes=in_step.sizes[[0] * len(grid)])
+    if aliased is not None:
+        aliased = replace(aliased, sizes=aliased.sizes[[d for d, *_ in grid]])
     chains = [look.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in grid]
-    result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen, in_step)
+    result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen, aliased)
     return replace(result, mean_j=result.mean_j + base_w * seconds, tried_j=result.tried_j + base_w * seconds)
 
 

@@ -64,9 +64,8 @@ class Look:
             idle_walk=np.hypot(self.prior.idle_walk, self._after()),
         )
 
-
     def _after(self) -> Floats:
-        """Pace of idle power after bursts, in W per square root of a second, shape (n,): it dips or lags for a while."""
+        """Pace of idle power after bursts, where it dips or lags, in W per square root of a second, shape (n,)."""
         cuts, (size, for_s) = self.cuts, self.prior.after
         since_s = cuts.time_s[:-1] - cuts.bursts[cuts.burst, 1]
         after = ~cuts.inside & (since_s >= 0) & (since_s < for_s)

@@ -79,7 +79,7 @@ class Energies:
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
-    in_step: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
+    aliased: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -101,14 +101,14 @@ class Energies:
         low, high = (_quantile(weight, means, deviations, p) for p in ((1 - level) / 2, (1 + level) / 2))
         return self.weight @ mean, low, high
 
-    def in_step_j(self) -> Floats | None:
+    def aliased_j(self) -> Floats | None:
         """Half-widths of the spans in J, shape (spans,), if their loads repeat in the readings' rhythm.
 
-        None where that was told: by a period or a timeline.
+        None where a period or a timeline is known.
         """
-        if self.in_step is None:
+        if self.aliased is None:
             return None
-        _, low, high = replace(self, unseen=self.in_step).interval()
+        _, low, high = replace(self, unseen=self.aliased).interval()
         return (high - low) / 2
 
 
@@ -217,7 +217,7 @@ def mixture(
     prior: Floats,
     problem: Problem,
     unseen: Unseen | None = None,
-    in_step: Unseen | None = None,
+    aliased: Unseen | None = None,
 ) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
 
@@ -226,7 +226,7 @@ def mixture(
         prior: Weight of each before the readings, shape (grid,).
         problem: Readings and spans.
         unseen: What no reading shows, with sizes for all grid points.
-        in_step: The same if the load repeats in the readings' rhythm.
+        aliased: The same if the load repeats in the readings' rhythm.
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
     evidence = np.array([one.log_evidence for one in tried])
@@ -241,5 +241,5 @@ def mixture(
         unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
-        in_step=None if in_step is None else replace(in_step, sizes=in_step.sizes[kept]),
+        aliased=None if aliased is None else replace(aliased, sizes=aliased.sizes[kept]),
     )
