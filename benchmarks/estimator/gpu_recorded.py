@@ -88,11 +88,9 @@ def short(case: Case) -> Iterator[dict]:
     for wanted_s in _different(case, "wanted_s"):
         cells = {name: _chosen(case, name=name, wanted_s=wanted_s) for name in _different(case, "name")}
         cells = {name: cell for name, cell in cells.items() if len({span["train"] for span in cell}) > 2}
-        truth = gpu_truth.of_cells(list(cells.values()), steps)
-        for place, (name, cell) in enumerate(cells.items()):
-            judged = [span for span in cell if span["judged"]]
-            own = Truth(*(np.full(len(judged), one[place]) for one in (truth.energy_j, truth.half_j)))
-            yield from of_bursts(case, name, judged, cell, own)
+        truths = gpu_truth.of_cells(list(cells.values()), steps)
+        for (name, cell), truth in zip(cells.items(), truths, strict=True):
+            yield from of_bursts(case, name, [span for span in cell if span["judged"]], cell, truth)
 
 
 def long(case: Case) -> Iterator[dict]:

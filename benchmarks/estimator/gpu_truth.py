@@ -42,22 +42,29 @@ def edges(spans: list[dict]) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.array([span[key] for span in spans], np.int64) for key in ("start_ns", "end_ns"))
 
 
-def of_cells(cells: list[list[dict]], steps: CounterSteps) -> Truth:
-    """Energy of a burst in each cell of trains of one length, by the line over the time of pauses.
+def of_cells(cells: list[list[dict]], steps: CounterSteps) -> list[Truth]:
+    """Energies of the judged bursts in each cell of trains of one length.
 
-    The scatter about the lines, relative to the energy of a train, is one for all cells.
+    Trains give the line of their energies over bursts and time: what a burst takes above the power of pauses, and that
+    power. A burst that a late host makes longer has so much more of it. The scatter about the lines, relative to the
+    energy of a train, is one for all cells.
     """
-    fits = []
-    for cell in cells:
-        rows = [_train([span for span in cell if span["train"] == train], steps) for train in _trains(cell)]
-        fits.append((line_of(np.array(rows)), np.array(rows)))
-    sizes = [float(rows[:, 2].mean()) for _, rows in fits]
-    freedom = sum(len(rows) - 2 for _, rows in fits)
-    squares = sum(float(left @ left) / size**2 for ((_, left, _), _), size in zip(fits, sizes, strict=True))
+    tables = [
+        np.array([_train([span for span in cell if span["train"] == train], steps) for train in _trains(cell)])
+        for cell in cells
+    ]
+    lines = [line_of(table) for table in tables]
+    sizes = [float(table[:, 2].mean()) for table in tables]
+    freedom = sum(len(table) - 2 for table in tables)
+    squares = sum(float(left @ left) / size**2 for (_, left, _), size in zip(lines, sizes, strict=True))
     scatter = np.sqrt(squares / freedom) * stats.t.ppf(0.975, freedom)
-    energy = np.array([line[0] for (line, _, _), _ in fits])
-    half = np.array([scatter * size * spread for ((_, _, spread), _), size in zip(fits, sizes, strict=True)])
-    return Truth(energy, half)
+    truths = []
+    for cell, table, (line, _, _), size in zip(cells, tables, lines, sizes, strict=True):
+        start, end = edges([span for span in cell if span["judged"]])
+        rows = np.stack([np.ones(len(start)), (end - start) / 1e9], axis=1)
+        spread = np.sqrt(np.einsum("ni,ij,nj->n", rows, np.linalg.inv(table[:, :2].T @ table[:, :2]), rows))
+        truths.append(Truth(rows @ line, scatter * size * spread))
+    return truths
 
 
 def _trains(cell: list[dict]) -> list[int]:
@@ -65,12 +72,12 @@ def _trains(cell: list[dict]) -> list[int]:
 
 
 def _train(spans: list[dict], steps: CounterSteps) -> tuple[int, float, float]:
-    """Bursts, seconds of pauses and joules of a train, from a step in the idle before it to one in the idle after."""
+    """Bursts, seconds and joules of a train, from a step in the idle before it to one in the idle after."""
     start, end = edges(spans)
     first = int(np.searchsorted(steps.time_ns, start[0])) - 1
     last = int(np.searchsorted(steps.before_ns, end[-1] + SETTLED_NS))
     found = between(steps, first, last)
-    return len(spans), (found.end_ns - found.start_ns - int((end - start).sum())) / 1e9, found.energy_j
+    return len(spans), (found.end_ns - found.start_ns) / 1e9, found.energy_j
 
 
 def of_long(spans: list[dict], steps: CounterSteps) -> Truth:

@@ -1,0 +1,212 @@
+"""Work of host-bound programs from energies of windows and of idle time: does each term do what it is for?
+
+Energies are drawn with a covariance that is known; the last test has those of a simulated sensor.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+from scipy.sparse import csr_matrix
+
+from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.solve import Energies, Unseen
+from jouletrace.attribution.work import work
+from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor.shares import Response, Timeline
+
+WORK_J, EACH, IDLE_W = 0.12, 90.0, 127.0
+NOISE_J = 0.05
+WORK = 2  # the unknowns' row of the first sort's work
+
+
+class Session:
+    """Idle time, windows of iterations whose host is late by chance, idle time."""
+
+    def __init__(self, rng, windows=14, scatter=0.0, late=0.25, rising_w=0.0, excess_w=0.0, by_wait_w=0.0):
+        seconds = np.concatenate([[1.0], EACH * 0.005 * np.exp(late * rng.standard_normal(windows)), [1.0]])
+        edge = np.append(0.0, np.cumsum(seconds))
+        self.spans = np.stack([edge[:-1], edge[1:]], axis=1)
+        self.counts = np.where(np.arange(windows + 2) % (windows + 1) > 0, EACH, 0.0)[:, None]
+        busy = self.counts[:, 0] > 0
+        # Idle power rises while the load warms the die, and stays
+        time_s = np.clip(self.spans.mean(axis=1) - 1.0, 0.0, edge[-2] - 1.0)
+        idle = IDLE_W + rising_w * -np.expm1(-time_s / 2.0) + excess_w * busy
+        self.seconds = seconds
+        self.work_j = self.counts[:, 0] * WORK_J * (1 + scatter * rng.standard_normal(len(busy)))
+        self.work_j += by_wait_w * seconds * busy
+        self.energy_j = self.work_j + idle * seconds
+        self.covariance = np.eye(len(busy)) * NOISE_J**2
+
+    def energies(self, rng):
+        mean = (self.energy_j + rng.multivariate_normal(0 * self.energy_j, self.covariance))[None]
+        return Energies(np.ones(1), mean, self.covariance[None], np.zeros(0), mean)
+
+    def work(self, rng):
+        return work(self.energies(rng), self.spans, self.counts)
+
+
+def held(draw, count=40):
+    """Share of intervals of the work that hold, and the median half-width over the work."""
+    hold, half = [], []
+    for k in range(count):
+        rng = np.random.default_rng(k)
+        _, low, high = draw(rng).unknowns.interval()
+        hold.append(low[WORK] <= WORK_J <= high[WORK])
+        half.append((high[WORK] - low[WORK]) / 2 / WORK_J)
+    return np.mean(hold), np.median(half)
+
+
+def test_work_is_known_where_the_host_is_late_by_chance():
+    hold, half = held(lambda rng: Session(rng).work(rng))
+    assert hold >= 0.9
+    assert half < 0.03
+
+
+def test_work_that_scatters_between_windows_holds():
+    hold, half = held(lambda rng: Session(rng, scatter=0.1, windows=10).work(rng))
+    assert hold >= 0.9
+    assert half < 0.12
+
+
+def test_idle_power_that_moves_between_its_spans_holds():
+    hold, _ = held(lambda rng: Session(rng, late=0.05, rising_w=5.0).work(rng))
+    assert hold >= 0.9
+
+
+def test_idle_power_that_differs_while_the_host_works_holds():
+    hold, _ = held(lambda rng: Session(rng, late=0.05, excess_w=0.3 * rng.standard_normal()).work(rng))
+    assert hold >= 0.9
+
+
+def test_errors_that_windows_share_are_in_the_interval():
+    def draw(rng):
+        session = Session(rng)
+        session.covariance += np.outer(session.counts, session.counts) * (0.03 * WORK_J) ** 2
+        return session.work(rng)
+
+    hold, _ = held(draw)
+    assert hold >= 0.9
+
+
+def test_errors_that_no_reading_shows_are_in_the_interval():
+    rng = np.random.default_rng(5)
+    session = Session(rng)
+    seen = session.energies(rng)
+    share = csr_matrix(session.counts)
+    sizes = np.array([[np.full(len(session.seconds), 0.0), np.full(len(session.seconds), 0.05 * WORK_J)]])
+    hidden = replace(seen, unseen=Unseen(share, sizes, np.array([0.5, 0.5])))
+    halves = []
+    for energies in (seen, hidden):
+        _, low, high = work(energies, session.spans, session.counts).unknowns.interval()
+        halves.append(high[WORK] - low[WORK])
+    assert halves[1] > 2 * halves[0]
+
+
+@pytest.mark.parametrize(("by_wait_w", "reason"), [(8.0, "idle_apart"), (-8.0, "idle_apart"), (1.0, None)])
+def test_a_slope_apart_from_idle_power_fails_a_check(by_wait_w, reason):
+    rng = np.random.default_rng(6)
+    found = Session(rng, by_wait_w=by_wait_w).work(rng)
+    value, low, high = found.outcomes[0].difference
+    assert found.reason == reason
+    assert low <= by_wait_w <= high
+    assert abs(value - by_wait_w) < 1.0
+
+
+def test_a_slope_that_few_readings_show_is_no_failed_check():
+    """Host times that hardly differ show the slope to ± 20 W."""
+    reasons = [Session(np.random.default_rng(k), late=0.005).work(np.random.default_rng(k)).reason for k in range(20)]
+    assert reasons == [None] * 20
+
+
+def test_without_idle_time_work_has_no_interval():
+    rng = np.random.default_rng(7)
+    session = Session(rng)
+    energies, some = session.energies(rng), slice(1, -1)
+    shown = replace(energies, mean_j=energies.mean_j[:, some], covariance=energies.covariance[:, some, some])
+    assert work(shown, session.spans[some], session.counts[some]).reason == "idle_unseen"
+
+
+def test_active_energies_share_the_error_of_idle_power():
+    """With a sort of its own for each window: their sum is known less well than if errors were independent."""
+    rng = np.random.default_rng(8)
+    session = Session(rng, windows=6, rising_w=1.0)
+    counts = np.vstack([np.zeros(6), np.eye(6), np.zeros(6)])
+    found = work(session.energies(rng), session.spans, counts).unknowns
+    _, low, high = found.interval()
+    assert np.all((low[WORK:] <= session.work_j[1:-1]) & (session.work_j[1:-1] <= high[WORK:]))
+    _, (least,), (most,) = found.interval(np.append([0.0, 0.0], np.ones(6)))
+    assert least <= session.work_j.sum() <= most
+    assert most - least > 1.5 * np.sqrt(np.square(high - low)[WORK:].sum())
+
+
+def with_timeline(session, rng, busy_s, kinds_j):
+    """Energies of a session and of two kinds of kernels, and the kernels."""
+    energies = session.energies(rng)
+    start = np.repeat(session.spans[1:-1, 0], 2) + np.tile([0.0, busy_s * EACH / 2], len(session.spans) - 2)
+    timeline = Timeline(start, start + busy_s * EACH / 2, np.arange(len(start)) % 2)
+    lower = np.eye(len(session.spans) + 2)[:, : len(session.spans)]
+    covariance = lower @ energies.covariance[0] @ lower.T + np.diag(np.append(np.zeros(len(session.spans)), [1e-4] * 2))
+    mean = np.append(energies.mean_j[0], np.full(2, kinds_j / 2))[None]
+    return Energies(np.ones(1), mean, covariance[None], np.zeros(0), mean), timeline
+
+
+@pytest.mark.parametrize(("by_wait_w", "reason"), [(0.0, None), (1.5, "work_apart")])
+def test_work_by_the_timeline_is_its_kinds_less_idle_power(by_wait_w, reason):
+    """What depends on the wait is seen by the kernels; the regression takes it for idle power."""
+    rng = np.random.default_rng(9)
+    session = Session(rng, late=0.5, by_wait_w=by_wait_w)
+    session.covariance /= 25
+    iterations = session.counts.sum()
+    busy_s, true_j = 1e-3, session.work_j.sum() / iterations
+    energies, timeline = with_timeline(session, rng, busy_s, session.work_j.sum() + IDLE_W * busy_s * iterations)
+    found = work(energies, session.spans, session.counts, timeline, iterations)
+    assert found.reason == reason
+    if reason is None:
+        _, low, high = found.unknowns.interval()
+        assert low[-1] <= true_j <= high[-1]
+        assert high[-1] - low[-1] < 0.01 * true_j
+
+
+def test_work_that_scatters_is_the_same_by_the_timeline():
+    rng = np.random.default_rng(11)
+    session = Session(rng, scatter=0.1, windows=10)
+    iterations, busy_s = session.counts.sum(), 1e-3
+    energies, timeline = with_timeline(session, rng, busy_s, session.work_j.sum() + IDLE_W * busy_s * iterations)
+    found = work(energies, session.spans, session.counts, timeline, iterations)
+    _, low, high = found.unknowns.interval()
+    assert found.reason is None
+    assert low[-1] <= WORK_J <= high[-1]
+    assert 0.02 * WORK_J < (high - low)[-1] / 2 < 0.12 * WORK_J
+
+
+def simulated(rng, iterations=1400):
+    """Readings of a host-bound program on an H100's sensor; spans, iterations and the true work."""
+    host_s = 0.005 * np.repeat(np.exp(0.2 * rng.standard_normal(iterations // 70)), 70)
+    busy_s = 0.005 * rng.uniform(0.1, 0.2, iterations)
+    seconds = np.stack([busy_s, host_s - busy_s], axis=1)
+    edge = 1.0 + np.append(0.0, np.cumsum(seconds))
+    watts = np.tile([200.0, 0.0], iterations)
+    rate = rng.uniform(1215, 1254)
+    response = Response.sampled(HOPPER_SENSOR, 0.02, rate_hz=rate)
+    sample_s = (np.arange(int((edge[-1] + 1.0) * rate)) + rng.random()) / rate
+    place = np.searchsorted(edge, sample_s, side="right") - 1
+    power = IDLE_W + np.where((place >= 0) & (place < len(watts)), watts[np.clip(place, 0, len(watts) - 1)], 0.0)
+    state = lfilter([1 / 16], [1, -15 / 16], power, zi=[IDLE_W * 15 / 16])[0]
+    read_s = np.arange(0.02 + rng.random() * 0.02, sample_s[-1], 0.02)
+    values = state[np.searchsorted(sample_s, read_s, side="right") - 1] + 0.3 * rng.standard_normal(len(read_s))
+    window = edge[::140]
+    spans = np.vstack([[[0.1, 0.98], [edge[-1] + 0.1, edge[-1] + 0.95]], np.stack([window[:-1], window[1:]], axis=1)])
+    counts = np.append([0.0, 0.0], np.full(len(window) - 1, 70.0))[:, None]
+    return (read_s + response.delay_s, values, spans, response), counts, 200.0 * seconds[:, 0].mean()
+
+
+def test_work_of_a_simulated_program_holds():
+    hold = []
+    for k in range(2):
+        (times_s, values_w, spans, response), counts, true_j = simulated(np.random.default_rng(20 + k))
+        found = work(attribute(times_s, values_w, spans, response=response, bursts=spans[2:]), spans, counts)
+        _, low, high = found.unknowns.interval()
+        hold.append(low[WORK] <= true_j <= high[WORK] and high[WORK] - low[WORK] < 0.2 * true_j)
+    assert all(hold)
