@@ -38,13 +38,15 @@ class Case:
     found: Recorded
     record: Readings
     times_s: np.ndarray  # since the record's first stamp, shape (n,)
+    times_sd_s: np.ndarray  # how well each is known, shape (n,)
 
     @classmethod
     def of(cls, found: Recorded) -> Case:
         power = found.arrays["power"]
         record = clean(power[:, 0] * 1000, power[:, 1] / 1e3, 0.02, most_w=MOST_W)
-        taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
-        return cls(found, record, taken)
+        grid = find_grid(record.time_ns, 0.02)
+        taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(grid.taken(2))
+        return cls(found, record, taken, grid.unsure_s)
 
     def near(self, start_s: float, end_s: float) -> np.ndarray:
         """Mask of the readings between two times."""
@@ -107,7 +109,8 @@ def attributed(case: Case, near: np.ndarray, spans, bursts, kernels: Kernels | N
             activity = case.activity(kernels, np.min(bursts), np.max(bursts))
             found = attribute_program(*readings, spans, activity, response=RESPONSE).energies
             return tuple(one[: len(spans)] for one in found.interval())
-        found = attribute(*readings, spans, response=RESPONSE, bursts=bursts)
+        times_sd_s = case.times_sd_s[near]
+        found = attribute(*readings, spans, response=RESPONSE, bursts=bursts, times_sd_s=times_sd_s)
     except (ValueError, np.linalg.LinAlgError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return tuple(np.full((3, len(spans)), np.nan))

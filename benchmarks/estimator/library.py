@@ -15,7 +15,14 @@ def estimate(times_s: np.ndarray, values_w: np.ndarray, spans: list, **known) ->
     """Means, lower and upper ends, and means at each grid point, in J."""
     response = Response(known["rise_s"], 0.02, known["delay_s"], 2e-4, 1 / 16, 0.35, 0.02)
     use = times_s > min(start for start, _ in spans) - BEFORE_S
-    found = attribute(times_s[use], values_w[use], spans, response=response, period_s=known.get("period_s"))
+    found = attribute(
+        times_s[use],
+        values_w[use],
+        spans,
+        response=response,
+        period_s=known.get("period_s"),
+        times_sd_s=known["times_sd_s"][use],
+    )
     return *found.interval(), found.tried_j
 
 

@@ -118,15 +118,17 @@ def copies() -> tuple:
 def judged(record: Readings, response: Response, start: np.ndarray, end: np.ndarray) -> dict:
     """Means, low and high ends of the bursts, by the present code and the new, shape (3, bursts) each."""
     old = window_energy(record, response, start, end)
-    times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
+    grid = find_grid(record.time_ns, 0.02)
+    times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(grid.taken(2))
+    known = {"rise_s": RISE_S, "delay_s": 0.0034}
     spans = np.stack([record.seconds(start), record.seconds(end)], axis=1)
     new = []
     for a, b in spans:
         near = (times > a - 1.0) & (times < b + 0.4)
-        found = library.estimate(times[near], record.value[near], [(a, b)], rise_s=RISE_S, delay_s=0.0034)
+        found = library.estimate(times[near], record.value[near], [(a, b)], times_sd_s=grid.unsure_s[near], **known)
         new.append([one[0] for one in found[:3]])
     near = (times > spans.min() - 1.0) & (times < spans.max() + 0.4)
-    together = library.estimate(times[near], record.value[near], spans, rise_s=RISE_S, delay_s=0.0034)
+    together = library.estimate(times[near], record.value[near], spans, times_sd_s=grid.unsure_s[near], **known)
     return {
         "today": np.array([old.energy_j, old.low_j, old.high_j]),
         "library": np.array(new).T,

@@ -29,7 +29,7 @@ _LIKELY = 2e-3
 """Grid points with less of the prior's weight are left out."""
 
 _CLASS = 1.5
-"""Factor by which lengths of spans differ that share a prior over hidden offsets."""
+"""Factor by which lengths of spans and bursts differ that share a prior over hidden offsets."""
 
 
 def attribute(
@@ -41,6 +41,7 @@ def attribute(
     bursts: ArrayLike | None = None,
     prior: Prior = Prior(),  # noqa: B008  # frozen
     period_s: float | None = None,
+    times_sd_s: Floats | None = None,
 ) -> Energies:
     """Energies of spans from the readings of a sensor with an exponential memory.
 
@@ -52,6 +53,7 @@ def attribute(
         bursts: Disjoint segments with a level of their own, in order, shape (b, 2): the spans if None.
         prior: What is believed of power.
         period_s: Period of the swing in the bursts, if it is known: the length of an iteration.
+        times_sd_s: Standard deviations of the readings' times, shape (n,), where stamps came late (``Grid.unsure_s``).
     """
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     bursts = spans if bursts is None else np.asarray(bursts, np.float64).reshape(-1, 2)
@@ -66,19 +68,25 @@ def attribute(
     look.jolt = jolts_of(cuts, cuts.bursts.ravel(), np.outer(look.height_w, [1.0, -1.0]).ravel(), response)
     # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
     noise_w = np.hypot(noise_w, look.unsettled_w * response.weight / np.sqrt(12))
+    if times_sd_s is not None:  # a reading follows the power at the pace of what it still lacks
+        noise_w = np.hypot(noise_w, look.unsettled_w * times_sd_s / response.rise_s)
     timing = np.array([response.delay_sd_s, response.rise_sd])
     slopes = Unknowns(derivatives(cuts, look.level_w, response), np.zeros((len(spans), 2)), np.zeros(2), timing**2)
     problem = replace(problem, noise_w=noise_w, unknowns=slopes)
     weights, unseen = _swings(cuts, cover, look, response, prior, period_s)
+    aliased = None if period_s else _swings(cuts, cover, look, response, prior, response.period_s)[1]
     grid = [
         (d, slow, local, weight * share)
         for d, weight in enumerate(weights.tolist())
         if weight > _LIKELY
         for slow, local, share in prior.slow
     ]
-    unseen = replace(unseen, sizes=unseen.sizes[[d for d, *_ in grid]])
+    taken = [d for d, *_ in grid]
+    unseen = replace(unseen, sizes=unseen.sizes[taken])
+    if aliased is not None:
+        aliased = replace(aliased, sizes=aliased.sizes[taken])
     chains = [look.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in grid]
-    result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
+    result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen, aliased)
     return replace(result, mean_j=result.mean_j + base_w * seconds, tried_j=result.tried_j + base_w * seconds)
 
 
@@ -87,14 +95,17 @@ def _swings(
 ) -> tuple[Floats, Unseen]:
     """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans."""
     within = csr_matrix(cover.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T)  # seconds, shape (spans, bursts)
-    burst_s = float(np.median(cuts.length_s))
-    seconds = np.asarray(within.sum(axis=1)).ravel() / np.maximum(np.diff(within.indptr), 1)
-    lengths_s, which = _classes(np.where(seconds > 0, seconds, burst_s))
-    weights, offsets = swing_prior(lengths_s, burst_s, response, prior, period_s)
+    count = np.diff(within.indptr)
+    lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
+    lengths_s[count > 0] = np.stack([within.sum(axis=1).A1, (within > 0) @ cuts.length_s], axis=1)[count > 0]
+    lengths_s /= np.maximum(count, 1)[:, None]
+    classes, which = _classes(lengths_s)
+    weights, offsets = swing_prior(classes, response, prior, period_s)
     return weights, Unseen(csr_matrix(within.multiply(look.height_w)), offsets[:, :, which], CHANCES)
 
 
-def _classes(seconds: Floats) -> tuple[Floats, NDArray[np.intp]]:
-    """Lengths that stand for ``seconds``, shape (l,), and the index of each one's, of the shape of ``seconds``."""
-    _, which = np.unique(np.round(np.log(seconds) / np.log(_CLASS)), return_inverse=True)
-    return np.bincount(which, seconds) / np.bincount(which), which
+def _classes(lengths_s: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """Lengths that stand for ``lengths_s``, shape (l, 2), and the index of each one's, shape (spans,)."""
+    _, which = np.unique(np.round(np.log(lengths_s) / np.log(_CLASS)), axis=0, return_inverse=True)
+    sums = np.stack([np.bincount(which, column) for column in lengths_s.T], axis=1)
+    return sums / np.bincount(which)[:, None], which

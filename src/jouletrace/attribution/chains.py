@@ -68,7 +68,7 @@ def low_pass_chain(
     walk: Floats,
     jolt: Floats,
     fresh: Floats,
-    idle_walk: float,
+    idle_walk: Floats | float,
 ) -> Chain:
     """States (y, idle, excess) of a sensor with an exponential memory; n segments between ``time_s``, (n + 1,).
 
@@ -88,7 +88,7 @@ def low_pass_chain(
         jolt: Variance in W² that enters y without energy, shape (n,): edges fall anywhere between two samples.
         fresh: Variance in W² of a level that begins with the first instant and after each segment, 0 for none,
             shape (n + 1,).
-        idle_walk: W per square root of a second.
+        idle_walk: W per square root of a second, shape (n,) or the same for all.
     """
     h = np.diff(time_s)
     f = np.exp(-h / response.rise_s)

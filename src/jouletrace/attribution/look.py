@@ -64,8 +64,15 @@ class Look:
             walk=walk,
             jolt=self.jolt + density_s * self.missed,
             fresh=fresh,
-            idle_walk=self.prior.idle_walk,
+            idle_walk=np.hypot(self.prior.idle_walk, self._after()),
         )
+
+    def _after(self) -> Floats:
+        """Pace of idle power after bursts, where it dips or lags, in W per square root of a second, shape (n,)."""
+        cuts, (size, for_s) = self.cuts, self.prior.after
+        since_s = cuts.time_s[:-1] - cuts.bursts[cuts.burst, 1]
+        after = ~cuts.inside & (since_s >= 0) & (since_s < for_s)
+        return np.where(after, size * self.height_w[cuts.burst] / np.sqrt(for_s), 0.0)
 
 
 def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None = None) -> Look:

@@ -11,6 +11,9 @@ class Prior:
 
     level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
     idle_walk: float = 0.5  # W per square root of a second, by which idle power wanders with the die's temperature
+    # Idle power after a burst, relative to the burst's height, and for how long: after bursts of 1 s at the limit it is
+    # 10 W of 560 lower, -15 to 8, and a third of that 60 ms later (bursts-h200; an H100 alike)
+    after: tuple[float, float] = (0.03, 0.1)
     # Swings faster than the readings: half-normal size (standard deviation; a load that is on for half of the time has
     # size 1), log-uniform period (kernels to iterations), share of loads without
     swing: float = 1.0

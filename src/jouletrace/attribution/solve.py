@@ -81,6 +81,7 @@ class Energies:
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
+    aliased: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -109,14 +110,15 @@ class Energies:
         seen = sum(weight * part for weight, part in zip(self.weight, self.covariance, strict=True))
         return mean, rows @ seen @ rows.T + (means - mean).T @ (self.weight[:, None] * (means - mean))
 
-    def hidden_share(self) -> Floats:
-        """Share of each span's variance that no reading shows, shape (spans,): near 1, ± hangs on the prior alone."""
-        rows, hidden, total = np.eye(self.mean_j.shape[1]), np.zeros(self.mean_j.shape[1]), 0.0
-        for g, weight in enumerate(self.weight.tolist()):
-            if self.unseen is not None:
-                hidden += weight * (self.unseen.chances @ self.unseen.variance(rows, g))
-            total += weight * self.covariance[g].diagonal()
-        return hidden / (hidden + total)
+    def aliased_j(self) -> Floats | None:
+        """Half-widths of the spans in J, shape (spans,), if their loads repeat in the readings' rhythm.
+
+        None where a period or a timeline is known.
+        """
+        if self.aliased is None:
+            return None
+        _, low, high = replace(self, unseen=self.aliased).interval()
+        return (high - low) / 2
 
 
 def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
@@ -238,7 +240,12 @@ def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple
 
 
 def mixture(
-    chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Unseen | None = None, blocks: int = 0
+    chains: Sequence[Chain],
+    prior: Floats,
+    problem: Problem,
+    unseen: Unseen | None = None,
+    aliased: Unseen | None = None,
+    blocks: int = 0,
 ) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
 
@@ -247,6 +254,7 @@ def mixture(
         prior: Weight of each before the readings, shape (grid,).
         problem: Readings and spans.
         unseen: What no reading shows, with sizes for all grid points.
+        aliased: The same if the load repeats in the readings' rhythm.
         blocks: Of readings, whose errors are independent of each other; 0 if chains have all errors.
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
@@ -266,4 +274,5 @@ def mixture(
         unknowns_sd=np.sqrt(weight @ sds),
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
+        aliased=None if aliased is None else replace(aliased, sizes=aliased.sizes[kept]),
     )
