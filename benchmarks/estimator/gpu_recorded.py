@@ -27,10 +27,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 from energy_tables import Rows
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts
-from jouletrace.errors import JouletraceError
+from jouletrace.attribution.program import attribute_program
+from jouletrace.run.readings import Readings
 from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.readout import on_grid
-from jouletrace.sensor.shares import Timeline
+from jouletrace.sensor.shares import Response, Timeline
 
 REST_NS = 1_800_000_000, 1_900_000_000
 """Idle before and after the host-bound loop, of which a little is left out on each side."""
@@ -125,17 +125,13 @@ def chain(case: Case) -> Iterator[dict]:
     steps, kernels, apart = steps_of(case.found), case.found.kernels["chain"], case.found.kernels["alone"]
     operators, kind = operators_of(case)
     (whole,) = _chosen(case, name="chain")
-    start, end = (float(case.record.seconds(whole[key])) for key in ("start_ns", "end_ns"))
-    timeline, burst = case.timeline(kernels, start, end, kind), [[start, end]]
-    near = case.near(start - BEFORE_S, end + AFTER_S)
-    ends = attributed(case, near, burst, bursts=burst, timeline=timeline, rows=True)
-    seconds = np.bincount(timeline.kind, timeline.end_s - timeline.start_s, len(operators))
     rest_w = gpu_truth.idle_w(steps, whole["start_ns"] - 1_300_000_000, whole["start_ns"])
-    old = _regressed(case, kernels, kind, operators)
-    for place, name in enumerate(operators[: timeline.kinds]):
-        mean, low, high = (float(one[1 + place] / seconds[place]) for one in ends)
-        row = {"section": "chain", "operator": name, "share_of_time": float(seconds[place] / (end - start))}
-        row |= {"timeline": {"watts": mean, "half_w": (high - low) / 2}, "today": old[place]}
+    old, new, seconds = _locked(case, kernels, kind, operators)
+    for place, name in enumerate(operators):
+        if not seconds[place]:
+            continue
+        row = {"section": "chain", "operator": name, "share_of_time": float(seconds[place] / seconds.sum())}
+        row |= {"timeline": new[place], "today": old[place]}
         row["ms"] = float(1e3 * seconds[place] / whole["iterations"])
         if name != "others":
             (span,) = _chosen(case, name=name)
@@ -148,21 +144,34 @@ def chain(case: Case) -> Iterator[dict]:
         yield row
 
 
-def _regressed(case: Case, kernels: Kernels, kind: np.ndarray, operators: list[str]) -> list[dict]:
-    """W of each operator by the present regression, None where it has none."""
-    power = case.found.arrays["power"]
+def _locked(
+    case: Case, kernels: Kernels, kind: np.ndarray, operators: list[str]
+) -> tuple[list[dict], list[dict], np.ndarray]:
+    """W of each operator by the present regression and by the estimator, and seconds; with the samples' times."""
     since, until = int(kernels.start_ns[0]) - 1_000_000_000, int(kernels.end_ns[-1]) + 1_000_000_000
-    mine = (power[:, 0] * 1000 > since) & (power[:, 0] * 1000 < until)
-    try:
-        readings = on_grid(power[mine, 0] * 1000, power[mine, 1] / 1e3)
-        kinds = [Kind(name, operators[one]) for name, one in zip(kernels.names, kind.tolist(), strict=True)]
-        activity = activity_of(kernels.start_ns, kernels.end_ns, kernels.name, kinds, readings.origin_ns)
-        rows = Rows(next(iter(attempts(activity, HOPPER_SENSOR, readings))).fit, lambda one: one.operator)
-    except (JouletraceError, np.linalg.LinAlgError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return [{"watts": None, "half_w": None}] * len(operators)
-    powers = [rows.row([name]).power if name in rows.names else None for name in operators]
-    return [{"watts": one and one.value, "half_w": one and one.half_width} for one in powers]
+    record = case.record
+    mine = (record.time_ns > since) & (record.time_ns < until) & (np.diff(case.times_s, prepend=-1.0) > 0)
+    origin_ns = int(kernels.start_ns[0] - round(1e9 * record.seconds(kernels.start_ns[:1])[0]))
+    # The grid of all stamps: on this host too few of a part lie on one for ``on_grid``
+    readings = Readings(record.time_ns[mine], record.value[mine], 0.02, origin_ns=origin_ns, true_s=case.times_s[mine])
+    kinds = [Kind(name, operators[one]) for name, one in zip(kernels.names, kind.tolist(), strict=True)]
+    activity = activity_of(kernels.start_ns, kernels.end_ns, kernels.name, kinds, readings.origin_ns)
+    fit = next(iter(attempts(activity, HOPPER_SENSOR, readings))).fit
+    rows, old = Rows(fit, lambda one: one.operator), []
+    for name in operators:
+        power = rows.row([name]).power if name in rows.names else None
+        old.append({"watts": power and power.value, "half_w": power and power.half_width})
+    response = Response.sampled(fit.observer.sensor, 0.02, fit.observer.track.rate_hz)
+    moment_s = readings.time_s - response.delay_s
+    ran = (moment_s > activity.begin_s) & (moment_s < activity.finish_s)
+    found = attribute_program(
+        readings.time_s[ran], readings.value[ran], [], activity, response=response, sampled=fit.observer
+    )
+    groups = (kind == np.arange(len(operators))[:, None]).astype(float)
+    seconds = groups @ found.seconds
+    mean, low, high = (one / np.maximum(seconds, 1e-9) for one in found.energies.interval(found.together(groups)))
+    new = [{"watts": float(m), "half_w": float(h)} for m, h in zip(mean, (high - low) / 2, strict=True)]
+    return old, new, seconds
 
 
 def cap(case: Case) -> Iterator[dict]:
@@ -175,10 +184,9 @@ def cap(case: Case) -> Iterator[dict]:
         burst = [[float(case.record.seconds(span[key])) for key in ("start_ns", "end_ns")]]
         near, truth_j = case.near(since - BEFORE_S, until + AFTER_S), whole.energy_j
         ways = {"today": today(case, asked)}
-        ways["library"] = attributed(case, near, [(since, until)], bursts=burst)
+        ways["library"] = attributed(case, near, [(since, until)], burst)
         if kernels is not None and len(kernels.start_ns):
-            timeline = case.timeline(kernels, *burst[0])
-            ways["timeline"] = attributed(case, near, [(since, until)], bursts=burst, timeline=timeline)
+            ways["timeline"] = attributed(case, near, [(since, until)], burst, kernels)
         row = {"section": "cap", "program": span["name"], "counter_j": truth_j}
         row |= {"mean_w": truth_j / (whole.end_ns - whole.start_ns) * 1e9, "limit_w": case.found.about["limit_w"]}
         for way, (mean, low, high) in ways.items():

@@ -14,7 +14,9 @@ from gpu_files import Kernels, Recorded
 from gpu_truth import edges
 from recorded import RISE_S
 
+from jouletrace.attribution.activity import Activity, Kind, activity_of
 from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.program import attribute_program
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.power_record import clean
@@ -36,17 +38,26 @@ class Case:
     found: Recorded
     record: Readings
     times_s: np.ndarray  # since the record's first stamp, shape (n,)
+    times_sd_s: np.ndarray  # how well each is known, shape (n,)
 
     @classmethod
     def of(cls, found: Recorded) -> Case:
         power = found.arrays["power"]
         record = clean(power[:, 0] * 1000, power[:, 1] / 1e3, 0.02, most_w=MOST_W)
-        taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
-        return cls(found, record, taken)
+        grid = find_grid(record.time_ns, 0.02)
+        taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(grid.taken(2))
+        return cls(found, record, taken, grid.unsure_s)
 
     def near(self, start_s: float, end_s: float) -> np.ndarray:
         """Mask of the readings between two times."""
         return (self.times_s > start_s) & (self.times_s < end_s)
+
+    def activity(self, kernels: Kernels, start_s: float, end_s: float) -> Activity:
+        """The kernels that start between two times, each name a kind of its own."""
+        start, end = self.record.seconds(kernels.start_ns), self.record.seconds(kernels.end_ns)
+        mine = (start >= start_s) & (start < end_s) & (end > start)
+        kinds, origin_ns = [Kind(name) for name in kernels.names], int(kernels.start_ns[0] - round(1e9 * start[0]))
+        return activity_of(kernels.start_ns[mine], kernels.end_ns[mine], kernels.name[mine], kinds, origin_ns)
 
     def timeline(self, kernels: Kernels, start_s: float, end_s: float, kind: np.ndarray | None = None) -> Timeline:
         """The kernels that start between two times, each name a kind of its own, or of the kinds given by name."""
@@ -78,8 +89,7 @@ def alone(case: Case, spans: list[dict], others: list[dict], kernels: Kernels | 
         since = max(a - BEFORE_S, earlier[-1] + SETTLED_S if len(earlier) else -np.inf)
         until = min(b + AFTER_S, later[0] if len(later) else np.inf)
         near = case.near(since, until)
-        timeline = case.timeline(kernels, a, b) if kernels is not None else None
-        energies = attributed(case, near, [(a, b)], bursts=[(a, b)], timeline=timeline)
+        energies = attributed(case, near, [(a, b)], [(a, b)], kernels)
         found.append([one[0] for one in energies])
     return tuple(np.array(found).T)
 
@@ -88,14 +98,19 @@ def together(case: Case, spans: list[dict], others: list[dict], kernels: Kernels
     """``attribute`` for all bursts in one solve, those that aren't asked for among them."""
     asked, bursts = (np.stack([case.record.seconds(one) for one in edges(rows)], axis=1) for rows in (spans, others))
     since, until = bursts.min() - BEFORE_S, bursts.max() + AFTER_S
-    timeline = case.timeline(kernels, bursts.min(), bursts.max()) if kernels is not None else None
-    return attributed(case, case.near(since, until), asked, bursts=bursts, timeline=timeline)
+    return attributed(case, case.near(since, until), asked, bursts, kernels)
 
 
-def attributed(case: Case, near: np.ndarray, spans, **more) -> Ends:
-    """Intervals of ``attribute``, NaN where it can't."""
+def attributed(case: Case, near: np.ndarray, spans, bursts, kernels: Kernels | None = None) -> Ends:
+    """Intervals of ``attribute``, or of ``attribute_program`` with kernels; NaN where they can't."""
+    readings = case.times_s[near], case.record.value[near]
     try:
-        found = attribute(case.times_s[near], case.record.value[near], spans, response=RESPONSE, **more)
+        if kernels is not None:
+            activity = case.activity(kernels, np.min(bursts), np.max(bursts))
+            found = attribute_program(*readings, spans, activity, response=RESPONSE).energies
+            return tuple(one[: len(spans)] for one in found.interval())
+        times_sd_s = case.times_sd_s[near]
+        found = attribute(*readings, spans, response=RESPONSE, bursts=bursts, times_sd_s=times_sd_s)
     except (ValueError, np.linalg.LinAlgError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return tuple(np.full((3, len(spans)), np.nan))

@@ -6,8 +6,8 @@
 An estimator is a module, of this folder or by path, with ``estimate(times_s, values_w, spans, **known)``, which returns
 means, lower and upper ends (J, shape (s,)) and, if it can, the means at every fixed grid point (shape (g, s)).
 ``known`` has ``rise_s`` and ``delay_s`` of the sensor, ``period_s`` where the period is stated, and ``stamps_s``, the
-stamps as the driver gave them: ``times_s`` are on the grid behind them. Of sensors whose readings are means it has
-``channel``, which states the kind.
+stamps as the driver gave them: ``times_s`` are on the grid behind them, ``times_sd_s`` says how well each is known. Of
+sensors whose readings are means it has ``channel``, which states the kind.
 """
 
 import argparse
@@ -104,10 +104,10 @@ def loaded(name: str) -> Estimator:
     return module.estimate
 
 
-def on_grid(stamps_s: np.ndarray) -> np.ndarray:
-    """Times of the readings: late stamps lie at the half slot before them."""
-    stamps = ORIGIN_NS + np.rint(stamps_s * 1e9).astype(np.int64)
-    return stamps_s[0] + np.maximum.accumulate(find_grid(stamps, 0.02).taken(2))
+def on_grid(stamps_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Times of the readings, late stamps lying at the half slot before them, and how well each is known."""
+    grid = find_grid(ORIGIN_NS + np.rint(stamps_s * 1e9).astype(np.int64), 0.02)
+    return stamps_s[0] + np.maximum.accumulate(grid.taken(2)), grid.unsure_s
 
 
 def judged(group: Group, estimators: dict[str, Estimator], n: int, seed: int) -> dict:
@@ -116,7 +116,10 @@ def judged(group: Group, estimators: dict[str, Estimator], n: int, seed: int) ->
     grids: dict[str, list] = {name: [] for name in estimators}
     spent = dict.fromkeys(estimators, 0.0)
     for record, known in group.records(n, seed):
-        times = record.stamps_s if "channel" in known else on_grid(record.stamps_s)
+        if "channel" in known:
+            times = record.stamps_s
+        else:
+            times, known["times_sd_s"] = on_grid(record.stamps_s)
         for name, estimate in estimators.items():
             began = time.perf_counter()
             try:

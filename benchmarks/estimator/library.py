@@ -1,10 +1,12 @@
-"""The new estimator, ``attribution.attribute``, for a burst without a timeline."""
+"""The new estimator: ``attribute`` for a burst without a timeline, ``attribute_program`` with one."""
 
 import numpy as np
 
+from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.program import Rows, attribute_program
 from jouletrace.sensor.kinds import readings_of
-from jouletrace.sensor.shares import Response
+from jouletrace.sensor.shares import Response, Timeline
 
 BEFORE_S = 0.7
 """Record before a burst that is used: idle power wanders."""
@@ -17,5 +19,22 @@ def estimate(times_s: np.ndarray, values_w: np.ndarray, spans: list, **known) ->
         return *found.interval(), found.tried_j
     response = Response(known["rise_s"], 0.02, known["delay_s"], 2e-4, 1 / 16, 0.35, 0.02)
     use = times_s > min(start for start, _ in spans) - BEFORE_S
-    found = attribute(times_s[use], values_w[use], spans, response=response, period_s=known.get("period_s"))
+    found = attribute(
+        times_s[use],
+        values_w[use],
+        spans,
+        response=response,
+        period_s=known.get("period_s"),
+        times_sd_s=known["times_sd_s"][use],
+    )
     return *found.interval(), found.tried_j
+
+
+def program(
+    times_s: np.ndarray, values_w: np.ndarray, spans: np.ndarray, timeline: Timeline, response: Response
+) -> Rows:
+    """Energies of spans and of the timeline's kinds."""
+    start_ns, end_ns = (np.rint(1e9 * one).astype(np.int64) for one in (timeline.start_s, timeline.end_s))
+    kinds = [Kind(f"kind {kind}") for kind in range(timeline.kinds)]
+    activity = activity_of(start_ns, end_ns, timeline.kind, kinds, 0)
+    return attribute_program(times_s, values_w, spans, activity, response=response)

@@ -23,14 +23,13 @@ from energy_tables import Rows
 from gpu_recordings import load as recording
 from jouletrace.analysis.power import power_record
 from jouletrace.attribution.attempts import attempts
-from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.program import attribute_program
 from jouletrace.run import load
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.counter import find_steps
 from jouletrace.sensor.kinds import HOPPER_SENSOR, KINDS
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.shares import Response as Shown
-from jouletrace.sensor.shares import Timeline
 from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.response import Response
@@ -68,28 +67,20 @@ def operators() -> list[dict]:
     """Power of each operator by the kernel timeline: the present regression, the new estimator, and alone."""
     found = recording(CHAIN)
     names = [operator_of(kind.name) for kind in found.kinds]
-    used = sorted(set(names))
-    kind = np.array([used.index(name) for name in names])[found.kind]
-    origin = found.readings.origin_ns
-    start, end = ((one - origin) / 1e9 for one in (found.start_ns, found.end_ns))
-    times = found.readings.time_s
-    fit = next(iter(attempts(found.activity, HOPPER_SENSOR, found.readings))).fit
-    near = times > start[0] + 0.3
-    burst = [[start[0] + 0.25, min(end.max(), times[-1])]]
-    seconds = np.bincount(kind, np.clip(end, *burst[0]) - np.clip(start, *burst[0]))
+    used, activity = sorted(set(names)), found.activity
+    groups = np.array([[name == one for name in names] for one in used], float)
+    fit = next(iter(attempts(activity, HOPPER_SENSOR, found.readings))).fit
+    observer = fit.observer
+    response = Shown.sampled(observer.sensor, 0.02, observer.track.rate_hz)
+    moment_s = found.readings.time_s - response.delay_s
+    ran = (moment_s > activity.begin_s) & (moment_s < activity.finish_s)
     new = {}
-    for name, samples_s in (("library", None), ("samples known", fit.observer.track.instants())):
-        found_j = attribute(
-            times[near],
-            found.readings.value[near],
-            burst,
-            response=Shown.sampled(HOPPER_SENSOR, 0.02, 1224.4),
-            bursts=burst,
-            timeline=Timeline(start, end, kind),
-            samples_s=samples_s,
-            rows=True,
-        ).interval()
-        new[name] = [one[1:] / seconds for one in found_j]
+    for name, sampled in (("library", None), ("samples known", observer)):
+        program = attribute_program(
+            found.readings.time_s[ran], found.readings.value[ran], [], activity, response=response, sampled=sampled
+        )
+        ends = program.energies.interval(program.together(groups))
+        new[name] = [one / (groups @ program.seconds) for one in ends]
     rows = Rows(fit, lambda one: operator_of(one.name))
     table = []
     for i, name in enumerate(used):
@@ -127,15 +118,17 @@ def copies() -> tuple:
 def judged(record: Readings, response: Response, start: np.ndarray, end: np.ndarray) -> dict:
     """Means, low and high ends of the bursts, by the present code and the new, shape (3, bursts) each."""
     old = window_energy(record, response, start, end)
-    times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
+    grid = find_grid(record.time_ns, 0.02)
+    times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(grid.taken(2))
+    known = {"rise_s": RISE_S, "delay_s": 0.0034}
     spans = np.stack([record.seconds(start), record.seconds(end)], axis=1)
     new = []
     for a, b in spans:
         near = (times > a - 1.0) & (times < b + 0.4)
-        found = library.estimate(times[near], record.value[near], [(a, b)], rise_s=RISE_S, delay_s=0.0034)
+        found = library.estimate(times[near], record.value[near], [(a, b)], times_sd_s=grid.unsure_s[near], **known)
         new.append([one[0] for one in found[:3]])
     near = (times > spans.min() - 1.0) & (times < spans.max() + 0.4)
-    together = library.estimate(times[near], record.value[near], spans, rise_s=RISE_S, delay_s=0.0034)
+    together = library.estimate(times[near], record.value[near], spans, times_sd_s=grid.unsure_s[near], **known)
     return {
         "today": np.array([old.energy_j, old.low_j, old.high_j]),
         "library": np.array(new).T,

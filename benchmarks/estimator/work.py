@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import library
 import numpy as np
 import sampled
 from judge import DELAY_S, on_grid
@@ -124,12 +125,15 @@ def estimates(case: Case, seed: int, with_timeline: bool) -> dict[str, tuple]:
     response = Response(record.rise_s, 0.02, DELAY_S, 2e-4, 1 / 16, 0.35, 0.02)
     timeline = Timeline(origin + one.timeline.start_s, origin + one.timeline.end_s, one.timeline.kind)
     result = {}
-    for name, known in (("regression", {"bursts": spans}), ("timeline", {"timeline": timeline, "rows": True})):
+    for name, known in (("regression", None), ("timeline", timeline)):
         if name == "timeline" and not with_timeline:
             continue
         began = time.perf_counter()
-        energies = attribute(times[near], record.watts[near], every, response=response, **known)
-        found = work(energies, every, counts, known.get("timeline"), counts.sum())
+        if known is None:
+            energies = attribute(times[near], record.watts[near], every, response=response, bursts=spans)
+        else:
+            energies = library.program(times[near], record.watts[near], every, known, response).energies
+        found = work(energies, every, counts, known, counts.sum())
         (mean, low, high), failed = found.unknowns.interval(), [one.code for one in found.outcomes if not one.agree]
         result[name] = (mean[-1], low[-1], high[-1], failed, time.perf_counter() - began)
     energy, *_ = window_energies(KINDS["hopper"].response, record.stamps_s, record.watts, spans.tolist())

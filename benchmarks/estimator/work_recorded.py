@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gpu_truth
+import library
 import numpy as np
 from gpu_files import read
 from gpu_recorded import REST_NS, _chosen, host
@@ -50,8 +51,10 @@ def solved(
     spans = np.vstack([idle_s, windows_s])
     near = (times_s > spans.min() - 0.05) & (times_s < spans.max() + 0.1)
     timeline: Timeline | None = known.get("timeline")
-    more = {"bursts": bursts_s} if timeline is None else {"timeline": timeline, "rows": True}
-    energies = attribute(times_s[near], values_w[near], spans, response=RESPONSE, **more)
+    if timeline is None:
+        energies = attribute(times_s[near], values_w[near], spans, response=RESPONSE, bursts=bursts_s)
+    else:
+        energies = library.program(times_s[near], values_w[near], spans, timeline, RESPONSE).energies
     each = np.append(np.zeros(len(idle_s)), counts)[:, None]
     return row_of(work(energies, spans, each, timeline, known.get("iterations", 1.0)))
 

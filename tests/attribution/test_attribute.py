@@ -7,44 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
 
 from jouletrace.attribution.attribute import attribute
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.models import STEP_S
-from jouletrace.sensor.shares import Response, Timeline
-
-IDLE_W, START_S = 130.0, 0.4
-
-
-class Load:
-    """Piecewise constant power above idle, from ``START_S``."""
-
-    def __init__(self, durations_s, watts):
-        self.edge_s = START_S + np.append(0.0, np.cumsum(durations_s))
-        self.watts = np.asarray(watts, float)
-
-    @property
-    def span(self):
-        return self.edge_s[0], self.edge_s[-1]
-
-    def energy(self, low_s, high_s):
-        upto = np.append(0.0, np.cumsum(self.watts * np.diff(self.edge_s)))
-        return np.interp(high_s, self.edge_s, upto) - np.interp(low_s, self.edge_s, upto) + IDLE_W * (high_s - low_s)
-
-    def record(self, rng, averages=16, after_s=0.3):
-        """Times and values of readings, and the response of this GPU's sensor."""
-        rate, weight = rng.uniform(1215, 1254) * averages / 16, 1 / averages
-        response = Response.sampled(replace(HOPPER_SENSOR, averages=averages), 0.02, rate_hz=rate)
-        sample_s = (np.arange(int((self.edge_s[-1] + after_s) * rate)) + rng.random()) / rate
-        sees = HOPPER_SENSOR.response
-        at_s = sample_s[:, None] - sees.earliest_s - STEP_S * np.arange(len(sees.weight) + 1)
-        power = self.energy(at_s[:, 1:], at_s[:, :-1]) / STEP_S @ sees.weight
-        state = lfilter([weight], [1, weight - 1], power, zi=[IDLE_W * (1 - weight)])[0]
-        read_s = np.arange(0.02 + rng.random() * 0.02, sample_s[-1], 0.02)
-        seen = state[np.searchsorted(sample_s, read_s, side="right") - 1]
-        self.sample_s = sample_s
-        return read_s + response.delay_s, seen + 0.3 * rng.standard_normal(len(seen)), response
+from simulated_sampler import Load
 
 
 def alternating(rng, length_s, swing_w, period_s=None):
@@ -86,9 +51,10 @@ def test_bursts_hold_whose_power_swings_faster_than_readings():
 
 @pytest.mark.thorough
 def test_bursts_of_constant_power_are_known_well():
+    """But for the share of loads that look constant since they repeat in the readings' rhythm."""
     held, half = judged(lambda rng: Load([rng.uniform(0.15, 0.25)], [rng.uniform(200.0, 550.0)]), 20)
     assert held >= 0.9
-    assert half < 0.005
+    assert half < 0.022
 
 
 @pytest.mark.thorough
@@ -102,16 +68,63 @@ def test_a_period_that_readings_meet_at_one_phase_holds_if_it_is_given():
 def test_one_pulse_is_not_taken_for_swing():
     held, half = judged(lambda rng: pulse(rng, 0.5), 20)
     assert held >= 0.85
-    assert half < 0.01
+    assert half < 0.013
 
 
-def test_what_no_reading_shows_is_stated():
+def half_widths(energies):
+    """Half-widths of the spans over their energies."""
+    mean, low, high = energies.interval()
+    return (high - low) / 2 / mean
+
+
+def test_half_width_of_a_load_in_the_readings_rhythm_is_given_beside_the_interval():
     rng = np.random.default_rng(3)
     load = alternating(rng, 0.5, 175.0, 0.02)
     times_s, values_w, response = load.record(rng)
-    aliased = attribute(times_s, values_w, [load.span], response=response, period_s=0.02)
-    other = attribute(times_s, values_w, [load.span], response=response, period_s=0.0137)
-    assert aliased.hidden_share()[0] > 0.9 > other.hidden_share()[0]
+    given = {"response": response}
+    blind = attribute(times_s, values_w, [load.span], **given)
+    stated = attribute(times_s, values_w, [load.span], period_s=0.02, **given)
+    assert abs(blind.interval()[0][0] - load.energy(*load.span)) < blind.aliased_j()[0]
+    assert stated.aliased_j() is None
+    np.testing.assert_allclose(blind.aliased_j() / blind.interval()[0], half_widths(stated), rtol=0.1)
+    assert half_widths(blind) < 0.2 * half_widths(stated)
+
+
+def test_readings_that_meet_a_swing_at_one_phase_say_nothing_of_its_size():
+    """Such a load looks constant but where its edges decay: so it isn't known better where those fit."""
+    rng = np.random.default_rng(4)
+    load = Load([0.2], [450.0])
+    times_s, values_w, response = load.record(rng)
+    assert half_widths(attribute(times_s, values_w, [load.span], response=response, period_s=0.02)) > 0.08
+
+
+def test_a_reading_whose_stamp_came_late_counts_less():
+    rng = np.random.default_rng(3)
+    load = Load([0.2], [450.0])
+    times_s, values_w, response = load.record(rng)
+    after = np.searchsorted(times_s - response.delay_s, load.span[1])
+    times_s[after] -= 6e-3
+    late_s = np.where(np.arange(len(times_s)) == after, 5e-3, 0.0)
+    energies = attribute(times_s, values_w, [load.span], response=response, times_sd_s=late_s)
+    assert abs(energies.interval()[0][0] / load.energy(*load.span) - 1) < 0.004  # 0.015 otherwise
+
+
+def test_idle_power_that_dips_after_long_bursts_does_no_harm_to_short_ones():
+    rng = np.random.default_rng(2)
+    load = Load([0.05, 0.3] * 2 + [0.4, 0.03, 0.05, 0.2] * 3, [560.0, 0.0] * 2 + [560.0, -40.0, -10.0, 0.0] * 3)
+    times_s, values_w, response = load.record(rng)
+    bursts = np.stack([load.edge_s[:-1], load.edge_s[1:]], axis=1)[[0, 2, 4, 8, 12]]
+    mean = attribute(times_s, values_w, bursts, response=replace(response, width_sd=0.05)).interval()[0]
+    np.testing.assert_allclose(mean, [load.energy(*burst) for burst in bursts], rtol=0.025)  # 0.08 otherwise
+
+
+def test_swings_of_a_short_burst_are_those_of_its_own_length():
+    rng = np.random.default_rng(1)
+    load = Load([0.05, 0.3] * 2 + [1.0, 0.3] * 3, [450.0, 0.0] * 5)
+    times_s, values_w, response = load.record(rng)
+    bursts = np.stack([load.edge_s[:-1], load.edge_s[1:]], axis=1)[::2]
+    short, *_, long = half_widths(attribute(times_s, values_w, bursts, response=response))
+    assert short > 4 * long
 
 
 @pytest.mark.thorough
@@ -139,92 +152,3 @@ def test_a_delay_that_is_off_does_no_harm_where_the_edges_differ():
         truth = np.array([load.energy(*burst) for burst in bursts])
         held += np.sum((low <= truth) & (truth <= high))
     assert held >= 0.85 * 30
-
-
-def program(rng, seconds, shortest_s=1e-4, longest_s=5e-3, scatter=0.0):
-    """Kernels of twelve kinds in irregular order, with pauses in one place of ten; ``scatter`` between calls."""
-    length_s = np.exp(rng.uniform(np.log(shortest_s), np.log(longest_s), 12))
-    watts = rng.uniform(120.0, 770.0, 12)
-    kind = rng.integers(0, 12, int(seconds / length_s.mean()))
-    run_s = length_s[kind] * rng.uniform(0.9, 1.1, len(kind))
-    pause_s = np.where(rng.random(len(kind)) < 0.1, rng.exponential(0.4 * longest_s, len(kind)), 2e-6)
-    above = watts[kind] * (1 + scatter * rng.standard_normal(len(kind)))
-    load = Load(np.stack([run_s, pause_s], axis=1).ravel(), np.stack([above, 0 * run_s], axis=1).ravel())
-    return load, Timeline(load.edge_s[:-1:2], load.edge_s[1::2], kind)
-
-
-def judged_program(seeds, span_s=0.1, averages=16, sampled=False, **made):
-    """Shares of intervals that hold, of spans and of kinds; the spans' median half-width over energy; sums over all."""
-    spans_held, kinds_held, half, sums = [], [], [], []
-    for seed in seeds:
-        rng = np.random.default_rng(seed)
-        load, timeline = program(rng, 4.0, **made)
-        times_s, values_w, response = load.record(rng, averages)
-        begin = np.sort(rng.uniform(load.edge_s[0], load.edge_s[-1] - span_s, 25))
-        spans = np.stack([begin, begin + span_s], axis=1)
-        given = {"response": replace(response, delay_sd_s=1e-5), "samples_s": load.sample_s} if sampled else {}
-        given = {"response": response, "timeline": timeline, "rows": True} | given
-        energies = attribute(times_s, values_w, [*spans, load.span], **given)
-        mean, low, high = energies.interval()
-        ran_s = timeline.end_s - timeline.start_s
-        kinds = np.bincount(timeline.kind, (load.watts[::2] + IDLE_W) * ran_s)
-        truth = np.array([load.energy(*span) for span in spans])
-        spans_held.append((low[:25] <= truth) & (truth <= high[:25]))
-        kinds_held.append((low[26:] <= kinds) & (kinds <= high[26:]))
-        half.append((high - low)[:25] / 2 / truth)
-        idle_s = load.edge_s[-1] - load.edge_s[0] - ran_s.sum()
-        sums.append((mean[26:].sum() + IDLE_W * idle_s) / mean[25])
-    return np.mean(spans_held), np.mean(kinds_held), np.median(half), np.array(sums)
-
-
-@pytest.mark.thorough
-def test_spans_and_kinds_of_a_program_hold_although_samples_miss_kernels():
-    spans, kinds, half, sums = judged_program(range(6))
-    assert spans >= 0.9
-    assert kinds >= 0.85
-    assert half < 0.03
-    np.testing.assert_allclose(sums, 1.0, atol=0.003)
-
-
-@pytest.mark.thorough
-def test_kernels_far_shorter_than_a_sample_hold():
-    spans, kinds, half, _ = judged_program(range(4), shortest_s=2e-5, longest_s=2e-4)
-    assert spans >= 0.9
-    assert kinds >= 0.9
-    assert half < 0.03
-
-
-@pytest.mark.thorough
-def test_known_samples_make_short_kernels_known():
-    """A sample sees the power of 0.2 ms: as if it saw that of a moment, three intervals of four hold."""
-    spans, kinds, half, sums = judged_program(range(6), sampled=True, shortest_s=2e-5, longest_s=2e-4)
-    assert spans >= 0.9
-    assert kinds >= 0.85
-    assert half < 0.006
-    np.testing.assert_allclose(sums, 1.0, atol=0.002)
-
-
-@pytest.mark.thorough
-def test_a_reading_that_has_yet_to_follow_a_step_counts_less():
-    spans, kinds, half, _ = judged_program(range(6), averages=4, shortest_s=1e-2, longest_s=4e-2)
-    assert spans >= 0.95
-    assert kinds >= 0.93
-    assert half < 0.006
-
-
-@pytest.mark.thorough
-def test_calls_of_a_kind_may_differ():
-    spans, kinds, _, _ = judged_program(range(6), shortest_s=3e-3, longest_s=1e-2, scatter=0.15)
-    assert spans >= 0.9
-    assert kinds >= 0.8
-
-
-def test_a_timeline_sharpens_short_spans():
-    rng = np.random.default_rng(11)
-    load, timeline = program(rng, 3.0)
-    times_s, values_w, response = load.record(rng)
-    given = {"bursts": [load.span], "response": response}
-    blind, known = (
-        attribute(times_s, values_w, [[1.0, 1.05]], timeline=line, **given).interval() for line in (None, timeline)
-    )
-    assert known[2] - known[1] < 0.5 * (blind[2] - blind[1])

@@ -10,7 +10,6 @@ from jouletrace.attribution.fit import (
     STEP,
     _drift,
     _Nuisance,
-    _response_prior,
     _start,
     enough,
     fit,
@@ -217,7 +216,7 @@ def test_the_prior_of_powers_is_never_narrower_than_30_w():
 
 
 def test_the_prior_of_a_response_is_smooth_near_the_nominal_one_and_of_its_area():
-    prior = _response_prior(46)
+    prior = Sampled(HOPPER_SENSOR, Track.straight(0.0, 1.0, 1224.0, 0.0)).shape_prior
     information = prior.rows.T @ prior.rows
 
     def sds(change):

@@ -122,5 +122,8 @@ def test_the_interval_of_a_sum_counts_covariances():
     assert (high - low) / 2 == pytest.approx(2 * 2 * 1.96, rel=1e-3)
 
 
-def test_the_share_that_is_hidden_is_stated():
-    np.testing.assert_allclose(energies().hidden_share(), [0.4 * 0.5 * 9 / (1 + 0.4 * 0.5 * 9), 0.0])
+def test_x_has_offsets_of_its_own():
+    assert energies().aliased_j() is None
+    sizes = np.array([[[3.0, 0.0]], [[3.0, 0.0]]])
+    found = replace(energies(), weight=np.array([1.0, 0.0]), aliased=Unseen(csr_matrix(np.eye(2)), sizes, np.ones(1)))
+    np.testing.assert_allclose(found.aliased_j(), 1.96 * np.sqrt([10.0, 4.0]), rtol=1e-3)

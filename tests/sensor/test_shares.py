@@ -7,7 +7,7 @@ import pytest
 
 from jouletrace.run import ChannelInfo
 from jouletrace.sensor.kinds import HOPPER_SENSOR, readings_of
-from jouletrace.sensor.shares import Response, Timeline, both_seen, seen, shares, shown
+from jouletrace.sensor.shares import Response, Timeline, averaged, both_seen, seen, shares
 from jouletrace.sensor.windows.response import Response as Calibrated
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
@@ -88,7 +88,7 @@ def test_readings_of_levels_are_their_weighted_means(kind):
     level_w = rng.uniform(100, 400, 29)
     middle = np.arange(-0.1 + 5e-6, 1.2, 1e-5)
     power = level_w[np.clip(np.searchsorted(cut_s, middle) - 1, 0, 28)]
-    found = shown(time_s, cut_s, level_w, KINDS[kind])
+    found = averaged(time_s, cut_s, level_w, KINDS[kind])
     np.testing.assert_allclose(found, weights(KINDS[kind], time_s, middle) @ power, rtol=3e-3)
 
 
@@ -102,23 +102,6 @@ def test_what_readings_show_of_swings_is_an_integral(kind):
     np.testing.assert_allclose(seen(time_s, 0.1, 0.45, response).real, late.sum(axis=1), atol=1e-3)
     both = both_seen(time_s, 0.45, response)
     np.testing.assert_allclose(both, weight @ weight.T * 1e5, rtol=2e-3, atol=1e-3 * both.max())
-
-
-def test_samples_at_known_times_see_a_little_before_and_after():
-    line = Timeline(np.array([0.5, 0.50012]), np.array([0.50008, 0.60004]), np.array([0, 1]))
-    sample_s = np.arange(0.4, 0.7, 8e-4)
-    sample_s += 0.50003 - sample_s[np.searchsorted(sample_s, 0.5)]
-    response = Response.sampled(HOPPER_SENSOR, 0.02)
-    lag_s = HOPPER_SENSOR.response.first_s + 5e-6 * np.arange(len(HOPPER_SENSOR.response.weight))
-    at = sample_s[:, None] - lag_s
-    sees = [((at >= a) & (at < b)) @ HOPPER_SENSOR.response.weight for a, b in ((0.5, 0.50008), (0.50012, 0.60004))]
-    state = np.zeros((len(sample_s) + 1, 2))
-    for i, one in enumerate(np.transpose(sees)):
-        state[i + 1] = state[i] + (one - state[i]) / 16
-    read_s = np.array([0.5012, 0.52, 0.61])
-    expected = state[np.searchsorted(sample_s, read_s, side="right")]
-    np.testing.assert_allclose(shares(read_s, line, response, sample_s), expected, atol=0.004)
-    assert np.abs(shares(read_s, line, replace(response, sample=None), sample_s) - expected).max() > 0.01
 
 
 def test_a_calibrated_response_keeps_its_mean_delay_and_what_is_known_of_it():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.models import SampleResponse
+from jouletrace.sensor.shares import Timeline
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,6 +73,11 @@ class Activity:
     def repeated(self) -> NDArray[np.bool_]:
         """Whether a repeat runs in each column, shape (members,)."""
         return np.array([any(self.kinds[kind].repeat for kind in members) for members in self.members])
+
+    @property
+    def timeline(self) -> Timeline:
+        """The intervals, each of the kind of its column."""
+        return Timeline(self.start_s, self.end_s, self.column)
 
     def seen(
         self, at_s: Array, response: SampleResponse, value: Array, watts: Array, into: Sums | None = None

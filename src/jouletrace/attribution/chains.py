@@ -86,7 +86,7 @@ class Course:
     density: Floats  # shape (n,): spectral density D of the white swing in each segment, in W² s
     walk: Floats  # shape (n,): variance of the excess per second in W²/s; infinite where it ends: the next one is none
     fresh: Floats  # shape (n + 1,): variance in W² of an excess that begins at the instant, 0 for none
-    idle_walk: float  # W per square root of a second
+    idle_walk: Floats | float  # W per square root of a second, shape (n,) or the same for all
 
     def equations(self, h: Floats, idle: int, second: int) -> tuple[Equation, Equation]:
         """Those of idle and excess, the numbers ``idle`` and ``idle + 1``; the second state's begin at ``second``."""

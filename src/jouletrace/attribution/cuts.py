@@ -29,7 +29,7 @@ class Cuts:
 
         Windows of readings begin at ``begin_s``, shape (readings,), which are ``read_s`` without windows.
         """
-        fine = [np.linspace(a, b, int(np.ceil((b - a) / step_s)) + 1) for a, b in bursts]
+        fine = [np.linspace(a, b, max(int(np.ceil((b - a) / step_s)), 1) + 1) for a, b in bursts]
         time_s = np.unique(np.concatenate([read_s, begin_s, spans.ravel(), bursts.ravel(), *fine]))
         low, high = min(begin_s[0], spans.min()), max(read_s[-1], spans.max())
         time_s = time_s[(time_s >= low) & (time_s <= high)]

@@ -234,7 +234,7 @@ class _Nuisance:
         if isinstance(observer, Sampled) and fit_response:
             self.columns = np.column_stack([self.columns, seen.shape])
             self.now = np.concatenate([self.now, observer.change])
-            self.prior = self.prior.beside(_response_prior(len(observer.change)))
+            self.prior = self.prior.beside(observer.shape_prior)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -250,19 +250,6 @@ class _Nuisance:
         if isinstance(self._observer, Sampled) and not len(change):
             change = self._observer.change
         return self._observer.moved(self.now[: self._places] + step, change)
-
-
-def _response_prior(bins: int) -> Prior:
-    """A response is smooth and near the nominal one, and its weights sum to 1.
-
-    Bins have nominal weights of 0.09 at most. Twice as wide, the prior takes what powers inside kernels do to the
-    readings of a few kernels in fixed order, and powers become negative; half as wide, intervals of simulated sensors
-    with other responses miss.
-    """
-    away = np.eye(bins) / 0.015
-    bend = np.diff(np.eye(bins), 2, axis=0) / 0.006
-    rows = np.vstack([away, bend, np.full((1, bins), 1e5)])
-    return Prior(rows, np.zeros(len(rows)))
 
 
 def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, float]) -> tuple[float, Prior]:

@@ -10,7 +10,7 @@ from jouletrace.attribution.chains import Chain, Course, sensor_chain
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, solve
-from jouletrace.sensor.shares import Floats, Response, shown
+from jouletrace.sensor.shares import Floats, Response, averaged
 
 _ROUNDS = 3
 """Passes until heights and places of jumps agree with each other."""
@@ -37,8 +37,11 @@ class Look:
     jolt: Floats  # shape (n,): variance that edges put into the sensor's state, in W²
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
     unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
-    power_w: Floats  # shape (kinds,): powers of the timeline's kinds above idle
+    power_w: Floats  # shape (c,): powers above idle that are unknowns
     log_evidence: float = 0.0  # of the readings under it
+    # What a program's swings are relative to, if it isn't ``height_w`` squared; what samples miss of them; shape (n,)
+    swing: Floats | None = None
+    missed: float | Floats = 0.0
 
     def chain(self, density_s: float, slow: float, local: float) -> Chain:
         """The chain of one point of the grid.
@@ -54,12 +57,21 @@ class Look:
         walk = np.where(cuts.goes_on, slow**2 * height**2 / pace + local * self.moves, np.inf)
         level = self.prior.level_w**2
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
-        course = Course(density_s * height**2, walk, fresh, self.prior.idle_walk)
-        return sensor_chain(cuts.time_s, cuts.windows, self.response, course, self.jolt)
+        density = density_s * (height**2 if self.swing is None else self.swing)
+        course = Course(density, walk, fresh, np.hypot(self.prior.idle_walk, self._after()))
+        jolt = self.jolt + density_s * self.missed
+        return sensor_chain(cuts.time_s, cuts.windows, self.response, course, jolt)
+
+    def _after(self) -> Floats:
+        """Pace of idle power after bursts, where it dips or lags, in W per square root of a second, shape (n,)."""
+        cuts, (size, for_s) = self.cuts, self.prior.after
+        since_s = cuts.time_s[:-1] - cuts.bursts[cuts.burst, 1]
+        after = ~cuts.inside & (since_s >= 0) & (since_s < for_s)
+        return np.where(after, size * self.height_w[cuts.burst] / np.sqrt(for_s), 0.0)
 
 
-def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None) -> Look:
-    """The load that readings show; ``part_s`` are seconds of each kind in each segment, shape (n, kinds)."""
+def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, part_s: Floats | None = None) -> Look:
+    """The load that readings show; ``part_s`` are seconds of each unknown power in each segment, if any, (n, c)."""
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     none = np.zeros(0)
     look = Look(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.zeros(n), np.zeros(n), none, none, none)
@@ -141,7 +153,7 @@ def timing(cuts: Cuts, level_w: Floats, response: Response) -> Timing:
 
     def moved(late_s: float, by: float = 1.0) -> Floats:
         one = response.widened(by)
-        return shown(moment_s + response.delay_s - one.delay_s - late_s, cuts.time_s, level_w, one)
+        return averaged(moment_s + response.delay_s - one.delay_s - late_s, cuts.time_s, level_w, one)
 
     usual, slopes, left = moved(0.0), [], np.zeros(len(moment_s))
     for size, tried in (

@@ -11,6 +11,9 @@ class Prior:
 
     level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
     idle_walk: float = 0.5  # W per square root of a second, by which idle power wanders with the die's temperature
+    # Idle power after a burst, relative to the burst's height, and for how long: after bursts of 1 s at the limit it is
+    # 10 W of 560 lower, -15 to 8, and a third of that 60 ms later (bursts-h200; an H100 alike)
+    after: tuple[float, float] = (0.03, 0.1)
     # Swings faster than the readings: half-normal size (standard deviation; a load that is on for half of the time has
     # size 1), log-uniform period (kernels to iterations), share of loads without
     swing: float = 1.0
@@ -25,7 +28,17 @@ class Prior:
         (0.1, 1.0, 0.125),
         (0.6, 0.0, 0.25),
     )
-    # Powers of kinds of kernels above idle, mean and standard deviation; density of the spread within kinds over the
-    # squared power in s, and the factor by which it is uncertain
-    power_w: tuple[float, float] = (400.0, 300.0)
-    spread: tuple[float, float] = (3e-6, 5.0)
+    # Programs with a timeline. Powers of kinds of kernels above idle, mean and standard deviation: 464 rows of 14 Runs
+    # of H100s and H200s, weighed by energy, have 401 ± 241 W beyond their errors (products and convolutions
+    # 511 ± 277 W, others 312 ± 147 W; one prior serves both)
+    power_w: tuple[float, float] = (400.0, 250.0)
+    # Relative spread of power between kernels of a kind, and the factor by which it is uncertain: ten recordings of
+    # H100s and H200s have 0.018 to 0.056, median 0.028
+    spread: tuple[float, float] = (0.03, 2.0)
+    # Heads and tails of long kernels from the rest, over the mean power: 110 to 140 W in nine of these; repetitions in
+    # place from their kernel: 51 pairs of eight recordings differ by 2 to 4 %
+    ends: float = 0.33
+    repeats: float = 0.035
+    # Exponent of power in kernels' durations, which show the clock: 0 ± 5, where that of dynamic power is -2 to -3
+    clock: float = 5.0
+    rest_w: float = 6.0  # idle power between kernels from that before and after: -3 to 9 W in recordings

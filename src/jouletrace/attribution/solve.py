@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve_banded, cholesky_banded
 from scipy.linalg.lapack import dtbtrs
 from scipy.sparse import csc_matrix, csr_matrix
-from scipy.special import ndtr
+from scipy.special import ndtr, stdtrit
 
 from jouletrace.attribution.chains import Chain
 from jouletrace.sensor.shares import Floats
@@ -54,6 +54,7 @@ class Solution:
     segment_j: Floats  # shape (n,): energies of the segments, without what is of the unknowns
     state: Floats  # shape (n + 1, k): means of the states
     unknowns: Floats  # shape (c,): means
+    inverse: Floats  # shape (c, c): their covariance
     covariance: Floats  # shape (spans, spans), in J²; (0, 0) if it wasn't asked for
 
 
@@ -80,6 +81,8 @@ class Energies:
     unknowns: Floats  # shape (c,): means of what readings have in common: powers, delay in s, logarithm of the rise
     tried_j: Floats = field(repr=False)  # shape (grid, spans): means for each chain, whatever its weight
     unseen: Unseen | None = None
+    unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
+    aliased: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
     reason: str = ""  # why there are no energies, which are NaN then
 
@@ -103,14 +106,22 @@ class Energies:
         low, high = (_quantile(weight, means, deviations, p) for p in ((1 - level) / 2, (1 + level) / 2))
         return self.weight @ mean, low, high
 
-    def hidden_share(self) -> Floats:
-        """Share of each span's variance that no reading shows, shape (spans,): near 1, ± hangs on the prior alone."""
-        rows, hidden, total = np.eye(self.mean_j.shape[1]), np.zeros(self.mean_j.shape[1]), 0.0
-        for g, weight in enumerate(self.weight.tolist()):
-            if self.unseen is not None:
-                hidden += weight * (self.unseen.chances @ self.unseen.variance(rows, g))
-            total += weight * self.covariance[g].diagonal()
-        return hidden / (hidden + total)
+    def moments(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Means of sums of energies, shape (r,), and their covariance, shape (r, r), but for what is unseen."""
+        means = self.mean_j @ rows.T
+        mean = self.weight @ means
+        seen = sum(weight * part for weight, part in zip(self.weight, self.covariance, strict=True))
+        return mean, rows @ seen @ rows.T + (means - mean).T @ (self.weight[:, None] * (means - mean))
+
+    def aliased_j(self) -> Floats | None:
+        """Half-widths of the spans in J, shape (spans,), if their loads repeat in the readings' rhythm.
+
+        None where a period or a timeline is known.
+        """
+        if self.aliased is None:
+            return None
+        _, low, high = replace(self, unseen=self.aliased).interval()
+        return (high - low) / 2
 
 
 def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
@@ -123,11 +134,12 @@ def _quantile(weight: Floats, mean: Floats, sd: Floats, p: float) -> Floats:
     return np.asarray((low + high) / 2)
 
 
-def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
+def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Floats | None = None) -> Solution:
     """Energies of the spans under one chain: a banded Cholesky decomposition, the unknowns as a dense border.
 
     With C the covariance of readings under the chain, X what they show of the unknowns, and Woodbury's identity,
-    ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z.
+    ``C^-1 z = (z - state(z)) / noise²``, where state(z) are the means of the states for data z. ``around`` is the
+    covariance of the unknowns, (c, c), if it isn't that of the chain.
     """
     n, two = chain.energy.shape
     k, unknowns, values = two // 2, problem.unknowns, problem.values_w
@@ -155,9 +167,26 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True) -> Solution:
         rows = np.arange(0, n * two + 1, two)
         lever = problem.spans @ csr_matrix((chain.energy.ravel(), place.ravel(), rows), shape=(n, len(right)))
         link = unknowns.wanted - lever @ state[:, 1:]
-        joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray() + link @ inverse @ link.T
+        joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray()
+        joint += link @ (inverse if around is None else around) @ link.T
         joint += _quadratic(factor, lever.tocsr(), k)
-    return Solution(-0.5 * float(chi2 + log_det), mean, segment, means.reshape(-1, k), determined, joint)
+    return Solution(-0.5 * float(chi2 + log_det), mean, segment, means.reshape(-1, k), determined, inverse, joint)
+
+
+def _left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> Floats:
+    """Covariance of the unknowns by the jackknife, shape (c, c): from what they are without each block of readings.
+
+    The chain has errors that go with time alone. Others go with what ran: a kind's power isn't one number, and a
+    sensor's response isn't quite the nominal one. The prior's part stays: priors are in no block.
+    """
+    block, away = np.arange(len(problem.values_w)) * blocks // len(problem.values_w), []
+    for one in range(blocks):
+        noise_w = np.where(block == one, 1e6, problem.noise_w)
+        left = solve(chain, replace(problem, noise_w=noise_w), covariance=False)
+        away.append(left.unknowns - solved.unknowns)
+    # As wide as the quantile of t asks, since so few blocks know a variance roughly
+    spread = np.stack(away) * np.sqrt((blocks - 1) / blocks) * stdtrit(blocks - 1, 0.975) / 1.96
+    return np.asarray(spread.T @ spread + solved.inverse / problem.unknowns.variance @ solved.inverse)
 
 
 def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
@@ -212,7 +241,14 @@ def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple
     return solved.T @ solved, rows, solved[-k:]
 
 
-def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Unseen | None = None) -> Energies:
+def mixture(
+    chains: Sequence[Chain],
+    prior: Floats,
+    problem: Problem,
+    unseen: Unseen | None = None,
+    aliased: Unseen | None = None,
+    blocks: int = 0,
+) -> Energies:
     """Energies over a grid of hyperparameters, each weighed by its prior and its evidence.
 
     Args:
@@ -220,20 +256,27 @@ def mixture(chains: Sequence[Chain], prior: Floats, problem: Problem, unseen: Un
         prior: Weight of each before the readings, shape (grid,).
         problem: Readings and spans.
         unseen: What no reading shows, with sizes for all grid points.
+        aliased: The same if the load repeats in the readings' rhythm.
+        blocks: Of readings, whose errors are independent of each other; 0 if chains have all errors.
     """
     tried = [solve(chain, problem, covariance=False) for chain in chains]
     evidence = np.array([one.log_evidence for one in tried])
     weight = np.exp(evidence - evidence.max()) * prior
     kept = np.flatnonzero(weight > KEPT * weight.sum())
     weight = weight[kept] / weight[kept].sum()
-    means = np.array([one.mean_j for one in tried])
+    means, best = np.array([one.mean_j for one in tried]), int(np.argmax(evidence + np.log(prior)))
+    around = _left_out(chains[best], problem, tried[best], blocks) if blocks else None
+    unknowns = np.array([tried[g].unknowns for g in kept.tolist()])
+    sds = np.array([tried[g].inverse.diagonal() for g in kept.tolist()]) + (unknowns - weight @ unknowns) ** 2
     return Energies(
         weight=weight,
         mean_j=means[kept],
-        covariance=np.array([solve(chains[g], problem).covariance for g in kept.tolist()]),
-        unknowns=weight @ np.array([tried[g].unknowns for g in kept.tolist()]),
+        covariance=np.array([solve(chains[g], problem, around=around).covariance for g in kept.tolist()]),
+        unknowns=weight @ unknowns,
+        unknowns_sd=np.sqrt(weight @ sds),
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
+        aliased=None if aliased is None else replace(aliased, sizes=aliased.sizes[kept]),
         log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
     )
 
@@ -245,15 +288,20 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
     evidence = np.array([one.log_evidence for one in parts])
     weight = np.exp(evidence - evidence.max()) * prior
     weight = weight / weight.sum()
-    unseen, mine = None, [one.unseen for one in parts if one.unseen is not None]
-    if mine:  # shares differ by how high bursts seem
-        share = sum(w * one.share for w, one in zip(weight, mine, strict=True))
-        unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)
+
+    def hidden(of: Sequence[Unseen | None]) -> Unseen | None:
+        mine = [one for one in of if one is not None]
+        if not mine:
+            return None
+        share = sum(w * one.share for w, one in zip(weight, mine, strict=True))  # they differ by how high bursts seem
+        return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)
+
     return Energies(
         weight=np.concatenate([w * one.weight for w, one in zip(weight, parts, strict=True)]),
         mean_j=np.concatenate([one.mean_j for one in parts]),
         covariance=np.concatenate([one.covariance for one in parts]),
         unknowns=np.asarray(sum(w * one.unknowns for w, one in zip(weight, parts, strict=True))),
         tried_j=np.concatenate([one.tried_j for one in parts]),
-        unseen=unseen,
+        unseen=hidden([one.unseen for one in parts]),
+        aliased=hidden([one.aliased for one in parts]),
     )

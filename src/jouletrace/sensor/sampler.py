@@ -29,6 +29,7 @@ class Track:
     rate_hz: float  # nominal rate
     count: int  # number of samples
     shift_s: NDArray[np.float64]  # coefficients of the spline, shape (m,)
+    beside: tuple[int, int] = (0, 0)  # samples before and after these, as far from their places as the nearest of them
 
     @classmethod
     def straight(cls, start_s: float, end_s: float, rate_hz: float, one_s: float) -> Track:
@@ -37,13 +38,23 @@ class Track:
         count = max(2, int((end_s - first) * rate_hz))
         return cls(first, rate_hz, count, np.zeros(max(1, round((end_s - start_s) / KNOT_S)) + 3))
 
+    def over(self, start_s: float, end_s: float) -> Track:
+        """The same with samples from ``start_s`` to ``end_s`` at least."""
+        before, after = (self.start_s - start_s) * self.rate_hz, (end_s - self.start_s) * self.rate_hz - self.count
+        return replace(self, beside=(max(0, int(before) + 1), max(0, int(after) + 2)))
+
+    @property
+    def number(self) -> NDArray[np.int64]:
+        """Number of each sample, shape (samples,)."""
+        return np.arange(-self.beside[0], self.count + self.beside[1])
+
     def basis(self) -> NDArray[np.float64]:
-        """The spline's functions at the samples, shape (count, m)."""
-        return _basis(self.count, len(self.shift_s) - 3)
+        """The spline's functions at the samples, shape (samples, m)."""
+        return _basis(self.count, len(self.shift_s) - 3)[np.clip(self.number, 0, self.count - 1)]
 
     def instants(self) -> NDArray[np.float64]:
-        """Times of the samples in s, shape (count,)."""
-        return self.start_s + np.arange(self.count) / self.rate_hz + self.basis() @ self.shift_s
+        """Times of the samples in s, shape (samples,)."""
+        return self.start_s + self.number / self.rate_hz + self.basis() @ self.shift_s
 
     def through(self, number: NDArray[np.float64], time_s: NDArray[np.float64]) -> Track:
         """The track with the smoothest spline near given times of samples; both of shape (n,)."""

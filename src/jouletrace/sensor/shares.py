@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_banded
 
-from jouletrace.sensor.models import SampleResponse, Sensor
+from jouletrace.sensor.models import Sensor
 from jouletrace.sensor.windows.response import SHAPE
 from jouletrace.sensor.windows.response import Response as Calibrated
 
@@ -54,7 +54,6 @@ class Response:
     window_s: float = 0.0  # length of the window of which readings are means, 0 for none
     back_to_back: bool = False  # whether each window begins where the one before ended, as between reads of a counter
     jitter_s: float = 0.0  # standard deviation of single readings' times
-    sample: SampleResponse | None = None  # of one momentary sample; None: it shows the power of its moment
     delay_by_width_s: float = 0.0  # change of the delay with the logarithm of rise or window, as far as it is known
 
     @classmethod
@@ -71,16 +70,7 @@ class Response:
         spread = 1e-3 if rate_hz else (high - low) / math.sqrt(12) / rate
         weight = 1 / sensor.averages
         rise_s = -1 / (rate * math.log1p(-weight))
-        return cls(
-            rise_s,
-            spread,
-            sensor.delay_s,
-            sensor.delay_sd_s,
-            weight,
-            sensor.noise_w,
-            period_s,
-            sample=sensor.response,
-        )
+        return cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
 
     @classmethod
     def of(cls, known: Calibrated, sampler: Sensor | None = None, back_to_back: bool = False) -> Response:
@@ -109,7 +99,6 @@ class Response:
             delay_s=known.delay_s - half,
             delay_sd_s=math.sqrt(left),
             weight=1 / sampler.averages if sampler else 0.0,
-            sample=sampler.response if sampler else None,
             noise_w=known.noise_w,
             period_s=known.period_s,
             window_s=width if box else 0.0,
@@ -199,19 +188,14 @@ class Timeline:
         return total.reshape(-1, self.kinds)[:-1]
 
 
-def shares(time_s: Floats, timeline: Timeline, response: Response, samples_s: Floats | None = None) -> Floats:
+def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
     """Share of each kind in the readings, shape (readings, kinds): of ``sum(share * power)`` they are made.
 
     ``time_s`` are the moments that readings show, increasing: their times less the delay. Windows end there, and
-    seconds since their beginning count. Where the samples' times are known, ``samples_s``, shares are those of the
-    recursive average. Else an edge at s shows as 1 - exp(-(t - s) / rise) in a reading at t: the number of intervals
-    that run less a sum of exponentials, which is carried from reading to reading. It takes time in proportion to
-    readings and intervals, or to samples.
+    seconds since their beginning count. Without windows an edge at s shows as 1 - exp(-(t - s) / rise) in a reading at
+    t: the number of intervals that run less a sum of exponentials, which is carried from reading to reading. It takes
+    time in proportion to readings and intervals.
     """
-    if samples_s is not None:
-        fade = np.full(len(samples_s) - 1, 1 - response.weight)
-        average = forgetting(response.weight * _sampled(samples_s, timeline, response.sample), fade)
-        return np.asarray(average[np.maximum(np.searchsorted(samples_s, time_s, side="right") - 1, 0)])
     if response.window_s:
         begin_s = response.begins(time_s)
         instants, place = np.unique(np.append(begin_s, time_s), return_inverse=True)
@@ -222,16 +206,7 @@ def shares(time_s: Floats, timeline: Timeline, response: Response, samples_s: Fl
     return np.asarray(timeline.running(time_s) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
 
 
-def _sampled(samples_s: Floats, timeline: Timeline, sample: SampleResponse | None) -> Floats:
-    """What samples show of each kind, shape (samples, kinds): an edge is between two of them, or in one in part."""
-    if sample is None:
-        return timeline.running(samples_s)
-    first = sample.earliest_s
-    late = timeline._binned(samples_s - first, lambda gap: 1 - sample.within(gap + first))
-    return timeline.running(samples_s - first) - late
-
-
-def shown(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response) -> Floats:
+def averaged(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response) -> Floats:
     """Readings of a power that is constant between cuts, W, of the shape of ``time_s``, the moments that they show.
 
     ``cut_s`` are the n + 1 cuts, and ``level_w`` the n powers between them, which go on beyond the ends.

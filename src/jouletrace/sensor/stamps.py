@@ -89,6 +89,15 @@ class Grid:
         return np.asarray(self.time_s + part * np.maximum(missed, 0))
 
     @property
+    def unsure_s(self) -> NDArray[np.float64]:
+        """Standard deviation of when each reading was taken, shape (n,): half of what its stamp trails its slot.
+
+        After edges of an H200's bursts readings with late stamps had been taken at the slot in two of three cases, else
+        nearly as late as the stamp says: by 0.5 of it, root mean square (n = 21, 2 to 18 ms late, bursts-h200).
+        """
+        return np.asarray(0.5 * np.maximum(self.late_s, 0.0))
+
+    @property
     def lost(self) -> float:
         """Share of the slots that no reading came from."""
         return 1 - len(np.unique(self.slot)) / (int(np.ptp(self.slot)) + 1)

@@ -1,0 +1,259 @@
+"""Energies of a program's spans and kinds of kernels, from readings and the timeline of its kernels.
+
+    readings = shares * powers + slopes * what isn't known of sensor and clock + chain
+
+Kernels of a kind have one power above idle. The chain (``chains``) has idle power, what changes slowly, and the spread
+within kinds: white power, of a density that the readings show. One solve gives all energies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_matrix, vstack
+
+from jouletrace.attribution.activity import Activity
+from jouletrace.attribution.chains import Chain
+from jouletrace.attribution.cuts import Cuts, share_of
+from jouletrace.attribution.look import Look, first_look, jolts_of
+from jouletrace.attribution.observer import Sampled
+from jouletrace.attribution.prior import Prior
+from jouletrace.attribution.solve import KEPT, Energies, Problem, Unknowns, mixture, solve
+from jouletrace.sensor.shares import Floats, Response, averaged, shares
+from jouletrace.stats import regression
+
+SPREADS = np.geomspace(0.001, 1.0, 25)
+"""Relative spreads of power between kernels of a kind: eight a decade, so that ± is off by 15 % at most."""
+
+
+_ROUNDS = 2
+"""Turns of powers and of the derivatives that they give."""
+
+_BLOCKS = 20
+"""Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Energies of a program's spans, and then of its kinds of kernels, with their joint distribution."""
+
+    energies: Energies  # of the spans, then of the kinds, in J
+    seconds: Floats  # time of each kind, shape (kinds,); kernels that run at once share it
+    before: Floats  # covariance of the kinds' energies before the readings, in J², shape (kinds, kinds)
+    width: tuple[float, float]  # logarithm of rise or window over the nominal one, and its sd, in ``width_sd``
+    width_sd: float  # its sd before the readings
+
+    def together(self, amounts: ArrayLike) -> Floats:
+        """Weights of all energies in sums of kinds, of which ``amounts`` has the weights, shape (r, kinds)."""
+        spans = self.energies.mean_j.shape[1] - len(self.seconds)
+        return np.pad(np.atleast_2d(np.asarray(amounts, np.float64)), [(0, 0), (spans, 0)])
+
+
+def attribute_program(
+    times_s: Floats,
+    values_w: Floats,
+    spans: ArrayLike,
+    activity: Activity,
+    *,
+    response: Response,
+    sampled: Sampled | None = None,
+    prior: Prior = Prior(),  # noqa: B008  # frozen
+) -> Rows:
+    """Energies of spans and of kinds of kernels.
+
+    Args:
+        times_s: Times of the readings, increasing, shape (n,).
+        values_w: Their values, shape (n,).
+        spans: Starts and ends whose energies are asked for, shape (s, 2): of iterations, layers, or all of the program.
+        activity: What ran when.
+        response: What a reading shows of power.
+        sampled: The sensor with the times of its samples, if these are known (``lock``): kernels far shorter than a
+            sample are then known as well as long ones.
+        prior: What is believed of power.
+    """
+    spans = np.asarray(spans, np.float64).reshape(-1, 2)
+    if sampled is not None:  # samples from all that the first reading shows to the last reading
+        track = sampled.track.over(float(times_s[0]) - 10 * response.rise_s, float(times_s[-1]))
+        sampled, response = replace(sampled, track=track), replace(response, delay_s=sampled.sensor.delay_s)
+    moment_s = times_s - response.delay_s
+    whole = np.array([[activity.begin_s, activity.finish_s]])
+    cuts = Cuts.of(
+        moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf
+    )  # kernels show what is faster than readings
+    columns = _Columns.of(activity, prior)
+    part_s = activity.timeline.seconds(cuts.time_s)
+    cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ columns.kinds / cuts.h[:, None]).T)]).tocsr()
+    # A kind's row has nothing of other kinds, which run at other times in its segments
+    wanted = np.vstack([cover[: len(spans)] @ part_s, (part_s.sum(axis=0)[:, None] * columns.kinds).T])
+    if sampled is None:
+        shown = shares(moment_s, activity.timeline, response)
+    else:
+        none = np.zeros(len(activity.column))
+        shown = sampled.observe(activity, times_s, none, none).shares[:, :-1]
+    powers = Unknowns(shown @ columns.made, wanted @ columns.made, columns.mean_w, columns.sd_w**2)
+    base_w, noise_w = float(np.median(values_w[:5])), np.full(len(times_s), response.noise_w)
+    problem = Problem(values_w - base_w, noise_w, cover, powers)
+    look = first_look(cuts, problem, response, replace(prior, level_w=prior.rest_w), part_s @ columns.made)
+    above_w = columns.made @ look.power_w
+    if sampled is None:
+        noise_w = _late(cuts, activity, look, above_w, shown, response)
+    for _ in range(_ROUNDS):
+        look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
+        sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
+        by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ columns.kinds)
+        problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(sensor.unknowns(by_clock, prior)))
+        seen = solve(look.chain(prior.spread[0] ** 2, *prior.slow[0][:2]), problem, covariance=False)
+        above_w = columns.made @ seen.unknowns[: columns.made.shape[1]]
+    middle, factor = prior.spread
+    weight = np.exp(-0.5 * (np.log(SPREADS / middle) / np.log(factor)) ** 2)
+    sizes = np.outer(weight / weight.sum(), [share for *_, share in prior.slow])
+    found = mixture(
+        *_likely(lambda d, s: look.chain(float(SPREADS[d]) ** 2, *prior.slow[s][:2]), sizes, problem),
+        problem,
+        blocks=_BLOCKS,
+    )
+    shift = base_w * np.asarray(cover @ cuts.h)
+    kinds = powers.wanted[len(spans) :]
+    return Rows(
+        energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
+        seconds=part_s.sum(axis=0) @ columns.kinds,
+        before=(kinds * powers.variance) @ kinds.T,
+        width=(float(found.unknowns[-1]), float(found.unknowns_sd[-1])),
+        width_sd=response.width_sd,
+    )
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Powers above idle of an activity's columns by independent unknowns, and the columns of its kinds.
+
+    Columns of the same kinds have a power in common. Heads and tails of kernels differ from it, and so do repetitions
+    in place, each by an unknown of its own.
+    """
+
+    made: Floats  # shape (columns, unknowns): power of a column by the unknowns
+    mean_w: Floats  # shape (unknowns,)
+    sd_w: Floats
+    kinds: Floats  # shape (columns, kinds): share of each kind in a column's energy: kernels that overlap share equally
+
+    @classmethod
+    def of(cls, activity: Activity, prior: Prior) -> _Columns:
+        count, together = len(activity.members), {one: place for place, one in enumerate(dict.fromkeys(activity.of))}
+        apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
+        kinds = np.zeros((count, len(activity.kinds)))
+        for column, members in enumerate(activity.members):
+            kinds[column, list(members)] = 1 / len(members)
+        some, (mean_w, sd_w) = apart > 0, prior.power_w
+        return cls(
+            made=np.hstack([np.eye(len(together))[[together[one] for one in activity.of]], np.eye(count)[:, some]]),
+            mean_w=np.append(np.full(len(together), mean_w), np.zeros(int(some.sum()))),
+            sd_w=np.append(np.full(len(together), sd_w), apart[some] * mean_w),
+            kinds=kinds,
+        )
+
+
+@dataclass(frozen=True)
+class _Sensor:
+    """What isn't known of sensor and clock, by derivatives about the nominal ones in standard deviations."""
+
+    shown: Floats  # shape (readings, m): of readings, in W
+    mean: Floats  # shape (m,)
+    value_w: Floats  # shape (readings,): derivative of readings by the exponent of power in kernels' durations
+    clock_j: Floats  # shape (segments,): the same of energies
+    by_column_j: Floats  # shape (columns,)
+
+    def unknowns(self, by_clock: Floats, prior: Prior) -> Unknowns:
+        """These and the exponent: power at a power limit goes with the clock, which durations of kernels show."""
+        shown = np.column_stack([prior.clock * self.value_w, self.shown])
+        wanted = np.zeros((len(by_clock), shown.shape[1]))
+        wanted[:, 0] = prior.clock * by_clock
+        return Unknowns(shown, wanted, np.append(0.0, self.mean), np.ones(shown.shape[1]))
+
+
+def _spread(
+    cuts: Cuts, activity: Activity, part_s: Floats, above_w: Floats, response: Response
+) -> tuple[Floats, Floats]:
+    """Density of the spread within kinds, and the variance of what samples make of it, for a relative spread of 1.
+
+    Kernels that last L have density power² L. With samples every S apart, those shorter than S are seen in proportion
+    to their length, and then as if they lasted S: readings scatter by a density of power² S, of which L / S is energy.
+    """
+    lasts_s = activity.seconds[:-1] / np.bincount(activity.column)
+    density = part_s @ (above_w**2 * lasts_s) / cuts.h
+    if not response.weight:
+        return density, np.zeros(len(density))
+    missed = part_s @ (above_w**2 * np.maximum(response.sample_s - lasts_s, 0.0)) / cuts.h
+    return density, missed * (1 - np.exp(-2 * cuts.h / response.rise_s)) / (2 * response.rise_s)
+
+
+def _sensor(
+    times_s: Floats,
+    cuts: Cuts,
+    activity: Activity,
+    above_w: Floats,
+    response: Response,
+    sampled: Sampled | None,
+) -> _Sensor:
+    """Of a sampler the times of samples and their response, where they are known, else the delay; and the rise."""
+    power_w, ran_s = above_w[activity.column], activity.end_s - activity.start_s
+    clock_w = power_w * activity.slowness
+    clock_j = np.diff(activity.integral(cuts.time_s, clock_w))
+    by_column_j = np.bincount(activity.column, clock_w * ran_s, len(above_w))
+
+    def shown_by(other: Response) -> Floats:
+        return np.asarray(shares(times_s - other.delay_s, activity.timeline, other) @ above_w)
+
+    more = float(np.exp(response.width_sd))
+    rise = (shown_by(response.widened(more)) - shown_by(response.widened(1 / more))) / 2
+    if sampled is None:
+        value_w = averaged(cuts.time_s[cuts.seen], cuts.time_s, clock_j / cuts.h, response)
+        late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
+        delay = (shown_by(late) - shown_by(early)) / 2
+        shown, mean = np.stack([delay, rise], axis=1), np.zeros(2)
+    else:
+        seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)
+        place, place_mean = _whitened(seen.shift, sampled.prior, sampled.place)
+        shape, shape_mean = _whitened(seen.shape, sampled.shape_prior, sampled.change)
+        value_w, shown = seen.value, np.column_stack([place, shape, rise])
+        mean = np.concatenate([place_mean, shape_mean, [0.0]])
+    return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64))
+
+
+def _whitened(slopes: Floats, prior: regression.Prior, now: Floats) -> tuple[Floats, Floats]:
+    """Derivatives by independent unknowns of variance 1, in place of changes from ``now``, and their means."""
+    orthogonal, triangle = np.linalg.qr(prior.rows)
+    return slopes @ np.linalg.inv(triangle), orthogonal.T @ (prior.target - prior.rows @ now)
+
+
+def _late(cuts: Cuts, activity: Activity, look: Look, above_w: Floats, shown: Floats, response: Response) -> Floats:
+    """Noise of the readings, shape (readings,), where the samples' times are unknown; ``look`` gets its jolts.
+
+    The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks.
+    """
+    power_w = above_w[activity.column]
+    edges = np.append(activity.start_s, activity.end_s), np.append(power_w, -power_w)
+    look.jolt = jolts_of(cuts, *edges, response)
+    lacks_w = (activity.timeline.running(cuts.time_s[cuts.seen]) - shown) @ above_w
+    return np.asarray(np.hypot(response.noise_w, lacks_w * response.weight / np.sqrt(12)))
+
+
+def _likely(chain: Callable[[int, int], Chain], prior: Floats, problem: Problem) -> tuple[list[Chain], Floats]:
+    """Chains of the grid points that count, and their prior weights; ``prior`` has the shape of the grid.
+
+    The evidence has one summit along the first axis, so that points beside unlikely ones needn't be tried.
+    """
+    tried: dict[tuple[int, int], float] = {}
+    last, others = len(prior) - 1, range(prior.shape[1])
+    new = {(int(prior.sum(axis=1).argmax()), other) for other in others}
+    while new:
+        for point in new:
+            evidence = solve(chain(*point), problem, covariance=False).log_evidence
+            tried[point] = evidence + float(np.log(prior[point]))
+        least = max(tried.values()) + np.log(KEPT)
+        near = [point for point, weight in tried.items() if weight > least]
+        new = {(min(max(d + step, 0), last), s) for d, s in near for step in (-1, 1)} - tried.keys()
+        new = new or {(d, s) for d, _ in near for s in others} - tried.keys()
+    return [chain(*point) for point in near], np.array([prior[point] for point in near])

@@ -1,0 +1,67 @@
+"""Judgements of a program's rows: which sums the readings resolve, and whether sensor and powers are possible."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+from scipy.optimize import lsq_linear
+from scipy.special import chdtrc, erfc
+
+from jouletrace.attribution.program import Rows
+
+WIDTH, PRIOR_SHARE = 0.5, 0.25
+"""Largest half-width over the energy of a sum that is resolved, and largest standard deviation over the prior's."""
+
+IMPROBABLE = 1e-3
+"""Probability by chance below which a check fails."""
+
+
+class Outcome(NamedTuple):
+    """Outcome of a check."""
+
+    code: str
+    passed: bool
+    probability: float  # of what is seen or more, by chance
+    estimate: float  # what it is about: logarithm of the rise over the nominal one; powers outside of their bounds
+
+
+def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
+    """True for sums of kinds that the readings determine, and not the prior alone; shape (r,).
+
+    A row is a sum of one kind, a pool one of several: kernels that always follow each other may be resolved together
+    where none is alone. ``amounts`` are the weights of the kinds, shape (r, kinds).
+    """
+    amounts = np.atleast_2d(np.asarray(amounts, np.float64))
+    mean, low, high = rows.energies.interval(rows.together(amounts))
+    before = np.sqrt(((amounts @ rows.before) * amounts).sum(axis=1))
+    half = (high - low) / 2
+    return np.asarray((half <= WIDTH * np.abs(mean)) & (half <= 1.96 * PRIOR_SHARE * before))
+
+
+def check_response(rows: Rows) -> Outcome:
+    """The check that the sensor's memory is as long as it is taken to be.
+
+    Before the readings, its posterior mean has a variance of the prior's less the posterior's.
+    """
+    mean, sd = rows.width
+    probability = float(erfc(abs(mean) / np.sqrt(2 * max(1 - sd**2, 1e-6))))
+    return Outcome("response", probability >= IMPROBABLE, probability, mean * rows.width_sd)
+
+
+def check_powers(rows: Rows, most_w: float) -> Outcome:
+    """The check that each kind draws from 0 to ``most_w``, by the least chi² with which all would lie in between."""
+    ran = np.flatnonzero(rows.seconds > 0)
+    means, covariance = rows.energies.moments(rows.together(np.eye(len(rows.seconds))[ran]))
+    power_w, scale = means / rows.seconds[ran], rows.seconds[ran]
+    covariance = covariance / np.outer(scale, scale)
+    outside = int(np.count_nonzero((power_w < 0) | (power_w > most_w)))
+    if not outside:
+        return Outcome("powers", True, 1.0, 0.0)
+    covariance += 1e-9 * np.diag(covariance.diagonal())  # of kinds that always run at once
+    white = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(ran)), lower=True)
+    found = lsq_linear(white, white @ power_w, (0.0, most_w), method="bvls")  # which knows the active bounds exactly
+    probability = float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
+    return Outcome("powers", probability >= IMPROBABLE, probability, float(outside))
