@@ -17,7 +17,7 @@ from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT
 from jouletrace.sensor import shares
 from jouletrace.sensor.models import Means, SampleResponse, Sensor
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.windows.response import SHAPE, Response
 
 RECORD, USAGE, AVERAGE, INSTANT = "record", "usage", "average", "instant"
 """Power fields of NVIDIA's driver and tools: its own record, ``nvmlDeviceGetPowerUsage`` (``power.draw``), and the two
@@ -180,12 +180,47 @@ def response_of(channel: ChannelInfo) -> Response:
     return Response.from_dict(channel.response) if channel.response else kind_of(channel).response_of(channel)
 
 
+def calibrated(known: Response, sampler: Sensor | None = None, back_to_back: bool = False) -> shares.Response:
+    """The response of a GPU as it was calibrated, or of its kind; ``sampler`` takes the samples, if any.
+
+    Of a window and an approach the longer one is taken, with the mean delay and the variance of both. The lag that
+    its errors leave is split into what goes with the width and what doesn't.
+    """
+    box = known.window_s >= 2 * known.approach_s
+    of_window, of_rise = (1.0, 12.0) if box else (1 / 12, 1.0)
+    width = math.sqrt(of_window * known.window_s**2 + of_rise * known.approach_s**2)
+    half = width / 2 if box else width
+    covariance = np.zeros((len(SHAPE), len(SHAPE)))
+    covariance[: len(known.covariance), : len(known.covariance)] = known.covariance
+    share, apart = known.tail_share, known.tail_s - known.rise_s
+    approach = np.array([0.0, 0.0, 1 - share, apart, share])
+    by_width = of_rise * known.approach_s * approach / width
+    by_width[1] += of_window * known.window_s / width
+    by_delay = approach + np.array([1.0, 0.5, 0.0, 0.0, 0.0]) - half / width * by_width
+    variance, both = by_width @ covariance @ by_width, by_width @ covariance @ by_delay
+    slope = both / variance if variance > 0 else 0.0
+    left = max(float(by_delay @ covariance @ by_delay - slope * both), 0.0)
+    return shares.Response(
+        rise_s=0.0 if box else width,
+        width_sd=math.sqrt(variance) / width,
+        delay_s=known.delay_s - half,
+        delay_sd_s=math.sqrt(left),
+        weight=1 / sampler.averages if sampler else 0.0,
+        noise_w=known.noise_w,
+        period_s=known.period_s,
+        window_s=width if box else 0.0,
+        back_to_back=back_to_back,
+        jitter_s=known.jitter_s,
+        delay_by_width_s=float(slope * width),
+    )
+
+
 def readings_of(channel: ChannelInfo) -> shares.Response:
     """What the channel's readings show of power, for ``attribution.attribute``."""
     kind, response = kind_of(channel), response_of(channel)
     if kind.sampler is not None and not channel.response:
         return shares.Response.sampled(kind.sampler, response.period_s)
-    found = shares.Response.of(response, kind.sampler, kind.counts)
+    found = calibrated(response, kind.sampler, kind.counts)
     if not kind.counts:
         return found
     # A counter that is read is up to one of its updates old

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_banded
 
 from jouletrace.sensor.models import Sensor
-from jouletrace.sensor.windows.response import SHAPE
-from jouletrace.sensor.windows.response import Response as Calibrated
 
 Floats = NDArray[np.float64]
 Complex = NDArray[np.complexfloating]
@@ -71,41 +69,6 @@ class Response:
         weight = 1 / sensor.averages
         rise_s = -1 / (rate * math.log1p(-weight))
         return cls(rise_s, spread, sensor.delay_s, sensor.delay_sd_s, weight, sensor.noise_w, period_s)
-
-    @classmethod
-    def of(cls, known: Calibrated, sampler: Sensor | None = None, back_to_back: bool = False) -> Response:
-        """The response of a GPU as it was calibrated, or of its kind; ``sampler`` takes its momentary samples, if any.
-
-        Of a window and an approach the longer one is taken, with the mean delay and the variance of both. The lag that
-        its errors leave is split into what goes with the width and what doesn't.
-        """
-        box = known.window_s >= 2 * known.approach_s
-        of_window, of_rise = (1.0, 12.0) if box else (1 / 12, 1.0)
-        width = math.sqrt(of_window * known.window_s**2 + of_rise * known.approach_s**2)
-        half = width / 2 if box else width
-        covariance = np.zeros((len(SHAPE), len(SHAPE)))
-        covariance[: len(known.covariance), : len(known.covariance)] = known.covariance
-        share, apart = known.tail_share, known.tail_s - known.rise_s
-        approach = np.array([0.0, 0.0, 1 - share, apart, share])
-        by_width = of_rise * known.approach_s * approach / width
-        by_width[1] += of_window * known.window_s / width
-        by_delay = approach + np.array([1.0, 0.5, 0.0, 0.0, 0.0]) - half / width * by_width
-        variance, both = by_width @ covariance @ by_width, by_width @ covariance @ by_delay
-        slope = both / variance if variance > 0 else 0.0
-        left = max(float(by_delay @ covariance @ by_delay - slope * both), 0.0)
-        return cls(
-            rise_s=0.0 if box else width,
-            width_sd=math.sqrt(variance) / width,
-            delay_s=known.delay_s - half,
-            delay_sd_s=math.sqrt(left),
-            weight=1 / sampler.averages if sampler else 0.0,
-            noise_w=known.noise_w,
-            period_s=known.period_s,
-            window_s=width if box else 0.0,
-            back_to_back=back_to_back,
-            jitter_s=known.jitter_s,
-            delay_by_width_s=float(slope * width),
-        )
 
     @property
     def sample_s(self) -> float:
