@@ -2,8 +2,9 @@
 
 The chain takes a swing for white noise of a density that readings show as scatter. A periodic swing isn't white: its
 energy may be known better than that or worse, at worst when its period is a multiple of the readings' and they meet it
-at one phase. So each swing has two numbers: the density that the estimator would take it for, and the error of the
-energy that such a density leaves unexplained, an offset that no reading shows.
+at one phase. Momentary samples do the same to faster ones: a layer that lasts as long as two samples looks constant,
+at the power of the phases that they meet. So each swing has two numbers: the density that the estimator would take it
+for, and the error of the energy that such a density leaves unexplained, an offset that no reading shows.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ _PHASES = (0.2, 0.5, 0.8)
 
 _STEP_S = 0.01
 """At which the level changes slowly."""
+
+_SAMPLE_SD_S = 4.7e-5
+"""Standard deviation of the moments that a sample averages over (``sensor.kinds.HOPPER``)."""
 
 _NOISE = 1e-6
 """Variance of a reading's noise over the squared power above idle: 0.35 W of 350 W."""
@@ -137,15 +141,16 @@ def _taken(
     """
     begin, turn, power = (burst_s - span_s) / 2, 2j * np.pi * frequency_hz, np.abs(wave) ** 2
     energy = (np.exp(turn * (begin + span_s)) - np.exp(turn * begin)) / turn
+    alias, size = _sampled(frequency_hz, response)
     walks = sorted({slow for slow, _, _ in prior.slow})
     taken, excess = [], []
     for phase in _PHASES:
         t = np.arange(phase, burst_s / response.period_s + 3) * response.period_s
         a, white, c, walk, walk_j, known = _covariances(t, begin, span_s, burst_s, response)
         inside, after = np.minimum(t, burst_s), np.maximum(t - burst_s, 0.0)
-        # A reading of exp(turn t) in the burst
-        shown = np.exp(turn[..., None] * inside - after / response.rise_s) - np.exp(-t / response.rise_s)
-        shown /= (1 + turn * response.rise_s)[..., None]
+        # A reading of size exp(alias t) in the burst
+        shown = np.exp(alias[..., None] * inside - after / response.rise_s) - np.exp(-t / response.rise_s)
+        shown *= (size / (1 + alias * response.rise_s))[..., None]
         y = np.sqrt(2) * np.einsum("dht,dh->td", shown, wave, optimize=True).real
         fits, estimates, claims = [], [], []
         for slow in walks:
@@ -169,6 +174,18 @@ def _taken(
         taken.append(best % len(DENSITIES_S))
         excess.append(np.maximum(error - np.array(claims)[best], 0.0))
     return np.array(taken).ravel(), np.array(excess).ravel()
+
+
+def _sampled(frequency_hz: Floats, response: Response) -> tuple[NDArray[np.complex128], Floats]:
+    """Harmonics as momentary samples show them: i times angular frequency, in 1/s, and size, both (draws, h).
+
+    Samples at rate r show a frequency f as f - round(f / r) r. The phase of that goes with the samples' own, which is
+    unknown; harmonics above r / 2 have next to no energy in a burst, so that it adds to no error of theirs.
+    """
+    unsure = np.random.default_rng(1).standard_normal((len(frequency_hz), 1))
+    sample_s = response.sample_s * np.exp(response.rise_sd * unsure)
+    alias_hz = frequency_hz - np.round(frequency_hz * sample_s) / sample_s
+    return 2j * np.pi * alias_hz, np.exp(-0.5 * (2 * np.pi * frequency_hz * _SAMPLE_SD_S) ** 2)
 
 
 def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, response: Response) -> tuple[Floats, ...]:
