@@ -6,10 +6,12 @@
 An estimator is a module, of this folder or by path, with ``estimate(times_s, values_w, spans, **known)``, which returns
 means, lower and upper ends (J, shape (s,)) and, if it can, the means at every fixed grid point (shape (g, s)).
 ``known`` has ``rise_s`` and ``delay_s`` of the sensor, ``period_s`` where the period is stated, and ``stamps_s``, the
-stamps as the driver gave them: ``times_s`` are on the grid behind them, ``times_sd_s`` says how well each is known.
+stamps as the driver gave them: ``times_s`` are on the grid behind them, ``times_sd_s`` says how well each is known. Of
+sensors whose readings are means it has ``channel``, which states the kind.
 """
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import json
@@ -21,6 +23,7 @@ from pathlib import Path
 
 import continuous
 import loads
+import means
 import numpy as np
 import sampled
 from record import Record
@@ -28,6 +31,7 @@ from record import Record
 from jouletrace.sensor.stamps import find_grid
 
 SIMULATORS = {"sampled": sampled.record, "continuous": continuous.record}
+MEANS = {name: functools.partial(means.record, kind) for name, kind in means.KINDS.items()}
 LENGTHS_S = (0.02, 0.05, 0.2, 1.0, 3.0)
 EXACT = ("exact 10 ms", "exact 20 ms", "exact 40 ms")
 DELAY_S = 0.0034
@@ -53,6 +57,9 @@ class Group:
                 [seed, i, *self.simulator.encode(), *self.shape.encode(), int(self.length_s * 1e3)]
             )
             burst = loads.drawn(self.shape, self.length_s, rng)
+            if self.simulator in MEANS:
+                yield MEANS[self.simulator](burst, rng), {"channel": means.channel(self.simulator)}
+                continue
             found = SIMULATORS[self.simulator](burst, rng)
             known = {
                 "rise_s": found.rise_s * (1 + self.off * (-1) ** i),
@@ -66,6 +73,9 @@ class Group:
 
 def groups(what: str, simulators: list[str]) -> list[Group]:
     """The groups of one table."""
+    if what == "means":
+        shapes, lengths = ("constant", "alternating", "pulses", "ramp"), (0.2, 1.0, 3.0, 10.0)
+        return [Group(name, shape, length) for name in simulators for shape in shapes for length in lengths]
     plain = [shape for shape in loads.SHAPES if shape not in EXACT]
     each = {
         "bursts": [(shape, length, 0.0, False) for shape in plain for length in LENGTHS_S],
@@ -106,7 +116,10 @@ def judged(group: Group, estimators: dict[str, Estimator], n: int, seed: int) ->
     grids: dict[str, list] = {name: [] for name in estimators}
     spent = dict.fromkeys(estimators, 0.0)
     for record, known in group.records(n, seed):
-        times, known["times_sd_s"] = on_grid(record.stamps_s)
+        if "channel" in known:
+            times = record.stamps_s
+        else:
+            times, known["times_sd_s"] = on_grid(record.stamps_s)
         for name, estimate in estimators.items():
             began = time.perf_counter()
             try:
@@ -143,7 +156,7 @@ def line(row: dict, names: list[str]) -> str:
     """A row of the printed table."""
     off = f", {row['off']:.0%} off" if row["off"] else ""
     shape = row["shape"] + off + (", stated" if row["stated"] else "")
-    text = f"{row['simulator'][:5]:5} {shape:22} {row['length_s']:5g} s n {row['n']:3d}"
+    text = f"{row['simulator'][:14]:14} {shape:22} {row['length_s']:5g} s n {row['n']:3d}"
     for name in names:
         one = row[name]
         text += f" | {name}:"
@@ -156,16 +169,17 @@ def line(row: dict, names: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("bursts", "exact", "stated", "off"))
+    parser.add_argument("what", choices=("bursts", "exact", "stated", "off", "means"))
     parser.add_argument("estimators", nargs="+")
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--simulators", nargs="+", choices=tuple(SIMULATORS), default=list(SIMULATORS))
+    parser.add_argument("--simulators", nargs="+", choices=(*SIMULATORS, *MEANS))
     parser.add_argument("-o", "--output", help="write the rows here, as JSON, after each")
     arguments = parser.parse_args()
     estimators = {Path(name).stem: loaded(name) for name in arguments.estimators}
     rows = []
-    for group in groups(arguments.what, arguments.simulators):
+    usual = MEANS if arguments.what == "means" else SIMULATORS
+    for group in groups(arguments.what, arguments.simulators or list(usual)):
         rows.append(judged(group, estimators, arguments.n, arguments.seed))
         print(line(rows[-1], list(estimators)), flush=True)
         if arguments.output:

@@ -62,10 +62,7 @@ def today(times: np.ndarray, values: np.ndarray, spacing_s: float) -> tuple[floa
 
 def new(times: np.ndarray, values: np.ndarray, spacing_s: float) -> tuple[float, float, float]:
     """The same by the new."""
-    energies, _ = log_energies(times, values, [[times[EDGE], times[-EDGE]]])
-    if energies is None:
-        return np.nan, np.nan, np.nan
-    mean, low, high = energies.interval()
+    mean, low, high = log_energies(times, values, [[times[EDGE], times[-EDGE]]]).interval()
     return mean[0], low[0], high[0]
 
 

@@ -82,7 +82,7 @@ def judged(group, seed, seconds):
     sampled = locked.fit.observer
     rate = truth.sensor.rate_hz
     ways = [("samples known", Response.sampled(sampled.sensor, 0.02, sampled.track.rate_hz), sampled)]
-    nominal = replace(Response.sampled(HOPPER_SENSOR, 0.02, rate), rise_sd=0.02)
+    nominal = replace(Response.sampled(HOPPER_SENSOR, 0.02, rate), width_sd=0.02)
     ways += [(f"timeline, {name}", replace(nominal, rise_s=nominal.rise_s * by), None) for name, by in WRONG.items()]
     for way, response, observer in ways:
         moment = readings.time_s - response.delay_s

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jouletrace.sensor.kinds import KINDS
+from jouletrace.sensor.kinds import KINDS, response_of
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows.energy import window_energy
 from jouletrace.sensor.windows.response import Response
@@ -19,4 +19,6 @@ def windows(response: Response, stamps_s: np.ndarray, values_w: np.ndarray, span
 
 
 def estimate(times_s: np.ndarray, values_w: np.ndarray, spans: list, **known) -> tuple[np.ndarray, ...]:
+    if "channel" in known:
+        return windows(response_of(known["channel"]), times_s, values_w, spans)
     return windows(KINDS["hopper"].response, known["stamps_s"], values_w, spans)

@@ -118,8 +118,8 @@ def test_layers_that_last_as_long_as_two_samples_are_known_badly():
     load = Load([0.05], [450.0])
     times_s, values_w, response = load.record(rng)
 
-    def half(samples, rise_sd=response.rise_sd):
-        given = {"response": replace(response, rise_sd=rise_sd), "period_s": samples * response.sample_s}
+    def half(samples, width_sd=response.width_sd):
+        given = {"response": replace(response, width_sd=width_sd), "period_s": samples * response.sample_s}
         return half_widths(attribute(times_s, values_w, [load.span], **given))[0]
 
     apart = half(1.4)
@@ -130,7 +130,7 @@ def test_layers_that_last_as_long_as_two_samples_are_known_badly():
 
 
 def test_bursts_may_swing_from_kernel_to_kernel():
-    """Such a swing rarely beats slowly with the samples, but then by much; others leave a constant load better known."""
+    """Such a swing rarely beats slowly with the samples, but then by much; others leave a load better known."""
     rng = np.random.default_rng(5)
     load = Load([0.2], [450.0])
     times_s, values_w, response = load.record(rng)
@@ -161,7 +161,7 @@ def test_idle_power_that_dips_after_long_bursts_does_no_harm_to_short_ones():
     load = Load([0.05, 0.3] * 2 + [0.4, 0.03, 0.05, 0.2] * 3, [560.0, 0.0] * 2 + [560.0, -40.0, -10.0, 0.0] * 3)
     times_s, values_w, response = load.record(rng)
     bursts = np.stack([load.edge_s[:-1], load.edge_s[1:]], axis=1)[[0, 2, 4, 8, 12]]
-    mean = attribute(times_s, values_w, bursts, response=replace(response, rise_sd=0.05)).interval()[0]
+    mean = attribute(times_s, values_w, bursts, response=replace(response, width_sd=0.05)).interval()[0]
     np.testing.assert_allclose(mean, [load.energy(*burst) for burst in bursts], rtol=0.025)  # 0.08 otherwise
 
 
@@ -178,7 +178,7 @@ def test_swings_of_a_short_burst_are_those_of_its_own_length():
 @pytest.mark.parametrize("wrong", [0.05, 0.2])
 def test_a_wrong_response_is_determined_and_does_no_harm(wrong):
     def change(response, k):
-        return replace(response, rise_s=response.rise_s * (1 + wrong * (-1) ** k), rise_sd=0.04)
+        return replace(response, rise_s=response.rise_s * (1 + wrong * (-1) ** k), width_sd=0.04)
 
     held, half = judged(lambda rng: Load([0.07], [rng.uniform(300.0, 550.0)]), 16, change)
     assert held >= 0.85

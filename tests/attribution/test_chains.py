@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from jouletrace.attribution.chains import low_pass_chain
+from jouletrace.attribution.chains import Course, low_pass_chain
 from jouletrace.attribution.solve import Problem, Unknowns, solve
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.shares import Response
@@ -21,16 +21,11 @@ def energies(cuts_s, spans, walk=0.0, density=30.0, jolt=0.0):
     inside = (time_s[:-1] >= 0.02) & (time_s[:-1] < 0.1)
     goes_on = np.append(inside[1:] & inside[:-1], False)
     fresh = np.where(np.isclose(time_s, 0.02), 600.0**2, 0.0)
-    chain = low_pass_chain(
-        time_s,
-        np.searchsorted(time_s, READ_S),
-        RESPONSE,
-        density=np.where(inside, density, 0.0),
-        walk=np.where(goes_on, walk, np.inf),
-        jolt=np.where(np.isclose(time_s[:-1], 0.02), jolt, 0.0),
-        fresh=fresh,
-        idle_walk=0.5,
+    course = Course(
+        density=np.where(inside, density, 0.0), walk=np.where(goes_on, walk, np.inf), fresh=fresh, idle_walk=0.5
     )
+    jolts = np.where(np.isclose(time_s[:-1], 0.02), jolt, 0.0)
+    chain = low_pass_chain(time_s, np.searchsorted(time_s, READ_S), RESPONSE, course, jolts)
     share = [(time_s[:-1] >= low - 1e-9) & (time_s[1:] <= high + 1e-9) for low, high in spans]
     none = Unknowns(np.zeros((8, 0)), np.zeros((len(spans), 0)), np.zeros(0), np.zeros(0))
     return solve(chain, Problem(VALUES_W, NOISE_W, csr_matrix(np.array(share, float)), none))

@@ -23,7 +23,7 @@ def judged(distances, count=14, **more):
     holds, half = [], []
     for seed in range(count):
         times, values, truth = log(distances, seed, **more)
-        found, _ = log_energies(times, values, [[times[0], times[-1]]])
+        found = log_energies(times, values, [[times[0], times[-1]]])
         _, low, high = found.interval()
         holds.append(low[0] <= truth <= high[0])
         half.append((high[0] - low[0]) / 2 / truth)
@@ -53,7 +53,7 @@ def test_intervals_of_independent_changes_hold():
 
 
 def test_cycles_near_the_time_between_readings_are_not_taken_for_slow_change(monkeypatch):
-    monkeypatch.setattr(log_chain, "_HIDDEN_ODDS", 1e-9)
+    monkeypatch.setattr(log_chain, "_HIDDEN_MEMORY", 0.0)
     holds, _ = judged(at_random(0.5))
     assert holds < 0.7
 
@@ -82,12 +82,12 @@ def test_their_errors_add_up(monkeypatch):
 @pytest.mark.parametrize("period_s", [0.1, 0.5, 1.0])
 def test_equal_readings_prove_nothing(period_s):
     times, values, _ = log(periodic(period_s), 1, offset=0.013)
-    assert log_energies(times, values, [[times[0], times[-1]]]) == (None, ALIASED)
+    assert log_energies(times, values, [[times[0], times[-1]]]).reason == ALIASED
 
 
 def test_one_change_may_be_a_load_that_slips_against_the_log():
     times, values = np.arange(100.0), np.where(np.arange(100) < 40, 100.0, 300.0)
-    assert log_energies(times, values, [[10.0, 90.0]]) == (None, ALIASED)
+    assert log_energies(times, values, [[10.0, 90.0]]).reason == ALIASED
 
 
 def test_changes_with_the_moments_of_polls_are_those_of_an_aliased_load():
@@ -96,14 +96,14 @@ def test_changes_with_the_moments_of_polls_are_those_of_an_aliased_load():
     cycles = ((times - 5e-5 * np.arange(200)) / 0.1 + 0.03) % 1
     values = np.where(cycles < 0.4, 300.0, 100.0) + 0.3 * rng.standard_normal(200)
     assert np.count_nonzero(np.diff(values) > 100) > 10
-    assert log_energies(times, values, [[10.0, 190.0]]) == (None, ALIASED)
+    assert log_energies(times, values, [[10.0, 190.0]]).reason == ALIASED
     shuffled = np.arange(200.0) + rng.permutation(times - np.arange(200.0))
-    assert log_energies(shuffled, values, [[10.0, 190.0]])[1] == ""
+    assert not log_energies(shuffled, values, [[10.0, 190.0]]).reason
 
 
 def test_energies_of_parts_are_those_of_the_whole():
     times, values, _ = log(at_random(5.0), 3)
-    found, _ = log_energies(times, values, [[10.0, 60.5], [60.5, 200.0], [10.0, 200.0]])
+    found = log_energies(times, values, [[10.0, 60.5], [60.5, 200.0], [10.0, 200.0]])
     mean, low, high = found.interval([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, -1]])
     assert mean[0] + mean[1] == pytest.approx(mean[2])
     assert high[3] - low[3] < 1e-2
@@ -117,7 +117,7 @@ def test_a_level_that_readings_show_well_is_known_between_them():
     def slow(t):
         return 200 + 60 * np.sin(t / 17) + 30 * np.sin(t / 41)
 
-    found, _ = log_energies(times, slow(times) + 0.3 * rng.standard_normal(300), [[20.25, 250.75]])
+    found = log_energies(times, slow(times) + 0.3 * rng.standard_normal(300), [[20.25, 250.75]])
     fine = np.arange(20.25, 250.75, 0.01)
     mean, low, high = found.interval()
     assert mean[0] == pytest.approx(slow(fine).sum() * 0.01, rel=1e-3)
@@ -126,7 +126,7 @@ def test_a_level_that_readings_show_well_is_known_between_them():
 
 def test_long_logs_choose_their_grid_by_a_part():
     times, values, truth = log(at_random(5.0), 4, readings=9000)
-    found, _ = log_energies(times, values, [[times[0], times[-1]]])
+    found = log_energies(times, values, [[times[0], times[-1]]])
     mean, low, high = found.interval()
     assert low[0] <= truth <= high[0]
     assert high[0] - low[0] < 0.008 * mean[0]

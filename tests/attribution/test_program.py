@@ -45,7 +45,7 @@ def estimated(load, activity, rng, spans=(), averages=16, samples=False, wrong=1
         track = Track.straight(activity.begin_s, activity.finish_s, rate, load.sample_s[0])
         sampled = Sampled(replace(POINT, delay_s=response.delay_s), track)
     inside = (times_s - response.delay_s > activity.begin_s) & (times_s - response.delay_s < activity.finish_s)
-    response = replace(response, rise_s=wrong * response.rise_s, rise_sd=0.02)
+    response = replace(response, rise_s=wrong * response.rise_s, width_sd=0.02)
     used = times_s[inside], values_w[inside]
     return attribute_program(*used, spans, activity, response=response, sampled=sampled, **given)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from jouletrace.attribution.chains import low_pass_chain
-from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, mixture, solve
+from jouletrace.attribution.chains import Course, low_pass_chain
+from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture, solve
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.shares import Response
 
@@ -21,9 +21,7 @@ def chain_of(density=40.0):
     seen = np.sort(rng.choice(N + 1, 18, replace=False))
     walk = np.where(np.arange(N) == 12, np.inf, 2000.0)
     fresh = np.where(np.isin(np.arange(N + 1), [0, 13]), 300.0**2, 0.0)
-    return low_pass_chain(
-        time_s, seen, RESPONSE, density=np.full(N, density), walk=walk, jolt=np.full(N, 0.5), fresh=fresh, idle_walk=0.5
-    )
+    return low_pass_chain(time_s, seen, RESPONSE, Course(np.full(N, density), walk, fresh, 0.5), np.full(N, 0.5))
 
 
 def problem_of():
@@ -50,7 +48,7 @@ def dense(chain, problem):
         lever[i, 3 * i : 3 * i + 6] = chain.energy[i]
     spans, own = problem.spans.toarray(), np.diag(chain.own)
     unknowns = problem.unknowns
-    shows = np.eye(size)[chain.seen * 3]
+    shows = np.eye(size)[chain.seen]
     lever = spans @ lever
     extra = np.diag(unknowns.variance)
     reads = shows @ prior @ shows.T + np.diag(problem.noise_w**2) + unknowns.shown @ extra @ unknowns.shown.T
@@ -73,6 +71,20 @@ def test_evidence_compares_chains():
     problem, one, other = problem_of(), chain_of(5.0), chain_of(80.0)
     found = solve(one, problem, covariance=False).log_evidence - solve(other, problem, covariance=False).log_evidence
     assert found == pytest.approx(dense(one, problem)[0] - dense(other, problem)[0], rel=1e-6)
+
+
+def test_evidence_compares_noises():
+    chain, problem = chain_of(), problem_of()
+    other = replace(problem, noise_w=1.5 * problem.noise_w)
+    found = solve(chain, problem, covariance=False).log_evidence - solve(chain, other, covariance=False).log_evidence
+    assert found == pytest.approx(dense(chain, problem)[0] - dense(chain, other)[0], abs=1e-5)
+
+
+def test_cases_are_weighed_by_prior_and_evidence():
+    found = joined([replace(energies(), log_evidence=3.0), replace(energies(), log_evidence=2.0)], np.array([0.2, 0.8]))
+    weight = np.array([0.2, 0.8 * np.exp(-1)])
+    np.testing.assert_allclose(found.weight, np.outer(weight / weight.sum(), [0.6, 0.4]).ravel())
+    np.testing.assert_allclose(found.interval()[0], energies().interval()[0])
 
 
 def test_chains_are_weighed_by_prior_and_evidence():

@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.sensor.kinds import HOPPER_SENSOR
-from jouletrace.sensor.shares import Response, Timeline, shares
+from jouletrace.run import ChannelInfo
+from jouletrace.sensor.kinds import HOPPER_SENSOR, calibrated, readings_of
+from jouletrace.sensor.shares import Response, Timeline, averaged, both_seen, seen, shares
+from jouletrace.sensor.windows.response import Response as Calibrated
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
+WINDOW = Response(0.0, 0.1, 0.004, 1e-4, 0.0, 0.5, 0.1, window_s=0.025)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,100 @@ def test_seconds_between_instants_are_those_that_ran(timeline):
 def test_a_known_rate_gives_a_sharper_memory():
     known = Response.sampled(HOPPER_SENSOR, 0.02, rate_hz=1224.5)
     assert known.rise_s == pytest.approx(16 / 1224.5, rel=0.04)
-    assert known.rise_sd < RESPONSE.rise_sd / 10
+    assert known.width_sd < RESPONSE.width_sd / 10
     assert known.sample_s == pytest.approx(1 / 1224.5)
     assert replace(known, rise_s=2 * known.rise_s).sample_s == pytest.approx(2 / 1224.5)
+
+
+KINDS = {
+    "part of the time": WINDOW,
+    "overlapping": replace(WINDOW, window_s=0.3),
+    "since the reading before": replace(WINDOW, back_to_back=True),
+    "memory": RESPONSE,
+}
+
+
+def weights(response, time_s, middle):
+    """Weight of each step before readings, shape (readings, steps): sums to 1 over all time."""
+    late = time_s[:, None] - middle
+    if not response.window_s:
+        return np.exp(-np.maximum(late, 0) / response.rise_s) * (late > 0) * 1e-5 / response.rise_s
+    begin = np.append(time_s[0] - response.window_s, time_s[:-1])
+    begin = begin if response.back_to_back else time_s - response.window_s
+    return ((late > 0) & (middle > begin[:, None])) * 1e-5 / (time_s - begin)[:, None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_readings_show_what_ran_in_their_windows(timeline, kind):
+    middle, runs = fine(timeline, end_s=1.3)
+    time_s = np.array([0.35, 0.52, 0.61, 0.99, 1.25])
+    found = shares(time_s, timeline, KINDS[kind])
+    np.testing.assert_allclose(found, weights(KINDS[kind], time_s, middle) @ runs, atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_readings_of_levels_are_their_weighted_means(kind):
+    rng = np.random.default_rng(3)
+    cut_s, time_s = np.sort(rng.uniform(0, 1.0, 30)), np.array([0.31, 0.47, 0.66, 0.98, 1.08])
+    level_w = rng.uniform(100, 400, 29)
+    middle = np.arange(-0.1 + 5e-6, 1.2, 1e-5)
+    power = level_w[np.clip(np.searchsorted(cut_s, middle) - 1, 0, 28)]
+    found = averaged(time_s, cut_s, level_w, KINDS[kind])
+    np.testing.assert_allclose(found, weights(KINDS[kind], time_s, middle) @ power, rtol=3e-3)
+
+
+@pytest.mark.parametrize("kind", ["part of the time", "overlapping", "memory"])
+def test_what_readings_show_of_swings_is_an_integral(kind):
+    response, time_s, turn = KINDS[kind], np.array([0.05, 0.33, 0.5, 0.61]), 2j * np.pi * 7.0
+    middle = np.arange(5e-6, 0.7, 1e-5)
+    weight = weights(response, time_s, middle) * (middle < 0.45)
+    late = weight * (middle > 0.1)
+    np.testing.assert_allclose(seen(time_s, 0.1, 0.45, response, turn), late @ np.exp(turn * middle), atol=2e-4)
+    np.testing.assert_allclose(seen(time_s, 0.1, 0.45, response).real, late.sum(axis=1), atol=1e-3)
+    both = both_seen(time_s, 0.45, response)
+    np.testing.assert_allclose(both, weight @ weight.T * 1e5, rtol=2e-3, atol=1e-3 * both.max())
+
+
+def test_a_calibrated_response_keeps_its_mean_delay_and_what_is_known_of_it():
+    covariance = ((9e-8, -1e-7, 0.0), (-1e-7, 3.6e-7, -2e-8), (0.0, -2e-8, 4e-8))
+    for window_s, rise_s in ((0.0018, 0.0128), (0.025, 0.003)):
+        known = Calibrated(0.1, window_s, rise_s, lag_s=0.0027, covariance=covariance)
+        found = calibrated(known)
+        half, spread = (found.window_s / 2, found.window_s / 12**0.5) if found.window_s else (found.rise_s,) * 2
+        assert found.delay_s + half == pytest.approx(known.delay_s)
+        assert spread == pytest.approx(np.hypot(window_s / 12**0.5, rise_s))
+        sd = np.hypot(found.delay_sd_s, (found.delay_by_width_s + half) * found.width_sd)
+        assert sd == pytest.approx(known.delay_sd_s, rel=1e-6)
+
+
+def test_delays_of_windows_are_tried_apart_where_they_are_uncertain():
+    delays, weight = zip(*replace(WINDOW, delay_sd_s=0.02).delays(0.2), strict=True)
+    middle = np.array([one.delay_s for one in delays])
+    assert np.average(middle, weights=weight) == pytest.approx(WINDOW.delay_s)
+    variance = np.average((middle - WINDOW.delay_s) ** 2, weights=weight) + delays[0].delay_sd_s ** 2
+    assert np.sqrt(variance) == pytest.approx(0.02, rel=0.03)
+    assert WINDOW.delays(0.2) == [(WINDOW, 1.0)]
+
+
+def test_few_windows_overlap():
+    assert [replace(WINDOW, window_s=one).stride for one in (0.025, 0.1, 0.4, 1.0)] == [1, 1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("sensor", "period_s", "window_s", "back_to_back"),
+    [
+        ("hopper", 0.02, 0.0, False),
+        ("volta", 0.02, 0.01, False),
+        ("ampere_datacenter", 0.1, 0.025, False),
+        ("average_1s", 0.1, 1.0, False),
+        ("counter", 0.05, 0.05, True),
+    ],
+)
+def test_every_kind_of_sensor_states_what_readings_show(sensor, period_s, window_s, back_to_back):
+    channel = ChannelInfo("gpu", "power_w", "W", "", period_s=period_s, window_s=window_s or 0.025, sensor=sensor)
+    found = readings_of(channel)
+    assert (found.period_s, found.window_s, found.back_to_back) == (period_s, window_s, back_to_back)
+    assert bool(found.rise_s) == (sensor == "hopper")
+    assert found.jitter_s == pytest.approx(
+        {"volta": 2e-3, "ampere_datacenter": 3e-3, "average_1s": 5e-3, "counter": 1e-3 / 12**0.5}.get(sensor, 0.0)
+    )

@@ -32,7 +32,27 @@ class Chain:
     log_det: float  # logarithm of its determinant
     energy: Floats  # shape (n, 2k): mean energy of a segment by the states beside it, in J per unit of a state
     own: Floats  # shape (n,): variance of a segment's energy given the states, in J²
-    seen: NDArray[np.intp]  # shape (readings,), distinct: the instant of each; it shows the state's first number
+    seen: NDArray[np.intp]  # shape (readings,), distinct: of all states' numbers the one that each reading shows
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where readings' windows lie among instants; without one it begins where it ends."""
+
+    begun: NDArray[np.intp]  # shape (readings,): the instant at which each begins
+    seen: NDArray[np.intp]  # shape (readings,): that at which it ends, which the reading shows
+    which: NDArray[np.intp]  # shape (readings,): of the sums that run at a time, the one of each window
+
+    @classmethod
+    def of(cls, begun: NDArray[np.intp], seen: NDArray[np.intp]) -> Windows:
+        """Windows, each with the first sum that no earlier one still uses."""
+        ends: list[int] = []
+        which = []
+        for begin, end in zip(begun.tolist(), seen.tolist(), strict=True):
+            free = next((j for j, last in enumerate(ends) if last <= begin), len(ends))
+            ends[free : free + 1] = [end]
+            which.append(free)
+        return cls(begun, seen, np.array(which))
 
 
 Equation = tuple[Mapping[int, float | Floats], Floats]
@@ -59,18 +79,43 @@ def precision(first: Floats, *equations: Equation) -> tuple[Floats, float]:
     return band, log_det
 
 
-def low_pass_chain(
-    time_s: Floats,
-    seen: NDArray[np.intp],
-    response: Response,
-    *,
-    density: Floats,
-    walk: Floats,
-    jolt: Floats,
-    fresh: Floats,
-    idle_walk: Floats | float,
-) -> Chain:
-    """States (y, idle, excess) of a sensor with an exponential memory; n segments between ``time_s``, (n + 1,).
+@dataclass(frozen=True)
+class Course:
+    """How power goes on over n segments, whatever the sensor: an idle level, and an excess that begins and ends."""
+
+    density: Floats  # shape (n,): spectral density D of the white swing in each segment, in W² s
+    walk: Floats  # shape (n,): variance of the excess per second in W²/s; infinite where it ends: the next one is none
+    fresh: Floats  # shape (n + 1,): variance in W² of an excess that begins at the instant, 0 for none
+    idle_walk: Floats | float  # W per square root of a second, shape (n,) or the same for all
+
+    def equations(self, h: Floats, idle: int, second: int) -> tuple[Equation, Equation]:
+        """Those of idle and excess, the numbers ``idle`` and ``idle + 1``; the second state's begin at ``second``."""
+        goes_on = np.isfinite(self.walk)
+        moved = np.where(goes_on, np.where(goes_on, self.walk, 0.0) * h, self.fresh[1:]) + _STILL
+        return (
+            ({idle: -1.0, second + idle: 1.0}, self.idle_walk**2 * h + 1e-8),
+            ({idle + 1: -goes_on.astype(np.float64), second + idle + 1: 1.0}, moved),
+        )
+
+
+def sensor_chain(time_s: Floats, windows: Windows, response: Response, course: Course, jolt: Floats) -> Chain:
+    """The chain of a sensor; n segments between ``time_s``, (n + 1,).
+
+    Args:
+        time_s: Instants, increasing; all readings' and all edges' are among them, and those at which windows begin.
+        windows: Of the readings.
+        response: Of the sensor.
+        course: Of the power.
+        jolt: Variance in W² that enters an exponential memory without energy, shape (n,): edges fall anywhere between
+            two samples.
+    """
+    if response.window_s:
+        return window_chain(time_s, windows, course)
+    return low_pass_chain(time_s, windows.seen, response, course, jolt)
+
+
+def low_pass_chain(time_s: Floats, seen: NDArray[np.intp], response: Response, course: Course, jolt: Floats) -> Chain:
+    """States (y, idle, excess) of a sensor with an exponential memory; for arguments see ``sensor_chain``.
 
     ``rise dy = (idle + excess + swing - y) dt``, where swing is white. Over a segment of h, with f = exp(-h / rise),
     the noise of y and that of the energy follow from the same swing, so the energy is
@@ -78,30 +123,47 @@ def low_pass_chain(
         h (b + u) + g [y' - f y - (1 - f)(b + u)],  variance D (h - g (1 - f)),  g = D (1 - f) / var y
 
     (conditional mean and variance of two integrals of one white noise).
-
-    Args:
-        time_s: Instants, increasing; all readings' and all edges' are among them.
-        seen: Instant of each reading.
-        response: Of the sensor.
-        density: Spectral density D of the swing in each segment, in W² s, shape (n,).
-        walk: Variance of the excess per second in W²/s, shape (n,); infinite where it ends: the next one is none.
-        jolt: Variance in W² that enters y without energy, shape (n,): edges fall anywhere between two samples.
-        fresh: Variance in W² of a level that begins with the first instant and after each segment, 0 for none,
-            shape (n + 1,).
-        idle_walk: W per square root of a second, shape (n,) or the same for all.
     """
-    h = np.diff(time_s)
+    h, density = np.diff(time_s), course.density
     f = np.exp(-h / response.rise_s)
     variance = density * (1 - f * f) / (2 * response.rise_s) + jolt + FLOOR_W**2
     gain = density * (1 - f) / variance
-    goes_on = np.isfinite(walk)
-    moved = np.where(goes_on, np.where(goes_on, walk, 0.0) * h, fresh[1:]) + _STILL
     band, log_det = precision(
-        np.array([_ANY, _ANY, fresh[0] + _STILL]),
+        np.array([_ANY, _ANY, course.fresh[0] + _STILL]),
         ({0: -f, 1: f - 1, 2: f - 1, 3: 1.0}, variance),
-        ({1: -1.0, 4: 1.0}, idle_walk**2 * h + 1e-8),
-        ({2: -goes_on.astype(np.float64), 5: 1.0}, moved),
+        *course.equations(h, 1, 3),
     )
     level, none = h - gain * (1 - f), np.zeros_like(h)
     energy = np.stack([-gain * f, level, level, gain, none, none], axis=1)
-    return Chain(band, log_det, energy, density * level, seen)
+    return Chain(band, log_det, energy, density * level, seen * 3)
+
+
+def window_chain(time_s: Floats, windows: Windows, course: Course) -> Chain:
+    """States (sums, mean, idle, excess) of a sensor whose readings are means over windows; see ``sensor_chain``.
+
+    The mean is that of the power over the segment before the instant. Each sum adds it up from the beginning of its
+    window, over the window's length: at the end the reading shows it. There are as many sums as windows overlap.
+    """
+    h, which = np.diff(time_s), windows.which
+    sums, none = int(which.max()) + 1, np.zeros_like(h)
+    k = sums + 3
+    level, *rest = course.equations(h, sums + 1, k)
+    adding = []
+    for j in range(sums):
+        first, last = windows.begun[which == j], windows.seen[which == j]
+        window = np.searchsorted(first, np.arange(len(h)), side="right") - 1  # the last one that has begun
+        runs = (window >= 0) & (np.arange(len(h)) < last[window])
+        part = np.where(runs, h / (time_s[last] - time_s[first])[window], 0.0)
+        keeps = runs & (np.arange(len(h)) != first[window])
+        noise = FLOOR_W**2 * np.where(runs, part, 1.0) + 1e-9
+        adding.append(({j: -keeps.astype(np.float64), k + j: 1.0, k + sums: -part}, noise))
+    band, log_det = precision(
+        np.concatenate([np.full(sums, _STILL), [_ANY, _ANY, course.fresh[0] + _STILL]]),
+        ({sums + 1: -1.0, sums + 2: -1.0, k + sums: 1.0}, course.density / h + FLOOR_W**2),
+        *adding,
+        level,
+        *rest,
+    )
+    energy = np.zeros((len(h), 2 * k))
+    energy[:, k + sums] = h
+    return Chain(band, log_det, energy, none, windows.seen * k + which)

@@ -28,19 +28,18 @@ show what lies between."""
 MEMORIES, SIZES = np.geomspace(0.1, 100, 16), np.geomspace(0.35, 4, 6)
 """Grid: the fluctuation's memory over the time between readings, its variance over that of the readings."""
 
-_HIDDEN_ODDS, _HIDDEN_MEMORY = 4.0, 2.0
-"""Odds that a load cycles once or more between two readings, where the memory that they show is less than so many times
-the time between them. A longer memory would be a coincidence: cycles that scatter by less than a sixth about that time.
-"""
+_HIDDEN_MEMORY = 2.0
+"""Memory that readings show over the time between them, below which a load may as well cycle between two of them: the
+odds are even. A longer memory would be a coincidence: cycles that scatter by less than a sixth about that time. Of 444
+logs with 0.1 to 2 s between readings, thinned from 34 records of real GPUs, 80 to 96 % hold by their spacing; without
+such cycles 72 to 96 %."""
 
 _REGULAR = 0.6
-"""Changes whose distances scatter by less than so many readings may be periodic."""
-
-_CHANGE = 8
-"""Readings that differ by less than so many times their noise don't show a change."""
+"""Changes whose distances scatter by less than so many readings may be periodic: distances of a periodic load are one
+of two neighbouring whole numbers, which scatter by a half at most. Late polls add to that."""
 
 _SLIPS = 2.5
-"""Standard deviations by which changes go with the moments of polls more often than by chance."""
+"""Standard deviations by which changes go with the moments of polls more often than by chance: one log in 160."""
 
 _ENOUGH, _BLOCKS = 4096, 8
 """Of longer logs so many readings, in blocks, choose the grid points that count."""
@@ -65,10 +64,8 @@ def fluctuation_chain(
     return Chain(band, log_det, np.stack([reach, reach], axis=1), own, seen)
 
 
-def log_energies(
-    times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: float = 0.5
-) -> tuple[Energies | None, str]:
-    """Energies of spans, and the reason if there are none.
+def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: float = 0.5) -> Energies:
+    """Energies of spans; NaN, with the reason, if there are none.
 
     Args:
         times_s: Times of the readings, increasing, shape (n,).
@@ -79,10 +76,11 @@ def log_energies(
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     turns = _changes(values_w, noise_w)
     if len(turns) < 2 or _slips(times_s, values_w, turns):
-        return None, ALIASED
+        none = np.full((1, len(spans)), np.nan)
+        return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED)
     step_s, scatter, level_w = float(np.median(np.diff(times_s))), float(values_w.var()), float(values_w.mean())
     points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
-    hidden = float(np.log(_HIDDEN_ODDS)) + _partial(values_w)
+    hidden = _partial(values_w)
     points += [
         (memory * step_s, size * scatter, True, hidden)
         for memory, size in product(MEMORIES, SIZES)
@@ -117,12 +115,15 @@ def log_energies(
         mean_j=found.mean_j + add,
         covariance=found.covariance * _coherent(turns),
         tried_j=found.tried_j + add,
-    ), ""
+    )
 
 
 def _changes(values_w: Floats, noise_w: float) -> NDArray[np.intp]:
-    """Readings before which power crosses the middle between least and most; none if all are equal within noise."""
-    if np.ptp(values_w) < _CHANGE * noise_w:
+    """Readings before which power crosses the middle between least and most; none if all are equal within noise.
+
+    Of n readings noise alone makes least and most differ by about 2 sqrt(2 ln n) of its standard deviations.
+    """
+    if np.ptp(values_w) < 2 * np.sqrt(2 * np.log(len(values_w))) * noise_w:
         return np.empty(0, np.intp)
     return np.flatnonzero(np.diff(values_w > (values_w.max() + values_w.min()) / 2)) + 1
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jouletrace.attribution.chains import Chain, low_pass_chain
+from jouletrace.attribution.chains import Chain, Course, sensor_chain
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Problem, solve
-from jouletrace.sensor.shares import Floats, Response, forgetting
+from jouletrace.sensor.shares import Floats, Response, averaged
 
 _ROUNDS = 3
 """Passes until heights and places of jumps agree with each other."""
@@ -38,6 +38,7 @@ class Look:
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
     unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
     power_w: Floats  # shape (c,): powers above idle that are unknowns
+    log_evidence: float = 0.0  # of the readings under it
     # What a program's swings are relative to, if it isn't ``height_w`` squared; what samples miss of them; shape (n,)
     swing: Floats | None = None
     missed: float | Floats = 0.0
@@ -56,16 +57,10 @@ class Look:
         walk = np.where(cuts.goes_on, slow**2 * height**2 / pace + local * self.moves, np.inf)
         level = self.prior.level_w**2
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
-        return low_pass_chain(
-            cuts.time_s,
-            cuts.seen,
-            self.response,
-            density=density_s * (height**2 if self.swing is None else self.swing),
-            walk=walk,
-            jolt=self.jolt + density_s * self.missed,
-            fresh=fresh,
-            idle_walk=np.hypot(self.prior.idle_walk, self._after()),
-        )
+        density = density_s * (height**2 if self.swing is None else self.swing)
+        course = Course(density, walk, fresh, np.hypot(self.prior.idle_walk, self._after()))
+        jolt = self.jolt + density_s * self.missed
+        return sensor_chain(cuts.time_s, cuts.windows, self.response, course, jolt)
 
     def _after(self) -> Floats:
         """Pace of idle power after bursts, where it dips or lags, in W per square root of a second, shape (n,)."""
@@ -80,19 +75,21 @@ def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, p
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     none = np.zeros(0)
     look = Look(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.zeros(n), np.zeros(n), none, none, none)
-    fade = np.exp(-h / response.rise_s)
     for _ in range(_ROUNDS):
-        result = solve(look.chain(*_FIRST), problem, covariance=False)
-        y, idle, excess = result.state.T
+        chain = look.chain(*_FIRST)
+        result = solve(chain, problem, covariance=False)
+        idle, excess = result.state.T[-2:]
         if part_s is None:
-            above = np.where(cuts.inside, (y[1:] - fade * y[:-1]) / (1 - fade) - idle[:-1], 0.0)
+            common = np.where(cuts.inside, result.unknowns.sum(), 0.0)
+            above = np.where(cuts.inside, result.segment_j / h - idle[:-1], 0.0) + common
         else:
-            above = part_s @ result.unknowns / h
+            common = above = part_s @ result.unknowns / h
         look.height_w = np.maximum(np.abs(over @ (above * h)) / cuts.length_s, _LEAST_W)
-        look.level_w = (idle + excess)[:-1] + (0.0 if part_s is None else above)
-        look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - y[cuts.seen]
+        look.level_w = (idle + excess)[:-1] + common
+        read_w = result.state.ravel()[chain.seen] + problem.unknowns.shown @ result.unknowns
+        look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - read_w
         look.moves = _moves(cuts, excess, response.period_s)
-        look.power_w = result.unknowns
+        look.power_w, look.log_evidence = result.unknowns, result.log_evidence
     return look
 
 
@@ -119,6 +116,8 @@ def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Fl
     against a continuous average, u uniform: variance (weight s)² / 12. Steps in the same ``_PARTS``th of a sample are
     one. ``at_s`` and ``step_w`` are times and sizes of the steps, shape (m,).
     """
+    if not response.weight:
+        return np.zeros(len(cuts.h))
     part_s, n = response.sample_s / _PARTS, len(cuts.h)
     place, group = np.unique(np.floor(at_s / part_s), return_inverse=True)
     step, middle_s = np.bincount(group, step_w), (place + 0.5) * part_s
@@ -127,14 +126,47 @@ def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Fl
     return np.asarray(np.bincount(segment, (response.weight * step) ** 2 / 12 * left, n), np.float64)
 
 
-def derivatives(cuts: Cuts, level_w: Floats, response: Response) -> Floats:
-    """Derivatives of the readings by delay (W/s) and by the logarithm of the rise (W), shape (readings, 2).
+_NODES, _WEIGHTS = (
+    np.array([-2.857, -1.3556, 0.0, 1.3556, 2.857]),
+    np.array([0.0112574, 0.2220759, 0.5333333, 0.2220759, 0.0112574]),
+)
+"""Standard deviations of what isn't known at which readings are tried, and their weights (Gauss and Hermite)."""
 
-    ``rise y' + y = level`` and ``rise lag' + lag = y - level``. They are taken of the level without swings: of
-    deconvolved readings they would fit the swings themselves.
+
+@dataclass(frozen=True)
+class Timing:
+    """What readings owe to an unknown delay and width of the sensor."""
+
+    slope: Floats  # shape (readings, 2): by the delay (W/s) and by the logarithm of rise or window (W)
+    noise_w: Floats  # shape (readings,): standard deviation of what isn't in proportion, and of single readings' times
+
+
+def timing(cuts: Cuts, level_w: Floats, response: Response) -> Timing:
+    """What readings owe to it, by statistical linearisation, W (Gelb 1974, section 6.2).
+
+    Where an edge enters a window readings don't change in proportion: slopes are regressions over what isn't known, and
+    what is left is noise of each reading. They are taken of the level without swings, ``level_w`` (n,): of deconvolved
+    readings they would fit the swings themselves. Between reads of a counter the time is uncertain, too: even a
+    constant power reads wrong.
     """
-    h, rise = cuts.h, response.rise_s
-    f = np.exp(-h / rise)
-    y = forgetting(np.append(level_w[0], (1 - f) * level_w), f)
-    lag = forgetting(np.append(0.0, h / rise * f * (y[:-1] - level_w)), f)
-    return np.stack([(y - np.append(level_w, y[-1]))[cuts.seen] / rise, lag[cuts.seen]], axis=1)
+    moment_s = cuts.time_s[cuts.seen]
+
+    def moved(late_s: float, by: float = 1.0) -> Floats:
+        one = response.widened(by)
+        return averaged(moment_s + response.delay_s - one.delay_s - late_s, cuts.time_s, level_w, one)
+
+    usual, slopes, left = moved(0.0), [], np.zeros(len(moment_s))
+    for size, tried in (
+        (max(response.delay_sd_s, 1e-9), moved),
+        (max(response.width_sd, 1e-9), lambda x: moved(0.0, float(np.exp(x)))),
+    ):
+        change = np.array([tried(size * node) for node in _NODES]) - usual
+        slope = (_WEIGHTS * _NODES) @ change  # over a standard deviation
+        slopes.append(slope / size)
+        left += _WEIGHTS @ (change - np.outer(_NODES, slope)) ** 2
+    if response.back_to_back:
+        last_w = level_w[np.maximum(cuts.seen - 1, 0)]
+        left += 2 * (last_w * response.jitter_s / (moment_s - cuts.time_s[cuts.windows.begun])) ** 2
+    elif response.jitter_s:
+        left += _WEIGHTS @ (np.array([moved(response.jitter_s * node) for node in _NODES]) - usual) ** 2
+    return Timing(np.stack(slopes, axis=1), np.sqrt(left))

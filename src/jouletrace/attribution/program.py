@@ -22,7 +22,7 @@ from jouletrace.attribution.look import Look, first_look, jolts_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import KEPT, Energies, Problem, Unknowns, mixture, solve
-from jouletrace.sensor.shares import Floats, Response, forgetting, shares
+from jouletrace.sensor.shares import Floats, Response, averaged, shares
 from jouletrace.stats import regression
 
 SPREADS = np.geomspace(0.001, 1.0, 25)
@@ -43,8 +43,8 @@ class Rows:
     energies: Energies  # of the spans, then of the kinds, in J
     seconds: Floats  # time of each kind, shape (kinds,); kernels that run at once share it
     before: Floats  # covariance of the kinds' energies before the readings, in J², shape (kinds, kinds)
-    rise: tuple[float, float]  # logarithm of the rise over the nominal one, and its sd, in ``rise_sd``
-    rise_sd: float  # its sd before the readings
+    width: tuple[float, float]  # logarithm of rise or window over the nominal one, and its sd, in ``width_sd``
+    width_sd: float  # its sd before the readings
 
     def together(self, amounts: ArrayLike) -> Floats:
         """Weights of all energies in sums of kinds, of which ``amounts`` has the weights, shape (r, kinds)."""
@@ -80,7 +80,9 @@ def attribute_program(
         sampled, response = replace(sampled, track=track), replace(response, delay_s=sampled.sensor.delay_s)
     moment_s = times_s - response.delay_s
     whole = np.array([[activity.begin_s, activity.finish_s]])
-    cuts = Cuts.of(moment_s, np.vstack([whole, spans]), whole, np.inf)  # kernels show what is faster than readings
+    cuts = Cuts.of(
+        moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf
+    )  # kernels show what is faster than readings
     columns = _Columns.of(activity, prior)
     part_s = activity.timeline.seconds(cuts.time_s)
     cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ columns.kinds / cuts.h[:, None]).T)]).tocsr()
@@ -119,8 +121,8 @@ def attribute_program(
         energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
         seconds=part_s.sum(axis=0) @ columns.kinds,
         before=(kinds * powers.variance) @ kinds.T,
-        rise=(float(found.unknowns[-1]), float(found.unknowns_sd[-1])),
-        rise_sd=response.rise_sd,
+        width=(float(found.unknowns[-1]), float(found.unknowns_sd[-1])),
+        width_sd=response.width_sd,
     )
 
 
@@ -181,6 +183,8 @@ def _spread(
     """
     lasts_s = activity.seconds[:-1] / np.bincount(activity.column)
     density = part_s @ (above_w**2 * lasts_s) / cuts.h
+    if not response.weight:
+        return density, np.zeros(len(density))
     missed = part_s @ (above_w**2 * np.maximum(response.sample_s - lasts_s, 0.0)) / cuts.h
     return density, missed * (1 - np.exp(-2 * cuts.h / response.rise_s)) / (2 * response.rise_s)
 
@@ -199,17 +203,15 @@ def _sensor(
     clock_j = np.diff(activity.integral(cuts.time_s, clock_w))
     by_column_j = np.bincount(activity.column, clock_w * ran_s, len(above_w))
 
-    def shown_by(change: float, name: str, value: float) -> Floats:
-        other = replace(response, **{name: value})
-        return change * (shares(times_s - other.delay_s, activity.timeline, other) @ above_w)
+    def shown_by(other: Response) -> Floats:
+        return np.asarray(shares(times_s - other.delay_s, activity.timeline, other) @ above_w)
 
-    rise_s, more = response.rise_s, float(np.exp(response.rise_sd))
-    rise = shown_by(0.5, "rise_s", rise_s * more) + shown_by(-0.5, "rise_s", rise_s / more)
+    more = float(np.exp(response.width_sd))
+    rise = (shown_by(response.widened(more)) - shown_by(response.widened(1 / more))) / 2
     if sampled is None:
-        fade = np.exp(-cuts.h / response.rise_s)
-        value_w = forgetting(np.append(0.0, (1 - fade) * clock_j / cuts.h), fade)[cuts.seen]
-        delay_s, sd_s = response.delay_s, response.delay_sd_s
-        delay = shown_by(0.5, "delay_s", delay_s + sd_s) + shown_by(-0.5, "delay_s", delay_s - sd_s)
+        value_w = averaged(cuts.time_s[cuts.seen], cuts.time_s, clock_j / cuts.h, response)
+        late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
+        delay = (shown_by(late) - shown_by(early)) / 2
         shown, mean = np.stack([delay, rise], axis=1), np.zeros(2)
     else:
         seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)

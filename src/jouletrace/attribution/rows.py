@@ -46,9 +46,9 @@ def check_response(rows: Rows) -> Outcome:
 
     Before the readings, its posterior mean has a variance of the prior's less the posterior's.
     """
-    mean, sd = rows.rise
+    mean, sd = rows.width
     probability = float(erfc(abs(mean) / np.sqrt(2 * max(1 - sd**2, 1e-6))))
-    return Outcome("response", probability >= IMPROBABLE, probability, mean * rows.rise_sd)
+    return Outcome("response", probability >= IMPROBABLE, probability, mean * rows.width_sd)
 
 
 def check_powers(rows: Rows, most_w: float) -> Outcome:

@@ -49,8 +49,9 @@ class Problem:
 class Solution:
     """Energies of the spans given readings and hyperparameters."""
 
-    log_evidence: float  # logarithm of the readings' probability, up to a constant of the problem
+    log_evidence: float  # logarithm of the readings' probability, up to a constant of their number
     mean_j: Floats  # shape (spans,)
+    segment_j: Floats  # shape (n,): energies of the segments, without what is of the unknowns
     state: Floats  # shape (n + 1, k): means of the states
     unknowns: Floats  # shape (c,): means
     inverse: Floats  # shape (c, c): their covariance
@@ -82,6 +83,8 @@ class Energies:
     unseen: Unseen | None = None
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
     aliased: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
+    log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
+    reason: str = ""  # why there are no energies, which are NaN then
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -140,7 +143,7 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Float
     """
     n, two = chain.energy.shape
     k, unknowns, values = two // 2, problem.unknowns, problem.values_w
-    at, band = chain.seen * k, chain.band.copy()
+    at, band = chain.seen, chain.band.copy()
     band[0, at] += 1 / problem.noise_w**2
     factor = cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
     data = np.column_stack([values, unknowns.shown])
@@ -153,11 +156,12 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Float
     moment = unknowns.mean / unknowns.variance + unknowns.shown.T @ weighed[:, 0]
     determined = inverse @ moment
     chi2 = values @ weighed[:, 0] + unknowns.mean @ (unknowns.mean / unknowns.variance) - moment @ determined
-    log_det = 2 * np.log(factor[0]).sum() - chain.log_det
+    log_det = 2 * np.log(factor[0]).sum() - chain.log_det + 2 * np.log(problem.noise_w).sum()
     log_det += np.log(unknowns.variance).sum() - np.linalg.slogdet(inverse)[1]
     means = state[:, 0] - state[:, 1:] @ determined
     place = np.arange(n)[:, None] * k + np.arange(two)
-    mean = problem.spans @ (means[place] * chain.energy).sum(axis=1) + unknowns.wanted @ determined
+    segment = (means[place] * chain.energy).sum(axis=1)
+    mean = problem.spans @ segment + unknowns.wanted @ determined
     joint = np.zeros((0, 0))
     if covariance:
         rows = np.arange(0, n * two + 1, two)
@@ -166,7 +170,7 @@ def solve(chain: Chain, problem: Problem, covariance: bool = True, around: Float
         joint = (problem.spans.multiply(chain.own) @ problem.spans.T).toarray()
         joint += link @ (inverse if around is None else around) @ link.T
         joint += _quadratic(factor, lever.tocsr(), k)
-    return Solution(-0.5 * float(chi2 + log_det), mean, means.reshape(-1, k), determined, inverse, joint)
+    return Solution(-0.5 * float(chi2 + log_det), mean, segment, means.reshape(-1, k), determined, inverse, joint)
 
 
 def _left_out(chain: Chain, problem: Problem, solved: Solution, blocks: int) -> Floats:
@@ -209,15 +213,13 @@ def _quadratic(factor: Floats, lever: csr_matrix, k: int) -> Floats:
         weigh = inside + left.T @ after @ left
         links.append((rows, weigh[:k, k:], weigh[k:, k:]))
         after = weigh[:k, :k]
-    joint, carried = np.zeros((spans, spans)), np.zeros((k, spans))
+    joint, earlier, carried = np.zeros((spans, spans)), np.zeros((spans, spans)), np.zeros((k, spans))
     for (rows, link, own), (_, _, left) in zip(reversed(links), blocks, strict=True):
-        cross = carried.T @ link
-        joint[:, rows] += cross
-        joint[rows] += cross.T
+        earlier[rows] += link.T @ carried
         joint[np.ix_(rows, rows)] += own
         carried = left[:, :k] @ carried
         carried[:, rows] += left[:, k:]
-    return joint
+    return np.asarray(joint + earlier + earlier.T)
 
 
 def _block(factor: Floats, columns: csc_matrix, k: int, a: int, b: int) -> tuple[Floats, NDArray[np.intp], Floats]:
@@ -275,4 +277,31 @@ def mixture(
         tried_j=means,
         unseen=None if unseen is None else replace(unseen, sizes=unseen.sizes[kept]),
         aliased=None if aliased is None else replace(aliased, sizes=aliased.sizes[kept]),
+        log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
+    )
+
+
+def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
+    """Energies over cases that exclude each other, such as delays of a sensor, by prior and evidence."""
+    if len(parts) == 1:
+        return parts[0]
+    evidence = np.array([one.log_evidence for one in parts])
+    weight = np.exp(evidence - evidence.max()) * prior
+    weight = weight / weight.sum()
+
+    def hidden(of: Sequence[Unseen | None]) -> Unseen | None:
+        mine = [one for one in of if one is not None]
+        if not mine:
+            return None
+        share = sum(w * one.share for w, one in zip(weight, mine, strict=True))  # they differ by how high bursts seem
+        return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)
+
+    return Energies(
+        weight=np.concatenate([w * one.weight for w, one in zip(weight, parts, strict=True)]),
+        mean_j=np.concatenate([one.mean_j for one in parts]),
+        covariance=np.concatenate([one.covariance for one in parts]),
+        unknowns=np.asarray(sum(w * one.unknowns for w, one in zip(weight, parts, strict=True))),
+        tried_j=np.concatenate([one.tried_j for one in parts]),
+        unseen=hidden([one.unseen for one in parts]),
+        aliased=hidden([one.aliased for one in parts]),
     )

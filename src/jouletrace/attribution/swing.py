@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from jouletrace.attribution.prior import Prior
-from jouletrace.sensor.shares import Floats, Response
+from jouletrace.sensor.shares import Floats, Response, both_seen, seen
 
 DENSITIES_S = np.array([3e-7, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3])
 """Spectral densities of scatter over the squared power above idle: from none to a swing of all of it at 60 ms."""
@@ -45,6 +45,9 @@ _STEP_S = 0.01
 
 _SAMPLE_SD_S = 4.7e-5
 """Standard deviation of the moments that a sample averages over (``sensor.kinds.HOPPER``)."""
+
+_BLIND = 1e-12
+"""Information on the level, in W^-2 of power 1, of readings that don't meet the burst."""
 
 _NOISE = 1e-6
 """Variance of a reading's noise over the squared power above idle: 0.35 W of 350 W."""
@@ -116,7 +119,7 @@ def _taken(
 
     The burst has one unknown level P, of power above idle 1. Readings are ``y = a P + noise`` with covariance C, and
     the energy of a span in its middle has covariance c with them. For white noise of density D and
-    k_i(t) = exp(-(t_i - t) / rise) / rise:
+    the weight k_i(t) that reading i gives the power of time t:
 
         a_i = ∫ k_i,  C_ij = D ∫ k_i k_j over the burst + ...,  c_i = D ∫ k_i over the span + ...
 
@@ -145,12 +148,9 @@ def _taken(
     walks = sorted({slow for slow, _, _ in prior.slow})
     taken, excess = [], []
     for phase in _PHASES:
-        t = np.arange(phase, burst_s / response.period_s + 3) * response.period_s
+        t = np.arange(phase, (burst_s + response.lasts_s) / response.period_s + 1) * response.period_s
         a, white, c, walk, walk_j, known = _covariances(t, begin, span_s, burst_s, response)
-        inside, after = np.minimum(t, burst_s), np.maximum(t - burst_s, 0.0)
-        # A reading of size exp(alias t) in the burst
-        shown = np.exp(alias[..., None] * inside - after / response.rise_s) - np.exp(-t / response.rise_s)
-        shown *= (size / (1 + alias * response.rise_s))[..., None]
+        shown = size[..., None] * seen(t, 0.0, burst_s, response, alias[..., None])
         y = np.sqrt(2) * np.einsum("dht,dh->td", shown, wave, optimize=True).real
         fits, estimates, claims = [], [], []
         for slow in walks:
@@ -158,14 +158,14 @@ def _taken(
             for density in DENSITIES_S.tolist():
                 covariance = density * white + moved @ moved.T + known
                 solved = np.linalg.solve(covariance, np.stack([a, density * c + moved @ moved_j], axis=1))
-                level = solved[:, 0] / (a @ solved[:, 0])
+                level = solved[:, 0] / max(float(a @ solved[:, 0]), _BLIND)
                 weights = solved[:, 1] + (span_s - a @ solved[:, 1]) * level
                 swung = span_s - 2 * weights @ c + weights @ white @ weights
                 claims.append(density * swung + np.square(moved_j - weights @ moved).sum())
                 estimates.append(weights)
                 factor = np.linalg.cholesky(covariance)
                 left = solve_triangular(factor, y - np.outer(a, level @ y), lower=True, check_finite=False)
-                log_det = 2 * np.log(np.diag(factor)).sum() + np.log(a @ solved[:, 0])
+                log_det = 2 * np.log(np.diag(factor)).sum() + np.log(max(float(a @ solved[:, 0]), _BLIND))
                 fits.append(np.multiply.outer(squares, np.square(left).sum(axis=0)) + log_det)
         best = np.argmin(fits, axis=0)
         missed = np.abs(energy[..., None] - shown @ np.transpose(estimates)) ** 2
@@ -182,8 +182,10 @@ def _sampled(frequency_hz: Floats, response: Response) -> tuple[NDArray[np.compl
     Samples at rate r show a frequency f as f - round(f / r) r. The phase of that goes with the samples' own, which is
     unknown; harmonics above r / 2 have next to no energy in a burst, so that it adds to no error of theirs.
     """
+    if not 0 < response.weight < 1:  # power is averaged continuously, or nothing is known of samples
+        return 2j * np.pi * frequency_hz, np.ones_like(frequency_hz)
     unsure = np.random.default_rng(1).standard_normal((len(frequency_hz), 1))
-    sample_s = response.sample_s * np.exp(response.rise_sd * unsure)
+    sample_s = response.sample_s * np.exp(response.width_sd * unsure)
     alias_hz = frequency_hz - np.round(frequency_hz * sample_s) / sample_s
     return 2j * np.pi * alias_hz, np.exp(-0.5 * (2 * np.pi * frequency_hz * _SAMPLE_SD_S) ** 2)
 
@@ -196,21 +198,22 @@ def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, respons
         columns of a level that walks by a unit a second, or in the burst if that is shorter, (n, m), and their
         energies, (m,); covariance by edges, sensor and noise, (n, n).
     """
-    rise = response.rise_s
-    inside, since = np.minimum(t, burst_s), np.exp(-t / rise)
-    after = np.where(t >= burst_s, np.exp(-(t - inside) / rise), 0.0)
-    still = np.exp(-(t - inside) / rise)
-    both, total = np.minimum.outer(inside, inside), np.add.outer(t, t)
-    white = (np.exp(-(total - 2 * both) / rise) - np.exp(-total / rise)) / (2 * rise)
-    first, last = (np.clip(edge, 0.0, t) for edge in (begin, begin + span_s))
+    a, c = (seen(t, *edges, response).real for edges in ((0.0, burst_s), (begin, begin + span_s)))
     step_s = np.linspace(0, burst_s, max(int(np.ceil(burst_s / _STEP_S)), 2) + 1)
     pace = np.sqrt(step_s[1] / min(burst_s, 1.0))
-    walk = still[:, None] - np.exp(-(t[:, None] - np.minimum.outer(inside, step_s[1:-1])) / rise)
+    walk = np.stack([seen(t, step, burst_s, response).real for step in step_s[1:-1].tolist()], axis=1)
     walk_j = np.clip(begin + span_s - np.maximum(step_s[1:-1], begin), 0, span_s)
-    edges = np.stack([since, -after], axis=1)
-    lag = (t - inside) / rise * after - t / rise * since
-    unknown = [edges * response.weight / np.sqrt(12), (edges.sum(axis=1) * response.delay_sd_s / rise)[:, None]]
-    columns = np.hstack([*unknown, (lag * response.rise_sd)[:, None]])
-    known = columns @ columns.T + _NOISE * np.eye(len(t))
-    c = np.exp(-(t - last) / rise) - np.exp(-(t - first) / rise)
-    return still - since, white, c, pace * walk, pace * walk_j, known
+
+    def moved(late_s: float, by: float = 1.0) -> Floats:
+        one = response.widened(by)
+        return np.asarray(seen(t + response.delay_s - one.delay_s - late_s, 0.0, burst_s, one).real, np.float64)
+
+    sd_s, sd = response.delay_sd_s, response.width_sd
+    columns = [moved(sd_s) - moved(-sd_s), moved(0.0, float(np.exp(sd))) - moved(0.0, float(np.exp(-sd)))]
+    unknown = np.stack(columns, axis=1) / 2
+    if response.weight:  # edges fall anywhere between two samples
+        edges = np.exp(-t / response.rise_s), np.where(t >= burst_s, np.exp(-(t - burst_s) / response.rise_s), 0.0)
+        unknown = np.hstack([unknown, response.weight / np.sqrt(12) * np.stack(edges, axis=1)])
+    known = unknown @ unknown.T + _NOISE * np.eye(len(t))
+    found = a, both_seen(t, burst_s, response), c, pace * walk, pace * walk_j, known
+    return tuple(np.asarray(one, np.float64) for one in found)

@@ -15,8 +15,9 @@ import numpy as np
 
 from jouletrace.run import ChannelInfo
 from jouletrace.run.channels import GAIN_PCT
+from jouletrace.sensor import shares
 from jouletrace.sensor.models import Means, SampleResponse, Sensor
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.windows.response import SHAPE, Response
 
 RECORD, USAGE, AVERAGE, INSTANT = "record", "usage", "average", "instant"
 """Power fields of NVIDIA's driver and tools: its own record, ``nvmlDeviceGetPowerUsage`` (``power.draw``), and the two
@@ -58,6 +59,7 @@ class SensorKind:
     fields: tuple[PowerField, ...]  # where it is recognised by its GPU, live or in a log
     response: Response  # how readings answer, with wide uncertainty (``nominal``)
     sampler: Sensor | None = None  # of readings that average momentary samples; None if they are means over windows
+    counts: bool = False  # whether readings are differences of a counter: each is the mean since the one before
     # Whether it is behind a channel that doesn't state its sensor: another meter's, or of a Run of an older version
     recognises: Callable[[ChannelInfo], bool] = lambda channel: False
 
@@ -117,6 +119,7 @@ KINDS: dict[str, SensorKind] = {
     "counter": SensorKind(
         (),
         nominal(0.001, 0.001, 0.0005, 0.0002),
+        counts=True,
         recognises=lambda channel: (
             bool(channel.gapless and channel.window_s)
             and channel.window_s == channel.period_s
@@ -175,6 +178,53 @@ def kind_of(channel: ChannelInfo) -> SensorKind:
 def response_of(channel: ChannelInfo) -> Response:
     """The sensor's response: as calibrated, else that of its kind."""
     return Response.from_dict(channel.response) if channel.response else kind_of(channel).response_of(channel)
+
+
+def calibrated(known: Response, sampler: Sensor | None = None, back_to_back: bool = False) -> shares.Response:
+    """The response of a GPU as it was calibrated, or of its kind; ``sampler`` takes the samples, if any.
+
+    Of a window and an approach the longer one is taken, with the mean delay and the variance of both. The lag that
+    its errors leave is split into what goes with the width and what doesn't.
+    """
+    box = known.window_s >= 2 * known.approach_s
+    of_window, of_rise = (1.0, 12.0) if box else (1 / 12, 1.0)
+    width = math.sqrt(of_window * known.window_s**2 + of_rise * known.approach_s**2)
+    half = width / 2 if box else width
+    covariance = np.zeros((len(SHAPE), len(SHAPE)))
+    covariance[: len(known.covariance), : len(known.covariance)] = known.covariance
+    share, apart = known.tail_share, known.tail_s - known.rise_s
+    approach = np.array([0.0, 0.0, 1 - share, apart, share])
+    by_width = of_rise * known.approach_s * approach / width
+    by_width[1] += of_window * known.window_s / width
+    by_delay = approach + np.array([1.0, 0.5, 0.0, 0.0, 0.0]) - half / width * by_width
+    variance, both = by_width @ covariance @ by_width, by_width @ covariance @ by_delay
+    slope = both / variance if variance > 0 else 0.0
+    left = max(float(by_delay @ covariance @ by_delay - slope * both), 0.0)
+    return shares.Response(
+        rise_s=0.0 if box else width,
+        width_sd=math.sqrt(variance) / width,
+        delay_s=known.delay_s - half,
+        delay_sd_s=math.sqrt(left),
+        weight=1 / sampler.averages if sampler else 0.0,
+        noise_w=known.noise_w,
+        period_s=known.period_s,
+        window_s=width if box else 0.0,
+        back_to_back=back_to_back,
+        jitter_s=known.jitter_s,
+        delay_by_width_s=float(slope * width),
+    )
+
+
+def readings_of(channel: ChannelInfo) -> shares.Response:
+    """What the channel's readings show of power, for ``attribution.attribute``."""
+    kind, response = kind_of(channel), response_of(channel)
+    if kind.sampler is not None and not channel.response:
+        return shares.Response.sampled(kind.sampler, response.period_s)
+    found = calibrated(response, kind.sampler, kind.counts)
+    if not kind.counts:
+        return found
+    # A counter that is read is up to one of its updates old
+    return replace(found, jitter_s=math.hypot(found.jitter_s, kind.response.period_s / math.sqrt(12)))
 
 
 def samples(channel: ChannelInfo) -> bool:

@@ -1,17 +1,20 @@
 """Shares of intervals in readings: which part of what ran in a kind of interval does each reading show.
 
-A reading of a sensor that averages momentary samples recursively shows the power behind an exponential low pass::
+A reading is a mean of the power before it, by a weight that is an exponential or a box::
 
-    reading(t) = ∫ p(t - delay - d) exp(-d / rise) / rise dd + noise
+    reading(t) = ∫ p(t - delay - d) weight(d) dd + noise
+    weight(d) = exp(-d / rise) / rise, or 1 / window for d < window
 
-since ``y += weight (x - y)`` at ``rate`` samples per second forgets with ``rise = -1 / (rate ln(1 - weight))``.
+The first is that of ``y += share (x - y)`` at ``rate`` samples per second, which forgets with
+``rise = -1 / (rate ln(1 - share))``; the second that of means, part-time or not, and of a counter's differences.
+Without either a reading is the power of its moment.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +23,36 @@ from scipy.linalg import solve_banded
 from jouletrace.sensor.models import Sensor
 
 Floats = NDArray[np.float64]
+Complex = NDArray[np.complexfloating]
 
 _Weigh = Callable[[Floats], Floats]
+
+_COARSE = 0.125
+"""Standard deviation of a delay over the width, or a burst's length, up to which it changes readings in proportion."""
+
+_FEW = 4
+"""Windows that overlap at a time; of more, readings between them are left out. A window of 1 s that is read each 0.1 s
+then counts each 0.3 s: noise is averaged over a third of the readings, and a state has four sums in place of ten."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """A sensor's reading of power, and the standard deviations of what isn't known of it."""
+    """A sensor's reading of power, and the standard deviations of what isn't known of it.
 
-    rise_s: float  # time constant of the exponential memory
-    rise_sd: float  # relative standard deviation of it
-    delay_s: float  # from the moment at which the average is read to the reading's time
+    It has an exponential memory, or a window, or neither: then it shows the power of its moment.
+    """
+
+    rise_s: float  # time constant of the exponential memory, 0 for none
+    width_sd: float  # relative standard deviation of the rise or of the window
+    delay_s: float  # from the moment at which the average is read, or the window's end, to the reading's time
     delay_sd_s: float
-    weight: float  # of the last momentary sample in a reading, 1: none but it
+    weight: float  # of the last momentary sample in a reading, 1: none but it; 0 if power is averaged continuously
     noise_w: float  # standard deviation of independent noise of a reading
     period_s: float  # between readings
+    window_s: float = 0.0  # length of the window of which readings are means, 0 for none
+    back_to_back: bool = False  # whether each window begins where the one before ended, as between reads of a counter
+    jitter_s: float = 0.0  # standard deviation of single readings' times
+    delay_by_width_s: float = 0.0  # change of the delay with the logarithm of rise or window, as far as it is known
 
     @classmethod
     def sampled(cls, sensor: Sensor, period_s: float, rate_hz: float | None = None) -> Response:
@@ -56,6 +74,48 @@ class Response:
     def sample_s(self) -> float:
         """Seconds between momentary samples."""
         return -self.rise_s * math.log1p(-self.weight)
+
+    @property
+    def width_s(self) -> float:
+        """Length of the window, or time constant of the memory."""
+        return self.window_s or self.rise_s
+
+    @property
+    def lasts_s(self) -> float:
+        """Seconds after which a reading has forgotten what was, to less than a hundredth."""
+        return self.window_s or 5 * self.rise_s
+
+    @property
+    def stride(self) -> int:
+        """Every so many readings are used, so that few windows overlap."""
+        return 1 if self.back_to_back else max(1, math.ceil(self.window_s / self.period_s / _FEW))
+
+    def widened(self, by: float) -> Response:
+        """The response with a memory ``by`` times as long, and the delay that goes with it."""
+        delay_s = self.delay_s + self.delay_by_width_s * math.log(by)
+        return replace(self, rise_s=by * self.rise_s, window_s=by * self.window_s, delay_s=delay_s)
+
+    def begins(self, time_s: Floats) -> Floats:
+        """Beginnings of the windows that end at ``time_s``, of the same shape."""
+        before = time_s - self.window_s
+        return np.append(before[:1], time_s[:-1]) if self.back_to_back else before
+
+    def delays(self, burst_s: float) -> list[tuple[Response, float]]:
+        """Responses with delays known to a fraction of the width, which together are as uncertain as this, by weight.
+
+        As a delay grows, edges enter windows and leave them, and readings don't change in proportion: by less than a
+        width, or the length of a burst, ``burst_s``, they do.
+        """
+        cell = max(_COARSE * min(self.width_s, max(burst_s, self.period_s)), self.delay_sd_s / 4)
+        if self.delay_sd_s <= 1.5 * cell:
+            return [(self, 1.0)]
+        spread = math.sqrt(self.delay_sd_s**2 - cell**2)
+        steps = np.arange(-math.ceil(2.5 * spread / (2 * cell)), math.ceil(2.5 * spread / (2 * cell)) + 1)
+        weight = np.exp(-0.5 * (2 * cell * steps / spread) ** 2)
+        return [
+            (replace(self, delay_s=self.delay_s + 2 * cell * step, delay_sd_s=cell), one)
+            for step, one in zip(steps.tolist(), (weight / weight.sum()).tolist(), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -94,12 +154,68 @@ class Timeline:
 def shares(time_s: Floats, timeline: Timeline, response: Response) -> Floats:
     """Share of each kind in the readings, shape (readings, kinds): of ``sum(share * power)`` they are made.
 
-    ``time_s`` are the moments that readings show, increasing: their times less the delay. An edge at s shows as
-    1 - exp(-(t - s) / rise) in a reading at t: the number of intervals that run less a sum of exponentials, which is
-    carried from reading to reading. It takes time in proportion to readings and intervals.
+    ``time_s`` are the moments that readings show, increasing: their times less the delay. Windows end there, and
+    seconds since their beginning count. Without windows an edge at s shows as 1 - exp(-(t - s) / rise) in a reading at
+    t: the number of intervals that run less a sum of exponentials, which is carried from reading to reading. It takes
+    time in proportion to readings and intervals.
     """
+    if response.window_s:
+        begin_s = response.begins(time_s)
+        instants, place = np.unique(np.append(begin_s, time_s), return_inverse=True)
+        upto = np.vstack([np.zeros(timeline.kinds), np.cumsum(timeline.seconds(instants), axis=0)])
+        first, last = place.reshape(2, -1)
+        return np.asarray((upto[last] - upto[first]) / (time_s - begin_s)[:, None])
     left = timeline._binned(time_s, lambda gap: np.exp(-np.maximum(gap, 0.0) / response.rise_s))
     return np.asarray(timeline.running(time_s) - forgetting(left, np.exp(-np.diff(time_s) / response.rise_s)))
+
+
+def averaged(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response) -> Floats:
+    """Readings of a power that is constant between cuts, W, of the shape of ``time_s``, the moments that they show.
+
+    ``cut_s`` are the n + 1 cuts, and ``level_w`` the n powers between them, which go on beyond the ends.
+    """
+    h = np.diff(cut_s)
+    if response.window_s:
+        far_s = np.array([1.0, -1.0]) * (response.window_s + 1e3)
+        edge_s = np.concatenate([cut_s[:1] - far_s[0], cut_s, cut_s[-1:] - far_s[1]])
+        level = np.concatenate([level_w[:1], level_w, level_w[-1:]])
+        upto = np.append(0.0, np.cumsum(level * np.diff(edge_s)))
+        begin_s = response.begins(time_s)
+        return np.asarray((np.interp(time_s, edge_s, upto) - np.interp(begin_s, edge_s, upto)) / (time_s - begin_s))
+    fade = np.exp(-h / response.rise_s)
+    state = forgetting(np.append(level_w[0], (1 - fade) * level_w), fade)
+    last = np.clip(np.searchsorted(cut_s, time_s, side="right") - 1, 0, len(h) - 1)
+    left = np.exp(-np.maximum(time_s - cut_s[last], 0.0) / response.rise_s)
+    return np.asarray(level_w[last] + (state[last] - level_w[last]) * left)
+
+
+def seen(time_s: Floats, low_s: float, high_s: float, response: Response, turn: Complex | float = 0.0) -> Complex:
+    """What readings at ``time_s`` show of a power ``exp(turn t)`` between two times; the last axis is the readings'."""
+    scale, fade, reach_s = _weight(response)
+    low, high = (np.clip(edge, time_s - reach_s, time_s) for edge in (low_s, high_s))
+    rate = np.asarray(turn + fade, np.complex128)
+    if not np.any(rate):
+        return np.asarray(scale * (high - low), np.complex128)
+    grown = np.exp(turn * high - fade * (time_s - high)) - np.exp(turn * low - fade * (time_s - low))
+    return np.asarray(scale * grown / rate, np.complex128)
+
+
+def both_seen(time_s: Floats, end_s: float, response: Response) -> Floats:
+    """Covariance of readings of a white power of density 1 from 0 to ``end_s``, shape (readings, readings)."""
+    scale, fade, reach_s = _weight(response)
+    first, late = np.minimum.outer(time_s, time_s), np.add.outer(time_s, time_s)
+    high = np.minimum(end_s, first)
+    low = np.minimum(np.maximum(0.0, late - first - reach_s), high)
+    if not fade:
+        return np.asarray(scale**2 * (high - low))
+    return np.asarray(scale**2 * (np.exp(fade * (2 * high - late)) - np.exp(fade * (2 * low - late))) / (2 * fade))
+
+
+def _weight(response: Response) -> tuple[float, float, float]:
+    """Scale (1/s), fade (1/s) and reach (s): power d before a reading weighs ``scale exp(-fade d)`` up to the reach."""
+    if response.window_s:
+        return 1 / response.window_s, 0.0, response.window_s
+    return 1 / response.rise_s, 1 / response.rise_s, np.inf
 
 
 def forgetting(added: Floats, fade: Floats) -> Floats:
