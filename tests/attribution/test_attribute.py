@@ -106,7 +106,7 @@ def two_levels(period_s, length_s, swing_w):
 
 
 @pytest.mark.thorough
-def test_swings_that_beat_with_the_samples_hold_if_their_period_is_given():
+def test_swings_aliased_with_the_samples_hold_if_their_period_is_given():
     held, half = judged(lambda rng: two_levels(0.83e-3, 0.05, 200.0), 16, period_s=0.83e-3)
     assert held >= 0.85  # 0.62 otherwise
     assert half < 0.3
@@ -130,7 +130,7 @@ def test_layers_that_last_as_long_as_two_samples_are_known_badly():
 
 
 def test_bursts_may_swing_from_kernel_to_kernel():
-    """Such a swing rarely beats slowly with the samples, but then by much; others leave a load better known."""
+    """Such a swing is rarely aliased to a slow one, but then errors are large; others leave a load better known."""
     rng = np.random.default_rng(5)
     load = Load([0.2], [450.0])
     times_s, values_w, response = load.record(rng)

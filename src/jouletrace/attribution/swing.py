@@ -183,11 +183,12 @@ def _sampled(frequency_hz: Floats, response: Response) -> tuple[NDArray[np.compl
     unknown; harmonics above r / 2 have next to no energy in a burst, so that it adds to no error of theirs.
     """
     if not 0 < response.weight < 1:  # power is averaged continuously, or nothing is known of samples
-        return 2j * np.pi * frequency_hz, np.ones_like(frequency_hz)
+        return np.asarray(2j * np.pi * frequency_hz, np.complex128), np.ones(frequency_hz.shape)
     unsure = np.random.default_rng(1).standard_normal((len(frequency_hz), 1))
     sample_s = response.sample_s * np.exp(response.width_sd * unsure)
     alias_hz = frequency_hz - np.round(frequency_hz * sample_s) / sample_s
-    return 2j * np.pi * alias_hz, np.exp(-0.5 * (2 * np.pi * frequency_hz * _SAMPLE_SD_S) ** 2)
+    size = np.exp(-0.5 * (2 * np.pi * frequency_hz * _SAMPLE_SD_S) ** 2)
+    return np.asarray(2j * np.pi * alias_hz, np.complex128), np.asarray(size, np.float64)
 
 
 def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, response: Response) -> tuple[Floats, ...]:
