@@ -108,7 +108,7 @@ def test_errors_that_no_reading_shows_are_in_the_interval():
 def test_a_slope_apart_from_idle_power_fails_a_check(by_wait_w, reason):
     rng = np.random.default_rng(6)
     found = Session(rng, by_wait_w=by_wait_w).work(rng)
-    value, low, high = found.outcomes[0].difference
+    value, low, high = found.outcomes[0].estimate
     assert found.reason == reason
     assert low <= by_wait_w <= high
     assert abs(value - by_wait_w) < 1.0
