@@ -1,5 +1,7 @@
 """Readings that no estimate can be made of are refused in one line."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -33,11 +35,9 @@ def with_one(values, place, value):
 )
 def test_readings_that_say_nothing_are_refused(program, times_s, values_w, says):
     response, span = Response.sampled(HOPPER_SENSOR, 0.02), [[0.1, 0.8]]
+    edges_ns = np.arange(100_000_000, 800_000_000, 1_000_000)
+    line = activity_of(edges_ns[:-1], edges_ns[1:], np.zeros(699, np.int64), [Kind("kernel")], 0)
+    estimate = partial(attribute_program, activity=line) if program else attribute
     with pytest.raises(ValueError, match=says) as refused:
-        if program:
-            edges_ns = np.arange(100_000_000, 800_000_000, 1_000_000)
-            line = activity_of(edges_ns[:-1], edges_ns[1:], np.zeros(699, np.int64), [Kind("kernel")], 0)
-            attribute_program(times_s, values_w, span, line, response=response)
-        else:
-            attribute(times_s, values_w, span, response=response)
+        estimate(times_s, values_w, span, response=response)
     assert "\n" not in str(refused.value)
