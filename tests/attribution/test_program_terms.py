@@ -130,6 +130,8 @@ def test_kernels_that_overlap_share_energy_and_time_equally():
     _, low, high = rows.energies.interval()
     np.testing.assert_allclose(rows.seconds, 5e-3 * (alone + both / 2), rtol=1e-6)
     assert ((low <= true_j) & (true_j <= high)).all()
+    alone_j, both_j = Prior().power_w[1] * 5e-3 * alone, Prior().power_w[1] * 5e-3 * both / 2
+    np.testing.assert_allclose(rows.before, np.diag(alone_j**2) + both_j**2, rtol=1e-3)
 
 
 def test_what_is_off_in_the_delay_is_found():

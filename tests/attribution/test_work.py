@@ -120,6 +120,30 @@ def test_a_slope_that_few_readings_show_is_no_failed_check():
     assert reasons == [None] * 20
 
 
+def test_one_healthy_check_of_a_hundred_fails():
+    """Energies without noise, of a slope that is off by its standard deviation, some 2 W, times 2.4 or 2.8."""
+
+    def found(by_wait_w):
+        rng = np.random.default_rng(3)
+        session = Session(rng, late=0.008, by_wait_w=by_wait_w)
+        mean = session.energy_j[None]
+        exact = Energies(np.ones(1), mean, session.covariance[None], np.zeros(0), mean)
+        return work(exact, session.spans, session.counts)
+
+    _, low, high = found(0.0).outcomes[0].estimate
+    sd_w = (high - low) / 2 / 1.96
+    assert 1.0 < sd_w < 5.0
+    assert [found(by * sd_w).reason for by in (2.4, -2.4, 2.8, -2.8)] == [None, None, "idle_apart", "idle_apart"]
+
+
+def test_long_sessions_are_known_better():
+    """Of several hundred windows probabilities are beyond what a float holds."""
+    rng = np.random.default_rng(4)
+    _, low, high = Session(rng, windows=300).work(rng).unknowns.interval()
+    assert low[WORK] <= WORK_J <= high[WORK]
+    assert high[WORK] - low[WORK] < 0.012 * WORK_J
+
+
 def test_without_idle_time_work_has_no_interval():
     rng = np.random.default_rng(7)
     session = Session(rng)
@@ -179,6 +203,19 @@ def test_work_that_scatters_is_the_same_by_the_timeline():
     assert found.reason is None
     assert low[-1] <= WORK_J <= high[-1]
     assert 0.02 * WORK_J < (high - low)[-1] / 2 < 0.12 * WORK_J
+
+
+def test_work_of_an_iteration_scales_with_what_is_one():
+    """Ninety iterations taken for one, in the spans and in the timeline."""
+    rng = np.random.default_rng(9)
+    session = Session(rng, late=0.5)
+    iterations = session.counts.sum()
+    energies, timeline = with_timeline(session, rng, 1e-3, session.work_j.sum() + IDLE_W * 1e-3 * iterations)
+    each = work(energies, session.spans, session.counts, timeline, iterations).unknowns.interval()
+    of_all = work(energies, session.spans, session.counts / iterations, timeline).unknowns.interval()
+    np.testing.assert_allclose(np.array(of_all)[:, WORK:] / iterations, np.array(each)[:, WORK:], rtol=1e-4)
+    windows = work(energies, session.spans, session.counts / EACH, timeline, iterations / EACH).unknowns.interval()
+    np.testing.assert_allclose(np.array(windows)[:, WORK:] / EACH, np.array(each)[:, WORK:], rtol=1e-4)
 
 
 def simulated(rng, iterations=1400):
