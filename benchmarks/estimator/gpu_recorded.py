@@ -150,7 +150,7 @@ def _locked(
     """W of each operator by the present regression and by the estimator, and seconds; with the samples' times."""
     since, until = int(kernels.start_ns[0]) - 1_000_000_000, int(kernels.end_ns[-1]) + 1_000_000_000
     record = case.record
-    mine = (record.time_ns > since) & (record.time_ns < until) & (np.diff(case.times_s, prepend=-1.0) > 0)
+    mine = (record.time_ns > since) & (record.time_ns < until)
     origin_ns = int(kernels.start_ns[0] - round(1e9 * record.seconds(kernels.start_ns[:1])[0]))
     # The grid of all stamps: on this host too few of a part lie on one for ``on_grid``
     readings = Readings(record.time_ns[mine], record.value[mine], 0.02, origin_ns=origin_ns, true_s=case.times_s[mine])

@@ -7,7 +7,7 @@ for all bursts in one solve; either with kernels, whose names are their kinds, o
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from gpu_files import Kernels, Recorded
@@ -46,7 +46,9 @@ class Case:
         record = clean(power[:, 0] * 1000, power[:, 1] / 1e3, 0.02, most_w=MOST_W)
         grid = find_grid(record.time_ns, 0.02)
         taken = record.seconds(record.time_ns[0]) + np.maximum.accumulate(grid.taken(2))
-        return cls(found, record, taken, grid.unsure_s)
+        later = np.diff(taken, prepend=-np.inf) > 0  # a second reading in a part of a slot says nothing more
+        record = replace(record, time_ns=record.time_ns[later], value=record.value[later])
+        return cls(found, record, taken[later], grid.unsure_s[later])
 
     def near(self, start_s: float, end_s: float) -> np.ndarray:
         """Mask of the readings between two times."""

@@ -112,7 +112,8 @@ def of_run(path: Path) -> Iterator[dict]:
     times = record.seconds(record.time_ns[0]) + np.maximum.accumulate(find_grid(record.time_ns, 0.02).taken(2))
     counts = table["replays"].to_numpy(np.float64)
     rest += [0.1, -0.02]
-    row = solved(times, record.value, rest, windows, counts, np.array(sorted(bursts)))
+    later = np.diff(times, prepend=-np.inf) > 0
+    row = solved(times[later], record.value[later], rest, windows, counts, np.array(sorted(bursts)))
     yield {"recording": path.stem, "ms": 1e3 * np.diff(windows).sum() / counts.sum(), "way": "windows"} | row
 
 

@@ -29,9 +29,10 @@ _HARMONICS, _DRAWS, _SIZES = np.arange(1, 13), (1200, 300), 12
 """Resolution of the prior: harmonics of a waveform; draws of it with a period each, and with one that is known;
 sizes of each draw."""
 
-_LONGEST_S = 1.0
-"""Of a burst or span here, for the matrix is as large as its readings. By this a burst of 3 s of ``bursts-h200`` is
-known to 0.35 %, with errors of 0.13 %; by a table of its own length to 0.18 %, and 16 of 20 intervals hold."""
+_LONGEST = 50
+"""Readings of a burst or span here, for the matrix is as large: 1 s on an H100. By this a burst of 3 s of
+``bursts-h200`` is known to 0.35 %, with errors of 0.13 %; by a table of its own length to 0.18 %, and 16 of 20
+intervals hold."""
 
 _LEAST = 0.03
 """Weight of any density: where all swings have one period, scatter may come of the samples' moments as well."""
@@ -39,8 +40,8 @@ _LEAST = 0.03
 _PHASES = (0.2, 0.5, 0.8)
 """Of the readings against the burst's start."""
 
-_STEP_S = 0.01
-"""At which the level changes slowly."""
+_STEP = 0.5
+"""Of the time between readings, at which the level changes slowly."""
 
 _BLIND = 1e-12
 """Information on the level, in W^-2 of power 1, of readings that don't meet the burst."""
@@ -74,7 +75,7 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
     wave = (real + 1j * imaginary) * _HARMONICS ** -_SPECTRA[np.arange(draws) % 3, None]
     wave /= np.sqrt((np.abs(wave) ** 2).sum(axis=1, keepdims=True))
     tables = []
-    for span_s, burst_s in np.minimum(lengths_s, _LONGEST_S).tolist():
+    for span_s, burst_s in np.minimum(lengths_s, _LONGEST * response.period_s).tolist():
         taken, excess = _taken(frequency_hz, wave, sizes**2, span_s, max(span_s, burst_s), response, prior)
         tables.append(_table(taken, np.sqrt(excess) / span_s, prior.steady))
     return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
@@ -180,7 +181,7 @@ def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, respons
         energies, (m,); covariance by edges, sensor and noise, (n, n).
     """
     a, c = (seen(t, *edges, response).real for edges in ((0.0, burst_s), (begin, begin + span_s)))
-    step_s = np.linspace(0, burst_s, max(int(np.ceil(burst_s / _STEP_S)), 2) + 1)
+    step_s = np.linspace(0, burst_s, max(int(np.ceil(burst_s / (_STEP * response.period_s))), 2) + 1)
     pace = np.sqrt(step_s[1] / min(burst_s, 1.0))
     walk = np.stack([seen(t, step, burst_s, response).real for step in step_s[1:-1].tolist()], axis=1)
     walk_j = np.clip(begin + span_s - np.maximum(step_s[1:-1], begin), 0, span_s)
