@@ -126,6 +126,7 @@ def test_samples_that_miss_most_of_short_kernels_widen_long_spans():
     assert half < 0.02
 
 
+@pytest.mark.thorough
 def test_a_timeline_sharpens_short_spans():
     rng = np.random.default_rng(11)
     load, activity = program(rng, 3.0)

@@ -135,7 +135,7 @@ def test_kernels_that_overlap_share_energy_and_time_equally():
     np.testing.assert_allclose(rows.before, np.diag(alone_j**2) + both_j**2, rtol=1e-3)
 
 
-def test_what_is_off_in_the_delay_is_found():
+def test_what_is_off_in_the_delay_is_determined():
     """Short spans are known well although the delay is off by two standard deviations, 1.5 ms."""
     rng = np.random.default_rng(0)
     program = mixed(rng, 1200, [500.0, 300.0, 100.0], block=20)
@@ -146,7 +146,7 @@ def test_what_is_off_in_the_delay_is_found():
     assert np.median(half[:-3]) < 0.02
 
 
-def test_what_is_off_in_the_memory_is_found():
+def test_what_is_off_in_the_memory_is_determined():
     rng = np.random.default_rng(1)
     program = mixed(rng, 1200, [500.0, 300.0, 100.0], block=20)
     starts = program.starts(20)
@@ -157,7 +157,7 @@ def test_what_is_off_in_the_memory_is_found():
     assert np.median(half[:-3]) < 0.02
 
 
-def test_the_memory_of_a_sampler_whose_samples_are_known_is_found():
+def test_the_memory_of_a_sampler_whose_samples_are_known_is_determined():
     """The sensor averages over 18 samples and is taken to do so over 16."""
     rng = np.random.default_rng(0)
     program = mixed(rng, 1200, [500.0, 300.0, 100.0], block=20, averages=18)
@@ -177,7 +177,7 @@ def smooth():
     return Program(rng, kind, run_s, np.array([600.0, 350.0, 100.0])[kind], after_s=0.0, sample=HOPPER_SENSOR.response)
 
 
-def test_what_is_off_in_the_samples_times_is_found(smooth):
+def test_what_is_off_in_the_samples_times_is_determined(smooth):
     sampled = smooth.sampled(HOPPER_SENSOR.response)
     shift_s = 4e-5 * (-1.0) ** np.arange(1, len(sampled.track.shift_s) + 1)
     bent = replace(sampled, track=replace(sampled.track, shift_s=shift_s))
@@ -186,7 +186,7 @@ def test_what_is_off_in_the_samples_times_is_found(smooth):
     assert half[0] < 0.0125
 
 
-def test_what_is_off_in_the_response_of_samples_is_found(smooth):
+def test_what_is_off_in_the_response_of_samples_is_determined(smooth):
     """A change that the readings speak against is undone: the prior is about the nominal response, not about it."""
     sampled, some = smooth.sampled(HOPPER_SENSOR.response), slice(None, None, 4)
     bins = np.arange(len(sampled.change))
@@ -231,8 +231,8 @@ def test_idle_power_between_kernels_is_near_that_before():
     assert half[0] < 0.05
 
 
-def test_a_kind_whose_power_changes_is_known_as_well_as_stretches_of_it_agree():
-    """By 15 % between ten stretches: its mean is known to 15 % over the square root of ten, by 1.96."""
+def test_a_kind_whose_power_changes_is_known_as_well_as_parts_of_the_recording_agree():
+    """By 15 % between ten parts of the recording: its mean is known to 15 % over the square root of ten, by 1.96."""
     half = []
     for seed in range(3):
         rng = np.random.default_rng(seed)

@@ -121,7 +121,7 @@ def test_a_slope_that_few_readings_show_is_no_failed_check():
 
 
 def test_one_healthy_check_of_a_hundred_fails():
-    """Energies without noise, of a slope that is off by its standard deviation, some 2 W, times 2.4 or 2.8."""
+    """Energies without noise, of a slope that is off by its standard deviation, about 2 W, times 2.4 or 2.8."""
 
     def found(by_wait_w):
         rng = np.random.default_rng(3)
@@ -239,6 +239,7 @@ def simulated(rng, iterations=1400):
     return (read_s + response.delay_s, values, spans, response), counts, 200.0 * seconds[:, 0].mean()
 
 
+@pytest.mark.thorough
 def test_work_of_a_simulated_program_holds():
     hold = []
     for k in range(2):
