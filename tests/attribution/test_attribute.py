@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.prior import Prior
 from simulated_sampler import Load
 
 
@@ -96,6 +97,52 @@ def test_readings_that_meet_a_swing_at_one_phase_say_nothing_of_its_size():
     load = Load([0.2], [450.0])
     times_s, values_w, response = load.record(rng)
     assert half_widths(attribute(times_s, values_w, [load.span], response=response, period_s=0.02)) > 0.08
+
+
+def two_levels(period_s, length_s, swing_w):
+    """Power that changes between two levels, each for half of the period."""
+    times = round(length_s / period_s)
+    return Load(np.full(2 * times, period_s / 2), np.tile([450.0 + swing_w, 450.0 - swing_w], times))
+
+
+@pytest.mark.thorough
+def test_swings_aliased_with_the_samples_hold_if_their_period_is_given():
+    held, half = judged(lambda rng: two_levels(0.83e-3, 0.05, 200.0), 16, period_s=0.83e-3)
+    assert held >= 0.85  # 0.62 otherwise
+    assert half < 0.3
+
+
+def test_layers_that_last_as_long_as_two_samples_are_known_badly():
+    """Samples meet one phase of such a swing, and two phases of one that is as long as two of them."""
+    rng = np.random.default_rng(5)
+    load = Load([0.05], [450.0])
+    times_s, values_w, response = load.record(rng)
+
+    def half(samples, width_sd=response.width_sd):
+        given = {"response": replace(response, width_sd=width_sd), "period_s": samples * response.sample_s}
+        return half_widths(attribute(times_s, values_w, [load.span], **given))[0]
+
+    apart = half(1.4)
+    assert half(1.0) > 2 * apart
+    assert half(2.0) > 2 * apart
+    assert half(0.25) < 0.4 * half(1.0)  # a sample averages over much of it
+    assert half(1.05, 0.03) > 1.1 * half(1.05)  # a rate that isn't known may be the swing's
+
+
+def test_bursts_may_swing_from_kernel_to_kernel():
+    """Such a swing is rarely aliased to a slow one, but then errors are large; others leave a load better known."""
+    rng = np.random.default_rng(5)
+    load = Load([0.2], [450.0])
+    times_s, values_w, response = load.record(rng)
+
+    def half(prior, level):
+        energies = attribute(times_s, values_w, [load.span], response=response, prior=prior)
+        _, low, high = energies.interval(level=level)
+        return (high - low)[0] / 2
+
+    iterations = replace(Prior(), periods_s=(0.003, 0.06))
+    assert half(Prior(), 0.999) > 1.15 * half(iterations, 0.999)
+    assert half(Prior(), 0.9) < half(iterations, 0.9)
 
 
 def test_a_reading_whose_stamp_came_late_counts_less():

@@ -2,8 +2,9 @@
 
 The chain takes a swing for white noise of a density that readings show as scatter. A periodic swing isn't white: its
 energy may be known better than that or worse, at worst when its period is a multiple of the readings' and they meet it
-at one phase. So each swing has two numbers: the density that the estimator would take it for, and the error of the
-energy that such a density leaves unexplained, an offset that no reading shows.
+at one phase. Momentary samples do the same to faster ones: a layer that lasts as long as two samples looks constant,
+at the power of the phases that they meet. So each swing has two numbers: the density that the estimator would take it
+for, and the error of the energy that such a density leaves unexplained, an offset that no reading shows.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ _PHASES = (0.2, 0.5, 0.8)
 
 _STEP = 0.5
 """Of the time between readings, at which the level changes slowly."""
+
+_SAMPLE_SD_S = 4.7e-5
+"""Standard deviation of the moments that a sample averages over (``sensor.kinds.HOPPER``)."""
 
 _BLIND = 1e-12
 """Information on the level, in W^-2 of power 1, of readings that don't meet the burst."""
@@ -141,12 +145,13 @@ def _taken(
     """
     begin, turn, power = (burst_s - span_s) / 2, 2j * np.pi * frequency_hz, np.abs(wave) ** 2
     energy = (np.exp(turn * (begin + span_s)) - np.exp(turn * begin)) / turn
+    alias, size = _sampled(frequency_hz, response)
     walks = sorted({slow for slow, _, _ in prior.slow})
     taken, excess = [], []
     for phase in _PHASES:
         t = np.arange(phase, (burst_s + response.lasts_s) / response.period_s + 1) * response.period_s
         a, white, c, walk, walk_j, known = _covariances(t, begin, span_s, burst_s, response)
-        shown = seen(t, 0.0, burst_s, response, turn[..., None])
+        shown = size[..., None] * seen(t, 0.0, burst_s, response, alias[..., None])
         y = np.sqrt(2) * np.einsum("dht,dh->td", shown, wave, optimize=True).real
         fits, estimates, claims = [], [], []
         for slow in walks:
@@ -170,6 +175,21 @@ def _taken(
         taken.append(best % len(DENSITIES_S))
         excess.append(np.maximum(error - np.array(claims)[best], 0.0))
     return np.array(taken).ravel(), np.array(excess).ravel()
+
+
+def _sampled(frequency_hz: Floats, response: Response) -> tuple[NDArray[np.complex128], Floats]:
+    """Harmonics as momentary samples show them: i times angular frequency, in 1/s, and size, both (draws, h).
+
+    Samples at rate r show a frequency f as f - round(f / r) r. The phase of that goes with the samples' own, which is
+    unknown; harmonics above r / 2 have next to no energy in a burst, so that it adds to no error of theirs.
+    """
+    if not 0 < response.weight < 1:  # power is averaged continuously, or nothing is known of samples
+        return np.asarray(2j * np.pi * frequency_hz, np.complex128), np.ones(frequency_hz.shape)
+    unsure = np.random.default_rng(1).standard_normal((len(frequency_hz), 1))
+    sample_s = response.sample_s * np.exp(response.width_sd * unsure)
+    alias_hz = frequency_hz - np.round(frequency_hz * sample_s) / sample_s
+    size = np.exp(-0.5 * (2 * np.pi * frequency_hz * _SAMPLE_SD_S) ** 2)
+    return np.asarray(2j * np.pi * alias_hz, np.complex128), np.asarray(size, np.float64)
 
 
 def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, response: Response) -> tuple[Floats, ...]:
