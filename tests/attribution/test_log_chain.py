@@ -132,9 +132,10 @@ def test_long_logs_choose_their_grid_by_a_part():
     assert high[0] - low[0] < 0.008 * mean[0]
 
 
-def test_energies_go_with_the_units_of_time_and_power():
+@pytest.mark.parametrize("mean_s", [0.5, 3.0])
+def test_energies_go_with_the_units_of_time_and_power(mean_s):
     """A log that is read each 50 ms, of twice the power."""
-    times, values, _ = log(at_random(3.0), 3, readings=100)
+    times, values, _ = log(at_random(mean_s), 3, readings=100)
     spans = np.array([[10.0, 12.3], [30.0, 90.0]])
     plain, scaled = log_energies(times, values, spans), log_energies(0.05 * times, 2 * values, 0.05 * spans, 1.0)
     np.testing.assert_allclose(scaled.interval(), 0.1 * np.array(plain.interval()), rtol=1e-4)
