@@ -33,7 +33,7 @@ def main():
             load, activity = program(rng, 6.0, scatter=rng.uniform(0.0, 0.06))
             outcomes.append(check_response(estimated(load, activity, rng, wrong=wrong)))
         flagged = np.mean([not one.passed for one in outcomes])
-        off = 100 * np.expm1(-np.median([one.estimate for one in outcomes]))
+        off = 100 * np.expm1(-np.median([one.estimate[0] for one in outcomes]))
         print(f"| {100 * (wrong - 1):+.0f} % | {len(outcomes)} | {100 * flagged:.1f} % | {off:+.1f} |", flush=True)
 
 

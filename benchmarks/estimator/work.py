@@ -134,7 +134,7 @@ def estimates(case: Case, seed: int, with_timeline: bool) -> dict[str, tuple]:
         else:
             energies = library.program(times[near], record.watts[near], every, known, response).energies
         found = work(energies, every, counts, known, counts.sum())
-        (mean, low, high), failed = found.unknowns.interval(), [one.code for one in found.outcomes if not one.agree]
+        (mean, low, high), failed = found.unknowns.interval(), [one.code for one in found.outcomes if not one.passed]
         result[name] = (mean[-1], low[-1], high[-1], failed, time.perf_counter() - began)
     energy, *_ = window_energies(KINDS["hopper"].response, record.stamps_s, record.watts, spans.tolist())
     rest = [record.watts[(record.stamps_s > a) & (record.stamps_s < b)] for a, b in idle]

@@ -39,7 +39,7 @@ LOADED = ("latency", "energy", "listing", "tracing")
 def row_of(found: Work) -> dict:
     """Work in mJ, idle power in W, and what checks say."""
     mean, low, high = found.unknowns.interval()
-    checks = {one.code: {"agree": one.agree, "difference": one.difference} for one in found.outcomes}
+    checks = {one.code: {"agree": one.passed, "difference": one.estimate} for one in found.outcomes}
     half = (high - low) / 2
     return {"work_mj": 1e3 * mean[-1], "half_mj": 1e3 * half[-1], "idle_w": mean[0], "idle_half_w": half[0]} | checks
 

@@ -130,3 +130,25 @@ def test_long_logs_choose_their_grid_by_a_part():
     mean, low, high = found.interval()
     assert low[0] <= truth <= high[0]
     assert high[0] - low[0] < 0.008 * mean[0]
+
+
+@pytest.mark.parametrize("mean_s", [0.5, 3.0])
+def test_energies_go_with_the_units_of_time_and_power(mean_s):
+    """A log that is read each 50 ms, of twice the power."""
+    times, values, _ = log(at_random(mean_s), 3, readings=100)
+    spans = np.array([[10.0, 12.3], [30.0, 90.0]])
+    plain, scaled = log_energies(times, values, spans), log_energies(0.05 * times, 2 * values, 0.05 * spans, 1.0)
+    np.testing.assert_allclose(scaled.interval(), 0.1 * np.array(plain.interval()), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("distances", "factor"), [(periodic(10.0), 29 * 0.97), (at_random(5.0, 62.0), 1.0)])
+def test_errors_of_edges_that_meet_readings_at_one_phase_add_up_whole(monkeypatch, distances, factor):
+    """29 periods of ten readings: 29 times the variance, less what is beyond the twentieth harmonic.
+
+    Where changes scatter by 0.9 readings their errors are independent.
+    """
+    times, values, _ = log(distances, 1, offset=0.31)
+    found = log_energies(times, values, [[times[0], times[-1]]]).covariance
+    monkeypatch.setattr(log_chain, "_coherent", lambda turns: 1.0)
+    plain = log_energies(times, values, [[times[0], times[-1]]]).covariance
+    np.testing.assert_allclose(found / plain, factor, rtol=0.02)

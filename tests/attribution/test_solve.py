@@ -10,6 +10,7 @@ from jouletrace.attribution.chains import Course, low_pass_chain
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture, solve
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.shares import Response
+from jouletrace.stats.interval import student
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
 N = 30
@@ -85,6 +86,8 @@ def test_cases_are_weighed_by_prior_and_evidence():
     weight = np.array([0.2, 0.8 * np.exp(-1)])
     np.testing.assert_allclose(found.weight, np.outer(weight / weight.sum(), [0.6, 0.4]).ravel())
     np.testing.assert_allclose(found.interval()[0], energies().interval()[0])
+    ends = [replace(energies(), unknowns=np.array([value]), log_evidence=0.0) for value in (1.0, 5.0)]
+    assert joined(ends, np.array([0.25, 0.75])).unknowns.tolist() == [4.0]
 
 
 def test_chains_are_weighed_by_prior_and_evidence():
@@ -92,7 +95,15 @@ def test_chains_are_weighed_by_prior_and_evidence():
     evidence = np.array([dense(chain, problem)[0] for chain in chains])
     expected = np.array([0.7, 0.3]) * np.exp(evidence - evidence.max())
     result = mixture(chains, np.array([0.7, 0.3]), problem)
-    np.testing.assert_allclose(result.weight, expected / expected.sum(), rtol=1e-5)
+    weight = expected / expected.sum()
+    np.testing.assert_allclose(result.weight, weight, rtol=1e-5)
+    both = [solve(chain, problem) for chain in chains]
+    means = weight @ np.array([one.unknowns for one in both])
+    squares = weight @ np.array([one.inverse.diagonal() + one.unknowns**2 for one in both])
+    np.testing.assert_allclose(result.unknowns, means)
+    np.testing.assert_allclose(result.unknowns_sd, np.sqrt(squares - means**2), rtol=1e-5)
+    summed = np.log(np.array([0.7, 0.3]) @ np.exp([one.log_evidence - both[0].log_evidence for one in both]))
+    assert result.log_evidence == pytest.approx(both[0].log_evidence + summed)
 
 
 def energies():
@@ -127,3 +138,24 @@ def test_x_has_offsets_of_its_own():
     sizes = np.array([[[3.0, 0.0]], [[3.0, 0.0]]])
     found = replace(energies(), weight=np.array([1.0, 0.0]), aliased=Unseen(csr_matrix(np.eye(2)), sizes, np.ones(1)))
     np.testing.assert_allclose(found.aliased_j(), 1.96 * np.sqrt([10.0, 4.0]), rtol=1e-3)
+
+
+def test_blocks_of_readings_that_disagree_widen_what_they_have_in_common():
+    """By the jackknife: a block's absence is here as if its readings were noise alone; and priors are in no block."""
+    chain, problem, blocks = chain_of(), problem_of(), 6
+    alone = replace(problem.unknowns, wanted=np.eye(5)[:, :2])  # the first two energies are the unknowns themselves
+    problem = replace(problem, spans=csr_matrix((5, N)), unknowns=alone)
+    whole = solve(chain, problem)
+    assert mixture([chain], np.ones(1), problem).covariance[0] == pytest.approx(whole.covariance)
+    away = []
+    for block in np.array_split(np.arange(18), blocks):
+        without = np.isin(np.arange(18), block, invert=True)
+        kept = replace(alone, shown=alone.shown[without])
+        noise_w, values_w = problem.noise_w[without], problem.values_w[without]
+        left = replace(problem, values_w=values_w, noise_w=noise_w, unknowns=kept)
+        away.append(solve(replace(chain, seen=chain.seen[without]), left).mean_j[:2] - whole.mean_j[:2])
+    spread = (blocks - 1) / blocks * np.transpose(away) @ np.array(away) * (student(0.975, blocks - 1) / 1.96) ** 2
+    of_prior = whole.inverse / alone.variance @ whole.inverse
+    found = mixture([chain], np.ones(1), problem, blocks=blocks).covariance[0]
+    np.testing.assert_allclose(found[:2, :2], spread + of_prior, rtol=1e-4)
+    assert not found[2:].any()

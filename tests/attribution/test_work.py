@@ -108,7 +108,7 @@ def test_errors_that_no_reading_shows_are_in_the_interval():
 def test_a_slope_apart_from_idle_power_fails_a_check(by_wait_w, reason):
     rng = np.random.default_rng(6)
     found = Session(rng, by_wait_w=by_wait_w).work(rng)
-    value, low, high = found.outcomes[0].difference
+    value, low, high = found.outcomes[0].estimate
     assert found.reason == reason
     assert low <= by_wait_w <= high
     assert abs(value - by_wait_w) < 1.0
@@ -118,6 +118,30 @@ def test_a_slope_that_few_readings_show_is_no_failed_check():
     """Host times that hardly differ show the slope to ± 20 W."""
     reasons = [Session(np.random.default_rng(k), late=0.005).work(np.random.default_rng(k)).reason for k in range(20)]
     assert reasons == [None] * 20
+
+
+def test_one_healthy_check_of_a_hundred_fails():
+    """Energies without noise, of a slope that is off by its standard deviation, about 2 W, times 2.4 or 2.8."""
+
+    def found(by_wait_w):
+        rng = np.random.default_rng(3)
+        session = Session(rng, late=0.008, by_wait_w=by_wait_w)
+        mean = session.energy_j[None]
+        exact = Energies(np.ones(1), mean, session.covariance[None], np.zeros(0), mean)
+        return work(exact, session.spans, session.counts)
+
+    _, low, high = found(0.0).outcomes[0].estimate
+    sd_w = (high - low) / 2 / 1.96
+    assert 1.0 < sd_w < 5.0
+    assert [found(by * sd_w).reason for by in (2.4, -2.4, 2.8, -2.8)] == [None, None, "idle_apart", "idle_apart"]
+
+
+def test_long_sessions_are_known_better():
+    """Of several hundred windows probabilities are beyond what a float holds."""
+    rng = np.random.default_rng(4)
+    _, low, high = Session(rng, windows=300).work(rng).unknowns.interval()
+    assert low[WORK] <= WORK_J <= high[WORK]
+    assert high[WORK] - low[WORK] < 0.012 * WORK_J
 
 
 def test_without_idle_time_work_has_no_interval():
@@ -181,6 +205,19 @@ def test_work_that_scatters_is_the_same_by_the_timeline():
     assert 0.02 * WORK_J < (high - low)[-1] / 2 < 0.12 * WORK_J
 
 
+def test_work_of_an_iteration_scales_with_what_is_one():
+    """Ninety iterations taken for one, in the spans and in the timeline."""
+    rng = np.random.default_rng(9)
+    session = Session(rng, late=0.5)
+    iterations = session.counts.sum()
+    energies, timeline = with_timeline(session, rng, 1e-3, session.work_j.sum() + IDLE_W * 1e-3 * iterations)
+    each = work(energies, session.spans, session.counts, timeline, iterations).unknowns.interval()
+    of_all = work(energies, session.spans, session.counts / iterations, timeline).unknowns.interval()
+    np.testing.assert_allclose(np.array(of_all)[:, WORK:] / iterations, np.array(each)[:, WORK:], rtol=1e-4)
+    windows = work(energies, session.spans, session.counts / EACH, timeline, iterations / EACH).unknowns.interval()
+    np.testing.assert_allclose(np.array(windows)[:, WORK:] / EACH, np.array(each)[:, WORK:], rtol=1e-4)
+
+
 def simulated(rng, iterations=1400):
     """Readings of a host-bound program on an H100's sensor; spans, iterations and the true work."""
     host_s = 0.005 * np.repeat(np.exp(0.2 * rng.standard_normal(iterations // 70)), 70)
@@ -202,6 +239,7 @@ def simulated(rng, iterations=1400):
     return (read_s + response.delay_s, values, spans, response), counts, 200.0 * seconds[:, 0].mean()
 
 
+@pytest.mark.thorough
 def test_work_of_a_simulated_program_holds():
     hold = []
     for k in range(2):

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from jouletrace.sensor.kinds import HOPPER_SENSOR
+from jouletrace.sensor.models import STEP_S
 from jouletrace.sensor.shares import Response
 
 IDLE_W, START_S = 130.0, 0.4
@@ -26,14 +27,21 @@ class Load:
         upto = np.append(0.0, np.cumsum(self.watts * np.diff(self.edge_s)))
         return np.interp(high_s, self.edge_s, upto) - np.interp(low_s, self.edge_s, upto) + IDLE_W * (high_s - low_s)
 
-    def record(self, rng, averages=16, after_s=0.3):
-        """Times and values of readings, and the response of this GPU's sensor."""
+    def above(self, time_s):
+        """Power above idle at some times."""
+        place = np.searchsorted(self.edge_s, time_s, side="right") - 1
+        busy = (place >= 0) & (place < len(self.watts))
+        return np.where(busy, self.watts[np.clip(place, 0, len(self.watts) - 1)], 0.0)
+
+    def record(self, rng, averages=16, after_s=0.3, sample=None):
+        """Times and values of readings, and the response of this GPU's sensor; ``sample`` is that of a sample."""
         rate, weight = rng.uniform(1215, 1254) * averages / 16, 1 / averages
         response = Response.sampled(replace(HOPPER_SENSOR, averages=averages), 0.02, rate_hz=rate)
         sample_s = (np.arange(int((self.edge_s[-1] + after_s) * rate)) + rng.random()) / rate
-        place = np.searchsorted(self.edge_s, sample_s, side="right") - 1
-        busy = (place >= 0) & (place < len(self.watts))
-        power = IDLE_W + np.where(busy, self.watts[np.clip(place, 0, len(self.watts) - 1)], 0.0)
+        lags_s, shares = np.zeros(1), np.ones(1)
+        if sample is not None:
+            lags_s, shares = sample.first_s + STEP_S * np.arange(len(sample.weight)), sample.weight
+        power = IDLE_W + self.above(np.subtract.outer(sample_s, lags_s)) @ shares
         state = lfilter([weight], [1, weight - 1], power, zi=[IDLE_W * (1 - weight)])[0]
         read_s = np.arange(0.02 + rng.random() * 0.02, sample_s[-1], 0.02)
         seen = state[np.searchsorted(sample_s, read_s, side="right") - 1]

@@ -18,6 +18,7 @@ from scipy.sparse import csr_matrix
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing
+from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
 from jouletrace.attribution.swing import CHANCES, DENSITIES_S, swing_prior
@@ -61,6 +62,7 @@ def attribute(
         period_s: Period of the swing in the bursts, if it is known: the length of an iteration.
         times_sd_s: Standard deviations of the readings' times, shape (n,), where stamps came late (``Grid.unsure_s``).
     """
+    refuse_unordered(times_s, values_w)
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     if not response.width_s:
         return log_energies(times_s - response.delay_s, values_w, spans, response.noise_w)

@@ -20,6 +20,7 @@ from jouletrace.attribution.chains import Chain
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.look import Look, first_look, jolts_of
 from jouletrace.attribution.observer import Sampled
+from jouletrace.attribution.outcome import refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import KEPT, Energies, Problem, Unknowns, mixture, solve
 from jouletrace.sensor.shares import Floats, Response, averaged, shares
@@ -74,6 +75,7 @@ def attribute_program(
             sample are then known as well as long ones.
         prior: What is believed of power.
     """
+    refuse_unordered(times_s, values_w)
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     if sampled is not None:  # samples from all that the first reading shows to the last reading
         track = sampled.track.over(float(times_s[0]) - 10 * response.rise_s, float(times_s[-1]))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 from scipy.optimize import lsq_linear
 from scipy.special import chdtrc, erfc
 
+from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.program import Rows
 
 WIDTH, PRIOR_SHARE = 0.5, 0.25
@@ -17,15 +16,6 @@ WIDTH, PRIOR_SHARE = 0.5, 0.25
 
 IMPROBABLE = 1e-3
 """Probability by chance below which a check fails."""
-
-
-class Outcome(NamedTuple):
-    """Outcome of a check."""
-
-    code: str
-    passed: bool
-    probability: float  # of what is seen or more, by chance
-    estimate: float  # what it is about: logarithm of the rise over the nominal one; powers outside of their bounds
 
 
 def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
@@ -42,26 +32,33 @@ def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
 
 
 def check_response(rows: Rows) -> Outcome:
-    """The check that the sensor's memory is as long as it is taken to be.
+    """The check that the sensor's memory is as long as it is taken to be; of the logarithm of it over the nominal one.
 
     Before the readings, its posterior mean has a variance of the prior's less the posterior's.
     """
     mean, sd = rows.width
     probability = float(erfc(abs(mean) / np.sqrt(2 * max(1 - sd**2, 1e-6))))
-    return Outcome("response", probability >= IMPROBABLE, probability, mean * rows.width_sd)
+    value, half = mean * rows.width_sd, 1.96 * sd * rows.width_sd
+    return Outcome("response", probability >= IMPROBABLE, (value, value - half, value + half))
 
 
 def check_powers(rows: Rows, most_w: float) -> Outcome:
-    """The check that each kind draws from 0 to ``most_w``, by the least chi² with which all would lie in between."""
+    """The check that each kind draws from 0 to ``most_w``, by the least chi² with which all would lie in between.
+
+    Its estimate is of the kind that is farthest beyond a bound: by how much, in W; below 0 if none is.
+    """
     ran = np.flatnonzero(rows.seconds > 0)
     means, covariance = rows.energies.moments(rows.together(np.eye(len(rows.seconds))[ran]))
     power_w, scale = means / rows.seconds[ran], rows.seconds[ran]
     covariance = covariance / np.outer(scale, scale)
-    outside = int(np.count_nonzero((power_w < 0) | (power_w > most_w)))
-    if not outside:
-        return Outcome("powers", True, 1.0, 0.0)
+    beyond_w = np.maximum(-power_w, power_w - most_w)
+    worst = int(np.argmax(beyond_w))
+    value, half = float(beyond_w[worst]), 1.96 * float(np.sqrt(covariance[worst, worst]))
+    estimate = value, value - half, value + half
+    if value <= 0:
+        return Outcome("powers", True, estimate)
     covariance += 1e-9 * np.diag(covariance.diagonal())  # of kinds that always run at once
     white = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(ran)), lower=True)
     found = lsq_linear(white, white @ power_w, (0.0, most_w), method="bvls")  # which knows the active bounds exactly
     probability = float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
-    return Outcome("powers", probability >= IMPROBABLE, probability, float(outside))
+    return Outcome("powers", probability >= IMPROBABLE, estimate)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import block_diag
 
+from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.solve import KEPT, Energies
 from jouletrace.sensor.shares import Floats, Timeline
 
@@ -36,14 +37,6 @@ _Rows = tuple[Floats, Floats, Floats, Floats]
 scatters by its mean, and of idle power that walks by 1 W in a second."""
 
 
-class Outcome(NamedTuple):
-    """Two ways to the same quantity."""
-
-    code: str
-    agree: bool
-    difference: tuple[float, float, float]  # value, low and high end of 95 %
-
-
 class Work(NamedTuple):
     """Work and idle power with their joint distribution."""
 
@@ -53,7 +46,7 @@ class Work(NamedTuple):
     @property
     def reason(self) -> str | None:
         """Code of the first disagreement, with which no work has an interval; None without one."""
-        return next((one.code for one in self.outcomes if not one.agree), None)
+        return next((one.code for one in self.outcomes if not one.passed), None)
 
 
 def work(
@@ -72,7 +65,7 @@ def work(
     free, idle = _posterior(_UNKNOWN, *informed), bool((counts.sum(axis=1) == 0).any())
     row, each = np.eye(free.mean_j.shape[1]), counts.sum(axis=0) / counts.sum()
     excess = _compared(free, "idle_apart" if idle else "idle_unseen", row[1])
-    outcomes = [excess._replace(agree=idle and (excess.agree or abs(excess.difference[0]) <= TOLERANCE_W))]
+    outcomes = [excess._replace(passed=idle and (excess.passed or abs(excess.estimate[0]) <= TOLERANCE_W))]
     if timeline is not None:
         outcomes.append(_compared(free, "work_apart", each @ row[2:-1] - row[-1]))
     return Work(_posterior(_EXCESS_W, *informed), tuple(outcomes))

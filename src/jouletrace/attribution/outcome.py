@@ -1,0 +1,34 @@
+"""Outcomes of the checks of an estimate, and the refusal of readings that no estimate can be made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jouletrace.sensor.shares import Floats
+
+
+class Outcome(NamedTuple):
+    """Outcome of a check, and the quantity that it is about."""
+
+    code: str
+    passed: bool
+    estimate: tuple[float, float, float]  # value, low and high end of 95 %
+
+
+def refuse_unordered(times_s: Floats, values_w: Floats) -> None:
+    """Raise ValueError unless these are as many finite values as times, and times increase."""
+    if np.ndim(times_s) != 1 or np.shape(times_s) != np.shape(values_w):
+        raise ValueError(
+            f"readings have times of shape {np.shape(times_s)} and values of shape {np.shape(values_w)}:"
+            " give one value for each time"
+        )
+    for name, some in (("time", times_s), ("value", values_w)):
+        if not np.isfinite(some).all():
+            raise ValueError(f"reading {int(np.argmin(np.isfinite(some)))} has no finite {name}: leave it out")
+    if (back := np.diff(times_s) <= 0).any():
+        at = int(np.argmax(back)) + 1
+        raise ValueError(
+            f"reading {at} at {times_s[at]:.6f} s isn't later than the one before it: sort readings and drop repeats"
+        )
