@@ -41,3 +41,17 @@ def test_readings_that_say_nothing_are_refused(program, times_s, values_w, says)
     with pytest.raises(ValueError, match=says) as refused:
         estimate(times_s, values_w, span, response=response)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("spans", "says"),
+    [
+        ([], "there are no spans: give"),
+        ([[0.5, 0.3]], "burst 0 ends before it begins"),
+        ([[0.1, 0.4], [0.3, 0.6]], "burst 1 .* begins before the last one ended"),
+        ([[0.5, 0.6], [0.1, 0.2]], "burst 1 .* give them in order"),
+    ],
+)
+def test_bursts_that_overlap_are_refused(spans, says):
+    with pytest.raises(ValueError, match=says):
+        attribute(TIME_S, VALUE_W, spans, response=Response.sampled(HOPPER_SENSOR, 0.02))

@@ -135,6 +135,17 @@ def test_kernels_that_overlap_share_energy_and_time_equally():
     np.testing.assert_allclose(rows.before, np.diag(alone_j**2) + both_j**2, rtol=1e-3)
 
 
+def test_a_kind_that_overlaps_itself_has_all_of_its_energy():
+    load = Load(np.full(3, 0.2), np.array([300.0, 400.0, 300.0]))
+    start_ns, end_ns = (np.rint(1e9 * load.edge_s[list(places)]).astype(np.int64) for places in ((0, 1), (2, 3)))
+    activity = activity_of(start_ns, end_ns, np.zeros(2, np.int64), NAMES[:1], 0)
+    times_s, values_w, response = load.record(np.random.default_rng(5))
+    rows = attribute_program(times_s, values_w, [load.span], activity, response=response)
+    np.testing.assert_allclose(rows.seconds, 0.6, rtol=1e-6)
+    whole_j, kind_j = rows.energies.interval()[0]
+    assert abs(kind_j - whole_j) < 0.03 * whole_j
+
+
 def test_what_is_off_in_the_delay_is_determined():
     """Short spans are known well although the delay is off by two standard deviations, 1.5 ms."""
     rng = np.random.default_rng(0)

@@ -70,7 +70,7 @@ MUTANTS = [
         ("response of samples about the last guess", "shape_mean, [0.0]", "0 * shape_mean, [0.0]"),
         ("no spread within kinds", "density = part_s @", "density = 0 * part_s @"),
         ("spread by readings alone", "weight = np.exp(-0.5 *", "weight = np.exp(-0.0 *"),
-        ("energy counted for each that overlaps", "= 1 / len(members)", "= 1"),
+        ("energy counted for each that overlaps", "list(members), 1 / len(members))", "list(members), 1)"),
         ("idle power unknown between kernels", "replace(prior, level_w=prior.rest_w)", "prior"),
     ),
     *_of(

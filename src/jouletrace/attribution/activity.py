@@ -77,7 +77,7 @@ class Activity:
     @property
     def timeline(self) -> Timeline:
         """The intervals, each of the kind of its column."""
-        return Timeline(self.start_s, self.end_s, self.column)
+        return Timeline(self.start_s, self.end_s, self.column, len(self.members))
 
     def seen(
         self, at_s: Array, response: SampleResponse, value: Array, watts: Array, into: Sums | None = None

@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 from jouletrace.attribution.cuts import Cuts, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing
-from jouletrace.attribution.outcome import refuse_unordered
+from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
 from jouletrace.attribution.prior import Prior
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, Unseen, joined, mixture
 from jouletrace.attribution.swing import CHANCES, DENSITIES_S, swing_prior
@@ -27,9 +27,6 @@ from jouletrace.sensor.shares import Floats, Response, Timeline, shares
 _STEP = 0.25
 """Longest segment inside a burst over the longer of window and time between readings: a level that walks is resolved,
 on an H100 at less than half of its memory."""
-
-_LIKELY = 2e-3
-"""Grid points with less of the prior's weight are left out."""
 
 _UNLIKELY = 9.0
 """Delays are left out that are so much less likely than the best one, as logarithm, at a first look."""
@@ -56,7 +53,7 @@ def attribute(
         values_w: Their values, shape (n,).
         spans: Starts and ends whose energies are asked for, shape (s, 2).
         response: What a reading shows of power. Where that is the power of its moment, the readings are a log
-            (``log_chain``), for which bursts and a period don't count.
+            (``log_chain``): of what follows, and of what isn't known of the sensor, nothing counts then.
         bursts: Disjoint segments with a level of their own, in order, shape (b, 2): the spans if None.
         prior: What is believed of power.
         period_s: Period of the swing in the bursts, if it is known: the length of an iteration.
@@ -67,6 +64,7 @@ def attribute(
     if not response.width_s:
         return log_energies(times_s - response.delay_s, values_w, spans, response.noise_w)
     bursts = spans if bursts is None else np.asarray(bursts, np.float64).reshape(-1, 2)
+    refuse_overlapping(bursts)
     some = slice(None, None, response.stride)
     response = replace(response, period_s=response.period_s * response.stride)
     unsure_s = np.zeros(len(times_s)) if times_sd_s is None else times_sd_s
@@ -119,11 +117,10 @@ class _Case:
         """Energies under all sizes of swing and slow change."""
         cuts, look, response, problem = self.cuts, self.look, self.response, self.problem
         look.jolt = jolts_of(cuts, cuts.bursts.ravel(), np.outer(look.height_w, [1.0, -1.0]).ravel(), response)
-        owed = timing(cuts, look.level_w + self.base_w, response)
-        # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks. At the
-        # pace of that a reading follows the power
-        late = response.weight / np.sqrt(12), self.unsure_s / response.width_s
-        noise_w = np.sqrt(response.noise_w**2 + owed.noise_w**2 + (look.unsettled_w * np.hypot(*late)) ** 2)
+        owed = timing(cuts, look.level_w + self.base_w, response, self.unsure_s)
+        # The last sample falls anywhere before a reading's moment: uniform, times what the state still lacks
+        late_w = look.unsettled_w * response.weight / np.sqrt(12)
+        noise_w = np.sqrt(response.noise_w**2 + owed.noise_w**2 + late_w**2)
         unknown = np.maximum([response.delay_sd_s, response.width_sd], 1e-9) ** 2
         slopes = Unknowns(owed.slope, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
         problem = replace(problem, noise_w=noise_w, unknowns=problem.unknowns.beside(slopes))
@@ -134,7 +131,6 @@ class _Case:
         grid = [
             (d, slow, local, weight * share)
             for d, weight in enumerate(weights.tolist())
-            if weight > _LIKELY
             for slow, local, share in self.prior.slow
         ]
         taken = [d for d, *_ in grid]

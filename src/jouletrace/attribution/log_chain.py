@@ -14,9 +14,9 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_matrix
 
 from jouletrace.attribution.chains import Chain, precision
+from jouletrace.attribution.cuts import share_of
 from jouletrace.attribution.solve import Energies, Problem, Unknowns, mixture, solve
 from jouletrace.sensor.shares import Floats
 
@@ -38,6 +38,9 @@ _REGULAR = 0.6
 """Changes whose distances scatter by less than so many readings may be periodic: distances of a periodic load are one
 of two neighbouring whole numbers, which scatter by a half at most. Late polls add to that."""
 
+_LEAST_W = 1e-3
+"""Noise of a reading: the precision of all states stays finite."""
+
 _SLIPS = 2.5
 """Standard deviations by which changes go with the moments of polls more often than by chance: one log in 160."""
 
@@ -52,7 +55,9 @@ def fluctuation_chain(
 
     The mean of a segment's energy is that of the bridge between its two ends. With ``hidden_s``, the longest cycle that
     fits between readings, power swings through whole cycles there: readings don't show a segment's energy, whose
-    variance comes from the scatter of the cycles, variance x cycle² / 2 pi² memory a second.
+    variance comes from the scatter of the cycles. An oscillation of period c whose phase is forgotten with memory m has
+    the density variance x 2 m / (1 + (2 pi m / c)²) at rest, which is variance x c² / 2 pi² m for m above c. That is
+    taken for shorter memories, too: with the whole formula too few intervals of periodic loads hold.
     """
     h = np.diff(time_s)
     f, reach = np.exp(-h / memory_s), memory_s * np.tanh(h / (2 * memory_s))
@@ -73,14 +78,14 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         spans: Starts and ends, shape (s, 2).
         noise_w: Standard deviation of a reading's noise.
     """
-    spans = np.asarray(spans, np.float64).reshape(-1, 2)
+    spans, noise_w = np.asarray(spans, np.float64).reshape(-1, 2), max(noise_w, _LEAST_W)
     turns = _changes(values_w, noise_w)
     if len(turns) < 2 or _slips(times_s, values_w, turns):
         none = np.full((1, len(spans)), np.nan)
         return Energies(np.ones(1), none, np.zeros((1, len(spans), len(spans))), np.zeros(0), none, reason=ALIASED)
     step_s, scatter, level_w = float(np.median(np.diff(times_s))), float(values_w.var()), float(values_w.mean())
     points = [(memory * step_s, size * scatter, False, 0.0) for memory, size in product(MEMORIES, SIZES)]
-    hidden = _partial(values_w)
+    hidden = max(_partial(values_w), -500.0)  # of which the exponential is still above zero
     points += [
         (memory * step_s, size * scatter, True, hidden)
         for memory, size in product(MEMORIES, SIZES)
@@ -93,7 +98,7 @@ def log_energies(times_s: Floats, values_w: Floats, spans: ArrayLike, noise_w: f
         time_s = np.unique(np.concatenate([times, wanted.ravel()]))
         mean, variance = np.zeros(1), np.array([100 * scatter + 1e4])
         unknowns = Unknowns(np.ones((len(times), 1)), np.diff(wanted), mean, variance)
-        return Problem(deviations, np.full(len(times), noise_w), _cover(time_s, wanted), unknowns), time_s
+        return Problem(deviations, np.full(len(times), noise_w), share_of(time_s, wanted), unknowns), time_s
 
     def chain(time_s: Floats, times: Floats, point: tuple[float, float, bool, float]) -> Chain:
         memory_s, variance, hidden, _ = point
@@ -166,11 +171,3 @@ def _partial(values_w: Floats) -> float:
     one, two = (float(d[k:] @ d[:-k] / (d @ d)) for k in (1, 2))
     partial = (two - one**2) / (1 - one**2)
     return -0.5 * min(partial, 0.0) ** 2 * len(values_w)
-
-
-def _cover(time_s: Floats, spans: Floats) -> csr_matrix:
-    """Share of each segment in each span: spans begin and end at instants."""
-    first, last = np.searchsorted(time_s, spans.T)
-    column = np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)])
-    row = np.repeat(np.arange(len(spans)), last - first)
-    return csr_matrix((np.ones(len(row)), (row, column)), shape=(len(spans), len(time_s) - 1))

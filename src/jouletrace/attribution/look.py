@@ -141,17 +141,18 @@ class Timing:
     noise_w: Floats  # shape (readings,): standard deviation of what isn't in proportion, and of single readings' times
 
 
-def timing(cuts: Cuts, level_w: Floats, response: Response) -> Timing:
-    """What readings owe to it, by statistical linearisation, W (Gelb 1974, section 6.2).
+def timing(cuts: Cuts, level_w: Floats, response: Response, unsure_s: Floats) -> Timing:
+    """Readings' debt to an unknown delay and width, by statistical linearisation, W (Gelb 1974, section 6.2).
 
     Where an edge enters a window readings don't change in proportion: slopes are regressions over what isn't known, and
     what is left is noise of each reading. They are taken of the level without swings, ``level_w`` (n,): of deconvolved
-    readings they would fit the swings themselves. Between reads of a counter the time is uncertain, too: even a
+    readings they would fit the swings themselves. Times of single readings are known to ``unsure_s``, (readings,), and
+    to the response's jitter: what they would show at other times is noise, too. Between reads of a counter even a
     constant power reads wrong.
     """
     moment_s = cuts.time_s[cuts.seen]
 
-    def moved(late_s: float, by: float = 1.0) -> Floats:
+    def moved(late_s: Floats | float, by: float = 1.0) -> Floats:
         one = response.widened(by)
         return averaged(moment_s + response.delay_s - one.delay_s - late_s, cuts.time_s, level_w, one)
 
@@ -167,6 +168,7 @@ def timing(cuts: Cuts, level_w: Floats, response: Response) -> Timing:
     if response.back_to_back:
         last_w = level_w[np.maximum(cuts.seen - 1, 0)]
         left += 2 * (last_w * response.jitter_s / (moment_s - cuts.time_s[cuts.windows.begun])) ** 2
-    elif response.jitter_s:
-        left += _WEIGHTS @ (np.array([moved(response.jitter_s * node) for node in _NODES]) - usual) ** 2
+    else:
+        jitter_s = np.hypot(response.jitter_s, unsure_s)
+        left += _WEIGHTS @ (np.array([moved(jitter_s * node) for node in _NODES]) - usual) ** 2
     return Timing(np.stack(slopes, axis=1), np.sqrt(left))

@@ -32,3 +32,12 @@ def refuse_unordered(times_s: Floats, values_w: Floats) -> None:
         raise ValueError(
             f"reading {at} at {times_s[at]:.6f} s isn't later than the one before it: sort readings and drop repeats"
         )
+
+
+def refuse_overlapping(bursts: Floats) -> None:
+    """Raise ValueError unless there are bursts, in order and apart from each other."""
+    if not len(bursts):
+        raise ValueError("there are no spans: give a start and an end of one at least")
+    if (back := np.diff(bursts.ravel()) < 0).any():
+        at = (int(np.argmax(back)) + 1) // 2
+        raise ValueError(f"burst {at} ends before it begins, or begins before the last one ended: give them in order")

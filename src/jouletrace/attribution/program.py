@@ -76,19 +76,24 @@ def attribute_program(
         prior: What is believed of power.
     """
     refuse_unordered(times_s, values_w)
+    if not response.width_s:
+        raise ValueError("momentary readings don't tell kernels apart: take energies of spans by attribute")
+    times_s, values_w = times_s[:: response.stride], values_w[:: response.stride]
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     if sampled is not None:  # samples from all that the first reading shows to the last reading
         track = sampled.track.over(float(times_s[0]) - 10 * response.rise_s, float(times_s[-1]))
-        sampled, response = replace(sampled, track=track), replace(response, delay_s=sampled.sensor.delay_s)
+        sampled, known = replace(sampled, track=track), sampled.sensor
+        own = Response.sampled(known, response.period_s, sampled.track.rate_hz)
+        response = replace(response, rise_s=own.rise_s, weight=own.weight, delay_s=own.delay_s)
     moment_s = times_s - response.delay_s
     whole = np.array([[activity.begin_s, activity.finish_s]])
-    cuts = Cuts.of(
-        moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf
-    )  # kernels show what is faster than readings
+    # Kernels show what is faster than readings
+    cuts = Cuts.of(moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf)
     columns = _Columns.of(activity, prior)
     part_s = activity.timeline.seconds(cuts.time_s)
     cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ columns.kinds / cuts.h[:, None]).T)]).tocsr()
-    # A kind's row has nothing of other kinds, which run at other times in its segments
+    # Of powers a kind's row has nothing of other kinds, which run at other times in its segments; of what the chain
+    # adds it has its share of the segment's time
     wanted = np.vstack([cover[: len(spans)] @ part_s, (part_s.sum(axis=0)[:, None] * columns.kinds).T])
     if sampled is None:
         shown = shares(moment_s, activity.timeline, response)
@@ -147,7 +152,7 @@ class _Columns:
         apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
         kinds = np.zeros((count, len(activity.kinds)))
         for column, members in enumerate(activity.members):
-            kinds[column, list(members)] = 1 / len(members)
+            np.add.at(kinds[column], list(members), 1 / len(members))  # a kind may overlap itself
         some, (mean_w, sd_w) = apart > 0, prior.power_w
         return cls(
             made=np.hstack([np.eye(len(together))[[together[one] for one in activity.of]], np.eye(count)[:, some]]),
@@ -183,7 +188,7 @@ def _spread(
     Kernels that last L have density power² L. With samples every S apart, those shorter than S are seen in proportion
     to their length, and then as if they lasted S: readings scatter by a density of power² S, of which L / S is energy.
     """
-    lasts_s = activity.seconds[:-1] / np.bincount(activity.column)
+    lasts_s = activity.seconds[:-1] / np.maximum(np.bincount(activity.column, minlength=len(above_w)), 1)
     density = part_s @ (above_w**2 * lasts_s) / cuts.h
     if not response.weight:
         return density, np.zeros(len(density))

@@ -301,6 +301,8 @@ def joined(parts: Sequence[Energies], prior: Floats) -> Energies:
         mean_j=np.concatenate([one.mean_j for one in parts]),
         covariance=np.concatenate([one.covariance for one in parts]),
         unknowns=np.asarray(sum(w * one.unknowns for w, one in zip(weight, parts, strict=True))),
+        unknowns_sd=np.asarray(sum(w * one.unknowns_sd for w, one in zip(weight, parts, strict=True))),
+        log_evidence=float(evidence.max() + np.log((np.exp(evidence - evidence.max()) * prior).sum())),
         tried_j=np.concatenate([one.tried_j for one in parts]),
         unseen=hidden([one.unseen for one in parts]),
         aliased=hidden([one.aliased for one in parts]),

@@ -24,7 +24,7 @@ CHANCES = np.array([0.5, 0.25, 0.125, 0.075, 0.03, 0.02])
 """Shares of the swings of one density, in the order of their hidden offsets: finer where these are large."""
 
 _SPECTRA = np.array([0.0, 1.0, 2.0])
-"""Powers of 1/h with which powers of harmonics fall: short pulses, steps, smoother ones."""
+"""Powers of 1/h with which amplitudes of harmonics fall: short pulses, steps, smoother ones."""
 
 _HARMONICS, _DRAWS, _SIZES = np.arange(1, 13), (1200, 300), 12
 """Resolution of the prior: harmonics of a waveform; draws of it with a period each, and with one that is known;

@@ -120,16 +120,17 @@ class Response:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Intervals, each of a kind; in order of their starts. Those of one kind may overlap: their powers add."""
+    """Intervals, each of a kind. Those of one kind may overlap: their powers add."""
 
     start_s: Floats  # shape (m,)
     end_s: Floats  # shape (m,)
     kind: NDArray[np.int64]  # shape (m,), from 0
+    least: int = 0  # number of kinds, if some of the last have no interval
 
     @property
     def kinds(self) -> int:
         """Number of kinds."""
-        return int(self.kind.max()) + 1
+        return max(self.least, int(self.kind.max()) + 1)
 
     def running(self, time_s: Floats) -> Floats:
         """Number of intervals of each kind that run at ``time_s``, shape (times, kinds)."""
@@ -176,8 +177,8 @@ def averaged(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response)
     """
     h = np.diff(cut_s)
     if response.window_s:
-        far_s = np.array([1.0, -1.0]) * (response.window_s + 1e3)
-        edge_s = np.concatenate([cut_s[:1] - far_s[0], cut_s, cut_s[-1:] - far_s[1]])
+        far_s = response.window_s + 1e3
+        edge_s = np.concatenate([cut_s[:1] - far_s, cut_s, cut_s[-1:] + far_s])
         level = np.concatenate([level_w[:1], level_w, level_w[-1:]])
         upto = np.append(0.0, np.cumsum(level * np.diff(edge_s)))
         begin_s = response.begins(time_s)
