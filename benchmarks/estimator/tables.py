@@ -1,6 +1,6 @@
 """Tables of docs/results/estimator.md from the rows of the judges, and one file of all rows.
 
-python benchmarks/estimator/tables.py bursts.json exact.json stated.json off.json logs.json recorded.json -o ALL.json
+python benchmarks/estimator/tables.py bursts.json exact.json stated.json off.json logs.json gpu.json -o ALL.json
 python benchmarks/estimator/tables.py ALL.json
 """
 
@@ -68,6 +68,11 @@ def recorded(rows: list[dict]) -> list[str]:
     return lines
 
 
+def plain(rows: list[dict]) -> list[str]:
+    """A line a row, as it is."""
+    return [json.dumps(rounded(row)) for row in rows]
+
+
 def rounded(value: object) -> object:
     """Rows with five digits."""
     if isinstance(value, float):
@@ -86,7 +91,7 @@ def main() -> None:
     if len(tables) == 1 and isinstance(next(iter(tables.values())), dict):
         tables = next(iter(tables.values()))
     for name, rows in tables.items():
-        show = {"logs": logs, "recorded": recorded}.get(name, bursts)
+        show = {"logs": logs, "recorded": recorded}.get(name, bursts if "shape" in rows[0] else plain)
         print(f"\n{name}\n\n" + "\n".join(show(rows)))
     if arguments.output:
         lines = [

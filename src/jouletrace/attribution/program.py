@@ -77,7 +77,7 @@ def attribute_program(
     """
     refuse_unordered(times_s, values_w)
     if not response.width_s:
-        raise ValueError("momentary readings don't tell kernels apart: take energies of spans by attribute")
+        raise ValueError("momentary readings can't distinguish kernels: take energies of spans by attribute")
     times_s, values_w = times_s[:: response.stride], values_w[:: response.stride]
     spans = np.asarray(spans, np.float64).reshape(-1, 2)
     if sampled is not None:  # samples from all that the first reading shows to the last reading
