@@ -1,4 +1,4 @@
-"""What NVML says of a GPU, recorded by a process of its own while a program runs in another.
+"""Readings of a GPU by NVML, recorded by a process of its own while a program runs in another.
 
     with Sensors(UUID, FILE.npz): ...
 

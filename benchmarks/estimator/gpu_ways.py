@@ -61,13 +61,11 @@ class Case:
         kinds, origin_ns = [Kind(name) for name in kernels.names], int(kernels.start_ns[0] - round(1e9 * start[0]))
         return activity_of(kernels.start_ns[mine], kernels.end_ns[mine], kernels.name[mine], kinds, origin_ns)
 
-    def timeline(self, kernels: Kernels, start_s: float, end_s: float, kind: np.ndarray | None = None) -> Timeline:
-        """The kernels that start between two times, each name a kind of its own, or of the kinds given by name."""
+    def timeline(self, kernels: Kernels, start_s: float, end_s: float) -> Timeline:
+        """The kernels that start between two times, each name a kind of its own."""
         start, end = self.record.seconds(kernels.start_ns), self.record.seconds(kernels.end_ns)
         mine = (start >= start_s) & (start < end_s) & (end > start)
-        kinds = kernels.name[mine] if kind is None else kind[kernels.name[mine]]
-        if kind is None:
-            _, kinds = np.unique(kinds, return_inverse=True)
+        _, kinds = np.unique(kernels.name[mine], return_inverse=True)
         return Timeline(start[mine], end[mine], kinds.astype(np.int64))
 
 

@@ -120,7 +120,7 @@ def test_calls_of_a_kind_may_differ():
 
 @pytest.mark.thorough
 def test_samples_that_miss_most_of_short_kernels_widen_long_spans():
-    """What calls of a kind differ by is energy for the tenth of them that a sample meets."""
+    """The difference between calls of a kind is energy for the tenth of them that a sample meets."""
     spans, _, half, _ = judged(range(4), span_s=1.0, samples=True, shortest_s=5e-5, longest_s=1e-4, scatter=0.2)
     assert spans >= 0.88
     assert half < 0.02

@@ -178,7 +178,7 @@ def with_timeline(session, rng, busy_s, kinds_j):
 
 @pytest.mark.parametrize(("by_wait_w", "reason"), [(0.0, None), (1.5, "work_apart")])
 def test_work_by_the_timeline_is_its_kinds_less_idle_power(by_wait_w, reason):
-    """What depends on the wait is seen by the kernels; the regression takes it for idle power."""
+    """Work that depends on the wait is seen by the kernels; the regression takes it for idle power."""
     rng = np.random.default_rng(9)
     session = Session(rng, late=0.5, by_wait_w=by_wait_w)
     session.covariance /= 25

@@ -135,7 +135,7 @@ _NODES, _WEIGHTS = (
 
 @dataclass(frozen=True)
 class Timing:
-    """What readings owe to an unknown delay and width of the sensor."""
+    """Debt of readings to an unknown delay and width of the sensor."""
 
     slope: Floats  # shape (readings, 2): by the delay (W/s) and by the logarithm of rise or window (W)
     noise_w: Floats  # shape (readings,): standard deviation of what isn't in proportion, and of single readings' times

@@ -164,7 +164,7 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _Sensor:
-    """What isn't known of sensor and clock, by derivatives about the nominal ones in standard deviations."""
+    """Unknowns of sensor and clock, by derivatives about the nominal ones in standard deviations."""
 
     shown: Floats  # shape (readings, m): of readings, in W
     mean: Floats  # shape (m,)

@@ -193,7 +193,7 @@ def _sampled(frequency_hz: Floats, response: Response) -> tuple[NDArray[np.compl
 
 
 def _covariances(t: Floats, begin: float, span_s: float, burst_s: float, response: Response) -> tuple[Floats, ...]:
-    """What readings at ``t`` after a burst's start show of it, of unit power above idle; the span starts at ``begin``.
+    """Readings at ``t`` after the start of a burst of unit power above idle; the span starts at ``begin``.
 
     Returns:
         Share of the level, (n,); covariance by white noise of density 1, (n, n), and with the span's energy, (n,);

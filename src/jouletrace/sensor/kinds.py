@@ -216,7 +216,7 @@ def calibrated(known: Response, sampler: Sensor | None = None, back_to_back: boo
 
 
 def readings_of(channel: ChannelInfo) -> shares.Response:
-    """What the channel's readings show of power, for ``attribution.attribute``."""
+    """The response by which the channel's readings show power, for ``attribution.attribute``."""
     kind, response = kind_of(channel), response_of(channel)
     if kind.sampler is not None and not channel.response:
         return shares.Response.sampled(kind.sampler, response.period_s)

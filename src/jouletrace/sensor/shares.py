@@ -190,7 +190,7 @@ def averaged(time_s: Floats, cut_s: Floats, level_w: Floats, response: Response)
 
 
 def seen(time_s: Floats, low_s: float, high_s: float, response: Response, turn: Complex | float = 0.0) -> Complex:
-    """What readings at ``time_s`` show of a power ``exp(turn t)`` between two times; the last axis is the readings'."""
+    """Readings at ``time_s`` of a power ``exp(turn t)`` between two times; the last axis is the readings'."""
     scale, fade, reach_s = _weight(response)
     low, high = (np.clip(edge, time_s - reach_s, time_s) for edge in (low_s, high_s))
     rate = np.asarray(turn + fade, np.complex128)
