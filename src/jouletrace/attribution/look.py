@@ -21,6 +21,12 @@ _FIRST = (1e-4, 0.3, 1.0)
 _LEAST_W = 5.0
 """Height of a burst that doesn't rise above idle: sizes relative to it need one."""
 
+_ANY = 1e5
+"""Variance of a walk that follows all readings, in W²/s."""
+
+_SEEN = 4.0
+"""Standard deviations of noise by which power outside of bursts was seen to move."""
+
 _PARTS = 8
 """Of a sample, in which steps of power are one: 0.1 ms on an H100, over which a sample averages there."""
 
@@ -33,7 +39,9 @@ class Look:
     response: Response
     prior: Prior
     height_w: Floats  # shape (b,): mean power of each burst above idle
-    moves: Floats  # shape (n,): variance of the level's walk where it was seen to move, in W²/s
+    # Variance of the walk of what was seen to move, in W²/s, shape (n,): of a burst's level, and outside of what idle
+    # power is taken for, where another load may run
+    moves: Floats
     jolt: Floats  # shape (n,): variance that edges put into the sensor's state, in W²
     level_w: Floats  # shape (n,): power without its swings, from the readings' first median
     unsettled_w: Floats  # shape (readings,): power at each reading's moment less what it shows
@@ -58,7 +66,8 @@ class Look:
         level = self.prior.level_w**2
         fresh = np.append(level if cuts.inside[0] else 0.0, np.where(np.append(cuts.opens[1:], False), level, 0.0))
         density = density_s * (height**2 if self.swing is None else self.swing)
-        course = Course(density, walk, fresh, np.hypot(self.prior.idle_walk, self._after()))
+        outside = np.where(cuts.inside, 0.0, self.moves)
+        course = Course(density, walk, fresh, np.sqrt(self.prior.idle_walk**2 + self._after() ** 2 + outside))
         jolt = self.jolt + density_s * self.missed
         return sensor_chain(cuts.time_s, cuts.windows, self.response, course, jolt)
 
@@ -74,39 +83,46 @@ def first_look(cuts: Cuts, problem: Problem, response: Response, prior: Prior, p
     """The load that readings show; ``part_s`` are seconds of each unknown power in each segment, if any, (n, c)."""
     n, over, h = len(cuts.h), share_of(cuts.time_s, cuts.bursts), cuts.h
     none = np.zeros(0)
-    look = Look(cuts, response, prior, np.full(len(cuts.bursts), 300.0), np.zeros(n), np.zeros(n), none, none, none)
+    height_w = np.full(len(cuts.bursts), 300.0)
+    look = Look(cuts, response, prior, height_w, np.where(cuts.inside, 0.0, _ANY), np.zeros(n), none, none, none)
     for _ in range(_ROUNDS):
         chain = look.chain(*_FIRST)
         result = solve(chain, problem, covariance=False)
         idle, excess = result.state.T[-2:]
         if part_s is None:
             common = np.where(cuts.inside, result.unknowns.sum(), 0.0)
-            above = np.where(cuts.inside, result.segment_j / h - idle[:-1], 0.0) + common
+            # Where another load runs outside of bursts, idle power is the least that was seen
+            above = np.where(cuts.inside, result.segment_j / h - idle.min(), 0.0) + common
         else:
             common = above = part_s @ result.unknowns / h
         look.height_w = np.maximum(np.abs(over @ (above * h)) / cuts.length_s, _LEAST_W)
         look.level_w = (idle + excess)[:-1] + common
         read_w = result.state.ravel()[chain.seen] + problem.unknowns.shown @ result.unknowns
         look.unsettled_w = look.level_w[np.maximum(cuts.seen - 1, 0)] - read_w
-        look.moves = _moves(cuts, excess, response.period_s)
+        look.moves = _moves(cuts, excess, idle, response)
         look.power_w, look.log_evidence = result.unknowns, result.log_evidence
     return look
 
 
-def _moves(cuts: Cuts, level_w: Floats, reach_s: float) -> Floats:
-    """Local variance of a level, in W²/s, shape (n,): of its change from ``reach_s`` before a cut to as much after it.
+def _moves(cuts: Cuts, excess_w: Floats, idle_w: Floats, response: Response) -> Floats:
+    """Local variance of a level, in W²/s, shape (n,): of its change from a reading before a cut to one after it.
 
     A jump of s gives s² over all segments together: the variance of a walk whose energy is known as badly as that of a
     jump at an unknown time.
     """
-    low, high = cuts.bursts[cuts.burst].T
+    reach_s, first = response.period_s, cuts.time_s[:-1] < cuts.bursts[0, 0]
+    begin, end = cuts.bursts[cuts.burst].T
+    low = np.where(cuts.inside, begin, np.where(first, -np.inf, end))
+    high = np.where(cuts.inside, end, np.where(first, cuts.bursts[0, 0], np.append(cuts.bursts[1:, 0], np.inf)[cuts.burst]))
     before = np.clip(np.maximum(cuts.time_s[1:] - reach_s, low), cuts.time_s[0], None)
     after = np.minimum(cuts.time_s[1:] + reach_s, high)
-    last = len(level_w) - 2  # the last state has no segment
+    last = len(excess_w) - 2  # the last state has no segment
     old = np.clip(np.searchsorted(cuts.time_s, before, side="right") - 1, 0, last)
     new = np.clip(np.searchsorted(cuts.time_s, after) - 1, 0, last)
-    change = np.where(cuts.inside, level_w[new] - level_w[old], 0.0)
-    return np.asarray(change**2 / (2 * reach_s))
+    excess, idle = (w[new] - w[old] for w in (excess_w, idle_w))
+    # Noise of two readings is no change of idle power
+    idle = np.where(np.abs(idle) > _SEEN * np.sqrt(2) * response.noise_w, idle, 0.0)
+    return np.asarray(np.where(cuts.inside, excess, idle) ** 2 / (2 * reach_s))
 
 
 def jolts_of(cuts: Cuts, at_s: Floats, step_w: Floats, response: Response) -> Floats:
