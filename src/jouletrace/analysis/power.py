@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from jouletrace.attribution.spans import SpanEnergies, span_energies
 from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.readings import Readings
-from jouletrace.sensor.kinds import response_of
+from jouletrace.sensor import shares
+from jouletrace.sensor.kinds import readings_of, response_of
 from jouletrace.sensor.power_record import MOST_W, clean, most_kernel_w, most_power_w
-from jouletrace.sensor.stamps import published
+from jouletrace.sensor.stamps import find_grid, published
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
 from jouletrace.sensor.windows.response import Response
 
@@ -67,6 +69,44 @@ def power_record(run: Run, device: str) -> tuple[Readings, Response] | None:
         return replace(record, issues=issues, implausible_ns=polls.implausible_ns), response
 
     return run.remember("samples", ("power_record", repr(channel), limit_w), computed)
+
+
+def readings(run: Run, device: str) -> tuple[Readings, shares.Response] | None:
+    """The cleaned power record of a device, and what a reading shows of power; None if there is none.
+
+    Where the stamps of a sensor lie on a grid, each reading is at the time at which it was taken.
+    """
+    channel, found = run.channel(device, POWER), power_record(run, device)
+    if channel is None or found is None:
+        return None
+    record, known = found
+    response = replace(readings_of(channel), period_s=known.period_s)
+    if not known.stamp_grid or len(record) < 2:
+        return record, response
+    grid = find_grid(record.time_ns, known.period_s)
+    taken = np.maximum.accumulate(grid.taken(known.stamp_grid)) + record.seconds(record.time_ns[0])
+    later = np.diff(taken, prepend=-np.inf) > 0
+    return replace(record, true_s=taken, late_s=grid.unsure_s).take(later), response
+
+
+def energies_of(
+    run: Run,
+    device: str,
+    start_ns: ArrayLike,
+    end_ns: ArrayLike,
+    bursts_ns: ArrayLike | None = None,
+    period_s: float | None = None,
+) -> SpanEnergies | None:
+    """Energies of spans on one device, of bursts as of ``span_energies``; None if it has no power record."""
+    found, known = readings(run, device), power_record(run, device)
+    if found is None or known is None:
+        return None
+    response = known[1]
+    each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s)
+    refuted = bursts_ns is None and response.origin == "calibrated" and each.memory and not each.memory.passed
+    own = {"unmodelled": refuted or not response.modelled, "nominal_response": response.origin == "nominal"}
+    codes = [code for code, holds in own.items() if holds]
+    return replace(each, flags=[(*flags, *codes) for flags in each.flags])
 
 
 def reads_zero(record: Readings) -> bool:

@@ -110,10 +110,9 @@ def _moves(cuts: Cuts, excess_w: Floats, idle_w: Floats, response: Response) -> 
     A jump of s gives s² over all segments together: the variance of a walk whose energy is known as badly as that of a
     jump at an unknown time.
     """
-    reach_s, first = response.period_s, cuts.time_s[:-1] < cuts.bursts[0, 0]
-    begin, end = cuts.bursts[cuts.burst].T
-    low = np.where(cuts.inside, begin, np.where(first, -np.inf, end))
-    high = np.where(cuts.inside, end, np.where(first, cuts.bursts[0, 0], np.append(cuts.bursts[1:, 0], np.inf)[cuts.burst]))
+    reach_s, edges = response.period_s, np.concatenate([[-np.inf], cuts.bursts.ravel(), [np.inf]])
+    piece = np.where(cuts.time_s[:-1] < edges[1], 0, 2 * cuts.burst + np.where(cuts.inside, 1, 2))
+    low, high = edges[piece], edges[piece + 1]
     before = np.clip(np.maximum(cuts.time_s[1:] - reach_s, low), cuts.time_s[0], None)
     after = np.minimum(cuts.time_s[1:] + reach_s, high)
     last = len(excess_w) - 2  # the last state has no segment

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from jouletrace.sensor.shares import Floats
+
+IMPROBABLE = 1e-3
+"""Probability by chance below which a check fails."""
+
+_LEAST = 0.25
+"""Least variance of a posterior mean over the prior's, in a check."""
 
 
 class Outcome(NamedTuple):
@@ -15,6 +22,17 @@ class Outcome(NamedTuple):
     code: str
     passed: bool
     estimate: tuple[float, float, float]  # value, low and high end of 95 %
+
+
+def width_outcome(mean: float, sd: float) -> Outcome:
+    """The check that the sensor's memory is as long as it is taken to be.
+
+    Of the logarithm of it over the nominal one: posterior mean and standard deviation, in those of the prior. Before
+    the readings, the mean has a variance of the prior's less the posterior's; readings that say little of the memory
+    don't contradict it.
+    """
+    probability = math.erfc(abs(mean) / math.sqrt(2 * max(1 - sd**2, _LEAST)))
+    return Outcome("response", probability >= IMPROBABLE, (mean, mean - 1.96 * sd, mean + 1.96 * sd))
 
 
 def refuse_unordered(times_s: Floats, values_w: Floats) -> None:

@@ -6,16 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 from scipy.optimize import lsq_linear
-from scipy.special import chdtrc, erfc
+from scipy.special import chdtrc
 
-from jouletrace.attribution.outcome import Outcome
+from jouletrace.attribution.outcome import IMPROBABLE, Outcome, width_outcome
 from jouletrace.attribution.program import Rows
 
 WIDTH, PRIOR_SHARE = 0.5, 0.25
 """Largest half-width over the energy of a sum that is resolved, and largest standard deviation over the prior's."""
-
-IMPROBABLE = 1e-3
-"""Probability by chance below which a check fails."""
 
 
 def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
@@ -32,14 +29,10 @@ def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
 
 
 def check_response(rows: Rows) -> Outcome:
-    """The check that the sensor's memory is as long as it is taken to be; of the logarithm of it over the nominal one.
-
-    Before the readings, its posterior mean has a variance of the prior's less the posterior's.
-    """
-    mean, sd = rows.width
-    probability = float(erfc(abs(mean) / np.sqrt(2 * max(1 - sd**2, 1e-6))))
-    value, half = mean * rows.width_sd, 1.96 * sd * rows.width_sd
-    return Outcome("response", probability >= IMPROBABLE, (value, value - half, value + half))
+    """The check that the sensor's memory is as long as it is taken to be, by the logarithm over the nominal one."""
+    outcome = width_outcome(*rows.width)
+    value, low, high = (end * rows.width_sd for end in outcome.estimate)
+    return outcome._replace(estimate=(value, low, high))
 
 
 def check_powers(rows: Rows, most_w: float) -> Outcome:

@@ -19,6 +19,9 @@ from jouletrace.sensor.shares import Floats
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
+READINGS, SWINGS = "readings and response of the sensor", "swings between readings"
+"""Sources of an energy's uncertainty."""
+
 
 @dataclass(frozen=True)
 class Unknowns:
@@ -105,6 +108,14 @@ class Energies:
         weight, means, deviations = (np.concatenate(part) for part in zip(*parts, strict=True))
         low, high = (_quantile(weight, means, deviations, p) for p in ((1 - level) / 2, (1 + level) / 2))
         return self.weight @ mean, low, high
+
+    def sources(self, row: Floats) -> dict[str, float]:
+        """Standard uncertainties of a sum of energies by source, in J; ``row`` has shape (1, spans)."""
+        variance, hidden = self.moments(row)[1], 0.0
+        if self.unseen is not None:
+            each = [self.unseen.chances @ self.unseen.variance(row, g)[:, 0] for g in range(len(self.weight))]
+            hidden = float(self.weight @ each)
+        return {READINGS: float(np.sqrt(variance[0, 0])), SWINGS: float(np.sqrt(hidden))}
 
     def moments(self, rows: Floats) -> tuple[Floats, Floats]:
         """Means of sums of energies, shape (r,), and their covariance, shape (r, r), but for what is unseen."""

@@ -31,6 +31,7 @@ class Readings:
         implausible_ns: Stamps of readings that were left out since no GPU draws so much, int64, sorted.
         origin_ns: Zero of seconds.
         true_s: When they were taken, as far as the stamps show it, in seconds since ``origin_ns``; None where these do.
+        late_s: Standard deviations of these times, where stamps came late, shape (n,); None where none did.
         rest_w: Prior of the power with nothing running, and its standard deviation; GPUs with a context draw 110 to
             140 W.
     """
@@ -43,6 +44,7 @@ class Readings:
     implausible_ns: NDArray[np.int64] = field(default_factory=_none)
     origin_ns: int = 0
     true_s: NDArray[np.float64] | None = None
+    late_s: NDArray[np.float64] | None = None
     rest_w: tuple[float, float] = (130.0, 100.0)
 
     def __len__(self) -> int:
@@ -58,6 +60,11 @@ class Readings:
         """When they were taken, in seconds since ``origin_ns``, shape (n,)."""
         return self.seconds(self.time_ns) if self.true_s is None else self.true_s
 
+    @property
+    def unsure_s(self) -> NDArray[np.float64]:
+        """Standard deviations of ``time_s``, shape (n,)."""
+        return np.zeros(len(self)) if self.late_s is None else self.late_s
+
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Times in seconds since ``origin_ns``, which goes first, so that nothing is rounded."""
         return np.asarray((np.asarray(time_ns, np.int64) - self.origin_ns) / 1e9, np.float64)
@@ -65,7 +72,8 @@ class Readings:
     def take(self, mask: NDArray[np.bool_]) -> Readings:
         """The readings of a mask, shape (n,), with all that is known of the record."""
         true_s = None if self.true_s is None else self.true_s[mask]
-        return replace(self, time_ns=self.time_ns[mask], value=self.value[mask], true_s=true_s)
+        late_s = None if self.late_s is None else self.late_s[mask]
+        return replace(self, time_ns=self.time_ns[mask], value=self.value[mask], true_s=true_s, late_s=late_s)
 
     def between(self, start_s: float, end_s: float) -> NDArray[np.bool_]:
         """Mask of the readings within a span of seconds since ``origin_ns``, shape (n,)."""

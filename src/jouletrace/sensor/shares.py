@@ -80,6 +80,11 @@ class Response:
         return self.window_s or self.rise_s
 
     @property
+    def middle_s(self) -> float:
+        """Mean time before a reading's moment of what it shows."""
+        return self.window_s / 2 or self.rise_s
+
+    @property
     def lasts_s(self) -> float:
         """Seconds after which a reading has forgotten what was, to less than a hundredth."""
         return self.window_s or 5 * self.rise_s
