@@ -103,7 +103,7 @@ class _Case:
         read_s = times_s - response.delay_s
         step_s = _STEP * max(response.period_s, response.window_s)
         cuts = Cuts.of(read_s, response.begins(read_s), spans, bursts, step_s)
-        base_w, cover = float(np.median(values_w[:5])), share_of(cuts.time_s, spans)
+        base_w, cover = prior.base_w(values_w), share_of(cuts.time_s, spans)
         # Half of the variance of bursts' levels is in common: what some show counts for those that no window meets
         every = Timeline(bursts[:, 0], bursts[:, 1], np.zeros(len(bursts), np.int64))
         prior = replace(prior, level_w=prior.level_w / np.sqrt(2))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from jouletrace.sensor.shares import Floats
+
 
 @dataclass(frozen=True)
 class Prior:
     """Beliefs about power before any reading; sizes of swings are relative to a burst's power above idle."""
 
     level_w: float = 600.0  # standard deviation of a burst's power above idle: from idle to a GPU's limit
+    idle_w: tuple[float, float] | None = None  # idle power and its standard deviation, where it was measured apart
     idle_walk: float = 0.5  # W per square root of a second, by which idle power wanders with the die's temperature
     # Idle power after a burst, relative to the burst's height, and for how long: after bursts of 1 s at the limit it is
     # 10 W of 560 lower, -15 to 8, and a third of that 60 ms later (bursts-h200; an H100 alike)
@@ -44,3 +49,7 @@ class Prior:
     # Exponent of power in kernels' durations, which show the clock: 0 ± 5, where that of dynamic power is -2 to -3
     clock: float = 5.0
     rest_w: float = 6.0  # idle power between kernels from that before and after: -3 to 9 W in recordings
+
+    def base_w(self, values_w: Floats) -> float:
+        """Idle power about which a chain is: as it was measured, else that of the first readings."""
+        return float(np.median(values_w[:5])) if self.idle_w is None else self.idle_w[0]

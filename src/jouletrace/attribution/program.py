@@ -44,6 +44,7 @@ class Rows:
     energies: Energies  # of the spans, then of the kinds, in J
     seconds: Floats  # time of each kind, shape (kinds,); kernels that run at once share it
     before: Floats  # covariance of the kinds' energies before the readings, in J², shape (kinds, kinds)
+    by_sensor: Floats  # that part of it after them which sensors of the same kind share, likewise
     width: tuple[float, float]  # logarithm of rise or window over the nominal one, and its sd, in ``width_sd``
     width_sd: float  # its sd before the readings
 
@@ -91,17 +92,17 @@ def attribute_program(
     cuts = Cuts.of(moment_s, response.begins(moment_s), np.vstack([whole, spans]), whole, np.inf)
     columns = _Columns.of(activity, prior)
     part_s = activity.timeline.seconds(cuts.time_s)
-    cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ columns.kinds / cuts.h[:, None]).T)]).tocsr()
+    cover = vstack([share_of(cuts.time_s, spans), csr_matrix((part_s @ activity.shares / cuts.h[:, None]).T)]).tocsr()
     # Of powers a kind's row has nothing of other kinds, which run at other times in its segments; of what the chain
     # adds it has its share of the segment's time
-    wanted = np.vstack([cover[: len(spans)] @ part_s, (part_s.sum(axis=0)[:, None] * columns.kinds).T])
+    wanted = np.vstack([cover[: len(spans)] @ part_s, (part_s.sum(axis=0)[:, None] * activity.shares).T])
     if sampled is None:
         shown = shares(moment_s, activity.timeline, response)
     else:
         none = np.zeros(len(activity.column))
         shown = sampled.observe(activity, times_s, none, none).shares[:, :-1]
     powers = Unknowns(shown @ columns.made, wanted @ columns.made, columns.mean_w, columns.sd_w**2)
-    base_w, noise_w = float(np.median(values_w[:5])), np.full(len(times_s), response.noise_w)
+    base_w, noise_w = prior.base_w(values_w), np.full(len(times_s), response.noise_w)
     problem = Problem(values_w - base_w, noise_w, cover, powers)
     look = first_look(cuts, problem, response, replace(prior, level_w=prior.rest_w), part_s @ columns.made)
     above_w = columns.made @ look.power_w
@@ -110,7 +111,7 @@ def attribute_program(
     for _ in range(_ROUNDS):
         look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
         sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
-        by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ columns.kinds)
+        by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ activity.shares)
         problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(sensor.unknowns(by_clock, prior)))
         seen = solve(look.chain(prior.spread[0] ** 2, *prior.slow[0][:2]), problem, covariance=False)
         above_w = columns.made @ seen.unknowns[: columns.made.shape[1]]
@@ -126,8 +127,9 @@ def attribute_program(
     kinds = powers.wanted[len(spans) :]
     return Rows(
         energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
-        seconds=part_s.sum(axis=0) @ columns.kinds,
+        seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,
+        by_sensor=_of_last(sensor.shared, seen.inverse, problem.unknowns.wanted[len(spans) :]),
         width=(float(found.unknowns[-1]), float(found.unknowns_sd[-1])),
         width_sd=response.width_sd,
     )
@@ -135,7 +137,7 @@ def attribute_program(
 
 @dataclass(frozen=True)
 class _Columns:
-    """Powers above idle of an activity's columns by independent unknowns, and the columns of its kinds.
+    """Powers above idle of an activity's columns by independent unknowns.
 
     Columns of the same kinds have a power in common. Heads and tails of kernels differ from it, and so do repetitions
     in place, each by an unknown of its own.
@@ -144,21 +146,16 @@ class _Columns:
     made: Floats  # shape (columns, unknowns): power of a column by the unknowns
     mean_w: Floats  # shape (unknowns,)
     sd_w: Floats
-    kinds: Floats  # shape (columns, kinds): share of each kind in a column's energy: kernels that overlap share equally
 
     @classmethod
     def of(cls, activity: Activity, prior: Prior) -> _Columns:
         count, together = len(activity.members), {one: place for place, one in enumerate(dict.fromkeys(activity.of))}
         apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
-        kinds = np.zeros((count, len(activity.kinds)))
-        for column, members in enumerate(activity.members):
-            np.add.at(kinds[column], list(members), 1 / len(members))  # a kind may overlap itself
         some, (mean_w, sd_w) = apart > 0, prior.power_w
         return cls(
             made=np.hstack([np.eye(len(together))[[together[one] for one in activity.of]], np.eye(count)[:, some]]),
             mean_w=np.append(np.full(len(together), mean_w), np.zeros(int(some.sum()))),
             sd_w=np.append(np.full(len(together), sd_w), apart[some] * mean_w),
-            kinds=kinds,
         )
 
 
@@ -171,6 +168,7 @@ class _Sensor:
     value_w: Floats  # shape (readings,): derivative of readings by the exponent of power in kernels' durations
     clock_j: Floats  # shape (segments,): the same of energies
     by_column_j: Floats  # shape (columns,)
+    shared: int  # number of the last unknowns, of the response, which sensors of a kind may have in common
 
     def unknowns(self, by_clock: Floats, prior: Prior) -> Unknowns:
         """These and the exponent: power at a power limit goes with the clock, which durations of kernels show."""
@@ -219,14 +217,20 @@ def _sensor(
         value_w = averaged(cuts.time_s[cuts.seen], cuts.time_s, clock_j / cuts.h, response)
         late, early = (replace(response, delay_s=response.delay_s + by * response.delay_sd_s) for by in (1, -1))
         delay = (shown_by(late) - shown_by(early)) / 2
-        shown, mean = np.stack([delay, rise], axis=1), np.zeros(2)
+        shown, mean, shared = np.stack([delay, rise], axis=1), np.zeros(2), 2
     else:
         seen = sampled.observe(activity, times_s, clock_w, power_w, shape=True)
         place, place_mean = _whitened(seen.shift, sampled.prior, sampled.place)
         shape, shape_mean = _whitened(seen.shape, sampled.shape_prior, sampled.change)
         value_w, shown = seen.value, np.column_stack([place, shape, rise])
-        mean = np.concatenate([place_mean, shape_mean, [0.0]])
-    return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64))
+        mean, shared = np.concatenate([place_mean, shape_mean, [0.0]]), len(shape_mean) + 1
+    return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64), shared)
+
+
+def _of_last(count: int, covariance: Floats, rows: Floats) -> Floats:
+    """Covariance of sums of unknowns, ``rows`` (r, c), that would be none if the last ``count`` were known, (r, r)."""
+    link = rows @ covariance[:, -count:]
+    return np.asarray(link @ np.linalg.solve(covariance[-count:, -count:], link.T))
 
 
 def _whitened(slopes: Floats, prior: regression.Prior, now: Floats) -> tuple[Floats, Floats]:

@@ -14,6 +14,9 @@ from jouletrace.attribution.program import Rows
 WIDTH, PRIOR_SHARE = 0.5, 0.25
 """Largest half-width over the energy of a sum that is resolved, and largest standard deviation over the prior's."""
 
+BUSY_IDLE_W = 280.0
+"""No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
+
 
 def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
     """True for sums of kinds that the readings determine, and not the prior alone; shape (r,).
@@ -35,10 +38,23 @@ def check_response(rows: Rows) -> Outcome:
     return outcome._replace(estimate=(value, low, high))
 
 
-def check_powers(rows: Rows, most_w: float) -> Outcome:
-    """The check that each kind draws from 0 to ``most_w``, by the least chi² with which all would lie in between.
+def check_rest(rows: Rows, rest_s: float) -> Outcome:
+    """The check that between kernels, for ``rest_s`` of the first span, the GPU draws what one does that rests.
 
-    Its estimate is of the kind that is farthest beyond a bound: by how much, in W; below 0 if none is.
+    Its estimate is that power in W. Where more is drawn, kernels are missing, or another process runs.
+    """
+    rest = np.zeros(rows.energies.mean_j.shape[1])
+    rest[0] = 1.0
+    rest -= rows.together(np.ones(len(rows.seconds)))[0]
+    value, low, high = (float(end[0]) / max(rest_s, 1e-9) for end in rows.energies.interval(rest))
+    return Outcome("rest", low <= BUSY_IDLE_W, (value, low, high))
+
+
+def check_powers(rows: Rows, most_w: float) -> tuple[Outcome, float]:
+    """The check that each kind draws from 0 to ``most_w``, and the probability that powers come out so by chance.
+
+    It follows from the least chi² with which all would lie in between. The outcome's estimate is of the kind that is
+    farthest beyond a bound: by how much, in W; below 0 if none is.
     """
     ran = np.flatnonzero(rows.seconds > 0)
     means, covariance = rows.energies.moments(rows.together(np.eye(len(rows.seconds))[ran]))
@@ -49,9 +65,9 @@ def check_powers(rows: Rows, most_w: float) -> Outcome:
     value, half = float(beyond_w[worst]), 1.96 * float(np.sqrt(covariance[worst, worst]))
     estimate = value, value - half, value + half
     if value <= 0:
-        return Outcome("powers", True, estimate)
+        return Outcome("powers", True, estimate), 1.0
     covariance += 1e-9 * np.diag(covariance.diagonal())  # of kinds that always run at once
     white = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(ran)), lower=True)
     found = lsq_linear(white, white @ power_w, (0.0, most_w), method="bvls")  # which knows the active bounds exactly
     probability = float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
-    return Outcome("powers", probability >= IMPROBABLE, estimate)
+    return Outcome("powers", probability >= IMPROBABLE, estimate), probability
