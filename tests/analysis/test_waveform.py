@@ -13,7 +13,7 @@ from gpu_recordings import load as load_recording
 from jouletrace.analysis import analyse, parts
 from jouletrace.analysis.waveform import BIN_NS, edges_of, powers, table_of, typical, waveform_of
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.contrasts import by_operator
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.fit import Fit
 from jouletrace.attribution.lock import lock
 from jouletrace.bundled import bundled_runs

@@ -7,7 +7,7 @@ import pytest
 
 from energy_tables import IDLE, Rows
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.contrasts import by_operator, pools
+from jouletrace.analysis.pools import by_operator, pools
 
 US = 1000
 

@@ -16,7 +16,7 @@ from jouletrace.attribution.acquire import search
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.attempts import attempts, trusted
 from jouletrace.attribution.checks import EVIDENCE, checks, verdict
-from jouletrace.attribution.contrasts import by_operator
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.fit import fit
 from jouletrace.attribution.lock import Known, lock, rephased
 from jouletrace.sensor.kinds import HOPPER_SENSOR

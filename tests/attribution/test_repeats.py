@@ -8,7 +8,7 @@ import pytest
 from energy_tables import Rows, energy_table
 from jouletrace.attribution import fit as fitting
 from jouletrace.attribution.activity import Kind, activity_of
-from jouletrace.attribution.contrasts import by_operator
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid

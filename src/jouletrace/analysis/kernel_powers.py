@@ -11,9 +11,11 @@ from jouletrace.analysis.kernel_times import IDLE, KernelTimes
 from jouletrace.analysis.pools import by_operator, pools
 from jouletrace.analysis.power import RESPONSE, most_kernels_w, no_power_reason
 from jouletrace.analysis.regressed import Recorded, recorded
-from jouletrace.attribution.outcome import IMPROBABLE
+from jouletrace.attribution.checks import said_of_powers, said_of_rest, verdict
+from jouletrace.attribution.outcome import Outcome
 from jouletrace.attribution.prior import Prior
-from jouletrace.attribution.rows import BUSY_IDLE_W, PRIOR_SHARE, check_powers, check_rest
+from jouletrace.attribution.program import Rows
+from jouletrace.attribution.rows import PRIOR_SHARE, check_powers, check_rest
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.channels import POWER
@@ -37,69 +39,34 @@ class KernelPowers:
         rows: Energies of all of it, of the spans that were asked for, and of kinds.
         of_kinds: Powers of the kinds, idle last, over the time that their kernels take.
         place: Of each kind of the recording in them; those of unknown power are in none.
-        p_value: Of the powers, if the GPU draws no more than is possible.
         pools: Names of operators whose energies are known together alone.
     """
 
     def __init__(self, recording: Recorded, spans_ns: ArrayLike, times: KernelTimes, most_w: float) -> None:
-        self.recorded, self.rows, self._total_s = recording, recording.rows(spans_ns), times.total_s
-        self.powers_outcome, self.p_value = check_powers(self.rows, most_w)
-        activity = recording.lock.fit.activity
-        ran = (self.rows.seconds > 0) & (times.total_s > 0)
-        self._kinds = [k for k, kind in enumerate(activity.kinds) if ran[k] and not kind.repeat]
-        self.place = {kind: place for place, kind in enumerate(self._kinds)}
-        self.of_kinds = self._powers(most_w)
+        self.recorded, self.rows = recording, recording.rows(spans_ns)
+        self.of_kinds, self.place = powers_of_kinds(recording, self.rows, times.total_s, most_w)
+        self._kinds = list(self.place)
         groups: dict[str, Array] = {}
         for kind, place in self.place.items():
             group = groups.setdefault(by_operator(times.kinds[kind]), np.zeros(len(self.of_kinds.watts)))
             group[place] = times.total_s[kind]
-        if activity.seconds[-1] > 0:
+        if recording.activity.seconds[-1] > 0:
             self.place[IDLE] = len(self.of_kinds.watts) - 1
         operators = {kind.operator for kind in times.kinds}
         found = pools(self.of_kinds, groups, lambda name: name.split(" ", maxsplit=1)[0] if name in operators else "")
         self.pools = [names for names in found if len(names) > 1]
 
-    def _powers(self, most_w: float) -> Powers:
-        """A kernel's energy is the power of its kind times its time; kernels that run at once share the power equally.
-
-        What all of the recording has beyond its kernels is idle. So rows of any grouping add up to the whole, less
-        repeats.
-        """
-        rows, kinds, activity = self.rows, self._kinds, self.recorded.lock.fit.activity
-        total_s, rest_s = self._total_s[kinds], max(float(activity.seconds[-1]), 1e-9)
-        each = np.eye(len(rows.seconds))
-        weights = rows.together(np.vstack([each[kinds] / total_s[:, None], -np.ones(len(each)) / rest_s]))
-        weights[-1, 0] = 1 / rest_s
-        watts, covariance = rows.energies.moments(weights)
-        several = np.array([len(members) > 1 for members in activity.members])
-        overlapped = (activity.seconds[:-1] * several) @ activity.shares
-        scale, count = np.append(total_s, 1.0), len(kinds)
-        prior, sensor = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
-        prior[:-1, :-1], sensor[:-1, :-1] = (part[np.ix_(kinds, kinds)] for part in (rows.before, rows.by_sensor))
-        prior[-1, -1] = self.recorded.idle_w[1] ** 2 + Prior().rest_w ** 2
-        prior, sensor = (part / np.outer(scale, scale) for part in (prior, sensor))
-        prior_w, root = np.sqrt(np.diag(prior)), _root(covariance)
-        white = np.linalg.inv(root)
-        return Powers(
-            watts=watts,
-            own=np.append(rows.seconds[kinds] / total_s, 1.0),
-            overlapped=np.append(overlapped[kinds] / total_s, 0.0),
-            most_w=np.full(count + 1, most_w),
-            prior_w=prior_w,
-            tracing_w=np.zeros(count + 1),
-            readings=len(self.recorded.lock.fit.watts),
-            coverage=Z95,
-            root=root,
-            causes={READINGS: np.eye(count + 1) - white @ sensor @ white.T, RESPONSE: np.eye(count + 1)},
-            gained=(PRIOR_SHARE**2 * prior - covariance) / np.outer(prior_w, prior_w),
-        )
-
     def seconds(self, edges_s: Array) -> Array:
         """Seconds of kinds as ``of_kinds`` has them, idle last, between each two edges, shape (edges - 1, kinds)."""
-        activity = self.recorded.lock.fit.activity
+        activity = self.recorded.activity
         columns = activity.timeline.seconds(edges_s)
         rest = np.diff(edges_s) - columns.sum(axis=1)
         return np.column_stack([(columns @ activity.shares)[:, self._kinds], rest]) / self.of_kinds.own
+
+    @cached_property
+    def possible(self) -> Outcome:
+        """The check that the GPU can draw the powers."""
+        return check_powers(self.rows, float(self.of_kinds.most_w[0]))
 
     @cached_property
     def spans(self) -> tuple[Array, Array, Array]:
@@ -122,7 +89,8 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate, spans_ns: ArrayLike 
         recording, doubt = recorded(run, times, rest)
         if not doubt:
             found = KernelPowers(recording, spans_ns, times, most_w)
-            doubt = _busy_at_rest(found)
+            between = said_of_rest(check_rest(found.rows, float(recording.activity.seconds[-1])))
+            doubt = "" if between.passed else verdict([between])
     except BadInputError as error:
         doubt = str(error)
     else:
@@ -137,25 +105,55 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate, spans_ns: ArrayLike 
         where = times.device if times.top != MODEL_UNIT else ""
         run.warn("not_attributed", f"no energies of kernels{whose}: {doubt}", where)
         return "not_attributed"
-    if not found.powers_outcome.passed:
-        says = (
-            f"powers of kernels are as far outside of 0 to {most_w:.0f} W, which this GPU can draw, by chance with a "
-            f"probability of {found.p_value:.1g} (at least {IMPROBABLE:g})"
-        )
-        run.warn("powers_doubtful", f"{says}: single rows{whose} may be off by more than ±", times.device)
+    check = said_of_powers(found.possible, most_w)
+    if not check.passed:
+        run.warn("powers_doubtful", f"{check.says}: single rows{whose} may be off by more than ±", times.device)
     return found
 
 
-def _busy_at_rest(found: KernelPowers) -> str:
-    """Why the power between kernels is none of an idle GPU; "" if it may be."""
-    outcome = check_rest(found.rows, float(found.recorded.lock.fit.activity.seconds[-1]))
-    if outcome.passed:
-        return ""
-    value, low, _ = outcome.estimate
-    return (
-        "trust: no, kernels are missing from the timeline, or another process uses the GPU: between kernels the GPU "
-        f"draws {value:.0f} ± {value - low:.0f} W (at most {BUSY_IDLE_W:.0f} W)"
+def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Array, most_w: float) -> tuple[Powers, dict[int, int]]:
+    """Powers of kinds of kernels but repeats, idle last, and the place of each kind in them.
+
+    A kernel's energy is the power of its kind times its time; kernels that run at once share the power equally. What
+    all of the recording has beyond its kernels is idle. So rows of any grouping add up to the whole, less repeats.
+
+    Args:
+        recording: The recording.
+        rows: Its energies, of which the first is that of all of it.
+        total_s: Time that the kernels of each kind took, shape (kinds,); energies are of times in proportion to it.
+        most_w: None of them draws more.
+    """
+    activity = recording.activity
+    ran = (rows.seconds > 0) & (total_s > 0)
+    kinds = [k for k, kind in enumerate(activity.kinds) if ran[k] and not kind.repeat]
+    each, rest_s = np.eye(len(rows.seconds)), max(float(activity.seconds[-1]), 1e-9)
+    weights = rows.together(np.vstack([each[kinds] / total_s[kinds, None], -np.ones(len(each)) / rest_s]))
+    weights[-1, 0] = 1 / rest_s
+    watts, covariance = rows.energies.moments(weights)
+    several = np.array([len(members) > 1 for members in activity.members])
+    overlapped = (activity.seconds[:-1] * several) @ activity.shares
+    scale = np.append(total_s[kinds], 1.0)
+    prior, left, sensor = (
+        np.pad(part[np.ix_(kinds, kinds)], (0, 1)) / np.outer(scale, scale)
+        for part in (rows.before, rows.after, rows.by_sensor)
     )
+    prior[-1, -1], left[-1, -1] = recording.idle_w[1] ** 2 + Prior().rest_w ** 2, covariance[-1, -1]
+    prior_w, root = np.sqrt(np.diag(prior)), _root(covariance)
+    white = np.linalg.inv(root)
+    powers = Powers(
+        watts=watts,
+        own=np.append(rows.seconds[kinds] / total_s[kinds], 1.0),
+        overlapped=np.append(overlapped[kinds] / total_s[kinds], 0.0),
+        most_w=np.full(len(watts), most_w),
+        prior_w=prior_w,
+        tracing_w=np.zeros(len(watts)),
+        readings=len(recording.lock.fit.watts),
+        coverage=Z95,
+        root=root,
+        causes={READINGS: np.eye(len(watts)) - white @ sensor @ white.T, RESPONSE: np.eye(len(watts))},
+        gained=(PRIOR_SHARE**2 * prior - left) / np.outer(prior_w, prior_w),
+    )
+    return powers, {kind: place for place, kind in enumerate(kinds)}
 
 
 def _root(covariance: Array) -> Array:

@@ -224,7 +224,7 @@ class Recorded:
             self.figures.add(self.top, name, closure, flags)
         fit = self.powers.recorded.lock.fit
         self.figures.add(self.top, "residual_w", Estimate(fit.residual_rms_w, None, None, len(fit.watts), METHOD))
-        p_value = Estimate(self.powers.p_value, None, None, len(fit.watts), METHOD)
+        p_value = Estimate(self.powers.possible.probability, None, None, len(fit.watts), METHOD)
         self.figures.add(self.top, "powers_possible", p_value)
         if isinstance(fit.observer, Sampled):
             rate = fit.observer.track.rate_hz

@@ -1,4 +1,4 @@
-"""A recording of kernels with its readings, the sensors that may have made them, and whether its rows can be trusted."""
+"""A recording of kernels with its readings, the sensors that may have made them, and whether to trust its rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from jouletrace.analysis.kernel_times import KernelTimes
 from jouletrace.analysis.power import power_record
+from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.attempts import trusted
 from jouletrace.attribution.checks import verdict
 from jouletrace.attribution.lock import Lock
@@ -48,17 +49,22 @@ class Recorded:
     idle_w: tuple[float, float]  # what the GPU draws with nothing running, and the standard deviation
     origin_ns: int  # zero of seconds
 
+    @property
+    def activity(self) -> Activity:
+        """What ran."""
+        return self.lock.fit.activity
+
     @one_thread
     def rows(self, spans_ns: ArrayLike = ()) -> Rows:
         """Energies of all that was recorded, of these spans, shape (s, 2), and of kinds of kernels."""
-        fit = self.lock.fit
+        fit, activity = self.lock.fit, self.activity
         spans = (np.asarray(spans_ns, np.int64).reshape(-1, 2) - self.origin_ns) / 1e9
-        whole = [[fit.activity.begin_s, fit.activity.finish_s]]
+        whole = [[activity.begin_s, activity.finish_s]]
         return attribute_program(
             fit.time_s,
             fit.watts,
             np.vstack([whole, spans]),
-            fit.activity,
+            activity,
             response=self.response,
             sampled=fit.observer if isinstance(fit.observer, Sampled) else None,
             prior=Prior(idle_w=self.idle_w),
@@ -92,14 +98,14 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> tuple[Recorded, st
         )
     locked, asked = trusted(activity, models(run, channel), readings, len(times.start_ns), dropped)
     doubt = "" if all(check.passed for check in asked) else verdict(asked)
-    return Recorded(locked, _response(locked, channel), idle_w, readings.origin_ns), doubt
+    return Recorded(locked, placed(locked, kinds.readings_of(channel)), idle_w, readings.origin_ns), doubt
 
 
-def _response(locked: Lock, channel: ChannelInfo) -> Response:
-    """The sensor's response at its place in time."""
-    observer, known = locked.fit.observer, kinds.readings_of(channel)
+def placed(locked: Lock, known: Response) -> Response:
+    """A sensor's response at its place in time."""
+    observer = locked.fit.observer
     if isinstance(observer, Sampled):
-        return Response.sampled(observer.sensor, kinds.response_of(channel).period_s, observer.track.rate_hz)
+        return Response.sampled(observer.sensor, known.period_s, observer.track.rate_hz)
     assert isinstance(observer, Averaged)
     late_s = observer.delay_s + observer.sensor.window_s * (1 + observer.stretch) / 2
     delay_sd_s = min(known.delay_sd_s, _NEAR * known.width_s)

@@ -44,7 +44,8 @@ class Rows:
     energies: Energies  # of the spans, then of the kinds, in J
     seconds: Floats  # time of each kind, shape (kinds,); kernels that run at once share it
     before: Floats  # covariance of the kinds' energies before the readings, in J², shape (kinds, kinds)
-    by_sensor: Floats  # that part of it after them which sensors of the same kind share, likewise
+    after: Floats  # the same after readings whose errors are those that the chain has, and independent of each other
+    by_sensor: Floats  # that part of it which sensors of the same kind share
     width: tuple[float, float]  # logarithm of rise or window over the nominal one, and its sd, in ``width_sd``
     width_sd: float  # its sd before the readings
 
@@ -108,12 +109,13 @@ def attribute_program(
     above_w = columns.made @ look.power_w
     if sampled is None:
         noise_w = _late(cuts, activity, look, above_w, shown, response)
-    for _ in range(_ROUNDS):
+    for round_ in range(_ROUNDS):
         look.swing, look.missed = _spread(cuts, activity, part_s, above_w, response)
         sensor = _sensor(times_s, cuts, activity, above_w, response, sampled)
         by_clock = np.append(cover[: len(spans)] @ sensor.clock_j, sensor.by_column_j @ activity.shares)
         problem = replace(problem, noise_w=noise_w, unknowns=powers.beside(sensor.unknowns(by_clock, prior)))
-        seen = solve(look.chain(prior.spread[0] ** 2, *prior.slow[0][:2]), problem, covariance=False)
+        chain = look.chain(prior.spread[0] ** 2, *prior.slow[0][:2])
+        seen = solve(chain, problem, covariance=round_ == _ROUNDS - 1)
         above_w = columns.made @ seen.unknowns[: columns.made.shape[1]]
     middle, factor = prior.spread
     weight = np.exp(-0.5 * (np.log(SPREADS / middle) / np.log(factor)) ** 2)
@@ -124,12 +126,13 @@ def attribute_program(
         blocks=_BLOCKS,
     )
     shift = base_w * np.asarray(cover @ cuts.h)
-    kinds = powers.wanted[len(spans) :]
+    kinds, moved = powers.wanted[len(spans) :], problem.unknowns.wanted[len(spans) :]
     return Rows(
         energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
         seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,
-        by_sensor=_of_last(sensor.shared, seen.inverse, problem.unknowns.wanted[len(spans) :]),
+        after=seen.covariance[len(spans) :, len(spans) :],
+        by_sensor=_of_last(sensor.shared, seen.inverse, moved),
         width=(float(found.unknowns[-1]), float(found.unknowns_sd[-1])),
         width_sd=response.width_sd,
     )

@@ -12,7 +12,8 @@ from jouletrace.attribution.outcome import IMPROBABLE, Outcome, width_outcome
 from jouletrace.attribution.program import Rows
 
 WIDTH, PRIOR_SHARE = 0.5, 0.25
-"""Largest half-width over the energy of a sum that is resolved, and largest standard deviation over the prior's."""
+"""Largest half-width over the energy of a sum that is resolved; and largest standard deviation over the prior's, if
+errors of readings were those of the chain and independent."""
 
 BUSY_IDLE_W = 280.0
 """No GPU draws as much between kernels: kernels are missing, another process runs, or the phase is wrong."""
@@ -26,9 +27,8 @@ def resolved(rows: Rows, amounts: ArrayLike) -> NDArray[np.bool_]:
     """
     amounts = np.atleast_2d(np.asarray(amounts, np.float64))
     mean, low, high = rows.energies.interval(rows.together(amounts))
-    before = np.sqrt(((amounts @ rows.before) * amounts).sum(axis=1))
-    half = (high - low) / 2
-    return np.asarray((half <= WIDTH * np.abs(mean)) & (half <= 1.96 * PRIOR_SHARE * before))
+    before, after = (((amounts @ one) * amounts).sum(axis=1) for one in (rows.before, rows.after))
+    return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))
 
 
 def check_response(rows: Rows) -> Outcome:
@@ -50,11 +50,10 @@ def check_rest(rows: Rows, rest_s: float) -> Outcome:
     return Outcome("rest", low <= BUSY_IDLE_W, (value, low, high))
 
 
-def check_powers(rows: Rows, most_w: float) -> tuple[Outcome, float]:
-    """The check that each kind draws from 0 to ``most_w``, and the probability that powers come out so by chance.
+def check_powers(rows: Rows, most_w: float) -> Outcome:
+    """The check that each kind draws from 0 to ``most_w``, by the least chi² with which all would lie in between.
 
-    It follows from the least chi² with which all would lie in between. The outcome's estimate is of the kind that is
-    farthest beyond a bound: by how much, in W; below 0 if none is.
+    Its estimate is of the kind that is farthest beyond a bound: by how much, in W; below 0 if none is.
     """
     ran = np.flatnonzero(rows.seconds > 0)
     means, covariance = rows.energies.moments(rows.together(np.eye(len(rows.seconds))[ran]))
@@ -65,9 +64,9 @@ def check_powers(rows: Rows, most_w: float) -> tuple[Outcome, float]:
     value, half = float(beyond_w[worst]), 1.96 * float(np.sqrt(covariance[worst, worst]))
     estimate = value, value - half, value + half
     if value <= 0:
-        return Outcome("powers", True, estimate), 1.0
+        return Outcome("powers", True, estimate, 1.0)
     covariance += 1e-9 * np.diag(covariance.diagonal())  # of kinds that always run at once
     white = solve_triangular(np.linalg.cholesky(covariance), np.eye(len(ran)), lower=True)
     found = lsq_linear(white, white @ power_w, (0.0, most_w), method="bvls")  # which knows the active bounds exactly
     probability = float(chdtrc(max(np.count_nonzero(found.active_mask), 1), 2 * found.cost))
-    return Outcome("powers", probability >= IMPROBABLE, estimate), probability
+    return Outcome("powers", probability >= IMPROBABLE, estimate, probability)

@@ -41,7 +41,7 @@ def step_powers(server: Run, about: Recording, steps: pa.Table) -> StepPowers | 
     parts = recorded_of(server, Figures(), about)
     if parts.powers is None:
         return parts.reason.replace("_", " ")
-    powers, activity = parts.powers, parts.powers.recorded.lock.fit.activity
+    powers, activity = parts.powers, parts.powers.recorded.activity
     start, end = ((steps[name].to_numpy() - powers.recorded.origin_ns) / 1e9 for name in ("start_ns", "end_ns"))
     inside = (start >= activity.begin_s) & (end <= activity.finish_s)
     seconds = powers.seconds(np.stack([start, end], axis=1).ravel())[::2]
