@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from energy_tables import Rows, energy_table
-from jouletrace.attribution import fit as fitting
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.lock import lock
@@ -72,14 +71,6 @@ def test_energies_are_of_kernels_alone_and_hold_what_copies_differ_by(recorded, 
     error, half = errors(fitted, recorded[1])
     assert (np.abs(error) <= half).sum() >= KINDS - 1
     assert half.max() < 0.2
-
-
-@pytest.mark.slow  # what the test above would miss without that term; its mutant says the same
-def test_without_a_spread_of_their_own_copies_mislead(recorded, monkeypatch):
-    monkeypatch.setattr(fitting, "REPEAT_SPREAD", 1e-3)
-    recording, truth = recorded
-    error, half = errors(made(recording, truth), truth)
-    assert (np.abs(error) <= half).sum() < KINDS - 2
 
 
 def test_repeats_are_in_no_row(fitted):

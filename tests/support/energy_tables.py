@@ -7,7 +7,9 @@ import numpy as np
 from jouletrace.analysis.kernel_powers import powers_of_kinds
 from jouletrace.analysis.pools import pools
 from jouletrace.analysis.regressed import Recorded, placed
+from jouletrace.attribution.checks import said_of_rest
 from jouletrace.attribution.lock import Lock
+from jouletrace.attribution.rows import check_rest
 from jouletrace.run import Estimate
 from jouletrace.run.division import METHOD
 from jouletrace.sensor.shares import Response
@@ -47,6 +49,11 @@ def recorded_of(fit, idle_w=(130.0, 100.0)):
         known = Response(0.0, width_sd, 0.0, sensor.delay_spread_s, 0.0, 1.0, period_s, sensor.window_s)
     locked = Lock(None, fit)
     return Recorded(locked, placed(locked, known), idle_w, 0)
+
+
+def rest_of(fit):
+    """The check of the power between kernels."""
+    return said_of_rest(check_rest(recorded_of(fit).rows(), float(fit.activity.seconds[-1])))
 
 
 class Rows:
