@@ -40,7 +40,7 @@ class Row:
         return self.energy.scaled(1 / self.seconds)
 
 
-def recorded_of(fit, idle_w=(130.0, 100.0)):
+def recorded_of(fit, idle_w=(130.0, 30.0)):
     """The recording of a fit, whose zero of seconds is that of its times."""
     sensor, period_s = fit.observer.sensor, float(np.median(np.diff(fit.time_s)))
     known = Response(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, period_s)

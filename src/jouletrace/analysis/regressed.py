@@ -36,6 +36,10 @@ AROUND_NS = 1_000_000_000
 BEYOND_S = 10.0
 """Kernels lie in the recording, but for what a tracer reports late."""
 
+_IDLE_W = 130.0, 30.0
+"""Idle power of GPUs with samplers where none was measured, and its standard deviation: H100s and H200s with a context
+draw 110 to 140 W."""
+
 _NEAR = 0.1
 """Standard deviation of the delay of windows, over their length, once the readings have shown where they lie."""
 
@@ -83,7 +87,7 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> tuple[Recorded, st
     assert channel is not None
     assert found is not None
     readings = _readings(found[0], channel, about["start_ns"] - AROUND_NS, about["end_ns"] + AROUND_NS)
-    idle_w = readings.rest_w
+    idle_w = _IDLE_W if kinds.samples(channel) else readings.rest_w
     if rest.value is not None and rest.half_width is not None:
         idle_w = rest.value, rest.half_width / Z95
         # Between kernels H200s draw -3 to +9 W more than in context idle (16 recordings of three), most on hot

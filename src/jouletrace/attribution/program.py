@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, vstack
 
 from jouletrace.attribution.activity import Activity
@@ -107,6 +107,7 @@ def attribute_program(
     problem = Problem(values_w - base_w, noise_w, cover, powers)
     look = first_look(cuts, problem, response, replace(prior, level_w=prior.rest_w), part_s @ columns.made)
     above_w = columns.made @ look.power_w
+    powers = replace(powers, variance=columns.sds(look.power_w) ** 2)
     if sampled is None:
         noise_w = _late(cuts, activity, look, above_w, shown, response)
     for round_ in range(_ROUNDS):
@@ -149,17 +150,27 @@ class _Columns:
     made: Floats  # shape (columns, unknowns): power of a column by the unknowns
     mean_w: Floats  # shape (unknowns,)
     sd_w: Floats
+    like: NDArray[np.intp]  # shape (unknowns,): for that of a repetition the one of its kernel's power, else its own
 
     @classmethod
     def of(cls, activity: Activity, prior: Prior) -> _Columns:
         count, together = len(activity.members), {one: place for place, one in enumerate(dict.fromkeys(activity.of))}
         apart = np.where(np.array(activity.part) > 0, prior.ends, np.where(activity.repeated, prior.repeats, 0.0))
         some, (mean_w, sd_w) = apart > 0, prior.power_w
+        own = np.array([together[one] for one in activity.of])
+        like = np.where(activity.repeated, own, len(together) + np.cumsum(some) - 1)[some]
         return cls(
-            made=np.hstack([np.eye(len(together))[[together[one] for one in activity.of]], np.eye(count)[:, some]]),
+            made=np.hstack([np.eye(len(together))[own], np.eye(count)[:, some]]),
             mean_w=np.append(np.full(len(together), mean_w), np.zeros(int(some.sum()))),
             sd_w=np.append(np.full(len(together), sd_w), apart[some] * mean_w),
+            like=np.append(np.arange(len(together)), like),
         )
+
+    def sds(self, power_w: Floats) -> Floats:
+        """Standard deviations once powers are roughly known: what repetitions draw goes with what their kernel does."""
+        more, repeats = np.ones(len(self.like)), np.flatnonzero(self.like < np.arange(len(self.like)))
+        more[repeats] = np.maximum(power_w[self.like[repeats]] / self.mean_w[self.like[repeats]], 1.0)
+        return self.sd_w * more
 
 
 @dataclass(frozen=True)
