@@ -179,8 +179,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/fit.py",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 1e-3)) * spread",
-        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 0.002)) * spread",
+        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 1e-3)) * spread",
+        "apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 0.002)) * spread",
         "Slight: a thousandth or two beside the whole of that power; it keeps the prior regular.",
     ),
     Survivor(
@@ -209,8 +209,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/fit.py",
-        "if round_ >= 2 and np.std(found.residual_w) > GAINED * np.std(before.residual_w):",
-        "if round_ >= 2 and np.std(found.residual_w) >= GAINED * np.std(before.residual_w):",
+        "if round_ >= 2 and before is not None and np.std(left) > GAINED * np.std(before.residual_w):",
+        "if round_ >= 2 and before is not None and np.std(left) >= GAINED * np.std(before.residual_w):",
         "Same: the two are never equal to the last bit.",
     ),
     Survivor(

@@ -89,9 +89,9 @@ MUTANTS = [
         ("prior in blocks", " + solved.inverse / problem.unknowns.variance @ solved.inverse)", ")"),
     ),
     *_of(
-        "attribution/contrasts.py",
-        ["attribution/test_contrasts.py"],
-        ("clock's change of an overlap counted for each", "+= slow[k] / len(members)", "+= slow[k] * len(members)"),
+        "analysis/kernel_powers.py",
+        ["analysis/test_kernel_powers.py"],
+        ("the sensor's part left out", "np.eye(len(watts)) - white @ sensor @ white.T", "np.eye(len(watts))"),
     ),
     *_of(
         "run/division.py",

@@ -36,7 +36,7 @@ AROUND_NS = 1_000_000_000
 BEYOND_S = 10.0
 """Kernels lie in the recording, but for what a tracer reports late."""
 
-_IDLE_W = 130.0, 30.0
+IDLE_W = 130.0, 30.0
 """Idle power of GPUs with samplers where none was measured, and its standard deviation: H100s and H200s with a context
 draw 110 to 140 W."""
 
@@ -87,7 +87,7 @@ def recorded(run: Run, times: KernelTimes, rest: Estimate) -> tuple[Recorded, st
     assert channel is not None
     assert found is not None
     readings = _readings(found[0], channel, about["start_ns"] - AROUND_NS, about["end_ns"] + AROUND_NS)
-    idle_w = _IDLE_W if kinds.samples(channel) else readings.rest_w
+    idle_w = IDLE_W if kinds.samples(channel) else readings.rest_w
     if rest.value is not None and rest.half_width is not None:
         idle_w = rest.value, rest.half_width / Z95
         # Between kernels H200s draw -3 to +9 W more than in context idle (16 recordings of three), most on hot
@@ -112,8 +112,8 @@ def placed(locked: Lock, known: Response) -> Response:
         return Response.sampled(observer.sensor, known.period_s, observer.track.rate_hz)
     assert isinstance(observer, Averaged)
     late_s = observer.delay_s + observer.sensor.window_s * (1 + observer.stretch) / 2
-    delay_sd_s = min(known.delay_sd_s, _NEAR * known.width_s)
-    return replace(known, delay_s=late_s - known.middle_s, delay_sd_s=delay_sd_s)
+    known = known.widened(1 + observer.stretch)
+    return replace(known, delay_s=late_s - known.middle_s, delay_sd_s=min(known.delay_sd_s, _NEAR * known.width_s))
 
 
 def _readings(record: Readings, channel: ChannelInfo, begin_ns: int, finish_ns: int) -> Readings:

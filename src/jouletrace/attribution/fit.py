@@ -13,6 +13,7 @@ from scipy.interpolate import BSpline
 
 from jouletrace.attribution.activity import Activity
 from jouletrace.attribution.observer import Observed, Observer, Sampled
+from jouletrace.attribution.prior import Prior as Beliefs
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import Readings
 from jouletrace.stats.regression import Prior, equivalent_noise, solve
@@ -24,10 +25,6 @@ LEAD_S = 0.35
 
 END_S, LEAST = 0.06, 10
 """Readings this close to the end are left out; fewer readings than ``LEAST`` are no recording."""
-
-REPEAT_SPREAD = 0.035
-"""Prior difference of repeats of a kernel from it, as a share of the power above idle: 51 pairs in eight recordings of
-H200s differ by 2 to 4 % beyond their uncertainty."""
 
 ROUNDS = 10
 GAINED, STEP = 0.995, 6.0
@@ -179,7 +176,7 @@ def _start(activity: Activity, idle: Array, watts: Array, rest_w: tuple[float, f
     same = np.array([[a == b for b in activity.of] for a in activity.of], float)
     covariance = np.zeros((columns + 2, columns + 2))
     # Heads and tails differ by 40 % of the power above idle from the middle of their kernels.
-    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, REPEAT_SPREAD, 1e-3)) * spread
+    apart = np.where(np.array(activity.part) > 0, 0.4, np.where(activity.repeated, Beliefs().repeats, 1e-3)) * spread
     covariance[:columns, :columns] = spread**2 * same + np.diag(apart**2)
     # The exponent of power in the clock is 0 ± 5; that of dynamic power is 2 to 3.
     covariance[columns, columns], covariance[-1, -1] = rest_w[1] ** 2, 5.0**2
