@@ -40,6 +40,9 @@ IDLE_W = 130.0, 30.0
 """Idle power of GPUs with samplers where none was measured, and its standard deviation: H100s and H200s with a context
 draw 110 to 140 W."""
 
+OTHERS_W = 400.0, 1000.0
+"""Power of kernels above idle, and its standard deviation, on GPUs of other kinds, of which no rows were recorded."""
+
 _NEAR = 0.1
 """Standard deviation of the delay of windows, over their length, once the readings have shown where they lie."""
 
@@ -64,14 +67,12 @@ class Recorded:
         fit, activity = self.lock.fit, self.activity
         spans = (np.asarray(spans_ns, np.int64).reshape(-1, 2) - self.origin_ns) / 1e9
         whole = [[activity.begin_s, activity.finish_s]]
+        sampled, prior = None, Prior(idle_w=self.idle_w, power_w=OTHERS_W)
+        if isinstance(fit.observer, Sampled):
+            sampled, prior = fit.observer, Prior(idle_w=self.idle_w)
+        every = np.vstack([whole, spans])
         return attribute_program(
-            fit.time_s,
-            fit.watts,
-            np.vstack([whole, spans]),
-            activity,
-            response=self.response,
-            sampled=fit.observer if isinstance(fit.observer, Sampled) else None,
-            prior=Prior(idle_w=self.idle_w),
+            fit.time_s, fit.watts, every, activity, response=self.response, sampled=sampled, prior=prior
         )
 
 
