@@ -8,9 +8,9 @@ import pytest
 
 from energy_tables import energy_table, rest_of
 from gpu_recordings import load
+from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.checks import Check, checks, verdict
-from jouletrace.analysis.pools import by_operator
 from jouletrace.attribution.lock import lock
 from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import HOPPER_SENSOR

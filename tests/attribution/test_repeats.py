@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from energy_tables import Rows, energy_table
-from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.analysis.pools import by_operator
+from jouletrace.attribution.activity import Kind, activity_of
 from jouletrace.attribution.lock import lock
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.readout import on_grid

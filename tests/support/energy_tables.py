@@ -42,10 +42,9 @@ class Row:
 
 def recorded_of(fit, idle_w=(130.0, 30.0)):
     """The recording of a fit, whose zero of seconds is that of its times."""
-    sensor, period_s = fit.observer.sensor, float(np.median(np.diff(fit.time_s)))
-    known = Response(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, period_s)
+    sensor, known = fit.observer.sensor, Response(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.02)
     if hasattr(sensor, "window_s"):
-        width_sd = max(sensor.stretch_spread, 1e-4)
+        width_sd, period_s = max(sensor.stretch_spread, 1e-4), float(np.median(np.diff(fit.time_s)))
         known = Response(0.0, width_sd, 0.0, sensor.delay_spread_s, 0.0, 1.0, period_s, sensor.window_s)
     locked = Lock(None, fit)
     return Recorded(locked, placed(locked, known), idle_w, 0)

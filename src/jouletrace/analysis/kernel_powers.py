@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from jouletrace.analysis.kernel_times import IDLE, KernelTimes
 from jouletrace.analysis.pools import by_operator, pools
@@ -36,14 +36,14 @@ class KernelPowers:
 
     Attributes:
         recorded: The recording.
-        rows: Energies of all of it, of the spans that were asked for, and of kinds.
+        rows: Energies of all of it and of its kinds.
         of_kinds: Powers of the kinds, idle last, over the time that their kernels take.
         place: Of each kind of the recording in them; those of unknown power are in none.
         pools: Names of operators whose energies are known together alone.
     """
 
-    def __init__(self, recording: Recorded, spans_ns: ArrayLike, times: KernelTimes, most_w: float) -> None:
-        self.recorded, self.rows = recording, recording.rows(spans_ns)
+    def __init__(self, recording: Recorded, times: KernelTimes, most_w: float) -> None:
+        self.recorded, self.rows = recording, recording.rows()
         self.of_kinds, self.place = powers_of_kinds(recording, self.rows, times.total_s, most_w)
         self._kinds = list(self.place)
         groups: dict[str, Array] = {}
@@ -68,19 +68,11 @@ class KernelPowers:
         """The check that the GPU can draw the powers."""
         return check_powers(self.rows, float(self.of_kinds.most_w[0]))
 
-    @cached_property
-    def spans(self) -> tuple[Array, Array, Array]:
-        """Energies of the spans that were asked for, and low and high ends of their intervals, J."""
-        count = self.rows.energies.mean_j.shape[1]
-        mean, low, high = self.rows.energies.interval(np.eye(count)[1 : count - len(self.rows.seconds)])
-        return mean, low, high
 
-
-def powers_of(run: Run, times: KernelTimes, rest: Estimate, spans_ns: ArrayLike = ()) -> KernelPowers | str:
+def powers_of(run: Run, times: KernelTimes, rest: Estimate) -> KernelPowers | str:
     """Powers of a Run's kernels, or the code of the reason why there are none, of which the Run warns.
 
-    ``rest`` is what the GPU draws with a context and nothing running, W; energies of ``spans_ns``, shape (s, 2), in ns
-    since the Unix epoch, are computed beside.
+    ``rest`` is what the GPU draws with a context and nothing running, W.
     """
     if run.channel(times.device, POWER) is None:
         return no_power_reason(run, times.device)
@@ -88,7 +80,7 @@ def powers_of(run: Run, times: KernelTimes, rest: Estimate, spans_ns: ArrayLike 
     try:
         recording, doubt = recorded(run, times, rest)
         if not doubt:
-            found = KernelPowers(recording, spans_ns, times, most_w)
+            found = KernelPowers(recording, times, most_w)
             between = said_of_rest(check_rest(found.rows, float(recording.activity.seconds[-1])))
             doubt = "" if between.passed else verdict([between])
     except BadInputError as error:

@@ -17,7 +17,7 @@ from jouletrace.analysis.kernel_powers import KernelPowers, powers_of
 from jouletrace.analysis.kernel_times import IDLE, Kinds, Launched, sum_of, sums, times_of
 from jouletrace.analysis.layers import Layer, layers_of
 from jouletrace.analysis.pools import by_operator
-from jouletrace.analysis.waveform import bins_of, table_of
+from jouletrace.analysis.waveform import table_of
 from jouletrace.attribution.observer import Sampled
 from jouletrace.errors import BadInputError
 from jouletrace.run import MODEL_UNIT, Estimate, Run, tables
@@ -60,8 +60,7 @@ class Recorded:
         self.run, self.figures = run, figures
         self.times = times_of(run, about)
         self.top = self.times.top
-        self.bins_ns = bins_of(run, self.times.about["iterations"])
-        found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"), self.bins_ns)
+        found = powers_of(run, self.times, figures.get(MODEL_UNIT, "baseline_context_idle_w"))
         self.powers: KernelPowers | None = None if isinstance(found, str) else found
         self.reason = found if isinstance(found, str) else ""
         of_kinds, self.place = (None, {}) if self.powers is None else (self.powers.of_kinds, self.powers.place)
@@ -92,8 +91,8 @@ class Recorded:
         self.add_layers()
         idle = Launched(self.add_idle(), -1, IDLE, self.idle_s)
         flags = ["traced_at_cap"] if self.factor != 1.0 else [] if scaled else ["traced_whole"]
-        if self.powers is not None and len(self.bins_ns):
-            self.run.waveform = table_of(self.powers, self.bins_ns)
+        if self.powers is not None and self.times.about["iterations"] > 1:
+            self.run.waveform = table_of(self.run, self.powers, self.times.about["iterations"])
         rows = (part._replace(kind=self.place.get(part.kind, -1)) for part in [*self.times.parts, idle])
         for name, table in tables_of(self.division, rows).items():
             setattr(self.run, name, tables.concat([self.run.table(name), table], name))
