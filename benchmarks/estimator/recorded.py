@@ -19,7 +19,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 from bursts import true_energies
 from counter import steps_of
-from energy_tables import Rows
 from gpu_recordings import load as recording
 from jouletrace.analysis.power import power_record
 from jouletrace.attribution.attempts import attempts
@@ -64,7 +63,7 @@ def operator_of(name: str) -> str:
 
 
 def operators() -> list[dict]:
-    """Power of each operator by the kernel timeline: the present regression, the new estimator, and alone."""
+    """Power of each operator by the kernel timeline, and alone."""
     found = recording(CHAIN)
     names = [operator_of(kind.name) for kind in found.kinds]
     used, activity = sorted(set(names)), found.activity
@@ -81,11 +80,9 @@ def operators() -> list[dict]:
         )
         ends = program.energies.interval(program.together(groups))
         new[name] = [one / (groups @ program.seconds) for one in ends]
-    rows = Rows(fit, lambda one: operator_of(one.name))
     table = []
     for i, name in enumerate(used):
-        old = rows.row([name]).power
-        row = {"operator": name, "alone_w": ALONE_W.get(name), "today": {"watts": old.value, "half_w": old.half_width}}
+        row = {"operator": name, "alone_w": ALONE_W.get(name)}
         for way, (mean, low, high) in new.items():
             row[way] = {"watts": mean[i], "half_w": (high[i] - low[i]) / 2}
         table.append(row)

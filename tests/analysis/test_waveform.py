@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("fits_once")
 
 @pytest.fixture(scope="module")
 def recorded(fits_once):
-    """The Run that ships, and the powers that its analysis found."""
+    """The Run that ships, and the powers of its analysis."""
     made = []
 
     def kept(run, powers, iterations):

@@ -101,7 +101,7 @@ def test_readings_may_misplace_3_percent_of_the_time(good, moved, passed):
     assert f"misplace {moved:.1%} of the time" in found.says
 
 
-def test_rest_and_powers_are_said_with_their_figures():
+def test_rest_and_powers_are_stated_with_their_figures():
     rest = said_of_rest(Outcome("rest", False, (300.0, 290.0, 310.0)))
     assert (rest.name, rest.passed) == ("rest", False)
     assert "300 ± 10 W (at most 280 W)" in rest.says

@@ -544,9 +544,9 @@ SURVIVORS = [
         "Same: the unknown's sign is the other one, and its prior is even.",
     ),
     Survivor(
-        "attribution/program.py",
-        "base_w, noise_w = float(np.median(values_w[:5])), np.full(len(times_s), response.noise_w)",
-        "base_w, noise_w = float(np.median(values_w[:10])), np.full(len(times_s), response.noise_w)",
+        "attribution/prior.py",
+        "return float(np.median(values_w[:5])) if self.idle_w is None else self.idle_w[0]",
+        "return float(np.median(values_w[:10])) if self.idle_w is None else self.idle_w[0]",
         "Slight: any level near idle power serves, of which the chain then says nothing more.",
     ),
     Survivor(
@@ -587,8 +587,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/rows.py",
-        "return np.asarray((half <= WIDTH * np.abs(mean)) & (half <= 1.96 * PRIOR_SHARE * before))",
-        "return np.asarray((half < WIDTH * np.abs(mean)) & (half <= 1.96 * PRIOR_SHARE * before))",
+        "return np.asarray(((high - low) / 2 <= WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))",
+        "return np.asarray(((high - low) / 2 < WIDTH * np.abs(mean)) & (after <= PRIOR_SHARE**2 * before))",
         "Slight: a half-width of half the energy to the last bit.",
     ),
     Survivor(

@@ -70,7 +70,6 @@ MUTANTS = [
         ("response of samples about the last guess", "shape_mean, [0.0]", "0 * shape_mean, [0.0]"),
         ("no spread within kinds", "density = part_s @", "density = 0 * part_s @"),
         ("spread by readings alone", "weight = np.exp(-0.5 *", "weight = np.exp(-0.0 *"),
-        ("energy counted for each that overlaps", "list(members), 1 / len(members))", "list(members), 1)"),
         ("idle power unknown between kernels", "replace(prior, level_w=prior.rest_w)", "prior"),
     ),
     *_of(
@@ -87,6 +86,11 @@ MUTANTS = [
         ("normal quantile for few blocks", " * stdtrit(blocks - 1, 0.975) / 1.96", ""),
         ("blocks taken for independent samples", "np.sqrt((blocks - 1) / blocks)", "np.sqrt(1 / blocks)"),
         ("prior in blocks", " + solved.inverse / problem.unknowns.variance @ solved.inverse)", ")"),
+    ),
+    *_of(
+        "attribution/activity.py",
+        ["attribution/test_program_terms.py"],
+        ("energy counted for each that overlaps", "list(members), 1 / len(members))", "list(members), 1)"),
     ),
     *_of(
         "analysis/kernel_powers.py",

@@ -1,6 +1,6 @@
 """Where a sensor's samples or windows lie: least squares on powers and place, which ``lock`` takes in turns.
 
-Powers and their uncertainty are those of ``program``, which begins at the place that is found here.
+Powers and their uncertainty are those of ``program``, which begins at the place that is determined here.
 """
 
 from __future__ import annotations
