@@ -95,7 +95,7 @@ MUTANTS = [
     *_of(
         "analysis/kernel_powers.py",
         ["analysis/test_kernel_powers.py"],
-        ("the sensor's part left out", "np.eye(len(watts)) - white @ sensor @ white.T", "np.eye(len(watts))"),
+        ("the sensor's part left out", "white @ (left - sensor) @ white.T", "np.eye(len(watts))"),
     ),
     *_of(
         "run/division.py",

@@ -131,7 +131,7 @@ def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Array, most_w: flo
     )
     prior[-1, -1], left[-1, -1] = recording.idle_w[1] ** 2 + Prior().rest_w ** 2, covariance[-1, -1]
     prior_w, root = np.sqrt(np.diag(prior)), _root(covariance)
-    white = np.linalg.inv(root)
+    white = np.linalg.inv(_root(left))
     powers = Powers(
         watts=watts,
         own=np.append(rows.seconds[kinds] / total_s[kinds], 1.0),
@@ -142,7 +142,7 @@ def powers_of_kinds(recording: Recorded, rows: Rows, total_s: Array, most_w: flo
         readings=len(recording.lock.fit.watts),
         coverage=Z95,
         root=root,
-        causes={READINGS: np.eye(len(watts)) - white @ sensor @ white.T, RESPONSE: np.eye(len(watts))},
+        causes={READINGS: white @ (left - sensor) @ white.T, RESPONSE: np.eye(len(watts))},
         gained=(PRIOR_SHARE**2 * prior - left) / np.outer(prior_w, prior_w),
     )
     return powers, {kind: place for place, kind in enumerate(kinds)}

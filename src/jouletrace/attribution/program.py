@@ -33,6 +33,9 @@ SPREADS = np.geomspace(0.001, 1.0, 25)
 _ROUNDS = 2
 """Turns of powers and of the derivatives that they give."""
 
+_KNOWN = 1e-9
+"""Factor of the variance of what counts as known."""
+
 _BLOCKS = 20
 """Blocks of the jackknife: errors of powers are known to a sixth, and are alike for some tenths of a second."""
 
@@ -127,13 +130,16 @@ def attribute_program(
         blocks=_BLOCKS,
     )
     shift = base_w * np.asarray(cover @ cuts.h)
-    kinds, moved = powers.wanted[len(spans) :], problem.unknowns.wanted[len(spans) :]
+    kinds, variance = powers.wanted[len(spans) :], problem.unknowns.variance.copy()
+    variance[-sensor.shared :] *= _KNOWN
+    settled = solve(chain, replace(problem, unknowns=replace(problem.unknowns, variance=variance)))
+    after, apart = (one.covariance[len(spans) :, len(spans) :] for one in (seen, settled))
     return Rows(
         energies=replace(found, mean_j=found.mean_j + shift, tried_j=found.tried_j + shift),
         seconds=part_s.sum(axis=0) @ activity.shares,
         before=(kinds * powers.variance) @ kinds.T,
-        after=seen.covariance[len(spans) :, len(spans) :],
-        by_sensor=_of_last(sensor.shared, seen.inverse, moved),
+        after=after,
+        by_sensor=after - apart,
         width=(float(found.unknowns[-1]), float(found.unknowns_sd[-1])),
         width_sd=response.width_sd,
     )
@@ -239,12 +245,6 @@ def _sensor(
         value_w, shown = seen.value, np.column_stack([place, shape, rise])
         mean, shared = np.concatenate([place_mean, shape_mean, [0.0]]), len(shape_mean) + 1
     return _Sensor(shown, mean, value_w, clock_j, np.asarray(by_column_j, np.float64), shared)
-
-
-def _of_last(count: int, covariance: Floats, rows: Floats) -> Floats:
-    """Covariance of sums of unknowns, ``rows`` (r, c), that would be none if the last ``count`` were known, (r, r)."""
-    link = rows @ covariance[:, -count:]
-    return np.asarray(link @ np.linalg.solve(covariance[-count:, -count:], link.T))
 
 
 def _whitened(slopes: Floats, prior: regression.Prior, now: Floats) -> tuple[Floats, Floats]:
