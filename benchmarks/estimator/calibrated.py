@@ -8,11 +8,11 @@ from loads import Burst
 from today import ORIGIN_NS, windows
 
 from jouletrace.sensor.calibration.fit import fit_response
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 
 
 @cache
-def fitted(board: int) -> tuple[Response, float]:
+def fitted(board: int) -> tuple[StepResponse, float]:
     """The response from 16 s of pulses of 400 W, as ``calibrate`` fits it, and the true memory behind it."""
     rng = np.random.default_rng([9000, board])
     seconds = np.exp(rng.uniform(np.log(0.03), np.log(0.6), 101))

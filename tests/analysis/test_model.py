@@ -9,7 +9,7 @@ from jouletrace.analysis import analyse
 from jouletrace.analysis.model import with_model_error
 from jouletrace.analysis.windows import fill
 from jouletrace.run import Estimate, load, save, tables
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from records import DEVICE, EXACT, START, channel, iterations, make_run, ns, phases, readings, windows
 
 IDLE, CONTEXT, LOAD = 70.0, 120.0, 420.0
@@ -100,7 +100,7 @@ def bursting(noise=0.3, response=None, before=CONTEXT, after=CONTEXT):
 
 def test_what_is_not_known_of_the_response_is_in_energies_and_power_in_full():
     """A delay known to 2 ms: every window is off by 2 ms of the jump at either end, all by the same."""
-    known = replace(Response.from_dict(EXACT), noise_w=0.3)
+    known = replace(StepResponse.from_dict(EXACT), noise_w=0.3)
     unsure = replace(known, covariance=((0.002**2, 0, 0), (0, 0, 0), (0, 0, 0)))
     one, other = (bursting(response=response.to_dict()) for response in (known, unsure))
     shared = with_model_error(Estimate(1.0, 1.0, 1.0, 8), fill(other)).half_width

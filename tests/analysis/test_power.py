@@ -12,9 +12,9 @@ from boards import recording
 from covering import fewest
 from jouletrace.analysis import window_estimate
 from jouletrace.analysis.power import join, no_power_reason, power_record, tail_s
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import KINDS, response_of
 from jouletrace.sensor.stamps import published
-from jouletrace.sensor.windows.response import Response
 from jouletrace.simulator.boards import SimKernel, open_simulated
 from make_runs import monitor_run
 from records import DEVICE, channel, make_run, ns, readings
@@ -29,7 +29,7 @@ def shape(response):
 
 
 def test_a_calibrated_response_goes_before_documentation():
-    measured = Response(0.0201, window_s=0.022, rise_s=0.001, lag_s=-0.003, origin="calibrated")
+    measured = StepResponse(0.0201, window_s=0.022, rise_s=0.001, lag_s=-0.003, origin="calibrated")
     assert response_of(channel(response=measured.to_dict(), window_s=1.0)) == measured
 
 

@@ -277,7 +277,7 @@ MUTANTS = [
         ("sign in the error of a sum over a step", "np.var(shown - phases)", "np.var(shown + phases)"),
     ),
     *_of(
-        "sensor/windows/response.py",
+        "sensor/calibration/response.py",
         ["sensor/windows/test_terms.py"],
         ("variance in place of standard deviation", "step = np.sqrt(scale) * axis", "step = scale * axis"),
         (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jouletrace.sensor.aliasing import aliased, read_in_step, share_kept
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 
 SAMPLING_S = 0.8e-3
 
@@ -55,7 +55,7 @@ def test_harmonics_beyond_three_and_a_half_samples_swing_less():
     assert share_kept(SAMPLING_S, SAMPLING_S, 0.5) == 1.0
 
 
-HOPPER = Response(0.02, rise_s=0.0127, lag_s=0.003)
+HOPPER = StepResponse(0.02, rise_s=0.0127, lag_s=0.003)
 
 
 def seen_less_true(period_s, phase, seconds):
@@ -74,5 +74,5 @@ def test_a_load_synchronous_with_the_readings_is_seen_at_one_phase(period_ms, fl
 
 
 def test_a_sensor_that_misses_nothing_is_synchronous_with_no_load():
-    assert not read_in_step(0.02, Response(0.02, window_s=0.02), 2.0)
+    assert not read_in_step(0.02, StepResponse(0.02, window_s=0.02), 2.0)
     assert not read_in_step(0.0, HOPPER, 2.0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from jouletrace.run import ChannelInfo
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import HOPPER_SENSOR, calibrated, readings_of
 from jouletrace.sensor.shares import Response, Timeline, averaged, both_seen, seen, shares
-from jouletrace.sensor.windows.response import Response as Calibrated
 
 RESPONSE = Response.sampled(HOPPER_SENSOR, 0.02)
 WINDOW = Response(0.0, 0.1, 0.004, 1e-4, 0.0, 0.5, 0.1, window_s=0.025)
@@ -107,7 +107,7 @@ def test_what_readings_show_of_swings_is_an_integral(kind):
 def test_a_calibrated_response_keeps_its_mean_delay_and_what_is_known_of_it():
     covariance = ((9e-8, -1e-7, 0.0), (-1e-7, 3.6e-7, -2e-8), (0.0, -2e-8, 4e-8))
     for window_s, rise_s in ((0.0018, 0.0128), (0.025, 0.003)):
-        known = Calibrated(0.1, window_s, rise_s, lag_s=0.0027, covariance=covariance)
+        known = StepResponse(0.1, window_s, rise_s, lag_s=0.0027, covariance=covariance)
         found = calibrated(known)
         half, spread = (found.window_s / 2, found.window_s / 12**0.5) if found.window_s else (found.rise_s,) * 2
         assert found.delay_s + half == pytest.approx(known.delay_s)

@@ -15,10 +15,10 @@ from jouletrace.run.channels import ENERGY_COUNTER, POWER
 from jouletrace.run.forms import Calibration, Facts
 from jouletrace.sensor.baseline import temperature_slope
 from jouletrace.sensor.calibration.fit import fit_response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.counter import FLOOR, find_steps, record_over_counter
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.stamps import updates
-from jouletrace.sensor.windows.response import Response
 
 MARGIN_NS = 1_000_000_000
 """Of the rest before and after the pulses so much is used."""
@@ -32,7 +32,7 @@ def pulse_edges(run: Run) -> NDArray[np.int64]:
     return np.sort(np.concatenate([rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()])).astype(np.int64)
 
 
-def fit_channel(run: Run, device: str, channel: str) -> Response | None:
+def fit_channel(run: Run, device: str, channel: str) -> StepResponse | None:
     """Fit one channel's response to the pulses; None if the Run doesn't have it.
 
     Raises:

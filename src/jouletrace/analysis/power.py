@@ -14,11 +14,11 @@ from jouletrace.run import ChannelInfo, Estimate, Run
 from jouletrace.run.channels import POWER
 from jouletrace.run.readings import Readings
 from jouletrace.sensor import shares
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import readings_of, response_of
 from jouletrace.sensor.power_record import MOST_W, clean, most_kernel_w, most_power_w
 from jouletrace.sensor.stamps import find_grid, published
 from jouletrace.sensor.windows.energy import WindowEnergies, window_energy
-from jouletrace.sensor.windows.response import Response
 
 METHOD = "windows"
 
@@ -48,14 +48,14 @@ def tail_s(channel: ChannelInfo) -> float:
     return response_of(channel).reach_s
 
 
-def power_record(run: Run, device: str) -> tuple[Readings, Response] | None:
+def power_record(run: Run, device: str) -> tuple[Readings, StepResponse] | None:
     """The cleaned power record of a device with its response; None if there is none."""
     channel = run.channel(device, POWER)
     if channel is None:
         return None
     limit_w = most_w(run, device)
 
-    def computed(_: pa.Table) -> tuple[Readings, Response]:
+    def computed(_: pa.Table) -> tuple[Readings, StepResponse]:
         stamps, watts = run.series(device, POWER)
         response = response_of(channel)
         if channel.gapless or not _oversampled(stamps, response.period_s):

@@ -379,7 +379,7 @@ class Calibration(TypedDict, total=False):
     """``Run.calibration`` of a device.
 
     Attributes:
-        channels: Fields of ``sensor.windows.response.Response`` by channel.
+        channels: Fields of ``sensor.calibration.response.StepResponse`` by channel.
         idle_slope_w_per_c: Watts of context idle per degree, as an ``Estimate``.
     """
 
@@ -398,7 +398,7 @@ class ClockPair(TypedDict):
 
 
 class SensorResponse(TypedDict, total=False):
-    """``ChannelInfo.response``: fields of ``sensor.windows.response.Response``."""
+    """``ChannelInfo.response``: fields of ``sensor.calibration.response.StepResponse``."""
 
     period_s: Annotated[float, Meta(gt=0, le=1e9)]
     window_s: Seconds

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 
 Floats = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ def aliased(period_s: float, sampling_s: float | None, total_s: float, rate_u: f
     return share_kept(period_s, sampling_s, total_s, rate_u) > _HARMLESS
 
 
-def read_in_step(period_s: float, response: Response, total_s: float) -> bool:
+def read_in_step(period_s: float, response: StepResponse, total_s: float) -> bool:
     """Whether readings, which come once per period of the response, may show one phase of a load with this period."""
     if not period_s > 0 or not total_s > 0:
         return False

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.errors import BadInputError, NotPossibleError
 from jouletrace.sensor.calibration.fitter import Fitter
+from jouletrace.sensor.calibration.fluctuation import fluctuation
+from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 from jouletrace.sensor.stamps import Grid, find_grid
-from jouletrace.sensor.windows.noise import fluctuation
-from jouletrace.sensor.windows.response import SHAPE, Response
 from jouletrace.stats.one_thread import one_thread
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ def fit_response(
     power_w: ArrayLike,
     edges_ns: ArrayLike,
     levels: ArrayLike | None = None,
-) -> Response:
+) -> StepResponse:
     """Fit lag, window, rise and tail, their errors, noise and jitter to readings of a commanded load.
 
     The load steps between levels at known times, with pulses of many lengths. Its powers aren't
@@ -99,7 +99,7 @@ def _check(time: NDArray[np.int64], power: Floats, edges: NDArray[np.int64], lev
         raise NotPossibleError(f"calibration: only {within.sum()} edges lie within the record; 8 are needed")
 
 
-def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> Response:
+def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> StepResponse:
     """The fitted response with its noise, its errors and what it was judged by."""
     shape, period = fit.response(fit.shape), fit.period
     model = fit.model()

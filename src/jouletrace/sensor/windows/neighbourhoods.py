@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, fit, solve
-from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import Stretches
 
 Floats = NDArray[np.float64]
@@ -21,7 +21,7 @@ class Neighbourhoods:
     """The record around the ends of windows, for one response."""
 
     def __init__(
-        self, time_s: Floats, time_sd: Floats, power_w: Floats, between: Stretches, response: Response
+        self, time_s: Floats, time_sd: Floats, power_w: Floats, between: Stretches, response: StepResponse
     ) -> None:
         self.time, self.power, self.between, self.response = time_s, power_w, between, response
         period = response.period_s
@@ -65,7 +65,7 @@ class Neighbourhoods:
         misfit, strain = np.maximum(left.misfit, right.misfit), np.maximum(left.strain, right.strain)
         return Posterior(mean, variance, misfit, strain), crowded_left | crowded_right
 
-    def fit(self, edge: Floats, other: Response) -> tuple[Floats, Floats]:
+    def fit(self, edge: Floats, other: StepResponse) -> tuple[Floats, Floats]:
         """Misfit and log likelihood of the readings around each edge if the response were another one; same shape."""
         parts = (edge[i : i + CHUNK] for i in range(0, len(edge), CHUNK))
         cuts = (self._cut(part - self.margin, part + self.margin, part)[0] for part in parts)

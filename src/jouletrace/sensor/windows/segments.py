@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jouletrace.sensor.windows.noise import seen_correlation
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.fluctuation import seen_correlation
+from jouletrace.sensor.calibration.response import StepResponse
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ class Stretches:
         return np.maximum(until(np.maximum(start_s, end_s)) - until(start_s), 0.0)
 
 
-def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Response) -> Stretches:
+def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: StepResponse) -> Stretches:
     """Level and fluctuation of each segment, from the readings that cover nothing else."""
     begin = np.append(-np.inf, edges_s)
     end = np.append(edges_s, np.inf)
@@ -95,7 +95,7 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: Respon
 
 
 def _wander(
-    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], level: Floats, response: Response
+    power_w: Floats, first: NDArray[np.intp], last: NDArray[np.intp], level: Floats, response: StepResponse
 ) -> Floats:
     """Fluctuation from successive differences, which a drift or a slow settling hardly touches.
 
@@ -142,7 +142,7 @@ def _squared_differences(
     return np.asarray(total / np.maximum(count, 1)), count
 
 
-def sum_rate(time_s: Floats, response: Response) -> float:
+def sum_rate(time_s: Floats, response: StepResponse) -> float:
     """Variance in s (J²/s for a fluctuation of 1 W) that a plain sum gains with its length.
 
     It is computed on a piece of the record itself, since unevenly spaced readings tile time unevenly:
@@ -167,7 +167,7 @@ def sum_rate(time_s: Floats, response: Response) -> float:
     return max(float(np.mean(gains)), 0.0) if gains else 2 * response.noise_tau_s
 
 
-def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response: Response) -> float:
+def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response: StepResponse) -> float:
     """Variance in s² of the sum of readings over cells first to last, for a fluctuation of 1 W."""
     step = response.period_s / 8
     since, until = cells[first] - response.memory_s, cells[last] + response.memory_s
@@ -178,7 +178,7 @@ def _sum_variance(time_s: Floats, cells: Floats, first: int, last: int, response
     return float(missed @ exponentially_smoothed(missed[None], decay)[0])
 
 
-def _seen(taken: Floats, width: Floats, bounds: Floats, response: Response) -> Floats:
+def _seen(taken: Floats, width: Floats, bounds: Floats, response: StepResponse) -> Floats:
     """Weight of each bin's power in a sum of readings, each of which counts for its width; of the bins' shape.
 
     A reading has forgotten what is long past: only bins in its memory are looked at.
@@ -211,7 +211,7 @@ def exponentially_smoothed(values: Floats, decay: float) -> Floats:
     return np.asarray((ahead + back).T - values, np.float64)
 
 
-def edge_variance(response: Response) -> float:
+def edge_variance(response: StepResponse) -> float:
     """Variance in s² of the plain sum over a unit step inside a window, over all phases."""
     period = response.period_s
     phases = np.arange(32) / 32 * period

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jouletrace.sensor.windows.response import SHAPE, Response
+from jouletrace.sensor.calibration.response import SHAPE, StepResponse
 
 RESPONSES = [
-    Response(0.02, 0.025, lag_s=0.004),
-    Response(0.02, rise_s=0.0125, lag_s=-0.003),
-    Response(0.02, 0.01, rise_s=0.005, tail_share=0.2, tail_s=0.03),
-    Response(0.1, 0.04, tail_share=0.3, tail_s=0.05, lag_s=0.01),
+    StepResponse(0.02, 0.025, lag_s=0.004),
+    StepResponse(0.02, rise_s=0.0125, lag_s=-0.003),
+    StepResponse(0.02, 0.01, rise_s=0.005, tail_share=0.2, tail_s=0.03),
+    StepResponse(0.1, 0.04, tail_share=0.3, tail_s=0.05, lag_s=0.01),
 ]
 
 
@@ -47,11 +47,11 @@ def test_mean_delay_and_share_of_a_sinusoid_are_those_of_what_a_step_shows(respo
 @pytest.mark.parametrize(
     ("response", "memory_s"),
     [
-        (Response(0.02, 0.025, lag_s=0.004), 0.029),
-        (Response(0.02, 0.025, lag_s=-0.004), 0.025),
-        (Response(0.02, 0.01, rise_s=0.005), 0.01 + 7 * 0.005),
-        (Response(0.02, rise_s=0.001, tail_share=0.2, tail_s=0.03), 0.03 * np.log(200)),
-        (Response(0.02, rise_s=0.001, tail_share=0.001, tail_s=0.03), 0.007),
+        (StepResponse(0.02, 0.025, lag_s=0.004), 0.029),
+        (StepResponse(0.02, 0.025, lag_s=-0.004), 0.025),
+        (StepResponse(0.02, 0.01, rise_s=0.005), 0.01 + 7 * 0.005),
+        (StepResponse(0.02, rise_s=0.001, tail_share=0.2, tail_s=0.03), 0.03 * np.log(200)),
+        (StepResponse(0.02, rise_s=0.001, tail_share=0.001, tail_s=0.03), 0.007),
     ],
 )
 def test_a_step_is_forgotten_to_one_part_in_a_thousand(response, memory_s):
@@ -63,13 +63,13 @@ def test_a_step_is_forgotten_to_one_part_in_a_thousand(response, memory_s):
 @pytest.mark.parametrize(
     ("response", "kind"),
     [
-        (Response(0.02, 0.0801), "averaged"),
-        (Response(0.02, 0.08), "gapless"),
-        (Response(1.0, 0.9), "gapless"),
-        (Response(1.0, 0.899), "sampled"),
-        (Response(1.0, rise_s=0.45), "gapless"),  # an exponential speaks for twice its constant
-        (Response(0.02, 0.004, rise_s=0.0069), "sampled"),
-        (Response(0.02, rise_s=0.001, tail_share=0.5, tail_s=0.017), "gapless"),
+        (StepResponse(0.02, 0.0801), "averaged"),
+        (StepResponse(0.02, 0.08), "gapless"),
+        (StepResponse(1.0, 0.9), "gapless"),
+        (StepResponse(1.0, 0.899), "sampled"),
+        (StepResponse(1.0, rise_s=0.45), "gapless"),  # an exponential speaks for twice its constant
+        (StepResponse(0.02, 0.004, rise_s=0.0069), "sampled"),
+        (StepResponse(0.02, rise_s=0.001, tail_share=0.5, tail_s=0.017), "gapless"),
     ],
 )
 def test_kinds_of_sensors_by_what_a_reading_speaks_for(response, kind):
@@ -99,7 +99,7 @@ def test_a_response_is_moved_along_the_axes_of_its_uncertainty():
 @pytest.mark.parametrize(("window_s", "moved"), [(0.002, 0.003), (0.004, 0.003)])
 def test_no_time_becomes_negative(window_s, moved):
     """Of two ways along an axis that is taken on which none does."""
-    response = Response(0.02, window_s, covariance=((0, 0, 0), (0, 0.003**2, 0), (0, 0, 0)))
+    response = StepResponse(0.02, window_s, covariance=((0, 0, 0), (0, 0.003**2, 0), (0, 0, 0)))
     assert np.abs(moves(response)[:, 1]) == pytest.approx([moved])
     assert response.varied()[0].window_s >= 0.001
     # and where one does on either way it becomes 0
@@ -109,13 +109,13 @@ def test_no_time_becomes_negative(window_s, moved):
 
 
 def test_noise_grows_with_the_power_in_quadrature():
-    response = Response(0.02, noise_w=3.0, noise_relative=0.01)
+    response = StepResponse(0.02, noise_w=3.0, noise_relative=0.01)
     assert response.noise_sd(np.array([0.0, 400.0])) == pytest.approx([3.0, 5.0])
 
 
 def test_a_response_is_stored_with_what_follows_from_it():
     data = json.loads(json.dumps(RESPONSES[2].to_dict()))
-    assert Response.from_dict(data) == RESPONSES[2]
+    assert StepResponse.from_dict(data) == RESPONSES[2]
     assert (data["kind"], data["gapless"]) == ("gapless", True)
     assert data["delay_s"] == pytest.approx(0.005 + 0.8 * 0.005 + 0.2 * 0.03)
-    assert Response.from_dict({"period_s": 0.02, "unheard_of": 1}) == Response(0.02)
+    assert StepResponse.from_dict({"period_s": 0.02, "unheard_of": 1}) == StepResponse(0.02)

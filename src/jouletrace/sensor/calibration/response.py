@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 SHAPE = ("lag_s", "window_s", "rise_s", "tail_share", "tail_s")
-"""The parameters of the response's shape, in the order of ``Response.covariance``."""
+"""The parameters of the response's shape, in the order of ``StepResponse.covariance``."""
 
 _SAFE = 30.0
 """Time constants after which an exponential is still exact when it is scaled back."""
 
 
 @dataclass(frozen=True)
-class Response:
+class StepResponse:
     """A sensor's timing and noise, nominal or calibrated."""
 
     period_s: float  # seconds between readings
@@ -130,11 +130,11 @@ class Response:
         approach = (1 - self.tail_share) * rise + self.tail_share * tail
         return float(abs(approach * np.sinc(frequency_hz * self.window_s)))
 
-    def stretched(self, factor: float) -> Response:
+    def stretched(self, factor: float) -> StepResponse:
         """The response with all of its widths ``factor`` times as large."""
         return replace(self, window_s=factor * self.window_s, rise_s=factor * self.rise_s, tail_s=factor * self.tail_s)
 
-    def varied(self) -> list[Response]:
+    def varied(self) -> list[StepResponse]:
         """The response moved by one standard deviation along each principal axis of its uncertainty.
 
         The changes that these make to a figure add in quadrature to what the uncertainty of the
@@ -168,7 +168,7 @@ class Response:
         return data | {"kind": self.kind, "gapless": self.gapless, "delay_s": self.delay_s}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Response:
+    def from_dict(cls, data: dict[str, Any]) -> StepResponse:
         """The inverse of ``to_dict``; unknown and derived keys are ignored."""
         known = {key: data[key] for key in (f.name for f in fields(cls)) if key in data}
         if "covariance" in known:
