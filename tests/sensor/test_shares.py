@@ -147,3 +147,15 @@ def test_every_kind_of_sensor_states_what_readings_show(sensor, period_s, window
     assert found.jitter_s == pytest.approx(
         {"volta": 2e-3, "ampere_datacenter": 3e-3, "average_1s": 5e-3, "counter": 1e-3 / 12**0.5}.get(sensor, 0.0)
     )
+
+
+@pytest.mark.parametrize("calibration", [{}, StepResponse(0.02, 0.0018, 0.0124, lag_s=0.0027, noise_w=0.5).to_dict()])
+def test_a_sample_rate_that_is_known_determines_the_memory(calibration):
+    channel = ChannelInfo("gpu", "power_w", "W", "", period_s=0.02, sensor="hopper", response=calibration)
+    free, found = readings_of(channel), readings_of(channel, 1240.0)
+    assert found.sample_s == pytest.approx(1 / 1240)
+    assert found.width_sd == 1e-3
+    assert (found.period_s, found.noise_w) == (free.period_s, free.noise_w)
+    assert found.delay_s == pytest.approx(free.delay_s + free.delay_by_width_s * np.log(found.rise_s / free.rise_s))
+    volta = replace(channel, sensor="volta", response={})
+    assert readings_of(volta, 1240.0) == readings_of(volta)

@@ -125,9 +125,6 @@ class _Case:
         slopes = Unknowns(owed.slope, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
         problem = replace(problem, noise_w=noise_w, unknowns=problem.unknowns.beside(slopes))
         weights, unseen = _swings(cuts, problem.spans, look, response, self.prior, period_s)
-        aliased = None
-        if period_s is None:
-            aliased = _swings(cuts, problem.spans, look, response, self.prior, response.period_s)[1]
         grid = [
             (d, slow, local, weight * share)
             for d, weight in enumerate(weights.tolist())
@@ -135,10 +132,8 @@ class _Case:
         ]
         taken = [d for d, *_ in grid]
         unseen = replace(unseen, sizes=unseen.sizes[taken])
-        if aliased is not None:
-            aliased = replace(aliased, sizes=aliased.sizes[taken])
         chains = [look.chain(float(DENSITIES_S[d]), slow, local) for d, slow, local, _ in grid]
-        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen, aliased)
+        result = mixture(chains, np.array([weight for *_, weight in grid]), problem, unseen)
         base_j = self.base_w * self.seconds
         return replace(result, mean_j=result.mean_j + base_j, tried_j=result.tried_j + base_j)
 

@@ -11,8 +11,10 @@ from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.outcome import Outcome, width_outcome
 from jouletrace.attribution.solve import Energies
 from jouletrace.errors import BadInputError
+from jouletrace.run.channels import GAIN_PCT
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
 from jouletrace.sensor.shares import Floats, Response
+from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
 
 _REACH = 25.0
@@ -20,6 +22,12 @@ _REACH = 25.0
 
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
+
+_HIDDEN = GAIN_PCT / 100
+"""Half-width of an interval by hidden swings alone, over the energy, from which on a load counts as aliased: that of a
+sensor's gain, which no reading shows either."""
+
+ALIASED = "aliased_with_sensor"
 
 _WIDEST = 0.5
 """Largest half-width of an interval over the energy: a wider one says nothing."""
@@ -41,6 +49,7 @@ class SpanEnergies:
     # The check that readings agree with the sensor's memory, where they show it: a load that follows its marks later
     # changes them too
     memory: Outcome | None
+    period_s: float | None  # of the loads' swings, if it is known
     _each: tuple[Floats, Floats, Floats] = field(repr=False)
 
     def __len__(self) -> int:
@@ -86,6 +95,17 @@ class SpanEnergies:
         if self.energies is None:
             return {}
         return self.energies.sources(self._rows(np.atleast_2d(np.asarray(weights, np.float64))))
+
+    def aliased(self, weights: ArrayLike) -> bool:
+        """True if swings of the known period, which no reading shows, may change a weighted sum by more than a gain.
+
+        Readings, or the samples behind them, meet few phases of such a load. ``weights`` have shape (m,).
+        """
+        if self.energies is None or self.period_s is None:
+            return False
+        rows = self._rows(np.atleast_2d(np.asarray(weights, np.float64)))
+        mean, hidden = rows[0] @ self.energies.mean_j.T @ self.energies.weight, self.energies.hidden_sd(rows)[0]
+        return bool(Z95 * hidden > _HIDDEN * abs(mean))
 
     def _rows(self, weights: Floats) -> Floats:
         assert self.energies is not None
@@ -152,9 +172,9 @@ def span_energies(
         memory = None if energies is None else _memory(energies, response)
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
-    flags = [tuple(code for code, some in told.items() if some[i]) for i in range(m)]
-    return SpanEnergies(energies, place, reason, flags, memory, each)
+    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
+    flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
+    return SpanEnergies(energies, place, reason, flags, memory, period_s, each)
 
 
 def _judged(

@@ -9,6 +9,9 @@ for, and the error of the energy that such a density leaves unexplained, an offs
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
@@ -70,6 +73,18 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
         Weight of each of ``DENSITIES_S``, shape (d,), and the hidden offset over the power above idle, root mean square
         in each of ``CHANCES``, shape (d, chances, l).
     """
+    response = replace(response, delay_s=0.0, noise_w=0.0, jitter_s=0.0)  # by which it doesn't go
+    lengths_s = np.minimum(np.maximum.accumulate(lengths_s, axis=1), _LONGEST * response.period_s)
+    each = [[float(f"{one:.6g}") for one in both] for both in lengths_s.tolist()]  # alike in the next call, too
+    tables = [_of_length(*both, response, prior, period_s) for both in each]
+    return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
+
+
+@lru_cache(maxsize=256)
+def _of_length(
+    span_s: float, burst_s: float, response: Response, prior: Prior, period_s: float | None
+) -> tuple[Floats, Floats]:
+    """Weights of densities, and offsets in ``CHANCES`` of each, shape (d, chances), of spans and bursts of a length."""
     sizes = prior.swing * ndtri((np.arange(_SIZES) + _SIZES + 0.5) / (2 * _SIZES))  # a half-normal's equal shares
     generator, draws = np.random.default_rng(0), _DRAWS[period_s is not None]
     place = (np.arange(draws) + generator.random(draws)) / draws
@@ -78,11 +93,8 @@ def swing_prior(lengths_s: Floats, response: Response, prior: Prior, period_s: f
     real, imaginary = generator.standard_normal((2, draws, len(_HARMONICS)))
     wave = (real + 1j * imaginary) * _HARMONICS ** -_SPECTRA[np.arange(draws) % 3, None]
     wave /= np.sqrt((np.abs(wave) ** 2).sum(axis=1, keepdims=True))
-    tables = []
-    for span_s, burst_s in np.minimum(lengths_s, _LONGEST * response.period_s).tolist():
-        taken, excess = _taken(frequency_hz, wave, sizes**2, span_s, max(span_s, burst_s), response, prior)
-        tables.append(_table(taken, np.sqrt(excess) / span_s, prior.steady))
-    return np.mean([weight for weight, _ in tables], axis=0), np.stack([offset for _, offset in tables], axis=-1)
+    taken, excess = _taken(frequency_hz, wave, sizes**2, span_s, burst_s, response, prior)
+    return _table(taken, np.sqrt(excess) / span_s, prior.steady)
 
 
 def _table(place: NDArray[np.intp], offset: Floats, steady: float) -> tuple[Floats, Floats]:

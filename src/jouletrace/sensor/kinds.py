@@ -215,12 +215,17 @@ def calibrated(known: StepResponse, sampler: Sensor | None = None, back_to_back:
     )
 
 
-def readings_of(channel: ChannelInfo) -> shares.Response:
-    """The response by which the channel's readings show power, for ``attribution.attribute``."""
+def readings_of(channel: ChannelInfo, rate_hz: float | None = None) -> shares.Response:
+    """The response by which the channel's readings show power, for ``attribution.attribute``.
+
+    ``rate_hz`` is the GPU's sample rate, if a recording determined it.
+    """
     kind, response = kind_of(channel), response_of(channel)
     if kind.sampler is not None and not channel.response:
-        return shares.Response.sampled(kind.sampler, response.period_s)
+        return shares.Response.sampled(kind.sampler, response.period_s, rate_hz)
     found = calibrated(response, kind.sampler, kind.counts)
+    if rate_hz and found.weight:
+        found = found.at_rate(rate_hz)
     if not kind.counts:
         return found
     # A counter that is read is up to one of its updates old
