@@ -186,3 +186,15 @@ def test_a_delay_that_is_off_does_no_harm_where_the_edges_differ():
         truth = np.array([load.energy(*burst) for burst in bursts])
         held += np.sum((low <= truth) & (truth <= high))
     assert held >= 0.85 * 30
+
+
+def test_a_load_is_no_better_known_where_no_reading_shows_idle_power():
+    """Its swings are relative to what a GPU draws beyond rest then, and not beyond the same load beside the span."""
+    rng = np.random.default_rng(1)
+    load = Load([2.0], [450.0])
+    times_s, values_w, response = load.record(rng)
+    within = (times_s > 0.6) & (times_s < 2.3)
+    given = {"response": response, "spans": [(1.0, 1.5)]}
+    alone = attribute(times_s[within], values_w[within], **given)
+    beside = attribute(times_s, values_w, bursts=[load.span], **given)
+    assert half_widths(alone) == pytest.approx(half_widths(beside), rel=0.3)

@@ -124,7 +124,11 @@ class _Case:
         unknown = np.maximum([response.delay_sd_s, response.width_sd], 1e-9) ** 2
         slopes = Unknowns(owed.slope, np.zeros((len(self.seconds), 2)), np.zeros(2), unknown)
         problem = replace(problem, noise_w=noise_w, unknowns=problem.unknowns.beside(slopes))
-        weights, unseen = _swings(cuts, problem.spans, look, response, self.prior, period_s)
+        over = share_of(cuts.time_s, cuts.bursts)
+        above_w = over @ ((look.level_w + self.base_w) * cuts.h) / cuts.length_s - self.prior.idle_w
+        swung_w = np.maximum(look.height_w, above_w)
+        look.swing = np.where(cuts.inside, swung_w[cuts.burst], 0.0) ** 2
+        weights, unseen = _swings(cuts, problem.spans, swung_w, response, self.prior, period_s)
         grid = [
             (d, slow, local, weight * share)
             for d, weight in enumerate(weights.tolist())
@@ -139,9 +143,12 @@ class _Case:
 
 
 def _swings(
-    cuts: Cuts, cover: csr_matrix, look: Look, response: Response, prior: Prior, period_s: float | None
+    cuts: Cuts, cover: csr_matrix, swung_w: Floats, response: Response, prior: Prior, period_s: float | None
 ) -> tuple[Floats, Unseen]:
-    """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans."""
+    """Weights of the densities, shape (d,), and the offsets that swings of each hide from the spans.
+
+    ``swung_w`` is the power of each burst that may swing, shape (b,).
+    """
     within = csr_matrix(cover.multiply(cuts.h) @ share_of(cuts.time_s, cuts.bursts).T)  # seconds, shape (spans, bursts)
     count = np.diff(within.indptr)
     lengths_s = np.full((len(count), 2), np.median(cuts.length_s))
@@ -149,7 +156,7 @@ def _swings(
     lengths_s /= np.maximum(count, 1)[:, None]
     classes, which = _classes(lengths_s)
     weights, offsets = swing_prior(classes, response, prior, period_s)
-    return weights, Unseen(csr_matrix(within.multiply(look.height_w)), offsets[:, :, which], CHANCES)
+    return weights, Unseen(csr_matrix(within.multiply(swung_w)), offsets[:, :, which], CHANCES)
 
 
 def _classes(lengths_s: Floats) -> tuple[Floats, NDArray[np.intp]]:
