@@ -23,11 +23,11 @@ _REACH = 25.0
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
 
-_HIDDEN = GAIN_PCT / 100
-"""Half-width of an interval by hidden swings alone, over the energy, from which on a load counts as aliased: that of a
-sensor's gain, which no reading shows either."""
+ALIASED = GAIN_PCT / 100
+"""Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a sensor's gain, which no reading shows
+either."""
 
-ALIASED = "aliased_with_sensor"
+_TOO_SLOW = "sensor_too_slow"
 
 _WIDEST = 0.5
 """Largest half-width of an interval over the energy: a wider one says nothing."""
@@ -96,16 +96,20 @@ class SpanEnergies:
             return {}
         return self.energies.sources(self._rows(np.atleast_2d(np.asarray(weights, np.float64))))
 
-    def aliased(self, weights: ArrayLike) -> bool:
-        """True if swings of the known period, which no reading shows, may change a weighted sum by more than a gain.
+    def hidden(self, weights: ArrayLike) -> float:
+        """Half-width of a weighted sum by swings of the known period alone, over the sum; 0 if no period is known.
 
-        Readings, or the samples behind them, meet few phases of such a load. ``weights`` have shape (m,).
+        Readings, or the samples behind them, meet few phases of such a load, and no reading shows it. Infinite where
+        that leaves no energy. ``weights`` have shape (m,).
         """
-        if self.energies is None or self.period_s is None:
-            return False
-        rows = self._rows(np.atleast_2d(np.asarray(weights, np.float64)))
-        mean, hidden = rows[0] @ self.energies.mean_j.T @ self.energies.weight, self.energies.hidden_sd(rows)[0]
-        return bool(Z95 * hidden > _HIDDEN * abs(mean))
+        weights = np.asarray(weights, np.float64)
+        if self.period_s is None:
+            return 0.0
+        if self.energies is None or not np.any(weights[self.known]):
+            return np.inf if any(weights[i] and why == _TOO_SLOW for i, why in enumerate(self.reason)) else 0.0
+        rows = self._rows(weights[None])
+        (mean,), _ = self.energies.moments(rows)
+        return float(Z95 * self.energies.hidden_sd(rows)[0] / abs(mean))
 
     def _rows(self, weights: Floats) -> Floats:
         assert self.energies is not None
@@ -163,7 +167,7 @@ def span_energies(
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
-            reason[ok[i]] = energies.reason or "sensor_too_slow"
+            reason[ok[i]] = energies.reason or _TOO_SLOW
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
         for values, own in zip(each, (mean, low, high), strict=True):
@@ -194,7 +198,7 @@ def _judged(
 
 
 def _memory(energies: Energies, response: Response) -> Outcome | None:
-    if not len(energies.unknowns_sd):  # momentary readings have none
+    if not len(energies.unknowns_sd) or not response.width_sd:  # momentary readings have none, or it is exact
         return None
     return width_outcome(energies.unknowns[-1] / response.width_sd, energies.unknowns_sd[-1] / response.width_sd)
 

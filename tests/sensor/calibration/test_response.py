@@ -34,14 +34,11 @@ def test_a_reading_shows_of_a_step_the_mean_over_its_window_of_what_rise_and_tai
 
 
 @pytest.mark.parametrize("response", RESPONSES)
-def test_mean_delay_and_share_of_a_sinusoid_are_those_of_what_a_step_shows(response):
+def test_the_mean_delay_is_that_of_what_a_step_shows(response):
     time = np.linspace(-0.1, 1.5, 400_001)
     shown = response.step(time)
     middle = (time[1:] + time[:-1]) / 2
     assert np.diff(shown) @ middle == pytest.approx(response.delay_s, abs=1e-6)
-    for frequency in (3.0, 11.0, 45.0):
-        kept = np.abs(np.diff(shown) @ np.exp(-2j * np.pi * frequency * middle))
-        assert response.shown(frequency) == pytest.approx(kept, abs=1e-4)
 
 
 @pytest.mark.parametrize(

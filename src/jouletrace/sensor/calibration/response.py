@@ -123,13 +123,6 @@ class StepResponse:
                 shown = shown + share * time * (gone - since_end)
         return np.asarray(shown / width)
 
-    def shown(self, frequency_hz: float) -> float:
-        """Share of a sinusoid's amplitude that readings show."""
-        turn = 2j * np.pi * frequency_hz
-        rise, tail = 1 / (1 + turn * self.rise_s), 1 / (1 + turn * self.tail_s)
-        approach = (1 - self.tail_share) * rise + self.tail_share * tail
-        return float(abs(approach * np.sinc(frequency_hz * self.window_s)))
-
     def stretched(self, factor: float) -> StepResponse:
         """The response with all of its widths ``factor`` times as large."""
         return replace(self, window_s=factor * self.window_s, rise_s=factor * self.rise_s, tail_s=factor * self.tail_s)
