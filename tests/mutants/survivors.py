@@ -635,8 +635,8 @@ SURVIVORS = [
     ),
     Survivor(
         "attribution/solve.py",
-        "return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[0].chances)",
-        "return Unseen(csr_matrix(share), np.concatenate([one.sizes for one in mine]), mine[1].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[0].chances)",
+        "unseen = Unseen(csr_matrix(share), np.concatenate([one.sizes for one in hidden]), hidden[1].chances)",
         "Same: the chances of all are the same.",
     ),
     Survivor(

@@ -176,11 +176,6 @@ MUTANTS = [
             "return mean_estimate(power_w, method=method)",
         ),
         (
-            "correlation dropped from a slope with temperature",
-            "worth = min(effective_n(residual), effective_n(centred * residual))",
-            "worth = float(len(t))",
-        ),
-        (
             "correlation dropped from the level of idle",
             "power[lower], correlated=True",
             "power[lower], correlated=False",

@@ -380,14 +380,12 @@ class Calibration(TypedDict, total=False):
 
     Attributes:
         channels: Fields of ``sensor.calibration.response.StepResponse`` by channel.
-        idle_slope_w_per_c: Watts of context idle per degree, as an ``Estimate``.
     """
 
     time_ns: Integer
     load: str
     driver: str | None
     channels: dict[str, Facts]
-    idle_slope_w_per_c: Facts | None
 
 
 class ClockPair(TypedDict):
@@ -413,7 +411,6 @@ class SensorResponse(TypedDict, total=False):
     wander_relative: Annotated[float, Meta(ge=0, le=1e9)]
     noise_tau_s: Annotated[float, Meta(gt=0, le=1e9)]
     misfit_relative: Annotated[float, Meta(ge=0, le=1e9)]
-    counter_ratio: _Number | None
     covariance: Annotated[list[list[_Variance]], Meta(min_length=1, max_length=5)]
     uncertainty: dict[str, _Number]
     explained: _Number | None

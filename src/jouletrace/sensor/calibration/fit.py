@@ -111,13 +111,11 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> StepResponse:
     covariance = fit.covariance()
     # What the shape leaves unexplained around edges acts as an error of the delay.
     covariance[0, 0] += misfit.area_s**2
-    share = shape.tail_share
-    delay = np.array([1, 0.5, 1 - share, shape.tail_s - shape.rise_s, share])
     level_sd = np.hypot(scatter.noise_w, np.hypot(scatter.noise_relative, scatter.wander_relative) * model)
     strays = stragglers(error, slope, period, fit.step_w, level_sd, jitter)
     swings = gain_swings(error, model, max(2.0, shape.window_s / period + min(2 * scatter.tau_s / period, 6.0)))
     sizes = np.sqrt(np.diag(covariance)).tolist()
-    return replace(
+    found = replace(
         shape,
         period_s=grid.period_s,
         jitter_s=jitter,
@@ -128,15 +126,12 @@ def _result(fit: Fitter, grid: Grid, stamp_grid: int) -> StepResponse:
         noise_tau_s=scatter.tau_s,
         misfit_relative=misfit.rms,
         covariance=tuple(tuple(float(x) for x in row) for row in covariance),
-        uncertainty={
-            "period_s": grid.period_se_s,
-            **dict(zip(SHAPE, sizes, strict=True)),
-            "delay_s": float(np.sqrt(delay @ covariance @ delay)),
-        },
         explained=fit.held_out(),
         flags=fit_flags(misfit, strays, fit.drift(), fit.step_w, swings, grid.lost),
         origin="calibrated",
     )
+    known = {"period_s": grid.period_se_s, **dict(zip(SHAPE, sizes, strict=True)), "delay_s": found.delay_sd_s}
+    return replace(found, uncertainty=known)
 
 
 @dataclass(frozen=True)

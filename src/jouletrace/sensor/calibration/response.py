@@ -45,7 +45,6 @@ class StepResponse:
     wander_relative: float = 0.02
     noise_tau_s: float = 0.06  # correlation time of that fluctuation
     misfit_relative: float = 0.0  # what the shape gets wrong of readings just after an edge, over its jump
-    counter_ratio: float | None = None  # energy of the record over that of the GPU's counter; None if not compared
     # Of the parameters in ``SHAPE``, one row each, in SI units; zeros for what is exact. Fewer rows, as older Runs have
     # them, are those of the first parameters
     covariance: tuple[tuple[float, ...], ...] = ((0.0,) * 3,) * 3
