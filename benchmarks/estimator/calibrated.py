@@ -9,6 +9,7 @@ from today import ORIGIN_NS, windows
 
 from jouletrace.sensor.calibration.fit import fit_response
 from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.sensor.windows.varied import stretched
 
 
 @cache
@@ -26,4 +27,4 @@ def fitted(board: int) -> tuple[StepResponse, float]:
 
 def estimate(times_s: np.ndarray, values_w: np.ndarray, spans: list, **known) -> tuple[np.ndarray, ...]:
     response, rise_s = fitted(int(1e6 * known["rise_s"]) % 4)
-    return windows(response.stretched(known["rise_s"] / rise_s), known["stamps_s"], values_w, spans)
+    return windows(stretched(response, known["rise_s"] / rise_s), known["stamps_s"], values_w, spans)

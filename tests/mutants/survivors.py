@@ -130,7 +130,7 @@ SURVIVORS = [
         "Slight: time constants below a fifth of a nanosecond, which no sensor has.",
     ),
     Survivor(
-        "sensor/calibration/response.py",
+        "sensor/windows/varied.py",
         "lowest = [float((there[1:] + way * step[1:]).min(initial=0.0)) for way in (1, -1)]",
         "lowest = [float((there[1:] + way * step[1:]).min(initial=1)) for way in (1, -1)]",
         "Slight: of two ways along an axis on which no time becomes negative either is as good.",

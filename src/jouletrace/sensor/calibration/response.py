@@ -11,7 +11,7 @@ die and the shunt): software can't separate them, and does not have to.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -121,36 +121,6 @@ class StepResponse:
                     since_end = np.exp(-left / time)
                 shown = shown + share * time * (gone - since_end)
         return np.asarray(shown / width)
-
-    def stretched(self, factor: float) -> StepResponse:
-        """The response with all of its widths ``factor`` times as large."""
-        return replace(self, window_s=factor * self.window_s, rise_s=factor * self.rise_s, tail_s=factor * self.tail_s)
-
-    def varied(self) -> list[StepResponse]:
-        """The response moved by one standard deviation along each principal axis of its uncertainty.
-
-        The changes that these make to a figure add in quadrature to what the uncertainty of the
-        shape does to it. Parameters may be far less certain apart than together (a longer window
-        with a shorter lag reads alike), so that moving one at a time would not do.
-        """
-        size = len(self.covariance)
-        scales, axes = np.linalg.eigh(np.array(self.covariance))
-        found = []
-        for scale, axis in zip(scales, axes.T, strict=True):
-            if scale <= 0:
-                continue
-            step = np.sqrt(scale) * axis
-            there = [getattr(self, name) for name in SHAPE[:size]]
-            # A time can't be negative, but the other way along the axis is as good.
-            lowest = [float((there[1:] + way * step[1:]).min(initial=0.0)) for way in (1, -1)]
-            moved = there + (1 if lowest[0] >= lowest[1] else -1) * step
-            moved[1:] = np.maximum(moved[1:], 0.0)
-            found.append(replace(self, **dict(zip(SHAPE, moved.tolist(), strict=False))))
-        return found
-
-    def noise_sd(self, power_w: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standard deviation of the independent noise of readings, in watts; same shape."""
-        return np.asarray(np.hypot(self.noise_w, self.noise_relative * power_w))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, with ``kind``, ``gapless`` and ``delay_s`` for readers of the file."""

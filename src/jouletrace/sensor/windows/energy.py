@@ -20,6 +20,7 @@ from jouletrace.sensor.stamps import find_grid
 from jouletrace.sensor.windows.neighbourhoods import CHUNK, Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior
 from jouletrace.sensor.windows.segments import Stretches, stretches
+from jouletrace.sensor.windows.varied import stretched, varied
 from jouletrace.stats.one_thread import one_thread
 
 Floats = NDArray[np.float64]
@@ -209,13 +210,13 @@ class _Edges:
         if not len(edges):
             return False
         near = Neighbourhoods(self.time, self.time_sd, self.power, self.stretches, response)
-        own, *others = (near.fit(edges, response.stretched(by))[1].sum() for by in (1.0, _WIDER, 1 / _WIDER))
+        own, *others = (near.fit(edges, stretched(response, by))[1].sum() for by in (1.0, _WIDER, 1 / _WIDER))
         return bool(max(others) - own > _SURE)
 
     def model_sd(self, a: Floats, b: Floats, response: StepResponse, energy: Floats) -> Floats:
         """What the uncertainty of the response's shape does to each energy, by moving it."""
         variance = np.zeros(len(a))
-        for moved in response.varied():
+        for moved in varied(response):
             variance += (self.energies(a, b, moved)[0].mean - energy) ** 2
         return np.asarray(np.sqrt(variance))
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, fit, solve
 from jouletrace.sensor.windows.segments import Stretches
+from jouletrace.sensor.windows.varied import noise_sd
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +40,7 @@ class Neighbourhoods:
         shape_error = response.misfit_relative * recent
         unseen = between.unseen_w[between.index(time_s)]
         mistimed = time_sd / period * self.change
-        self.noise = np.sqrt(response.noise_sd(power_w) ** 2 + mistimed**2 + shape_error**2 + unseen**2)
+        self.noise = np.sqrt(noise_sd(response, power_w) ** 2 + mistimed**2 + shape_error**2 + unseen**2)
 
     def plain_sum(self, start_s: Floats, end_s: Floats) -> Floats:
         """Joules of [start, end] by summing readings over their cells."""

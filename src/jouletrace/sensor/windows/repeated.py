@@ -17,6 +17,7 @@ from jouletrace.run import Estimate
 from jouletrace.run.readings import Readings
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.stamps import find_grid
+from jouletrace.sensor.windows.varied import varied
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.quantiles import student
 
@@ -186,7 +187,7 @@ def _model_sd(
 ) -> Floats:
     """What the uncertainty of the response's shape does to each level, shape of ``level``."""
     variance = np.zeros(len(level))
-    for moved in response.varied():
+    for moved in varied(response):
         design = _design(time, a, b, kind, len(level) - 3, moved)
         variance += (_regress(*_shiftable(design, time, a, b, kind, moved, power))[0] - level) ** 2
     return np.asarray(np.sqrt(variance))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from jouletrace.sensor.calibration.fluctuation import seen_correlation
 from jouletrace.sensor.calibration.response import StepResponse
+from jouletrace.sensor.windows.varied import noise_sd
 
 Floats = NDArray[np.float64]
 
@@ -81,7 +82,7 @@ def stretches(time_s: Floats, power_w: Floats, edges_s: Floats, response: StepRe
     after = np.minimum(np.searchsorted(time_s, middle), len(time_s) - 1)
     level = np.where(count > 0, mean, power_w[after])
     wander = _wander(power_w, first, last, level, response)
-    noise = response.noise_sd(level)
+    noise = noise_sd(response, level)
     # What calibration saw of a quiet load is slow. What a busy one adds may be faster than readings
     # follow, and then it is noise of each of them, not power that the next one shows too.
     # The calibrated fluctuation counts twice, since a short segment shows more by chance; a nominal one is no reading.
@@ -112,7 +113,7 @@ def _wander(
     alike = np.round(np.log(size) / 0.1).astype(np.intp)
     alike -= alike.min()
     squares, count = _squared_differences(power_w, first, last, alike)
-    seen = count * np.maximum(squares / 2 - response.noise_sd(level) ** 2, 0.0) / lost / size**2
+    seen = count * np.maximum(squares / 2 - noise_sd(response, level) ** 2, 0.0) / lost / size**2
     prior = _PRIOR_COUNT * response.wander_relative**2
     pooled = (prior + np.bincount(alike, seen)) / (_PRIOR_COUNT + np.bincount(alike, count))
     return np.asarray(size * np.sqrt((_PRIOR_COUNT * pooled[alike] + seen) / (_PRIOR_COUNT + count)))
