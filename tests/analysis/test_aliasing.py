@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jouletrace.analysis import analyse
-from jouletrace.analysis.aliasing import FLAG
+from jouletrace.run.readings import ALIASED
 from live_runs import marked, unit
 from records import channel, iterations, make_run, phases, readings, windows
 
@@ -19,7 +19,7 @@ SAMPLE_S = 0.797e-3
 
 
 def flagged(run, id, metric="energy_total_j"):
-    return FLAG in run.result(metric, id).flags
+    return ALIASED in run.result(metric, id).flags
 
 
 def range_flagged(run, name):
@@ -87,7 +87,7 @@ def test_regular_steps_of_a_program_are_checked_like_iterations(step_s, jitter, 
     run = marked(spans, 500.0, seconds, channels=hopper())
     assert range_flagged(run, "epoch/step") == aliased
     forward = run.result("energy_total_j", unit(run, "epoch/forward")["id"])
-    assert forward.value is None or (FLAG in forward.flags) == aliased, "it comes as often as the step"
+    assert forward.value is None or (ALIASED in forward.flags) == aliased, "it comes as often as the step"
     assert range_flagged(run, "epoch") == aliased, "it consists of them"
     assert not range_flagged(run, "evaluation")
     (device,) = (row for row in run.units.to_pylist() if row["level"] == "device")

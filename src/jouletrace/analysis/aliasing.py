@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies_of
 from jouletrace.analysis.windows import of_variant
-from jouletrace.attribution.spans import ALIASED
+from jouletrace.attribution.spans import ALIASED_FROM
 from jouletrace.run import Run
 from jouletrace.run.forms import Segment
+from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, spans_of
-
-FLAG = "aliased_with_sensor"
 
 SEGMENT = "segment"
 """Variant of the windows of a generation's pieces; their unit says which."""
@@ -45,13 +44,13 @@ def of_whole(run: Run, device: str, variant: str = "untouched") -> list[str]:
     period_s = float(np.median(seconds / replays))  # with the flush of a cache, if there is one
     decoding = _decode_steps(run)
     periods = [period_s, *(decoding if _regular(decoding) else [])]
-    return _flag(any(_hidden(run, device, *_edges(windows), one) > ALIASED for one in periods))
+    return _flag(any(_hidden(run, device, *_edges(windows), one) > ALIASED_FROM for one in periods))
 
 
 def of_pieces(run: Run, device: str, pieces: Iterable[Segment]) -> list[str]:
     """The flag, if one of these pieces of a generation (as ``Run.workload`` has them) aliases while it is measured."""
     found = ((_edges(_windows_of(run, piece)), _forward_s(run, piece)) for piece in pieces)
-    return _flag(any(_hidden(run, device, *edges, forward_s) > ALIASED for edges, forward_s in found))
+    return _flag(any(_hidden(run, device, *edges, forward_s) > ALIASED_FROM for edges, forward_s in found))
 
 
 def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], Iterable[str]]) -> set[Path]:
@@ -66,7 +65,9 @@ def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], It
             if key not in judged:
                 judged[key] = _hidden(run, device, spans.start_ns, spans.start_ns, period_s)
             around = [spans.path[:depth] for depth in range(1, len(spans.path) + 1)]
-            found |= {path for path in around if judged[key] * total[spans.path] > ALIASED * total.get(path, np.inf)}
+            found |= {
+                path for path in around if judged[key] * total[spans.path] > ALIASED_FROM * total.get(path, np.inf)
+            }
     return found
 
 
@@ -76,7 +77,7 @@ def of_steps(run: Run, device: str, watched_s: float) -> list[str]:
     if run.settings.get("ranks"):  # each has a device of its own, where all steps are of all devices otherwise
         spans = spans.take(spans.those("device", (device,)))
     hidden = _hidden(run, device, spans.start_ns, spans.start_ns, repeated_s(spans.start_ns, spans.lane))
-    return _flag(hidden * float(spans.seconds.sum()) > ALIASED * watched_s)
+    return _flag(hidden * float(spans.seconds.sum()) > ALIASED_FROM * watched_s)
 
 
 def repeated_s(start_ns: Ints, lane: NDArray[Any]) -> float:
@@ -102,7 +103,7 @@ def _hidden(run: Run, device: str, start_ns: Ints, end_ns: Ints, period_s: float
 
 
 def _flag(found: bool) -> list[str]:
-    return [FLAG] if found else []
+    return [ALIASED] if found else []
 
 
 def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.aliasing import FLAG, of_paths
+from jouletrace.analysis.aliasing import of_paths
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.power import no_power_reason, power_record
 from jouletrace.run import MODEL_UNIT, Estimate, Run
-from jouletrace.run.readings import Readings
+from jouletrace.run.readings import ALIASED, Readings
 from jouletrace.run.spans import Path, PathSpans, Spans, spans_of
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.windows.energy import T95, WindowEnergies, window_energy
@@ -103,7 +103,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
                 parts.append(_energy(device, *found, spans, marked, short))
         energy = parts[0][0] if len(parts) == 1 else total([part for part, _ in parts])
         more = [flag for _, some in parts for flag in some]
-        more += [FLAG] if spans.path in aliased and energy.value is not None else []
+        more += [ALIASED] if spans.path in aliased and energy.value is not None else []
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
     return {spans.path: RangeUnit(units[spans.path], len(spans)) for spans in marked}
 

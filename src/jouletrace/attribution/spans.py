@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.attribute import attribute
 from jouletrace.attribution.outcome import Outcome, width_outcome
-from jouletrace.attribution.solve import Energies
+from jouletrace.attribution.solve import READINGS, SWINGS, Energies
 from jouletrace.errors import BadInputError
 from jouletrace.run.channels import GAIN_PCT
-from jouletrace.run.readings import IMPLAUSIBLE, Readings
+from jouletrace.run.readings import ALIASED, IMPLAUSIBLE, Readings
 from jouletrace.sensor.shares import Floats, Response
 from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
@@ -23,11 +23,8 @@ _REACH = 25.0
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
 
-ALIASED = GAIN_PCT / 100
-"""Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a sensor's gain, which no reading shows
-either."""
-
-_TOO_SLOW = "sensor_too_slow"
+ALIASED_FROM = GAIN_PCT / 100
+"""Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a gain, which no reading shows either."""
 
 _WIDEST = 0.5
 """Largest half-width of an interval over the energy: a wider one says nothing."""
@@ -40,8 +37,8 @@ class SpanEnergies:
     energies: Energies | None  # of those that have one; None if none has
     place: NDArray[np.intp]  # shape (m,): the number of each span in ``energies``, -1 without one
     # Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
-    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy), or the
-    # estimator's own reason
+    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy),
+    # "aliased_with_sensor" (mostly by swings of a known period), or the estimator's own reason
     reason: list[str | None]
     # Codes that qualify an energy; length m: "hole_in_record" (a short one, over which the readings say nothing),
     # "implausible_readings" (some were left out)
@@ -106,7 +103,7 @@ class SpanEnergies:
         if self.period_s is None:
             return 0.0
         if self.energies is None or not np.any(weights[self.known]):
-            return np.inf if any(weights[i] and why == _TOO_SLOW for i, why in enumerate(self.reason)) else 0.0
+            return np.inf if any(weights[i] and why == ALIASED for i, why in enumerate(self.reason)) else 0.0
         rows = self._rows(weights[None])
         (mean,), _ = self.energies.moments(rows)
         return float(Z95 * self.energies.hidden_sd(rows)[0] / abs(mean))
@@ -167,7 +164,7 @@ def span_energies(
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
-            reason[ok[i]] = energies.reason or _TOO_SLOW
+            reason[ok[i]] = energies.reason or _too_wide(energies, i, period_s)
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
         for values, own in zip(each, (mean, low, high), strict=True):
@@ -195,6 +192,12 @@ def _judged(
     holed = missing > _BLIND * (end_s - begin_s)
     codes = np.where(empty, "empty_window", np.where(outside, "outside_record", np.where(holed, "hole_in_record", "")))
     return [code or None for code in codes.tolist()]
+
+
+def _too_wide(energies: Energies, span: int, period_s: float | None) -> str:
+    """The reason of an interval that is as wide as the energy."""
+    by = energies.sources(np.eye(energies.mean_j.shape[1])[[span]])
+    return ALIASED if period_s is not None and by[SWINGS] > by[READINGS] else "sensor_too_slow"
 
 
 def _memory(energies: Energies, response: Response) -> Outcome | None:
