@@ -19,6 +19,8 @@ from jouletrace.sensor.shares import Floats
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
+_Z95 = 1.959963984540054
+
 READINGS, SWINGS = "readings and response of the sensor", "swings between readings"
 """Sources of an energy's uncertainty."""
 
@@ -110,12 +112,18 @@ class Energies:
         return self.weight @ mean, low, high
 
     def sources(self, row: Floats) -> dict[str, float]:
-        """Standard uncertainties of a sum of energies by source, in J; ``row`` has shape (1, spans)."""
-        variance, hidden = self.moments(row)[1], 0.0
+        """Standard uncertainties of a sum of energies by source, in J, which together make its interval.
+
+        Offsets that are unseen aren't normal: a standard uncertainty is 1/1.96 of a half-width here. ``row`` has shape
+        (1, spans).
+        """
+        _, low, high = self.interval(row)
+        seen, hidden = self.moments(row)[1][0, 0], 0.0
         if self.unseen is not None:
             each = [self.unseen.chances @ self.unseen.variance(row, g)[:, 0] for g in range(len(self.weight))]
             hidden = float(self.weight @ each)
-        return {READINGS: float(np.sqrt(variance[0, 0])), SWINGS: float(np.sqrt(hidden))}
+        scale = float(high[0] - low[0]) / (2 * _Z95) / np.sqrt(seen + hidden)
+        return {READINGS: scale * float(np.sqrt(seen)), SWINGS: scale * float(np.sqrt(hidden))}
 
     def moments(self, rows: Floats) -> tuple[Floats, Floats]:
         """Means of sums of energies, shape (r,), and their covariance, shape (r, r), but for what is unseen."""
