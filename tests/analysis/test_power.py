@@ -11,7 +11,7 @@ import pytest
 from boards import recording
 from covering import fewest
 from jouletrace.analysis import window_estimate
-from jouletrace.analysis.power import energies_of, join, no_power_reason, power_record, tail_s
+from jouletrace.analysis.power import energies, join, no_power_reason, power_record, tail_s
 from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import KINDS, response_of
 from jouletrace.sensor.stamps import published
@@ -207,7 +207,7 @@ def test_a_stored_sample_rate_proves_that_a_load_near_another_rate_is_not_aliase
     rows = readings(lambda t: np.where((t > 1.0) & (t <= 3.0), 500.0, 130.0), 4.0, noise=0.3)
     run = make_run(rows, channels=[nominal(sensor="hopper")])
     span = ns(1.0), ns(3.0)
-    free = energies_of(run, DEVICE, *span, period_s=0.797e-3)
+    free = energies(run, DEVICE, *span, period_s=0.797e-3)
     run.stored["sample_rate_hz"] = {DEVICE: {"value": 1222.5}}
-    known = energies_of(run, DEVICE, *span, period_s=0.797e-3)
+    known = energies(run, DEVICE, *span, period_s=0.797e-3)
     assert free.hidden([1.0]) > 0.05 > known.hidden([1.0])

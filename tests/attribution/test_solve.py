@@ -137,7 +137,9 @@ def test_what_no_reading_shows_is_a_source_of_its_own():
     rows, found = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]), energies()
     hidden = found.hidden_sd(rows)
     for row, one in zip(rows, hidden, strict=True):
-        assert found.sources(row[None])["swings between readings"] == pytest.approx(one)
+        by = found.sources(row[None])
+        seen = np.sqrt(found.moments(row[None])[1][0, 0])
+        assert by["swings between readings"] / by["readings and response of the sensor"] == pytest.approx(one / seen)
     assert hidden[0] > 0
     assert hidden[2] ** 2 == pytest.approx(hidden[0] ** 2 + hidden[1] ** 2)
     assert not replace(found, unseen=None).hidden_sd(rows).any()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.power import energies_of
+from jouletrace.analysis.power import energies
 from jouletrace.analysis.windows import of_variant
 from jouletrace.attribution.spans import ALIASED_FROM
 from jouletrace.run import Run
@@ -98,7 +98,7 @@ def _hidden(run: Run, device: str, start_ns: Ints, end_ns: Ints, period_s: float
     period_ns = round(1e9 * period_s)
     begun, ended = np.sort(start_ns), np.sort(np.maximum(end_ns, start_ns + period_ns))
     apart = np.flatnonzero(begun[1:] > ended[:-1] + period_ns) + 1
-    found = energies_of(run, device, begun[np.append(0, apart)], ended[np.append(apart - 1, -1)], period_s=period_s)
+    found = energies(run, device, begun[np.append(0, apart)], ended[np.append(apart - 1, -1)], period_s=period_s)
     return 0.0 if found is None else found.hidden(np.ones(len(found)))
 
 

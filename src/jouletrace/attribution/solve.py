@@ -19,6 +19,8 @@ from jouletrace.sensor.shares import Floats
 KEPT = 1e-3
 """Grid points with less of the weight than this are left out."""
 
+_Z95 = 1.959963984540054
+
 READINGS, SWINGS = "readings and response of the sensor", "swings between readings"
 """Sources of an energy's uncertainty."""
 
@@ -109,8 +111,15 @@ class Energies:
         return self.weight @ mean, low, high
 
     def sources(self, row: Floats) -> dict[str, float]:
-        """Standard uncertainties of a sum of energies by source, in J; ``row`` has shape (1, spans)."""
-        return {READINGS: float(np.sqrt(self.moments(row)[1][0, 0])), SWINGS: float(self.hidden_sd(row)[0])}
+        """Standard uncertainties of a sum of energies by source, in J, which together make its interval.
+
+        Offsets that are unseen aren't normal: a standard uncertainty is 1/1.96 of a half-width here. ``row`` has shape
+        (1, spans).
+        """
+        _, low, high = self.interval(row)
+        seen, hidden = float(np.sqrt(self.moments(row)[1][0, 0])), float(self.hidden_sd(row)[0])
+        scale = float(high[0] - low[0]) / (2 * _Z95) / np.hypot(seen, hidden)
+        return {READINGS: scale * seen, SWINGS: scale * hidden}
 
     def hidden_sd(self, rows: Floats) -> Floats:
         """Standard uncertainties of sums of energies by swings between readings, in J, shape (r,)."""
