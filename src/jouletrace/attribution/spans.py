@@ -142,7 +142,7 @@ def span_energies(
         bursts_ns: Segments with a load of their own, shape (b, 2): a window of a load that goes on has no edges at its
             ends. None for the spans themselves.
         period_s: Period of the load's swings, where it is known.
-        loose_ns: Edges of bursts that loads follow at some moment later: readings there tell nothing, shape (k,).
+        loose_ns: Edges of bursts that loads follow at some moment later: readings there show nothing, shape (k,).
 
     Raises:
         BadInputError: If starts and ends don't match.
