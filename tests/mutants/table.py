@@ -299,20 +299,18 @@ MUTANTS = [
     *_of(
         "analysis/model.py",
         ["analysis/test_budget.py"],
-        ("idle power dropped from the budget above idle", "{RESPONSE: shared_j, IDLE: idle_j}", "{RESPONSE: shared_j}"),
+        ("idle power dropped from the budget above idle", "{**shared, IDLE: idle_j}", "shared"),
         ("spread of windows dropped from a budget", "{SPREAD: standard_error(own)[0], **shared}", "shared"),
     ),
     *_of(
         "analysis/model.py",
         ["analysis/test_model.py"],
         (
-            "response uncertainty dropped from the headline interval",
-            "total = with_model_error(own, energies)",
-            "total = own",
+            "what windows share dropped from an interval",
+            "widened(own, Z95 * math.hypot(*shared.values()))",
+            "own",
         ),
-        ("response uncertainty dropped from power", "with_model_error(power, energies)", "power"),
-        ("baseline uncertainty dropped from active energy", "shared_j), Z95 * idle_j)", "shared_j), 0.0)"),
-        ("response uncertainty dropped from active energy", "widened(above, Z95 * shared_j)", "above"),
+        ("baseline uncertainty dropped from active energy", "{**shared, IDLE: idle_j}", "shared"),
         (
             "windows of all runs taken as one run's",
             "    if len(blocks) > 1:\n        return mean_estimate(np.array",
@@ -322,8 +320,20 @@ MUTANTS = [
     *_of(
         "analysis/model.py",
         ["analysis/test_baselines.py"],
-        ("drift between phases dropped", "half = math.hypot(statistical, apart)", "half = statistical"),
-        ("chance dropped from an idle level", "half = math.hypot(statistical, apart)", "half = apart"),
+        ("drift between phases dropped", "half = math.hypot((high - low) / 2, apart)", "half = (high - low) / 2"),
+        ("chance dropped from an idle level", "half = math.hypot((high - low) / 2, apart)", "half = apart"),
+    ),
+    *_of(
+        "attribution/spans.py",
+        ["attribution/test_spans.py"],
+        ("noise dropped from long sums", "+ response.noise_w**2) * gap_s**2", ") * gap_s**2"),
+        ("changes dropped from long sums", "(np.diff(value) ** 2 / (6 if covers else 2) + ", "("),
+        (
+            "a hole taken for a part of its burst",
+            "bursts = _segments(bursts, holes)",
+            "bursts = _segments(bursts, holes[:0])",
+        ),
+        ("memory of what was before an end kept", "far - np.array([0.0, fades_s])", "far"),
     ),
     *_of(
         "analysis/monitor.py",

@@ -99,14 +99,13 @@ def energies(
     end_ns: ArrayLike,
     bursts_ns: ArrayLike | None = None,
     period_s: float | None = None,
-    loose_ns: ArrayLike = (),
 ) -> SpanEnergies | None:
     """Energies of spans on one device, of bursts as of ``span_energies``; None if it has no power record."""
     found, known = readings(run, device), power_record(run, device)
     if found is None or known is None:
         return None
     response = known[1]
-    each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s, loose_ns=loose_ns)
+    each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s)
     own = {"unmodelled": not response.modelled, "nominal_response": response.origin == "nominal"}
     codes = [code for code, holds in own.items() if holds]
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])

@@ -43,9 +43,9 @@ def fill(run: Run) -> Solved | None:
         return None
     device = run.devices[0].id if run.devices else ""
     start, end = run.windows["start_ns"].to_numpy(), run.windows["end_ns"].to_numpy()
-    ramps, (row, first_ns, last_ns) = spans_of(run, "phase").named(PHASE).start_ns, _rows(run)
+    row, first_ns, last_ns = _rows(run)
     edges = np.append(start, first_ns), np.append(end, last_ns)
-    every = energies(run, device, *edges, _bursts(run, ramps), _period_s(run), ramps)
+    every = energies(run, device, *edges, _bursts(run), _period_s(run))
     found = None if every is None else every.some(np.arange(len(start)))
     columns = {name: run.windows[name] for name in run.windows.column_names}
     columns["time_s"] = pa.array((end - start) / 1e9)
@@ -76,7 +76,7 @@ def _rows(run: Run) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int
     return row, start[order[first]], end[order[np.append(first[1:], len(start)) - 1]]
 
 
-def _bursts(run: Run, ramps: NDArray[np.int64]) -> NDArray[np.int64]:
+def _bursts(run: Run) -> NDArray[np.int64]:
     """From when to when the load of windows ran, shape (b, 2): windows in a row, with what ran beside them.
 
     A load runs longer than its windows by ``beyond`` iterations, and from where its ramp began.
@@ -87,7 +87,7 @@ def _bursts(run: Run, ramps: NDArray[np.int64]) -> NDArray[np.int64]:
     begun, ended = np.sort(start - margin_ns), np.sort(end + margin_ns)
     apart = np.flatnonzero(begun[1:] > ended[:-1] + _GAP_NS) + 1
     begun, ended = begun[np.append(0, apart)], ended[np.append(apart - 1, -1)]
-    for ramp in ramps.tolist():
+    for ramp in spans_of(run, "phase").named(PHASE).start_ns.tolist():
         following = np.searchsorted(begun, ramp)
         if following < len(begun) and (following == 0 or ended[following - 1] <= ramp):
             begun[following] = ramp

@@ -130,7 +130,6 @@ def span_energies(
     *,
     bursts_ns: ArrayLike | None = None,
     period_s: float | None = None,
-    loose_ns: ArrayLike = (),
 ) -> SpanEnergies:
     """Energy of each span [start, end], with what all of them have in common.
 
@@ -142,7 +141,6 @@ def span_energies(
         bursts_ns: Segments with a load of their own, shape (b, 2): a window of a load that goes on has no edges at its
             ends. None for the spans themselves.
         period_s: Period of the load's swings, where it is known.
-        loose_ns: Edges of bursts that loads follow at some moment later: readings there show nothing, shape (k,).
 
     Raises:
         BadInputError: If starts and ends don't match.
@@ -158,8 +156,6 @@ def span_energies(
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
         bursts = spans if bursts_ns is None else record.seconds(bursts_ns).reshape(-1, 2)
         known, bursts, near = _far(record, response, spans, bursts)
-        loose = record.seconds(np.asarray(loose_ns, np.int64))[:, None] + [-response.period_s, 2 * response.lasts_s]
-        near &= ~_within(record.time_s - response.delay_s, loose)
         energies = attribute(
             record.time_s[near],
             record.value[near],
@@ -209,11 +205,16 @@ def _too_wide(energies: Energies, span: int, period_s: float | None) -> str:
 
 
 def _holes(record: Readings, response: Response) -> Floats:
-    """Segments of which no reading shows anything, in s, shape (h, 2)."""
+    """Segments of which no reading shows more than its memory, in s, shape (h, 2).
+
+    An exponential memory reaches back into a hole: what it shows of the end is no level of the whole.
+    """
     if response.back_to_back:
         return np.empty((0, 2))
-    holes = record.seconds(record.holes).reshape(-1, 2) - response.delay_s
-    holes[:, 1] -= response.width_s
+    begin, end = record.seconds(record.holes).reshape(-1, 2).T - response.delay_s
+    back_s = np.append(np.arange(response.width_s, response.lasts_s, response.period_s), response.lasts_s)
+    edges = np.maximum(np.column_stack([begin, *(end - late_s for late_s in back_s[::-1])]), begin[:, None])
+    holes = np.stack([edges[:, :-1], edges[:, 1:]], axis=-1).reshape(-1, 2)
     return holes[holes[:, 1] > holes[:, 0]]
 
 
@@ -228,8 +229,8 @@ def _far(
 ) -> tuple[Known, Floats, NDArray[np.bool_]]:
     """Segments of bursts that are far from all edges, with their energies; what is left of bursts; and of readings.
 
-    The readings that are left, shape (n,), show power in bursts and spans or next to them. Those after a known segment
-    remember it, and are left out.
+    The readings that are left, shape (n,), show power in bursts and spans or next to them. A burst goes on before the
+    end of a known segment, so that those after it have forgotten what was before the burst.
     """
     reach_s, fades_s = response.lasts_s + _REACH * response.period_s, 2 * response.lasts_s
     holes, read_s = _holes(record, response), record.time_s - response.delay_s
@@ -237,11 +238,12 @@ def _far(
     edges = np.unique(np.concatenate([spans.ravel(), bursts.ravel()]))
     piece = np.stack([edges[:-1], edges[1:]], axis=1)
     long = (np.diff(piece)[:, 0] > 4 * reach_s) & _within(piece[:, 0], bursts) & ~_within(piece[:, 0], holes)
-    far = piece[long] + np.array([reach_s, -reach_s - fades_s])
-    left = _segments(bursts, far)
+    far = piece[long] + np.array([reach_s, -reach_s])
+    gone = far - np.array([0.0, fades_s])
+    left = _segments(bursts, gone)
     around = np.vstack([spans, bursts]) + np.array([-reach_s, reach_s])
-    near = _within(read_s, around) & ~_within(read_s, far + np.array([0.0, fades_s]))
-    return _summed(record, response, far), left[~np.isin(left[:, 0], far[:, 0])], near
+    near = _within(read_s, around) & ~_within(read_s, far)
+    return _summed(record, response, far), left[~np.isin(left[:, 0], gone[:, 0])], near
 
 
 def _within(time_s: Floats, segments: Floats) -> NDArray[np.bool_]:
