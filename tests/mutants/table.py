@@ -176,11 +176,6 @@ MUTANTS = [
             "return mean_estimate(power_w, method=method)",
         ),
         (
-            "correlation dropped from a slope with temperature",
-            "worth = min(effective_n(residual), effective_n(centred * residual))",
-            "worth = float(len(t))",
-        ),
-        (
             "correlation dropped from the level of idle",
             "power[lower], correlated=True",
             "power[lower], correlated=False",
@@ -210,8 +205,8 @@ MUTANTS = [
         ("one standard deviation in place of an interval", "mean - T95 * sd, mean + T95 * sd", "mean - sd, mean + sd"),
         (
             "only one axis of the response's uncertainty",
-            "for moved in response.varied():",
-            "for moved in response.varied()[:1]:",
+            "for moved in varied(response):",
+            "for moved in varied(response)[:1]:",
         ),
         ("energy in holes dropped", "np.hypot(np.sqrt(found.variance), unseen)", "np.sqrt(found.variance)"),
     ),
@@ -221,7 +216,11 @@ MUTANTS = [
         ("unknown times of readings dropped", "+ mistimed**2 + shape_error**2", "+ shape_error**2"),
         ("misfit of the response dropped", "+ shape_error**2 + unseen**2", "+ unseen**2"),
         ("fluctuation that readings don't follow dropped", "+ shape_error**2 + unseen**2", "+ shape_error**2"),
-        ("noise of readings dropped", "np.sqrt(response.noise_sd(power_w) ** 2 + mistimed", "np.sqrt(1e-12 + mistimed"),
+        (
+            "noise of readings dropped",
+            "np.sqrt(noise_sd(response, power_w) ** 2 + mistimed",
+            "np.sqrt(1e-12 + mistimed",
+        ),
         ("start of a window dropped", "left.variance + right.variance + self", "right.variance + self"),
         ("end of a window dropped", "left.variance + right.variance + self", "left.variance + self"),
         (
@@ -277,13 +276,13 @@ MUTANTS = [
         ("sign in the error of a sum over a step", "np.var(shown - phases)", "np.var(shown + phases)"),
     ),
     *_of(
-        "sensor/windows/response.py",
+        "sensor/windows/varied.py",
         ["sensor/windows/test_terms.py"],
         ("variance in place of standard deviation", "step = np.sqrt(scale) * axis", "step = scale * axis"),
         (
             "noise in proportion to power dropped",
-            "np.hypot(self.noise_w, self.noise_relative * power_w)",
-            "np.hypot(self.noise_w, 0 * power_w)",
+            "np.hypot(response.noise_w, response.noise_relative * power_w)",
+            "np.hypot(response.noise_w, 0 * power_w)",
         ),
     ),
     *_of(

@@ -21,6 +21,7 @@ from jouletrace.analysis.windows import Solved
 from jouletrace.run import MODEL_UNIT, Estimate, Run
 from jouletrace.run.estimate import widened
 from jouletrace.run.forms import Generation, Segment
+from jouletrace.run.readings import ALIASED
 from jouletrace.stats.interval import Z95, difference, mean_estimate, ratio
 
 Floats = NDArray[np.float64]
@@ -118,7 +119,7 @@ class _Costs:
         whole = {"energy_j": "energy_total_j", "time_s": "iteration_time_s"}
         self._whole = {column: figures.get(MODEL_UNIT, metric).value for column, metric in whole.items()}
         # What the whole aliases with, pieces that are run by themselves needn't.
-        self._flags = [flag for flag in figures.get(MODEL_UNIT, "energy_total_j").flags if flag != aliasing.FLAG]
+        self._flags = [flag for flag in figures.get(MODEL_UNIT, "energy_total_j").flags if flag != ALIASED]
 
     def flags(self, pieces: list[Segment]) -> list[str]:
         """Those of the energy of pieces."""

@@ -18,7 +18,7 @@ from jouletrace.run.estimate import widened
 from jouletrace.run.readings import Readings
 from jouletrace.run.spans import spans_of
 from jouletrace.sensor.baseline import idle_and_working_levels
-from jouletrace.sensor.windows.response import Response
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.stats.interval import Z95
 
 _DOUBTS = ("interval_assumed", "power_implausible")
@@ -162,7 +162,7 @@ def printed_step(power_w: NDArray[np.float64]) -> float:
     return 0.0
 
 
-def _watched(run: Run, device: str, record: Readings, response: Response) -> tuple[int, int]:
+def _watched(run: Run, device: str, record: Readings, response: StepResponse) -> tuple[int, int]:
     """From when to when the device was watched, in ns, as far as the record speaks for it.
 
     A driver's record may reach back to before the recording; that helps the levels, and counts in

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.attribute import Known, attribute
-from jouletrace.attribution.solve import Energies
+from jouletrace.attribution.solve import READINGS, SWINGS, Energies
 from jouletrace.errors import BadInputError
-from jouletrace.run.readings import IMPLAUSIBLE, Readings
+from jouletrace.run.channels import GAIN_PCT
+from jouletrace.run.readings import ALIASED, IMPLAUSIBLE, Readings
 from jouletrace.sensor.shares import Floats, Response
+from jouletrace.stats.interval import Z95
 from jouletrace.stats.one_thread import one_thread
 
 _REACH = 25.0
@@ -22,6 +24,9 @@ _GAPLESS = 0.9
 
 _BLIND = 0.05
 """Largest share of a span that may lie in holes of the record."""
+
+ALIASED_FROM = GAIN_PCT / 100
+"""Least ``SpanEnergies.hidden`` of a load that counts as aliased: that of a gain, which no reading shows either."""
 
 _WIDEST = 0.5
 """Largest half-width of an interval over the energy: a wider one says nothing."""
@@ -34,12 +39,13 @@ class SpanEnergies:
     energies: Energies | None  # of those that have one; None if none has
     place: NDArray[np.intp]  # shape (m,): the number of each span in ``energies``, -1 without one
     # Why there is no energy, or None; length m: "no_samples", "implausible_readings", "outside_record",
-    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy), or the
-    # estimator's own reason
+    # "hole_in_record", "empty_window", "sensor_too_slow" (the interval would be wider than the energy),
+    # "aliased_with_sensor" (mostly by swings of a known period), or the estimator's own reason
     reason: list[str | None]
     # Codes that qualify an energy; length m: "hole_in_record" (a short one, over which the readings say nothing),
     # "implausible_readings" (some were left out)
     flags: list[tuple[str, ...]]
+    period_s: float | None  # of the loads' swings, if it is known
     _each: tuple[Floats, Floats, Floats] = field(repr=False)
 
     def __len__(self) -> int:
@@ -91,6 +97,21 @@ class SpanEnergies:
         if self.energies is None:
             return {}
         return self.energies.sources(self._rows(np.atleast_2d(np.asarray(weights, np.float64))))
+
+    def hidden(self, weights: ArrayLike) -> float:
+        """Half-width of a weighted sum by swings of the known period alone, over the sum; 0 if no period is known.
+
+        Readings, or the samples behind them, meet few phases of such a load, and no reading shows it. Infinite where
+        that leaves no energy. ``weights`` have shape (m,).
+        """
+        weights = np.asarray(weights, np.float64)
+        if self.period_s is None:
+            return 0.0
+        if self.energies is None or not np.any(weights[self.known]):
+            return np.inf if any(weights[i] and why == ALIASED for i, why in enumerate(self.reason)) else 0.0
+        rows = self._rows(weights[None])
+        (mean,), _ = self.energies.moments(rows)
+        return float(Z95 * self.energies.hidden_sd(rows)[0] / abs(mean))
 
     def _rows(self, weights: Floats) -> Floats:
         assert self.energies is not None
@@ -148,7 +169,7 @@ def span_energies(
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
-            reason[ok[i]] = energies.reason or "sensor_too_slow"
+            reason[ok[i]] = energies.reason or _too_wide(energies, i, period_s)
         good = np.array([reason[i] is None for i in ok.tolist()])
         place[ok[good]] = np.flatnonzero(good)
         for values, own in zip(each, (mean, low, high), strict=True):
@@ -156,9 +177,9 @@ def span_energies(
         energies = energies if good.any() else None
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
-    flags = [tuple(code for code, some in told.items() if some[i]) for i in range(m)]
-    return SpanEnergies(energies, place, reason, flags, each)
+    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
+    flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
+    return SpanEnergies(energies, place, reason, flags, period_s, each)
 
 
 def _judged(
@@ -175,6 +196,12 @@ def _judged(
     holed = missing > _BLIND * (end_s - begin_s)
     codes = np.where(empty, "empty_window", np.where(outside, "outside_record", np.where(holed, "hole_in_record", "")))
     return [code or None for code in codes.tolist()]
+
+
+def _too_wide(energies: Energies, span: int, period_s: float | None) -> str:
+    """The reason of an interval that is as wide as the energy."""
+    by = energies.sources(np.eye(energies.mean_j.shape[1])[[span]])
+    return ALIASED if period_s is not None and by[SWINGS] > by[READINGS] else "sensor_too_slow"
 
 
 def _holes(record: Readings, response: Response) -> Floats:
