@@ -10,47 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.power import energies
-from jouletrace.analysis.windows import of_variant
+from jouletrace.analysis.windows import REGULAR
 from jouletrace.attribution.spans import ALIASED_FROM
 from jouletrace.run import Run
-from jouletrace.run.forms import Segment
 from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, spans_of
 
-SEGMENT = "segment"
-"""Variant of the windows of a generation's pieces; their unit says which."""
-
-REGULAR = 0.03
-"""Spread of periods up to which a load is regular, relative.
-
-Where periods scatter by σ, the phase is another one after ``2 / (2πσ)²`` of them, some fifty here, and whatever is
-seen of a swing averages out from there on.
-"""
-
 Ints = NDArray[np.int64]
-
-
-def of_whole(run: Run, device: str, variant: str = "untouched") -> list[str]:
-    """The flag, if the iterations of windows of a variant alias, or the decode steps of which they consist."""
-    windows = of_variant(run, variant)
-    seconds, replays = _lengths(windows)
-    if not len(seconds):
-        return []
-    period_s = float(np.median(seconds / replays))  # with the flush of a cache, if there is one
-    decoding = _decode_steps(run)
-    periods = [period_s, *(decoding if _regular(decoding) else [])]
-    return _flag(any(_hidden(run, device, *_edges(windows), one) > ALIASED_FROM for one in periods))
-
-
-def of_pieces(run: Run, device: str, pieces: Iterable[Segment]) -> list[str]:
-    """The flag, if one of these pieces of a generation (as ``Run.workload`` has them) aliases while it is measured."""
-    found = ((_edges(_windows_of(run, piece)), _forward_s(run, piece)) for piece in pieces)
-    return _flag(any(_hidden(run, device, *edges, forward_s) > ALIASED_FROM for edges, forward_s in found))
 
 
 def of_paths(run: Run, marked: Sequence[PathSpans], devices: Callable[[Path], Iterable[str]]) -> set[Path]:
@@ -115,40 +84,3 @@ def _regular(periods: Sequence[float] | NDArray[np.float64]) -> bool:
         return bool(np.ptp(periods) / 2 <= REGULAR * np.median(periods))
     low, middle, high = np.quantile(periods, [0.16, 0.5, 0.84])
     return bool((high - low) / 2 <= REGULAR * middle)
-
-
-def _decode_steps(run: Run) -> list[float]:
-    """Seconds of a decode step within an iteration, at each length that was measured; empty where nothing decodes.
-
-    A step is a forward, and what happens between it and the next.
-    """
-    stated = run.workload.get("generation")
-    if stated is None:
-        return []
-    pieces = stated["segments"]
-    forwards = [_forward_s(run, piece) for piece in pieces if piece["phase"] == "decode"]
-    beside = sum(piece["weight"] * _forward_s(run, piece) for piece in pieces if piece["phase"] == "between forwards")
-    steps = [forward_s + beside / stated["steps"] for forward_s in forwards]
-    return [seconds for seconds in steps if np.isfinite(seconds)]
-
-
-def _forward_s(run: Run, piece: Segment) -> float:
-    """Seconds of a piece, once, as it was measured by itself; NaN if it wasn't."""
-    seconds, replays = _lengths(_windows_of(run, piece))
-    return float(np.median(seconds / replays)) / piece["times"] if len(seconds) else float("nan")
-
-
-def _windows_of(run: Run, piece: Segment) -> pa.Table:
-    windows = of_variant(run, SEGMENT)
-    return windows.filter(pc.equal(windows["unit"], piece["unit"]))
-
-
-def _edges(windows: pa.Table) -> tuple[Ints, Ints]:
-    """Starts and ends of each, in ns."""
-    return windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-
-
-def _lengths(windows: pa.Table) -> tuple[NDArray[np.float64], Ints]:
-    """Seconds and replays of each."""
-    start_ns, end_ns = _edges(windows)
-    return np.asarray((end_ns - start_ns) / 1e9, np.float64), windows["replays"].to_numpy()
