@@ -87,7 +87,7 @@ class Energies:
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
     aliased: Unseen | None = None  # what would be unseen if the load repeated in the readings' rhythm
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
-    reason: str = ""  # why there are no energies, which are NaN then
+    reason: str = ""  # why there are no energies, which are NaN then; of others, what else the readings may show
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).
@@ -116,6 +116,25 @@ class Energies:
             each = [self.unseen.chances @ self.unseen.variance(row, g)[:, 0] for g in range(len(self.weight))]
             hidden = float(self.weight @ each)
         return {READINGS: float(np.sqrt(variance[0, 0])), SWINGS: float(np.sqrt(hidden))}
+
+    def combined(self, of: csr_matrix, add_j: Floats, same: NDArray[np.intp]) -> Energies:
+        """Energies of sums of spans, ``of`` of shape (sums, spans), and of ``add_j``, shape (sums,), that is known.
+
+        Sources of unseen errors that are the same in truth have the same number in ``same``, shape (sources,). All that
+        swings hide from a sum has the size that it has in its first span.
+        """
+        first, unseen = of.indices[of.indptr[:-1]], self.unseen
+        if unseen is not None:
+            joint = csr_matrix((np.ones(len(same)), (np.arange(len(same)), same)))
+            unseen = Unseen(csr_matrix(of @ unseen.share @ joint), unseen.sizes[:, :, first], unseen.chances)
+        return replace(
+            self,
+            mean_j=self.mean_j @ of.T + add_j,
+            covariance=np.array([of @ one @ of.T for one in self.covariance]),
+            tried_j=self.tried_j @ of.T + add_j,
+            unseen=unseen,
+            aliased=None,
+        )
 
     def moments(self, rows: Floats) -> tuple[Floats, Floats]:
         """Means of sums of energies, shape (r,), and their covariance, shape (r, r), but for what is unseen."""

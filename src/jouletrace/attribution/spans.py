@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.log_chain import ALIASED
 from jouletrace.attribution.outcome import Outcome, width_outcome
+from jouletrace.attribution.pieces import pieces_of
 from jouletrace.attribution.solve import Energies
 from jouletrace.errors import BadInputError
 from jouletrace.run.readings import IMPLAUSIBLE, Readings
@@ -36,7 +38,7 @@ class SpanEnergies:
     # estimator's own reason
     reason: list[str | None]
     # Codes that qualify an energy; length m: "hole_in_record" (a short one, over which the readings say nothing),
-    # "implausible_readings" (some were left out)
+    # "implausible_readings" (some were left out), "aliased_with_log" (readings are equal)
     flags: list[tuple[str, ...]]
     # The check that readings agree with the sensor's memory, where they show it: a load that follows its marks later
     # changes them too
@@ -113,7 +115,8 @@ def span_energies(
         start_ns: Starts in ns since the Unix epoch, shape (m,).
         end_ns: Ends, shape (m,).
         bursts_ns: Segments with a load of their own, shape (b, 2): a window of a load that goes on has no edges at its
-            ends. None for the spans themselves.
+            ends. None for the spans themselves. If there are none, nobody knows when the load changed: readings that
+            show less than half of the time between them are then a log of momentary powers (``Response.sparse``).
         period_s: Period of the load's swings, where it is known.
 
     Raises:
@@ -122,24 +125,33 @@ def span_energies(
     start, end = (np.atleast_1d(np.asarray(edge, np.int64)) for edge in (start_ns, end_ns))
     if start.shape != end.shape or start.ndim != 1:
         raise BadInputError(f"spans: {start.shape} starts do not go with {end.shape} ends")
+    unknown = bursts_ns is not None and not np.size(bursts_ns)
+    response = response.momentary if unknown and response.sparse else response
     m, missing = len(start), record.hole_seconds(start, end)
     reason = _judged(record, response, start, end, missing)
     place, each = np.full(m, -1, np.intp), (np.full(m, np.nan), np.full(m, np.nan), np.full(m, np.nan))
     ok, energies, memory = np.flatnonzero([one is None for one in reason]), None, None
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
-        bursts = spans if bursts_ns is None else record.seconds(bursts_ns).reshape(-1, 2)
-        bursts = _segments(bursts, _holes(record, response))
-        near = _near(record, response, np.vstack([spans, bursts]))
+        bursts = spans if bursts_ns is None or unknown else record.seconds(bursts_ns).reshape(-1, 2)
+        bursts = whole = _segments(bursts, _holes(record, response))
+        pieces = pieces_of(record, response, spans)
+        if len(pieces.spans_s) > len(spans):
+            bursts = _around(whole, pieces.spans_s, response)
+        near = _near(record, response, np.vstack([pieces.spans_s, bursts]))
         energies = attribute(
             record.time_s[near],
             record.value[near],
-            spans,
+            pieces.spans_s,
             response=response,
             bursts=bursts,
             period_s=period_s,
             times_sd_s=record.unsure_s[near],
         )
+        if len(pieces.spans_s) > len(spans):
+            stands_j = pieces.standing @ (energies.weight @ energies.mean_j)
+            of = np.searchsorted(whole[:, 0], bursts[:, 0], side="right") - 1
+            energies = energies.combined(pieces.solid + pieces.standing, pieces.between_j - stands_j, of)
         mean, low, high = energies.interval()
         wide = (high - low) / 2 > _WIDEST * np.abs(mean)
         for i in np.flatnonzero(wide | ~np.isfinite(mean)).tolist():
@@ -152,7 +164,8 @@ def span_energies(
         memory = None if energies is None else _memory(energies, response)
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
+    alike = np.full(m, energies is not None and bool(energies.reason))
+    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, ALIASED: alike}
     flags = [tuple(code for code, some in told.items() if some[i]) for i in range(m)]
     return SpanEnergies(energies, place, reason, flags, memory, each)
 
@@ -174,7 +187,7 @@ def _judged(
 
 
 def _memory(energies: Energies, response: Response) -> Outcome | None:
-    if not len(energies.unknowns_sd):  # momentary readings have none
+    if not len(energies.unknowns_sd) or not response.width_sd:  # momentary readings have none, or it is known
         return None
     return width_outcome(energies.unknowns[-1] / response.width_sd, energies.unknowns_sd[-1] / response.width_sd)
 
@@ -194,6 +207,16 @@ def _segments(bursts: Floats, holes: Floats) -> Floats:
     begun, ended = np.sort(bursts[:, 0]), np.sort(bursts[:, 1])
     covered = np.searchsorted(begun, edges[:-1], side="right") > np.searchsorted(ended, edges[:-1], side="right")
     return np.stack([edges[:-1], edges[1:]], axis=1)[covered]
+
+
+def _around(bursts: Floats, spans: Floats, response: Response) -> Floats:
+    """Segments of disjoint bursts, in order, that lie in spans or within reach of them, shape (b, 2)."""
+    reach_s = response.lasts_s + _REACH * response.period_s
+    begun, ended = np.sort(spans[:, 0]) - reach_s, np.sort(spans[:, 1]) + reach_s
+    apart = np.flatnonzero(begun[1:] > ended[:-1])
+    start = np.maximum(bursts[:, None, 0], begun[np.append(0, apart + 1)])
+    end = np.minimum(bursts[:, None, 1], ended[np.append(apart, len(ended) - 1)])
+    return np.asarray(np.stack([start, end], axis=-1)[start < end])
 
 
 def _near(record: Readings, response: Response, around: Floats) -> NDArray[np.bool_]:
