@@ -180,16 +180,11 @@ MUTANTS = [
             "worth = min(effective_n(residual), effective_n(centred * residual))",
             "worth = float(len(t))",
         ),
-        (
-            "correlation dropped from the level of idle",
-            "power[lower], correlated=True",
-            "power[lower], correlated=False",
-        ),
-        (
-            "correlation dropped from the level of work",
-            "power[at_work], correlated=True",
-            "power[at_work], correlated=False",
-        ),
+    ),
+    *_of(
+        "analysis/levels.py",
+        ["analysis/test_levels.py"],
+        ("readings of another level count", "span_energies(record.take(kept), ", "span_energies(record, "),
     ),
     *_of(
         "sensor/counter.py",

@@ -138,7 +138,7 @@ def _energy(
         covered = [(int(a), int(b)) for a, b in edges if b > a] or covered
         starts, ends = np.array(covered).T
         found = energies_of(run, device, starts, ends, bursts_ns=[])
-    method = "record" if _sensor_known(run, device) else "samples"
+    method = "record" if sensor_known(run, device) else "samples"
     if found is None or not found.known.any():
         reason = "no_samples" if found is None else str(found.reason[0])
         if run.kind == "import" and reason == "sensor_too_slow":
@@ -149,13 +149,13 @@ def _energy(
     value, low, high = (float(joules[0]) for joules in found.sums(found.known))
     rounding_j = seconds * printed_step(record.value) / math.sqrt(12)
     total = widened(Estimate(value, low, high, len(record), method), Z95 * rounding_j)
-    flags = join(found.flags[n] for n in known)
+    flags = [code for code in join(found.flags[n] for n in known) if code != "nominal_response" or method == "record"]
     if len(covered) > 1:
         flags.append("covered_alone")
     return total, seconds, flags, found.sources(found.known) | {_ROUNDING: rounding_j}
 
 
-def _sensor_known(run: Run, device: str) -> bool:
+def sensor_known(run: Run, device: str) -> bool:
     """False for a log of a meter of which nothing is known but what it read."""
     channel = run.channel(device, POWER)
     return run.kind != "import" or channel is None or bool(channel.sensor)

@@ -32,7 +32,7 @@ power sensor | no | unknown power_zero counter_differs counter_stuck simulated_i
 power sensor | with care | no_power_sensor rapl_absent rapl_unreadable mig_no_power not_supported not_measured
 power sensor | with care | no_power_reading no_power_logged power_all_zero meter_zero counter_reset
 power sensor | with care | counter_implausible sensor_unknown long_average sparse_readings which_power
-power sensor | yes | no_counter counter_alone not_a_counter power_unit_assumed above_a_board
+power sensor | yes | no_counter counter_alone not_a_counter power_unit_assumed above_a_board meter_unknown
 power record | no | no_samples outside_record too_uncertain empty_window not_finite sensor_too_slow edges_too_dense
 power record | no | too_few_values no_value no_activity block_not_ended block_too_short
 power record | with care | record_shorter record_hole hole_in_record covered_alone implausible_readings record_nan
