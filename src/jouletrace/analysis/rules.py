@@ -50,7 +50,8 @@ idle power | yes | temperature_did_not_vary stored
 clocks | with care | hw_slowdown sw_thermal hw_thermal hw_power_brake
 clocks | yes | sw_power_cap sync_boost display_clocks applications_clocks clock_not_as_told load_capped
 aliasing | with care | aliased_with_sensor phases_not_spread
-aliasing | yes | aliased_with_log
+aliasing | no | aliased_with_log
+aliasing | yes | equal_readings
 precision | with care | target_not_met few_windows too_few_windows windows_left_out no_spread denominator_near_zero
 precision | with care | few_gpus one_gpu one_run_a_gpu one_window_a_run one_run sensor_gain spread_between_runs
 precision | with care | few_blocks

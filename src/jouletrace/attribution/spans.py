@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.attribute import attribute
+from jouletrace.attribution.log_chain import ALIASED
 from jouletrace.attribution.outcome import Outcome, width_outcome
 from jouletrace.attribution.pieces import pieces_of
 from jouletrace.attribution.solve import Energies
@@ -37,7 +38,7 @@ class SpanEnergies:
     # estimator's own reason
     reason: list[str | None]
     # Codes that qualify an energy; length m: "hole_in_record" (a short one, over which the readings say nothing),
-    # "implausible_readings" (some were left out), "aliased_with_log" (of a log whose readings are equal)
+    # "implausible_readings" (some were left out), "equal_readings" (of a log, which may be aliased with its load)
     flags: list[tuple[str, ...]]
     # The check that readings agree with the sensor's memory, where they show it: a load that follows its marks later
     # changes them too
@@ -163,9 +164,8 @@ def span_energies(
         memory = None if energies is None else _memory(energies, response)
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
-    if energies is not None and energies.reason:
-        told[energies.reason] = place >= 0
+    equal = (place >= 0) & (energies is not None and energies.reason == ALIASED)
+    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
     flags = [tuple(code for code, some in told.items() if some[i]) for i in range(m)]
     return SpanEnergies(energies, place, reason, flags, memory, each)
 

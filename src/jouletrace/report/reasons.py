@@ -84,7 +84,7 @@ FLAGS: dict[str, str] = {
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
     "aliased_with_sensor": "its period aliases with the sensor's readings or their samples: one phase may weigh too "
     "much, and no interval holds that; another batch size or mode avoids it",
-    "aliased_with_log": "readings are equal but for one change at most: so would be those of a load that repeats in "
+    "equal_readings": "readings are equal but for one change at most: so would be those of a load that repeats in "
     "the log's own rhythm, which is unlikely",
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
     "host_time": "marks the host's time: what it launched on the GPU may have run later (sync=True waits)",
