@@ -21,8 +21,9 @@ METHOD = "levels"
 
 _MIN_STRETCH = 3
 
-_MOST = 100
-"""Segments of one level whose energies are asked for, the longest ones: of more the joint distribution is large."""
+_MOST, _READINGS = 100, 4096
+"""Segments of one level whose energies are asked for, the longest ones, and their readings: a solve takes memory for
+both."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def _level(record: Readings, response: Response, kept: Mask) -> Estimate:
     if not len(first):
         return Estimate.null("too_few_values", METHOD)
     last = last - 1
-    longest = np.sort(np.argsort(record.time_ns[first] - record.time_ns[last], kind="stable")[:_MOST])
+    longest = np.argsort(first - last, kind="stable")[:_MOST]
+    longest = np.sort(longest[np.cumsum((last - first)[longest]) - (last - first)[longest] < _READINGS])
     before_ns = round(1e9 * (response.delay_s + response.middle_s))
     start, end = (record.time_ns[place[longest]] - before_ns for place in (first, last))
     found = span_energies(record.take(kept), response, start, end, bursts_ns=[])

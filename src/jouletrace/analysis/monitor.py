@@ -12,12 +12,14 @@ from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.levels import idle_and_working_levels
-from jouletrace.analysis.power import energies_of, join, no_power_reason, power_record, readings, reads_zero
+from jouletrace.analysis.power import energies_of, no_power_reason, power_record, readings, reads_zero
+from jouletrace.attribution.spans import span_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
 from jouletrace.run.estimate import widened
 from jouletrace.run.readings import Readings
 from jouletrace.run.spans import spans_of
+from jouletrace.sensor.power_record import spliced
 from jouletrace.sensor.shares import Response
 from jouletrace.stats.interval import Z95
 
@@ -74,7 +76,7 @@ def _add_device(run: Run, figures: Figures, unit: int, device: DeviceInfo) -> No
     figures.add(unit, "power_difference_w", widened(levels.difference, math.sqrt(2) * rounding), record.flags)
     start, end = _watched(run, device.id, record, response)
     _warn_of_ends(run, device.id, record, end - start)
-    total, seconds, codes, sources = _energy(run, device.id, record, start, end)
+    total, seconds, codes, sources = _energy(run, device.id, record, response, start, end)
     if total.value is None and add_by_counter(run, figures, unit, device.id):
         return
     figures.add(unit, "time_s", Estimate(seconds, seconds, seconds, len(record), "record"))
@@ -124,35 +126,32 @@ def _warn_of_shorter(run: Run, devices: Sequence[str]) -> None:
 
 
 def _energy(
-    run: Run, device: str, record: Readings, start: int, end: int
+    run: Run, device: str, record: Readings, response: Response, start: int, end: int
 ) -> tuple[Estimate, float, list[str], Sources]:
     """Energy from ``start`` to ``end`` in joules, the seconds that it is of, its flags, and its uncertainty by source.
 
     Where holes are too long to be bridged it is that of the time between them: one lost hour must not cost the night.
     """
-    found = energies_of(run, device, [start], [end], bursts_ns=[])
-    covered = [(start, end)]
-    if found is not None and found.reason[0] == "hole_in_record":
-        edges = np.clip([start, *record.holes.ravel(), end], start, end).reshape(-1, 2)
-        # With a hole at either end and nothing between, the whole stands, and has no energy.
-        covered = [(int(a), int(b)) for a, b in edges if b > a] or covered
-        starts, ends = np.array(covered).T
-        found = energies_of(run, device, starts, ends, bursts_ns=[])
     method = "record" if sensor_known(run, device) else "samples"
-    if found is None or not found.known.any():
-        reason = "no_samples" if found is None else str(found.reason[0])
+    found, seconds = energies_of(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
+    if found is None:
+        return Estimate.null("no_samples", method), seconds, [], {}
+    flags = list(found.flags[0])
+    if found.reason[0] == "hole_in_record":
+        whole, edges = spliced(record, [start, end])
+        found = span_energies(whole, response, edges[:1], edges[1:], bursts_ns=[])
+        seconds = float(np.diff(edges)[0]) / 1e9
+        flags = [code for code in flags if code != "hole_in_record"] + ["covered_alone"]
+    reason = found.reason[0]
+    if reason is not None:
         if run.kind == "import" and reason == "sensor_too_slow":
             reason = "too_uncertain"  # it is all that there is, however long
         return Estimate.null(reason, method), (end - start) / 1e9, [], {}
-    known = np.flatnonzero(found.known).tolist()
-    seconds = sum(covered[n][1] - covered[n][0] for n in known) / 1e9
-    value, low, high = (float(joules[0]) for joules in found.sums(found.known))
+    if method != "record":
+        flags = [code for code in flags if code != "nominal_response"]  # none is assumed
     rounding_j = seconds * printed_step(record.value) / math.sqrt(12)
-    total = widened(Estimate(value, low, high, len(record), method), Z95 * rounding_j)
-    flags = [code for code in join(found.flags[n] for n in known) if code != "nominal_response" or method == "record"]
-    if len(covered) > 1:
-        flags.append("covered_alone")
-    return total, seconds, flags, found.sources(found.known) | {_ROUNDING: rounding_j}
+    energy = Estimate(float(found.energy_j[0]), float(found.low_j[0]), float(found.high_j[0]), len(record), method)
+    return widened(energy, Z95 * rounding_j), seconds, flags, found.sources([1.0]) | {_ROUNDING: rounding_j}
 
 
 def sensor_known(run: Run, device: str) -> bool:

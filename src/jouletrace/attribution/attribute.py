@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 
-from jouletrace.attribution.cuts import Cuts, share_of
+from jouletrace.attribution.cuts import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
@@ -102,7 +102,9 @@ class _Case:
         """Arguments are those of ``attribute``."""
         read_s = times_s - response.delay_s
         step_s = _STEP * max(response.period_s, response.window_s)
-        cuts = Cuts.of(read_s, response.begins(read_s), spans, bursts, step_s)
+        begin_s = met(response.begins(read_s), read_s)
+        spans, bursts = (met(edges, np.union1d(read_s, begin_s)) for edges in (spans, bursts))
+        cuts = Cuts.of(read_s, begin_s, spans, bursts, step_s)
         base_w, cover = float(np.median(values_w[:5])), share_of(cuts.time_s, spans)
         # Half of the variance of bursts' levels is in common: what some show counts for those that no window meets
         every = Timeline(bursts[:, 0], bursts[:, 1], np.zeros(len(bursts), np.int64))

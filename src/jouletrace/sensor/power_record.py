@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -142,6 +143,29 @@ def _merged(segments: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
         else:
             merged.append([since, until])
     return np.array(merged, np.int64).reshape(len(merged), 2)
+
+
+def spliced(record: Readings, time_ns: ArrayLike) -> tuple[Readings, NDArray[np.int64]]:
+    """A record whose holes are closed to one period, so that only time of which readings speak is left; times in it.
+
+    Readings stay where they are up to the first hole. What a load did in a hole is in no figure then.
+    """
+    period_ns = round(1e9 * record.period_s)
+    gone = np.cumsum(np.append(0, np.maximum(np.diff(record.holes)[:, 0] - period_ns, 0)))
+    closed = record.holes[:, 0] + period_ns
+
+    def moved(at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        after = np.searchsorted(record.holes[:, 1], at_ns, side="right")
+        kept = at_ns - gone[after]
+        # Within a hole nothing is later than its end
+        inside = np.minimum(after, len(closed) - 1)
+        within = (after < len(closed)) & (at_ns > record.holes[inside, 0])
+        return np.asarray(np.where(within, np.minimum(kept, closed[inside] - gone[after]), kept))
+
+    time, true_s = moved(record.time_ns), record.true_s
+    if true_s is not None:
+        true_s = true_s + (time - record.time_ns) / 1e9
+    return replace(record, time_ns=time, true_s=true_s, holes=record.holes[:0]), moved(np.asarray(time_ns, np.int64))
 
 
 def cumulative_energy(time_ns: NDArray[np.int64], power_w: NDArray[np.float64]) -> NDArray[np.float64]:
