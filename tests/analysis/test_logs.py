@@ -75,7 +75,7 @@ def test_a_load_in_the_rhythm_of_the_log_has_no_energy_and_says_what_to_do(tmp_p
     assert "log at another or uneven interval" in " ".join(said.split())
 
 
-def test_means_over_a_second_and_a_mean_of_unknown_readings_are_told_apart(tmp_path):
+def test_means_over_a_second_and_a_mean_of_unknown_readings_are_distinguished(tmp_path):
     """An H100's power.draw each 0.1 s covers all time: its energy is that of the readings, a load's rhythm or not."""
     power = np.repeat([100.0, 500.0, 100.0], [100, 100, 100])
     read = np.convolve(np.append(np.full(9, 100.0), power), np.full(10, 0.1), "valid")
@@ -85,7 +85,7 @@ def test_means_over_a_second_and_a_mean_of_unknown_readings_are_told_apart(tmp_p
     assert not {"equal_readings"} & set(means.flags)
 
 
-def test_a_meter_of_unknown_kind_has_the_mean_of_its_readings_and_a_line_says_what_would_tell_more(tmp_path):
+def test_a_meter_of_unknown_kind_has_the_mean_of_its_readings_and_a_line_says_what_would_show_more(tmp_path):
     path, power = tmp_path / "meter.csv", 200 + (37 * np.arange(40)) % 23
     path.write_text("time,power_w\n" + "".join(f"{1786553852 + k},{watts}\n" for k, watts in enumerate(power)))
     run = analyse(import_files([path]))
@@ -94,4 +94,4 @@ def test_a_meter_of_unknown_kind_has_the_mean_of_its_readings_and_a_line_says_wh
     assert found.value == pytest.approx(power.mean(), rel=5e-3)
     (warning,) = run.warnings
     assert warning.code == "meter_unknown"
-    assert "an energy counter would tell more" in warning.message
+    assert "an energy counter would show more" in warning.message

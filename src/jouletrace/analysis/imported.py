@@ -104,13 +104,13 @@ def _warn_of_unread(run: Run, logged: Sequence[DeviceInfo]) -> None:
 
 
 def _warn_of_meters(run: Run, powered: Sequence[DeviceInfo]) -> None:
-    """Say of meters of an unknown kind how their readings are taken, and what would tell more."""
+    """Say of meters of an unknown kind how their readings are taken, and what would show more."""
     labels = device_labels(run.devices)
     unknown = [labels[device.id] for device in powered if not sensor_known(run, device.id)]
     if unknown:
         text = "the file doesn't state whether a reading is a mean or of its moment, and the mean of readings is given"
         run.warn(
-            "meter_unknown", f"{', '.join(unknown)}: {text}: an energy counter would tell more, or faster readings"
+            "meter_unknown", f"{', '.join(unknown)}: {text}: an energy counter would show more, or faster readings"
         )
 
 

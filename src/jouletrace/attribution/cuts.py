@@ -12,7 +12,7 @@ from jouletrace.attribution.chains import Windows
 from jouletrace.sensor.shares import Floats
 
 _SAME_S = 1e-7
-"""Times so close are one instant: less than any clock here tells, and more than rounding to nanoseconds makes."""
+"""Times so close are one instant: less than any clock here shows, and more than rounding to nanoseconds makes."""
 
 
 @dataclass(frozen=True)

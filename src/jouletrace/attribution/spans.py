@@ -115,7 +115,7 @@ def span_energies(
         start_ns: Starts in ns since the Unix epoch, shape (m,).
         end_ns: Ends, shape (m,).
         bursts_ns: Segments with a load of their own, shape (b, 2): a window of a load that goes on has no edges at its
-            ends. None for the spans themselves. If there are none, nobody knows when the load changed: readings that
+            ends. None for the spans themselves. If there are none, no one knows when the load changed: readings that
             show less than half of the time between them are then a log of momentary powers (``Response.sparse``).
         period_s: Period of the load's swings, where it is known.
 
@@ -165,8 +165,8 @@ def span_energies(
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
     equal = (place >= 0) & (energies is not None and energies.reason == ALIASED)
-    told = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
-    flags = [tuple(code for code, some in told.items() if some[i]) for i in range(m)]
+    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
+    flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
     return SpanEnergies(energies, place, reason, flags, memory, each)
 
 

@@ -95,7 +95,7 @@ class Response:
 
         For the other half what changed is as unknown as between momentary readings. So it is of 25 ms of each 100 ms,
         and of what a tool polled each second; not of a Hopper's record (12.5 ms of memory, 20 ms), a counter, or means
-        over a second. Of a window that nobody knows the mean length counts.
+        over a second. Of a window that no one knows the mean length counts.
         """
         return not self.back_to_back and 2 * max(self.window_s, 2 * self.rise_s) <= self.period_s
 
