@@ -12,7 +12,7 @@ from jouletrace.analysis.aliasing import of_steps
 from jouletrace.analysis.counter import add_by_counter
 from jouletrace.analysis.figures import Figures, Sources
 from jouletrace.analysis.levels import idle_and_working_levels
-from jouletrace.analysis.power import energies_of, no_power_reason, power_record, readings, reads_zero
+from jouletrace.analysis.power import energies, no_power_reason, power_record, readings, reads_zero
 from jouletrace.attribution.spans import span_energies
 from jouletrace.run import MODEL_UNIT, DeviceInfo, Estimate, Run, device_labels
 from jouletrace.run.channels import POWER
@@ -133,7 +133,7 @@ def _energy(
     Where holes are too long to be bridged it is that of the time between them: one lost hour must not cost the night.
     """
     method = "record" if sensor_known(run, device) else "samples"
-    found, seconds = energies_of(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
+    found, seconds = energies(run, device, [start], [end], bursts_ns=[]), (end - start) / 1e9
     if found is None:
         return Estimate.null("no_samples", method), seconds, [], {}
     flags = list(found.flags[0])

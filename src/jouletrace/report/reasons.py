@@ -83,7 +83,7 @@ FLAGS: dict[str, str] = {
     "pooled": "known with others alone: their row has the sum",
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
     "aliased_with_sensor": "its period aliases with the sensor's readings or their samples: one phase may weigh too "
-    "much, and no interval holds that; another batch size or mode avoids it",
+    "much; another batch size or mode avoids it",
     "equal_readings": "readings are equal but for one change at most: so would be those of a load that repeats in "
     "the log's own rhythm, which is unlikely",
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
