@@ -21,9 +21,8 @@ METHOD = "levels"
 
 _MIN_STRETCH = 3
 
-_MOST, _READINGS = 100, 4096
-"""Segments of one level whose energies are asked for, the longest ones, and their readings: a solve takes memory for
-both."""
+_MOST = 32
+"""Segments of one level whose energies are asked for, the longest ones: a level is known well by few, and each takes time."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ def _level(record: Readings, response: Response, kept: Mask) -> Estimate:
     if not len(first):
         return Estimate.null("too_few_values", METHOD)
     last = last - 1
-    longest = np.argsort(first - last, kind="stable")[:_MOST]
-    longest = np.sort(longest[np.cumsum((last - first)[longest]) - (last - first)[longest] < _READINGS])
+    longest = np.sort(np.argsort(first - last, kind="stable")[:_MOST])
     before_ns = round(1e9 * (response.delay_s + response.middle_s))
     start, end = (record.time_ns[place[longest]] - before_ns for place in (first, last))
     found = span_energies(record.take(kept), response, start, end, bursts_ns=[])

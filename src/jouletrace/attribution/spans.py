@@ -214,7 +214,7 @@ def _too_wide(energies: Energies, span: int, period_s: float | None) -> str:
 def _holes(record: Readings, response: Response) -> Floats:
     """Segments of which no reading shows more than its memory, in s, shape (h, 2).
 
-    An exponential memory reaches back into a hole: what it tells of the end is no level of the whole.
+    An exponential memory reaches back into a hole: what it shows of the end is no level of the whole.
     """
     if response.back_to_back:
         return np.empty((0, 2))
