@@ -22,7 +22,7 @@ METHOD = "levels"
 _MIN_STRETCH = 3
 
 _MOST = 32
-"""Segments of one level whose energies are asked for, the longest ones: a level is known well by few, and each takes time."""
+"""Segments of one level whose energies are asked for, the longest ones: few show a level well, and each takes time."""
 
 
 @dataclass(frozen=True)
