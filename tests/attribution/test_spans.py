@@ -75,7 +75,7 @@ def test_changes_between_readings_are_in_a_long_sum():
     assert (found.high_j[0] - found.low_j[0]) / 2 > least
 
 
-def test_power_in_a_hole_is_known_to_nobody():
+def test_power_in_a_hole_is_not_known():
     """140 ms of 4 s are lost, in 80 of which the load paused: bridged at the mean power they would be 32 J too much."""
     rng = np.random.default_rng(3)
     load = Load([2.0, 0.08, 1.92], [400.0, 0.0, 400.0])
