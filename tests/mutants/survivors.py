@@ -310,7 +310,7 @@ SURVIVORS = [
         "Same: the two are equal only where both are 0, and then nothing moves.",
     ),
     Survivor(
-        "sensor/baseline.py",
+        "analysis/levels.py",
         "high = power > threshold",
         "high = power >= threshold",
         "Same: the threshold lies between two readings.",
@@ -346,13 +346,13 @@ SURVIVORS = [
         "Slight: the median of the slopes between almost the same 200 blocks.",
     ),
     Survivor(
-        "sensor/baseline.py",
+        "analysis/levels.py",
         "above = rest & (power > _otsu(power[rest]))",
         "above = rest & (power >= _otsu(power[rest]))",
         "Same: the threshold lies between two readings.",
     ),
     Survivor(
-        "sensor/baseline.py",
+        "analysis/levels.py",
         "return bool(high_w - low_w > 4 * SD_OVER_MAD * off)",
         "return bool(high_w - low_w >= 4 * SD_OVER_MAD * off)",
         "Slight: four deviations to the last bit.",

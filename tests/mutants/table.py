@@ -168,23 +168,9 @@ MUTANTS = [
         ("denominator's freedom dropped from a ratio", "[sx**2, (x / y * sy) ** 2], [fx, fy]", "[sx**2], [fx]"),
     ),
     *_of(
-        "sensor/baseline.py",
-        ["sensor/test_baseline.py"],
-        (
-            "correlation dropped from a quiet level",
-            "return mean_estimate(power_w, correlated=True, method=method)",
-            "return mean_estimate(power_w, method=method)",
-        ),
-        (
-            "correlation dropped from the level of idle",
-            "power[lower], correlated=True",
-            "power[lower], correlated=False",
-        ),
-        (
-            "correlation dropped from the level of work",
-            "power[at_work], correlated=True",
-            "power[at_work], correlated=False",
-        ),
+        "analysis/levels.py",
+        ["analysis/test_levels.py"],
+        ("readings of another level count", "span_energies(record.take(kept), ", "span_energies(record, "),
     ),
     *_of(
         "sensor/counter.py",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 
-from jouletrace.attribution.cuts import Cuts, share_of
+from jouletrace.attribution.cuts import Cuts, met, share_of
 from jouletrace.attribution.log_chain import log_energies
 from jouletrace.attribution.look import Look, first_look, jolts_of, timing
 from jouletrace.attribution.outcome import refuse_overlapping, refuse_unordered
@@ -118,7 +118,10 @@ class _Case:
         """Arguments are those of ``attribute``."""
         read_s = times_s - response.delay_s
         step_s = _STEP * max(response.period_s, response.window_s)
-        cuts = Cuts.of(read_s, response.begins(read_s), np.vstack([spans, known.segments_s]), bursts, step_s)
+        begin_s = met(response.begins(read_s), read_s)
+        spans, bursts, far_s = (met(edges, np.union1d(read_s, begin_s)) for edges in (spans, bursts, known.segments_s))
+        known = known._replace(segments_s=far_s)
+        cuts = Cuts.of(read_s, begin_s, np.vstack([spans, known.segments_s]), bursts, step_s)
         open_, shut = known.segments_s.T
         holds = ((spans[:, :1] <= open_) & (spans[:, 1:] >= shut)).astype(np.float64)
         base_w, left = float(np.median(values_w[:5])), 1 - share_of(cuts.time_s, known.segments_s).sum(axis=0).A1

@@ -88,7 +88,7 @@ class Energies:
     unseen: Unseen | None = None
     unknowns_sd: Floats = field(default_factory=lambda: np.zeros(0))  # shape (c,)
     log_evidence: float = 0.0  # logarithm of the readings' probability, up to a constant of their number
-    reason: str = ""  # why there are no energies, which are NaN then
+    reason: str = ""  # why there are no energies, which are NaN then; of others, what else the readings may show
 
     def interval(self, rows: Floats | None = None, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
         """Mean, low and high end of sums of energies, in J, each of shape (r,).

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jouletrace.attribution.attribute import Known, attribute
+from jouletrace.attribution.log_chain import ALIASED as ALIASED_LOG
 from jouletrace.attribution.solve import READINGS, SWINGS, Energies
 from jouletrace.errors import BadInputError
 from jouletrace.run.channels import GAIN_PCT
@@ -43,7 +44,7 @@ class SpanEnergies:
     # "aliased_with_sensor" (mostly by swings of a known period), or the estimator's own reason
     reason: list[str | None]
     # Codes that qualify an energy; length m: "hole_in_record" (a short one, over which the readings say nothing),
-    # "implausible_readings" (some were left out)
+    # "implausible_readings" (some were left out), "equal_readings" (of a log, which may be aliased with its load)
     flags: list[tuple[str, ...]]
     period_s: float | None  # of the loads' swings, if it is known
     _each: tuple[Floats, Floats, Floats] = field(repr=False)
@@ -139,7 +140,8 @@ def span_energies(
         start_ns: Starts in ns since the Unix epoch, shape (m,).
         end_ns: Ends, shape (m,).
         bursts_ns: Segments with a load of their own, shape (b, 2): a window of a load that goes on has no edges at its
-            ends. None for the spans themselves.
+            ends. None for the spans themselves. If there are none, no one knows when the load changed: readings that
+            show no more than half of the time between them are then a log of momentary powers (``Response.sparse``).
         period_s: Period of the load's swings, where it is known.
 
     Raises:
@@ -148,14 +150,18 @@ def span_energies(
     start, end = (np.atleast_1d(np.asarray(edge, np.int64)) for edge in (start_ns, end_ns))
     if start.shape != end.shape or start.ndim != 1:
         raise BadInputError(f"spans: {start.shape} starts do not go with {end.shape} ends")
+    unknown = bursts_ns is not None and not np.size(bursts_ns)
+    response = response.momentary if unknown and response.sparse else response
     m, missing = len(start), record.hole_seconds(start, end)
     reason = _judged(record, response, start, end, missing)
     place, each = np.full(m, -1, np.intp), (np.full(m, np.nan), np.full(m, np.nan), np.full(m, np.nan))
     ok, energies = np.flatnonzero([one is None for one in reason]), None
     if len(ok):
         spans = np.stack([record.seconds(start[ok]), record.seconds(end[ok])], axis=1)
-        bursts = spans if bursts_ns is None else record.seconds(bursts_ns).reshape(-1, 2)
+        bursts = spans if bursts_ns is None or unknown else record.seconds(bursts_ns).reshape(-1, 2)
         known, bursts, near = _far(record, response, spans, bursts)
+        if len(known.segments_s):  # the reading after one doesn't begin where the last that is left ended
+            response = replace(response, back_to_back=False)
         energies = attribute(
             record.time_s[near],
             record.value[near],
@@ -177,7 +183,8 @@ def span_energies(
         energies = energies if good.any() else None
     # A reading speaks of the time before its stamp
     left_out = record.implausible(start, end + round(1e9 * (response.lasts_s + response.period_s)))
-    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out}
+    equal = (place >= 0) & (energies is not None and energies.reason == ALIASED_LOG)
+    stated = {"hole_in_record": missing > 0, IMPLAUSIBLE: left_out, "equal_readings": equal}
     flags = [tuple(code for code, some in stated.items() if some[i]) for i in range(m)]
     return SpanEnergies(energies, place, reason, flags, period_s, each)
 
@@ -239,9 +246,13 @@ def _far(
     piece = np.stack([edges[:-1], edges[1:]], axis=1)
     long = (np.diff(piece)[:, 0] > 4 * reach_s) & _within(piece[:, 0], bursts) & ~_within(piece[:, 0], holes)
     far = piece[long] + np.array([reach_s, -reach_s])
+    if response.back_to_back:  # of a counter the energy between two reads is known
+        far = read_s[np.searchsorted(read_s, far)]
     gone = far - np.array([0.0, fades_s])
     left = _segments(bursts, gone)
     around = np.vstack([spans, bursts]) + np.array([-reach_s, reach_s])
+    if not response.width_s:  # of a log all that lies between readings counts
+        return _summed(record, response, far[:0]), bursts, _within(read_s, around)
     near = _within(read_s, around) & ~_within(read_s, far)
     return _summed(record, response, far), left[~np.isin(left[:, 0], gone[:, 0])], near
 
@@ -253,12 +264,13 @@ def _within(time_s: Floats, segments: Floats) -> NDArray[np.bool_]:
 
 
 def _summed(record: Readings, response: Response, far: Floats) -> Known:
-    """Energies of segments by the sum of readings; a change between two of them may lie anywhere between."""
+    """Energies of segments by the sum of readings; a change between two of them may lie anywhere, but for a counter."""
     gap_s, value = np.diff(record.time_s), record.value
     between = value[1:] if response.back_to_back else (value[1:] + value[:-1]) / 2
     covers = response.window_s + 2 * response.rise_s >= _GAPLESS * response.period_s
-    error = (np.diff(value) ** 2 / (6 if covers else 2) + response.noise_w**2) * gap_s**2
-    read_s = record.time_s - response.delay_s - response.middle_s
+    changed = 0.0 if response.back_to_back else np.diff(value) ** 2 / (6 if covers else 2)
+    error = (changed + response.noise_w**2) * gap_s**2
+    read_s = record.time_s - response.delay_s - (0.0 if response.back_to_back else response.middle_s)
     energies, variance = (
         np.diff(np.interp(far, read_s, np.append(0.0, np.cumsum(step))))[:, 0] for step in (between * gap_s, error)
     )

@@ -35,6 +35,7 @@ REASONS: dict[str, str] = {
     "too_few_values": "too few readings",
     "counter_did_not_step": "too short for the energy counter's steps",
     "edges_too_dense": "loads changed faster than the sensor can distinguish",
+    "aliased_with_log": "its load repeats in the log's own rhythm: readings don't show what lies between",
     "outside_record": "the power record does not cover that time",
     "hole_in_record": "the power record has a hole there",
     "impossible_times": "the file gives some of it impossible times",
@@ -83,6 +84,8 @@ FLAGS: dict[str, str] = {
     "overlapped": "other kernels ran at the same time: the energy of that time is shared equally",
     "aliased_with_sensor": "its period aliases with the sensor's readings or their samples: one phase may weigh too "
     "much; another batch size or mode avoids it",
+    "equal_readings": "readings are equal but for one change at most: so would be those of a load that repeats in "
+    "the log's own rhythm, which is unlikely",
     "work_reset": "the counter of work started again: what it had counted just before that is lost",
     "host_time": "marks the host's time: what it launched on the GPU may have run later (sync=True waits)",
     "sensor_interval": "± of energy: what the sensor leaves open of those that ran, not how they differ",
@@ -190,6 +193,7 @@ _CODES_BY_ACTION = {
     "check the GPU's cooling": "sw_thermal hw_thermal",
     "check the machine's power supply": "hw_power_brake",
     "take another batch size or mode": "aliased_with_sensor",
+    "log at another or uneven interval, or log the energy counter": "aliased_with_log",
     "record for longer, or vary the pauses between": "phases_not_spread",
     "give --max-time {max_time}": "target_not_met few_windows too_few_windows few_blocks",
     "give more --repeats": "no_spread spread_between_runs",

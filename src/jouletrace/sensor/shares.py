@@ -94,6 +94,21 @@ class Response:
         return self.window_s or 5 * self.rise_s
 
     @property
+    def sparse(self) -> bool:
+        """True if a reading shows no more than half of the time since the one before.
+
+        For the other half what changed is as unknown as between momentary readings. So it is of 25 ms of each 100 ms,
+        and of what a tool polled each second; not of a Hopper's record (12.5 ms of memory, 20 ms), a counter, or means
+        over a second. Of a window that no one knows the mean length counts.
+        """
+        return not self.back_to_back and 2 * max(self.window_s, 2 * self.rise_s) <= self.period_s
+
+    @property
+    def momentary(self) -> Response:
+        """The response of readings that are taken for the power of one moment, the middle of what they show."""
+        return replace(self, rise_s=0.0, window_s=0.0, delay_s=self.delay_s + self.middle_s)
+
+    @property
     def stride(self) -> int:
         """Every so many readings are used, so that few windows overlap."""
         return 1 if self.back_to_back else max(1, math.ceil(self.window_s / self.period_s / _FEW))
