@@ -101,12 +101,16 @@ def energies_of(
     found, known = readings(run, device), power_record(run, device)
     if found is None or known is None:
         return None
-    response = known[1]
     each = span_energies(*found, start_ns, end_ns, bursts_ns=bursts_ns, period_s=period_s)
-    refuted = bursts_ns is None and response.origin == "calibrated" and each.memory and not each.memory.passed
-    own = {"unmodelled": refuted or not response.modelled, "nominal_response": response.origin == "nominal"}
-    codes = [code for code, holds in own.items() if holds]
+    refuted = bursts_ns is None and known[1].origin == "calibrated" and each.memory and not each.memory.passed
+    codes = sensor_flags(known[1], bool(refuted))
     return replace(each, flags=[(*flags, *codes) for flags in each.flags])
+
+
+def sensor_flags(response: Response, refuted: bool = False) -> list[str]:
+    """Codes that qualify every energy of a sensor, whose response readings may have ``refuted``."""
+    own = {"unmodelled": refuted or not response.modelled, "nominal_response": response.origin == "nominal"}
+    return [code for code, holds in own.items() if holds]
 
 
 def reads_zero(record: Readings) -> bool:

@@ -174,7 +174,7 @@ def _judged(
 
 
 def _memory(energies: Energies, response: Response) -> Outcome | None:
-    if not len(energies.unknowns_sd):  # momentary readings have none
+    if not len(energies.unknowns_sd) or not response.width_sd:  # momentary readings have none; another is exact
         return None
     return width_outcome(energies.unknowns[-1] / response.width_sd, energies.unknowns_sd[-1] / response.width_sd)
 

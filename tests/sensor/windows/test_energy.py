@@ -1,6 +1,5 @@
 """Energy of windows against a load whose every joule is known."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +11,6 @@ from jouletrace.errors import BadInputError
 from jouletrace.sensor.kinds import KINDS
 from jouletrace.sensor.power_record import clean, integrate
 from jouletrace.sensor.windows.energy import window_energy
-from jouletrace.sensor.windows.repeated import repeated_energy
 from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import stretches
 
@@ -193,66 +191,6 @@ def test_mismatched_windows_are_refused():
         window_energy(clean(ns([0.0, 1.0]), [1.0, 2.0]), KINDS["hopper"].response, [T0, T0], [T0])
 
 
-def blocks(seed, count, length=0.025, spread=True):
-    rng = np.random.default_rng(seed)
-    gaps = rng.uniform(0.15, 0.4, count + 1) if spread else np.full(count + 1, 0.2 - length)
-    start = 2 + np.cumsum(gaps[:-1]) + length * np.arange(count)
-    levels = np.full(2 * count + 1, 120.0)
-    levels[1::2] = rng.uniform(250, 700)
-    load = Load(rng, start[-1] + 3, np.stack([start, start + length], 1).ravel(), levels)
-    sensor = SENSORS["a100"] if spread else Sensor(0.1, 0.025)
-    record = clean(*sensor.read(rng, load))
-    return record, ns(start), ns(start + length), load.energy(start, start + length).mean()
-
-
-@pytest.mark.parametrize(("count", "known"), [(10, 10), (60, 15)])
-def test_short_blocks_repeated_at_spread_phases_are_measured_by_a_slow_sensor(count, known):
-    """Ten blocks rest on three or four readings: of some seeds the interval would be wider than half the energy."""
-    error, covered = repeated(count, 15, lambda seed: calibrated("a100", seed % 3))
-    assert len(error) >= known
-    assert abs(np.mean(error)) < 0.02
-    assert sum(covered) >= fewest(len(covered))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("count", "known"), [(10, 85), (60, 100)])
-def test_intervals_of_repeated_blocks_hold_what_they_say(count, known):
-    """By a response that is known: what three calibrations get wrong all of their blocks would share."""
-    exact = Response(0.1, 0.025, lag_s=0.010, jitter_s=0.002, origin="calibrated")
-    error, covered = repeated(count, 100, lambda _: exact)
-    assert len(error) >= known
-    assert sum(covered) >= fewest(len(covered))
-
-
-def repeated(count, seeds, response):
-    """Relative errors of repeated blocks, and whether their intervals hold the truth."""
-    error, covered = [], []
-    for seed in range(seeds):
-        record, start, end, truth = blocks(seed, count)
-        found = repeated_energy(record, response(seed), start, end)[0]
-        if found.value is not None:
-            error.append(found.value / truth - 1)
-            covered.append(found.low <= truth <= found.high)
-    return error, covered
-
-
-def test_blocks_that_readings_hardly_saw_are_null():
-    record, start, end, _ = blocks(4, 10)
-    found = repeated_energy(record, Response(0.1, 0.025, lag_s=0.010, origin="calibrated"), start, end)[0]
-    assert found.reason in ("sensor_too_slow", "phases_not_spread")
-
-
-def test_a_grid_that_is_a_little_off_does_not_bias_repeated_blocks():
-    shift = []
-    for seed in range(6):
-        record, start, end, truth = blocks(seed, 60)
-        exact = Response(0.1, 0.025, lag_s=0.010, origin="calibrated")
-        off = replace(exact, lag_s=0.0115)
-        found = [repeated_energy(record, response, start, end)[0].value / truth for response in (exact, off)]
-        shift.append(found[1] - found[0])
-    assert abs(np.mean(shift)) < 0.01
-
-
 def test_a_gpu_that_dips_now_and_then_is_not_taken_for_calm():
     rng = np.random.default_rng(3)
     time = 0.1 * np.arange(400)
@@ -271,27 +209,6 @@ def test_one_wrong_edge_does_not_make_a_calm_gpu_look_wild():
     power = np.where((time // 3).astype(int) % 2, 400.0, 120.0) + 0.5 * rng.standard_normal(600)
     late = Response(0.02, 0.02, lag_s=0.05, noise_w=0.5, wander_relative=0.001)
     assert stretches(time, power, edges, late).wander_w.max() < 5
-
-
-def test_blocks_always_at_one_phase_are_null():
-    nulls = 0
-    for seed in range(6):
-        record, start, end, _ = blocks(seed, 40, spread=False)
-        found = repeated_energy(record, Response(0.1, 0.025, origin="calibrated"), start, end)[0]
-        nulls += found.value is None
-    assert nulls >= 3  # by luck of the phase the sensor may see them whole
-
-
-@pytest.mark.thorough
-def test_too_few_blocks_are_null():
-    record, start, end, _ = blocks(1, 30)
-    assert repeated_energy(record, calibrated("a100"), start[:9], end[:9])[0].reason == "too_few_windows"
-    kinds = np.append(np.ones(5, int), np.zeros(25, int))
-    found = repeated_energy(record, calibrated("a100"), start, end, kinds)
-    assert found[0].value is not None
-    assert found[1].reason == "too_few_windows"
-    with pytest.raises(BadInputError, match="overlap"):
-        repeated_energy(record, calibrated("a100"), start, end + 10**9)
 
 
 @pytest.mark.parametrize("length", [0.1, 4.0])

@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from energy_signals import Load, Sensor, bursts, ns
+from energy_signals import bursts, ns
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows import posterior
 from jouletrace.sensor.windows.energy import T95, window_energy
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
-from jouletrace.sensor.windows.repeated import _regress, _why_not, repeated_energy
 from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import UNSEEN_SHARE, edge_variance, stretches, sum_rate
 
@@ -324,99 +323,6 @@ def test_what_hypotheses_of_settling_disagree_by_is_in_the_variance(monkeypatch)
     apart = weight * (1 - weight) * (some - none) ** 2
     assert variance == pytest.approx((1 - weight) * var_none + weight * var_some + apart, rel=1e-6)
     assert apart > 0.01 * variance
-
-
-# --- of repeated windows -----------------------------------------------------------------------------
-
-
-def repetitions(seed=0, count=60, relative=0.0, noise=0.3):
-    rng = np.random.default_rng(seed)
-    start = 2 + np.cumsum(rng.uniform(0.15, 0.4, count)) + 0.025 * np.arange(count)
-    levels = np.tile([120.0, 500.0], count + 1)[: 2 * count + 1]
-    load = Load(rng, start[-1] + 3, np.stack([start, start + 0.025], 1).ravel(), levels, relative=relative)
-    record = clean(*Sensor(0.1, 0.025, noise=noise, relative=0.0).read(rng, load))
-    return record, ns(start), ns(start + 0.025)
-
-
-def test_the_response_is_in_the_interval_of_repeated_windows():
-    sure = Response(0.1, 0.025, origin="calibrated")
-    unsure = replace(sure, covariance=((0, 0, 0), (0, 0.003**2, 0), (0, 0, 0)))
-    record, start, end = repetitions()
-    one, other, moved = (
-        repeated_energy(record, response, start, end)[0] for response in (sure, unsure, replace(sure, window_s=0.028))
-    )
-    shift = 1.96 * abs(moved.value - one.value)
-    assert shift > one.half_width
-    assert other.half_width == pytest.approx(np.hypot(one.half_width, shift), rel=0.02)
-
-
-def test_no_windows_are_one_kind_of_too_few():
-    record, *_ = repetitions()
-    assert [one.reason for one in repeated_energy(record, KNOWN, [], [])] == ["too_few_windows"]
-
-
-def test_readings_that_follow_one_another_determine_a_level_less():
-    """Each the mean of three draws, so that the mean of all varies three times as much as it would without."""
-    draws = np.random.default_rng(6).normal(size=2002)
-    power = np.convolve(draws, np.ones(3) / 3, mode="valid")
-    _, covariance, _ = _regress(np.ones((2000, 1)), power)
-    assert covariance[0, 0] > 2 * power.var() / 2000
-
-
-def test_a_level_that_few_readings_determine_is_not_surer_for_fitting_them():
-    """Four readings of a level, each of which pulls a quarter of the fit to itself (HC3)."""
-    few = np.arange(3, 40, 10)
-    design = np.column_stack([np.isin(np.arange(40), few), ~np.isin(np.arange(40), few)]).astype(float)
-    power = 0.01 * np.random.default_rng(0).normal(size=40)
-    power[few] = [2.0, -2.0, 1.0, -1.0]
-    _, covariance, _ = _regress(design, power)
-    assert covariance[0, 0] == pytest.approx(np.sum((power[few] / (1 - 1 / 4)) ** 2) / 4**2, rel=0.01)
-
-
-def test_a_level_has_the_freedom_of_the_readings_that_saw_it():
-    """Four saw it in full; of twenty that saw a tenth, each counts for a hundredth (Kish 1965)."""
-    design = np.append(np.ones(4), np.full(20, 0.1))[:, None]
-    power = 100 * design[:, 0] + np.random.default_rng(0).normal(size=24)
-    _, _, free = _regress(design, power)
-    assert free == pytest.approx([4.2**2 / (4 + 20 * 1e-4) - 1])
-    assert _regress(np.ones((24, 1)), power)[2] == pytest.approx([23.0])
-
-
-def test_a_covariance_is_that_of_residuals_enlarged_by_their_leverage_and_alike_over_four_readings():
-    """HC3 with Bartlett's weights; of a level that one reading determines it is the ordinary variance."""
-    rng = np.random.default_rng(7)
-    design = np.column_stack([rng.uniform(size=(40, 2)), np.arange(40) == 11])
-    power = design @ np.array([300.0, 100.0, 50.0]) + np.convolve(rng.normal(size=41), [1.0, 0.6], "valid")
-    level, covariance, free = _regress(design, power)
-    hat = design @ np.linalg.pinv(design)
-    left = power - hat @ power
-    off = left / np.where(np.arange(40) == 11, 0.1, 1 - np.diag(hat))
-    place = np.arange(40)
-    alike = np.clip(1 - np.abs(place[:, None] - place) / 5, 0, None)
-    inverse = np.linalg.pinv(design)
-    expected = inverse @ (np.outer(off, off) * alike) @ inverse.T
-    ordinary = left @ left / 37 * np.diag(inverse @ inverse.T)
-    grown = np.sqrt(np.maximum(ordinary / np.diag(expected), 1.0))
-    assert grown[2] > 1.0 == grown[0]
-    assert level == pytest.approx(inverse @ power)
-    assert covariance == pytest.approx(expected * np.outer(grown, grown), rel=1e-6)
-    assert free == pytest.approx(np.sum(inverse**2, 1) ** 2 / np.sum(inverse**4, 1) - 1)
-
-
-def test_a_design_that_is_singular_or_has_two_readings_to_spare_determines_nothing():
-    for design in (np.ones((40, 2)), np.eye(5, 3)):
-        level, covariance, free = _regress(design, np.ones(len(design)))
-        assert not level.any()
-        assert np.isinf(covariance).all()
-        assert free.tolist() == [1.0] * design.shape[1]
-    assert np.isfinite(_regress(np.eye(6, 3) + 0.1, np.arange(6.0))[1]).all()
-
-
-@pytest.mark.parametrize(("early_ns", "late_ns", "why"), [(0, 0, None), (1, 0, "no_samples"), (0, 1, "no_samples")])
-def test_repeated_windows_may_take_all_of_a_record_and_no_more(early_ns, late_ns, why):
-    at = ns(0.1 * np.arange(11))
-    record = clean(at, np.full(11, 100.0), 0.1)
-    assert _why_not(record, at[:-1] - early_ns, at[1:] + late_ns) == why
 
 
 def test_what_was_before_a_neighbourhood_is_taken_to_be_as_its_first_bin():
