@@ -48,7 +48,7 @@ def judged(found):
 
 
 def loop(seed, swing=0.6, seconds=8.0, scatter=0.0, kinds=2):
-    """Spans of 2 to 80 ms in turns, of two levels each, shortly after each other, read as an H100 does; and their true means."""
+    """Spans of 2 to 80 ms in turns, of two levels each, read as an H100 does, and the true means of their kinds."""
     rng = np.random.default_rng(seed)
     length = np.exp(rng.uniform(np.log(2e-3), np.log(0.08), kinds))
     gap = np.exp(rng.uniform(np.log(2e-4), np.log(0.02), kinds))

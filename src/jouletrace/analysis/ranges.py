@@ -154,11 +154,11 @@ def _time(spans: PathSpans) -> Estimate:
 
 def _energies(run: Run, marked: Sequence[PathSpans]) -> dict[Path, list[Energy]]:
     """Energies by path, of each of its devices."""
-    found: dict[Path, list[Energy]] = {}
-    for device in run.devices:
-        mine = [spans for spans in marked if device.id in devices_of(run, spans.path)]
+    of, found = {spans.path: devices_of(run, spans.path) for spans in marked}, dict[Path, list[Energy]]()
+    for device in dict.fromkeys(device for devices in of.values() for device in devices):
+        mine = [spans for spans in marked if device in of[spans.path]]
         steps, around = [spans.steps for spans in mine], [spans.path[:-1] for spans in mine]
-        for spans, energy in zip(mine, energies_by_name(run, device.id, mine, steps, around), strict=True):
+        for spans, energy in zip(mine, energies_by_name(run, device, mine, steps, around), strict=True):
             found.setdefault(spans.path, []).append(energy)
     return found
 
