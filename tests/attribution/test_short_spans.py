@@ -13,14 +13,14 @@ from energy_signals import SENSORS, Sensor, calibrated, ns
 from energy_signals import Load as Levels
 from jouletrace.attribution.short_spans import short_span_energies
 from jouletrace.run.readings import Readings
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.kinds import HOPPER_SENSOR
 from jouletrace.sensor.kinds import calibrated as response_of
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.shares import Response
-from jouletrace.sensor.windows.response import Response as Calibrated
 from simulated_sampler import Load
 
-EXACT = response_of(Calibrated(0.1, 0.025, lag_s=0.010, jitter_s=0.002, noise_w=0.3, origin="calibrated"))
+EXACT = response_of(StepResponse(0.1, 0.025, lag_s=0.010, jitter_s=0.002, noise_w=0.3, origin="calibrated"))
 NOMINAL = Response.sampled(HOPPER_SENSOR, 0.02)
 
 

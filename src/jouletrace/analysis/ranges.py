@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jouletrace.analysis.aliasing import FLAG, of_paths
+from jouletrace.analysis.aliasing import of_paths
 from jouletrace.analysis.figures import Figures
 from jouletrace.analysis.span_energies import FEWEST, Energy, energies_by_name
 from jouletrace.run import MODEL_UNIT, Estimate, Run
+from jouletrace.run.readings import ALIASED
 from jouletrace.run.spans import Path, PathSpans, Spans, spans_of
 from jouletrace.stats.interval import mean_estimate, total
 
@@ -61,7 +62,7 @@ def add_ranges(run: Run, figures: Figures) -> dict[Path, RangeUnit]:
         parts = energies.get(path, [])
         energy = parts[0].each if len(parts) == 1 else total([part.each for part in parts])
         more = [flag for part in parts for flag in part.flags]
-        more += [FLAG] if path in aliased and energy.value is not None else []
+        more += [ALIASED] if path in aliased and energy.value is not None else []
         figures.add(unit, "energy_total_j", energy, [*flags, *more])
     return {spans.path: RangeUnit(units[spans.path], len(spans)) for spans in marked}
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jouletrace.analysis.figures import Figures
-from jouletrace.analysis.power import energies_of, join, no_power_reason, power_record, readings, sensor_flags
+from jouletrace.analysis.power import energies, join, no_power_reason, power_record, readings, sensor_flags
 from jouletrace.attribution.short_spans import LEAST, short_span_energies
 from jouletrace.attribution.short_spans import METHOD as REPEATED
 from jouletrace.run import Estimate, Run
@@ -84,26 +84,26 @@ def energies_by_name(
     if len(record) < 2:
         return [Energy.null(IMPLAUSIBLE if len(record.implausible_ns) else "no_samples") for _ in names]
     order = np.argsort([-float(spans.seconds.sum()) for spans in names], kind="stable").tolist()
-    energies = {number: Energy.null("too_many_names") for number in order[_MOST_NAMES:]}
+    given = {number: Energy.null("too_many_names") for number in order[_MOST_NAMES:]}
     pieces, repeating = {}, dict[Hashable, list[int]]()
     for number in sorted(order[:_MOST_NAMES]):
         spans, readings_each = names[number], float(np.median(names[number].seconds)) / response.period_s
         in_blocks = steps[number] and bool(_follow(spans).any())
         if in_blocks and np.any(spans.end_ns[:-1] > spans.start_ns[1:]):
-            energies[number] = Energy.null("ranges_overlap")  # of several threads: what was drawn was for all of them
+            given[number] = Energy.null("ranges_overlap")  # of several threads: what was drawn was for all of them
             continue
         pieces[number] = _Pieces.blocks(spans, response.period_s) if in_blocks else _Pieces.spans(spans)
         if not in_blocks and len(spans) >= LEAST and _SHORTEST <= readings_each < _LONG:
             repeating.setdefault(siblings[number], []).append(number)
     for some in repeating.values():
-        energies.update(zip(some, _repeated(run, device, *found, [names[number] for number in some]), strict=True))
-    alone = [k for k in pieces if k not in energies or energies[k].each.reason not in (None, "ranges_overlap")]
+        given.update(zip(some, _repeated(run, device, *found, [names[number] for number in some]), strict=True))
+    alone = [k for k in pieces if k not in given or given[k].each.reason not in (None, "ranges_overlap")]
     most = max(_MOST // max(len(alone), 1), FEWEST)
     followed = _followed(run, device, *found, [pieces[number].thinned(most) for number in alone])
     for number, energy in zip(alone, followed, strict=True):
-        if number not in energies or energy.each.value is not None or energy.each.reason in _BLIND:
-            energies[number] = energy
-    return [energies[number] for number in range(len(names))]
+        if number not in given or energy.each.value is not None or energy.each.reason in _BLIND:
+            given[number] = energy
+    return [given[number] for number in range(len(names))]
 
 
 class _Pieces(NamedTuple):
@@ -163,7 +163,7 @@ def _followed(
     away = (start < record.time_ns[0]) | (end > record.time_ns[-1])
     reasons = np.where(away, "outside_record", "sensor_too_slow").astype(object)
     bursts_ns = None if plain else np.concatenate([one.bursts_ns for one in pieces])
-    found = energies_of(run, device, start[long], end[long], bursts_ns) if long.any() else None
+    found = energies(run, device, start[long], end[long], bursts_ns) if long.any() else None
     if found is not None:
         reasons[long] = found.reason
     for number, one in enumerate(pieces):

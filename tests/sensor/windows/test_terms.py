@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from energy_signals import bursts, ns
+from jouletrace.sensor.calibration.response import StepResponse
 from jouletrace.sensor.power_record import clean
 from jouletrace.sensor.windows import posterior
 from jouletrace.sensor.windows.energy import T95, window_energy
 from jouletrace.sensor.windows.neighbourhoods import Neighbourhoods
 from jouletrace.sensor.windows.posterior import Posterior, Problems, Target, solve
-from jouletrace.sensor.windows.response import Response
 from jouletrace.sensor.windows.segments import UNSEEN_SHARE, edge_variance, stretches, sum_rate
 
-KNOWN = Response(0.02, 0.025, origin="calibrated", noise_w=0.3, wander_relative=0.02)
+KNOWN = StepResponse(0.02, 0.025, origin="calibrated", noise_w=0.3, wander_relative=0.02)
 
 
 def measured(response, length=0.2):
